@@ -6,6 +6,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,7 +16,15 @@ from pydantic import BaseModel, ValidationError
 from ablations import results
 from ablations.errors import ResultsError, SpecError
 from ablations.results import STARTS_TRAINED
-from ablations.runs.records import Plan, Provenance, RunRecord, RunSettingsRecord, RunState, checksum
+from ablations.runs.records import (
+    RUNS_FILE,
+    Plan,
+    Provenance,
+    RunRecord,
+    RunSettingsRecord,
+    RunState,
+    checksum,
+)
 from ablations.spec import yamlfile
 
 LONGEST_NAME = 255
@@ -70,7 +79,7 @@ Some = TypeVar("Some", bound=BaseModel)
 
 
 def read(folder: Path) -> Experiment:
-    """Read the experiment in OUT/<experiment>, its runs found under OUT/runs.
+    """Read an experiment from its folder OUT/NAME, with the records of its runs as `run_texts` finds them.
 
     A run without files is planned, an experiment without results has an empty table.
 
@@ -78,7 +87,8 @@ def read(folder: Path) -> Experiment:
         ResultsError: plan.json is missing, or a file is damaged.
     """
     plan = read_plan(folder)
-    runs = [_run(folder.parent / "runs" / planned.folder, planned) for planned in plan.runs]
+    texts = run_texts(folder, plan.runs)
+    runs = [_run(folder.parent / "runs" / planned.folder, planned, texts[planned.run_id]) for planned in plan.runs]
     spec, results_file = folder / "spec.yaml", folder / "results.parquet"
     table = results.read(results_file) if results_file.exists() else results.table([])
     table["arm"] = table["arm"].map(printable)  # as in the plan
@@ -109,7 +119,7 @@ def read_plan(folder: Path) -> Plan:
     path = folder / "plan.json"
     if not path.is_file():
         raise ResultsError(f"{path}: there is no plan here; `ablate run` on the spec writes one.")
-    plan = _record(path, Plan)
+    plan = _record(path, _text(path), Plan)
     for run in plan.runs:
         is_name = Path(run.folder).name == run.folder and run.folder not in ("", "..") and "\0" not in run.folder
         if not is_name or len(run.folder.encode(errors="replace")) > LONGEST_NAME:
@@ -131,38 +141,78 @@ def _measures(spec: Path) -> list[tuple[str, Any]]:
     return [(kind, record.get("effort")) for record in records if isinstance(kind := record.get("kind"), str)]
 
 
-def _run(folder: Path, planned: RunRecord) -> Run:
+REMEDY = "delete it and start `ablate run` again"
+
+RUN_RECORDS = ("run.json", "state.json", "provenance.json")
+"""Files of a run that say what it is, how far it is, and where it ran."""
+
+
+def run_texts(folder: Path, runs: Iterable[RunRecord]) -> dict[str, dict[str, str]]:
+    """Return the texts of the files RUN_RECORDS of each run, by its identity and the name of the file.
+
+    They are read from the run's folder, or where it has none from runs.parquet of a published experiment. Files
+    that are missing are left out.
+
+    Raises:
+        ResultsError: a file cannot be read.
+    """
+    published: dict[str, dict[str, str]] = {}
+    if (folder / RUNS_FILE).is_file():
+        table = results.read_sealed(folder / RUNS_FILE, remedy="take it again from where it was published")
+        published = {row.pop("run_id"): row for row in table.to_pylist()}
+    texts = {}
+    for run in runs:
+        path = folder.parent / "runs" / run.folder
+        texts[run.run_id] = _texts(path) if path.is_dir() else published.get(run.run_id, {})
+    return texts
+
+
+def _texts(folder: Path) -> dict[str, str]:
+    return {name: _text(folder / name) for name in RUN_RECORDS if (folder / name).is_file()}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except ValueError as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: ValueError) -> ResultsError:
+    return ResultsError(f"{path}: this is no whole JSON file ({error}); {REMEDY}.")
+
+
+def _run(folder: Path, planned: RunRecord, texts: Mapping[str, str]) -> Run:
+    """Return a run with its records; those whose texts are missing are empty."""
     if (model := planned.analysed) is not None:
         state = RunState(state="done", step=planned.max_steps, max_steps=planned.max_steps)
         return Run(planned, state, model.provenance, model.settings)
-    about = _record(folder / "run.json", RunSettingsRecord)
+    about = _record(folder / "run.json", texts.get("run.json"), RunSettingsRecord)
     return Run(
         plan=planned,
-        state=_record(folder / "state.json", RunState),
-        provenance=_record(folder / "provenance.json", Provenance),
+        state=_record(folder / "state.json", texts.get("state.json"), RunState),
+        provenance=_record(folder / "provenance.json", texts.get("provenance.json"), Provenance),
         settings=about.settings,
         tokens=about.tokens,
     )
 
 
-def _record(path: Path, kind: type[Some]) -> Some:
-    """Return the file as such a record; an empty record where there is no file. Nulls count as left out."""
-    if not path.is_file():
+def _record(path: Path, text: str | None, kind: type[Some]) -> Some:
+    """Return the text of a file as such a record; an empty record where there is none. Nulls count as left out."""
+    if text is None:
         return kind()
-    remedy = "delete it and start `ablate run` again"
     try:
-        text = path.read_text(encoding="utf-8")
         content = json.loads(text)
     except ValueError as error:
-        raise ResultsError(f"{path}: this is no whole JSON file ({error}); {remedy}.") from error
+        raise _damaged(path, error) from error
     if isinstance(content, dict) and content.get("checksum") not in (None, checksum(content)):
-        raise ResultsError(f"{path} has changed since it was written; {remedy}.")
+        raise ResultsError(f"{path} has changed since it was written; {REMEDY}.")
     try:
         return kind.model_validate(_given(text))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
-        raise ResultsError(f"{path}: {where}: {first['msg']}; {remedy}.") from error
+        raise ResultsError(f"{path}: {where}: {first['msg']}; {REMEDY}.") from error
 
 
 def _given(text: str) -> Any:
@@ -204,7 +254,9 @@ def digest(folder: Path) -> str:
         ResultsError: plan.json is missing or damaged.
     """
     runs = [folder.parent / "runs" / run.folder for run in read_plan(folder).runs]
-    paths = [folder / name for name in ("plan.json", "spec.yaml", "results.parquet")]
+    paths = [
+        folder / name for name in ("plan.json", "spec.yaml", "results.parquet", RUNS_FILE, "predictions.parquet")
+    ]
     paths += [run / name for run in runs for name in RUN_FILES]
     paths += sorted(folder.glob("claims/*.yaml"))
     paths += sorted([*HERE.rglob("*.py"), *HERE.rglob("templates/*")])

@@ -71,21 +71,51 @@ def claims(
 
 
 @command
-@spec_argument
+@click.argument("place", metavar="SPEC", type=FILE)
 @set_option
 @plugin_option
 @out_option
 @data_root_option
 @publish_option
-def report(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, published: Path | None) -> None:
-    """Write the page again from what is there; needs neither torch nor a network."""
+def report(place: Path, given: tuple[str, ...], out: Path, data_root: Path, published: Path | None) -> None:
+    """Write the page again from what is there; needs neither torch nor a network.
+
+    SPEC is a spec whose runs lie in the output root. Or it is a folder of published results, as
+    experiments/results/NAME: its claims are judged again by its table, and the page is written to OUT/NAME.
+    """
     from ablations.runs.workspace import Workspace
     from lightning_modules.files import require_writable
 
     if published is not None:
         require_writable(published)  # before anything is written
-    page = write_page(Workspace.open(spec, given=given, out=out, data_root=data_root), redraw=True)
+    if not place.is_dir():
+        page = write_page(Workspace.open(place, given=given, out=out, data_root=data_root), redraw=True)
+    else:
+        refuse_settings(given, place)
+        page = write_published_page(place, out)
     sys.exit(GOOD if show_page(page, published) else FAILED)
+
+
+def write_published_page(published: Path, out: Path) -> Path:
+    """Write the page of a published experiment into the output root, with its claims judged again."""
+    from reports import folder as experiment_folder
+    from reports.page import page
+    from reports.page.diff import folder_of
+    from reports.page.published import restore
+
+    folder = restore(folder_of(published, out=out), out)
+    has_claims = experiment_folder.read_plan(folder).claims
+    return page.write(folder, write_claims(folder)[1] if has_claims else None)
+
+
+def refuse_settings(given: tuple[str, ...], place: Path) -> None:
+    """Refuse settings that are laid over a folder of results.
+
+    Raises:
+        UsageError: there are some.
+    """
+    if given and place.is_dir():
+        raise click.UsageError("--set is for a spec, and a folder of results is named; leave one out.")
 
 
 @command
@@ -111,8 +141,7 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, given: tuple[
 
     if wide and medium == "slides":
         raise click.UsageError("--wide is for papers; leave it out.")
-    if given and place.is_dir():
-        raise click.UsageError("--set is for a spec, and a folder of results is named; leave one out.")
+    refuse_settings(given, place)
     folder = folder_of(place, out=out, given=given)
     figures, failures = page_figures(judge_claims(experiment_folder.read(folder)))
     panels = [panel for one in figures for panel in one.panels]
@@ -184,7 +213,7 @@ def show_page(page: Path, published: Path | None = None) -> bool:
     is_whole = say_failed_figures(notice["text"] for notice in notices if notice["kind"] == FAILED_FIGURE)
     click.echo(f"page: {page}")
     if published is not None:
-        from reports.page.page import publish
+        from reports.page.published import publish
 
         click.echo(f"published: {publish(page.parent, published)}")
     return is_whole

@@ -14,7 +14,7 @@ from ablations.measures.settings import RunDistanceSettings
 from ablations.runs.calibration import Calibration, flops, makespan, tokens
 from ablations.runs.identity import PlannedRun
 from ablations.runs.launch import threads_per_process
-from ablations.runs.records import DataRecord, Plan, RunRecord
+from ablations.runs.records import RUNS_FILE, DataRecord, Plan, RunRecord
 from ablations.spec import claims as claims_file
 from ablations.spec.claims import Claims
 from ablations.spec.experiment import Experiment
@@ -273,7 +273,11 @@ def write(content: Plan, folder: Path, *, spec: bytes, claims: Sequence[Claims],
     An unchanged plan keeps the date of its first writing, unchanged runs what was known of text that is gone.
     A file of claims keeps the hashes it had when the first run started, whatever becomes of it later.
     """
+    from ablations.runs import rows as run_rows
+
     make_folder(folder)
+    for published in (RUNS_FILE, run_rows.PREDICTIONS):  # from now on the runs here say what they are
+        (folder / published).unlink(missing_ok=True)
     spec_sha256 = hashlib.sha256(spec).hexdigest()
     path = folder / "plan.json"
     before = read_json(path) if path.exists() else {}

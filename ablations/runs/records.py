@@ -24,6 +24,9 @@ from lightning_modules.training.run_directory import checksum as checksum
 LOOKS_FILE = "looks.json"
 """Name of the record in the experiment's folder."""
 
+RUNS_FILE = "runs.parquet"
+"""Name of the file in a published folder that has the records of all its runs."""
+
 
 class Record(BaseModel):
     """Base of the records: a key that a later version adds is ignored, and one that is left out is None."""

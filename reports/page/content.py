@@ -5,7 +5,6 @@ decide no claim: its t interval over seeds was planned beforehand.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from reports.figures.own import own_figures
 from reports.figures.panel import Panel
 from reports.folder import Experiment, Run
 from reports.page.figures import PageFigure, figures, readings
-from reports.page.flips import Answers, Side, answers_of, compare_questions
+from reports.page.flips import Answers, answers_of, compare_questions, sides_of
 from reports.page.summary import grouped, notices, summary
 from reports.scores.factors import factors
 from reports.scores.runs import corruptions, joined
@@ -276,11 +275,8 @@ def answers_by_arm(experiment: Experiment) -> dict[str, Answers]:
     """
     if experiment.folder is None:
         return {}
-    runs = experiment.folder.parent / "runs"
-    folders: dict[str, dict[int, Path]] = {arm: {} for arm in experiment.plan.arms}
-    for run in experiment.plan.runs:
-        folders[run.arm][run.seed] = runs / run.folder
-    by_arm = {arm: answers_of(Side(arm, of_arm), READ_COLUMNS) for arm, of_arm in folders.items()}
+    sides = sides_of(experiment.folder, experiment.plan)
+    by_arm = {arm: answers_of(side, READ_COLUMNS) for arm, side in sides.items()}
     return {arm: answers for arm, answers in by_arm.items() if answers}
 
 

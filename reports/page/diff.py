@@ -86,11 +86,6 @@ def folder_of(place: Path, *, out: Path, given: Sequence[str] = ()) -> Path:
         )
     folder = place if place.is_dir() else out / load.load(place, given=given).name
     if not (folder / "plan.json").is_file():
-        if (folder / "provenance.json").is_file():
-            raise ResultsError(
-                f"{place}: this is a published folder, which has no plan.json; where its runs kept predictions, "
-                f"compare its arms, as {place}:ARM, else name the folder in the output root, as out/NAME."
-            )
         if folder == place:
             raise ResultsError(
                 f"{place}: this is no experiment's folder, which has a plan.json; name one that `ablate run` "

@@ -19,6 +19,7 @@ from ablations.errors import ResultsError
 from ablations.measures.settings import RANK_BOUNDS
 from ablations.results import PREDICTION_COLUMNS, read_sealed, sealed, write_whole
 from ablations.runs import rows as run_rows
+from ablations.runs.records import Plan
 from reports import folder as experiment_folder
 from reports.claims.judge import finite
 from reports.page.diff import difference, folder_of
@@ -81,22 +82,27 @@ def side_of(place: Path, *, out: Path) -> Side | None:
     named, colon, arm = str(place).rpartition(":")
     if place.exists() or not colon or not named:
         return None
-    path = Path(named) / PUBLISHED
-    published = _read_published(path) if path.is_file() else None
-    folder = folder_of(Path(named), out=out) if published is None else path.parent
-    arms = experiment_folder.read_plan(folder).arms if published is None else published["arm"].unique().tolist()
+    folder = folder_of(Path(named), out=out)
+    arms = sides_of(folder, experiment_folder.read_plan(folder))
     if arm not in arms:
         raise ResultsError(f"{place}: {named} has no arm {arm}; name one of {', '.join(arms)}.")
-    if published is not None:
-        return Side(str(place), {}, published=published[published["arm"] == arm])
-    return side_of_arm(folder, arm)
+    return arms[arm]
 
 
-def side_of_arm(folder: Path, arm: str) -> Side:
-    """Return an arm of an experiment with the folders of its runs."""
-    plan = experiment_folder.read_plan(folder)
-    runs = {run.seed: folder.parent / "runs" / run.folder for run in plan.runs if run.arm == arm}
-    return Side(f"{folder}:{arm}", runs)
+def sides_of(folder: Path, plan: Plan) -> dict[str, Side]:
+    """Return each arm of an experiment with the folders of its runs, or with its published predictions.
+
+    Raises:
+        ResultsError: the file of published predictions is damaged.
+    """
+    path = folder / PUBLISHED
+    if path.is_file():
+        table = _read_published(path)
+        return {arm: Side(f"{folder}:{arm}", {}, published=table[table["arm"] == arm]) for arm in plan.arms}
+    folders: dict[str, dict[int, Path]] = {arm: {} for arm in plan.arms}
+    for run in plan.runs:
+        folders[run.arm][run.seed] = folder.parent / "runs" / run.folder
+    return {arm: Side(f"{folder}:{arm}", of_arm) for arm, of_arm in folders.items()}
 
 
 def publish_predictions(folder: Path, to: Path) -> None:
@@ -107,6 +113,9 @@ def publish_predictions(folder: Path, to: Path) -> None:
         ResultsError: a file of predictions is damaged.
         FilesError: the file cannot be written.
     """
+    if (folder / PUBLISHED).is_file():  # a page that was made from published results
+        write_whole(to / PUBLISHED, (folder / PUBLISHED).read_bytes())
+        return
     names = [name for name in PUBLISHED_COLUMNS if name in PREDICTION_COLUMNS]
     parts = [
         _at_last_step(run_rows.predictions(folder.parent / "runs" / run.folder, names)).assign(

@@ -16,7 +16,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from pandas import DataFrame
 
-from ablations.errors import ResultsError
 from ablations.results import write_whole
 from reports import folder as experiment_folder
 from reports import words
@@ -29,7 +28,6 @@ from reports.folder import digest
 from reports.page import latex
 from reports.page.content import content, page_figures
 from reports.page.entries import claim_entries, draw_claim
-from reports.page.flips import publish_predictions
 from reports.scores.spread import spread_panels
 from reports.scores.tables import mark
 
@@ -102,47 +100,6 @@ def _opened(start: str) -> str:
 def _code(value: str) -> Written:
     """Return text in which every line counts, indented as a block of code."""
     return Written("\n".join(f"    {line}" for line in value.splitlines()))
-
-
-COPIED = ("report.md", "results.parquet", "claims.json", "tuned.json", "looks.json", "spec.yaml")
-"""Files that are copied as they are; an experiment without claims has no claims.json, one without `tune` no
-tuned.json, one with a fixed list of seeds no looks.json."""
-
-
-def publish(folder: Path, to: Path) -> Path:
-    """Copy the files of a page to a folder of the experiment's name in `to`; return that folder.
-
-    It then holds report.md with its figures, tables in LaTeX, results.parquet, claims.json, spec.yaml,
-    provenance.json with commits, versions, machines and dates, and predictions.parquet where runs keep some.
-    Figures and tables that only an earlier publication had are removed. Files of other names stay, as the
-    findings.md that a person writes.
-
-    Raises:
-        ResultsError: `folder` has no page, or a file cannot be written.
-    """
-    report = _read(folder / "report.json")
-    published = to / folder.name
-    drawn = {name for name in map(str, report["files"]) if (folder / name).is_file() and _is_made(name)}
-    for name in [*COPIED, *sorted(drawn)]:
-        if (folder / name).is_file():
-            write_whole(published / name, (folder / name).read_bytes())
-        else:
-            (published / name).unlink(missing_ok=True)
-    for path in [*published.glob("figures/*"), *published.glob("tables/*")]:
-        if path.relative_to(published).as_posix() not in drawn:
-            path.unlink()
-    provenance = json.dumps(report["provenance"], ensure_ascii=False, indent=1) + "\n"
-    write_whole(published / "provenance.json", provenance.encode())
-    publish_predictions(folder, published)
-    return published
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ResultsError(f"{path}: there is no page to publish; start `ablate report` again.") from error
-    return content
 
 
 COLUMNS = (
@@ -240,10 +197,10 @@ def _files_before(folder: Path) -> set[str]:
         return set()
     names = report.get("files") if isinstance(report, dict) else None
     listed = names if isinstance(names, list) else []
-    return {name for name in listed if isinstance(name, str) and _is_made(name)}
+    return {name for name in listed if isinstance(name, str) and is_made(name)}
 
 
-def _is_made(name: str) -> bool:
+def is_made(name: str) -> bool:
     """Return whether a name is that of a figure or table in the experiment's folder, and of nothing outside it."""
     return re.fullmatch(r"(figures|tables)/[^/\0]+", name) is not None and not name.endswith(("/.", "/.."))
 

@@ -13,6 +13,7 @@ from ablations.errors import ResultsError
 from reports.page import page
 from reports.page.diff import difference
 from reports.page.flips import Side, compare_examples
+from reports.page.published import publish, restore
 from reports.statistics.over_examples import multi_bootstrap
 from tests.support.fake_experiment import folder_name, write
 from tests.support.fake_predictions import frame, write_run
@@ -189,7 +190,7 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(experiment):
 
 def test_a_published_folder_gives_the_same_comparison_without_texts(experiment, tmp_path):
     page.write(experiment)
-    published = page.publish(experiment, tmp_path / "results")
+    published = publish(experiment, tmp_path / "results")
     table = pd.read_parquet(published / "predictions.parquet")
     assert not {"text", "second", "label", "prediction", "margin"} & set(table)
     assert len(table) == 2 * len(SEEDS) * N
@@ -208,17 +209,25 @@ def test_a_published_folder_gives_the_same_comparison_without_texts(experiment, 
         "folder in the output root, as out/NAME:ARM.\n"
     )
     other = ablate(f"{published}:mlm", f"{published}:mt")
-    assert other.stderr == f"{published}:mt: {published} has no arm mt; name one of mlm, clm.\n"
-    assert ablate(published, published).stderr == (
-        f"{published}: this is a published folder, which has no plan.json; where its runs kept predictions, "
-        f"compare its arms, as {published}:ARM, else name the folder in the output root, as out/NAME.\n"
-    )
+    assert "mt: no predictions are kept; set `predictions: true` in a measure of its spec" in other.stderr
+    whole = ablate(published, published, "--json")
+    assert json.loads(whole.stdout)["same_runs"] == 4 * len(SEEDS)
+
+
+def test_the_page_of_a_published_folder_has_the_same_intervals_over_examples(experiment, tmp_path):
+    page.write(experiment)
+    published = publish(experiment, tmp_path / "results")
+    again = restore(published, tmp_path / "again")
+    page.write(again)
+    assert (again / "report.md").read_bytes() == (experiment / "report.md").read_bytes()
+    republished = publish(again, tmp_path / "results again")
+    assert (republished / "predictions.parquet").read_bytes() == (published / "predictions.parquet").read_bytes()
 
 
 def test_what_no_run_keeps_any_more_is_not_published_any_more(experiment, tmp_path):
     page.write(experiment)
-    published = page.publish(experiment, tmp_path / "results")
+    published = publish(experiment, tmp_path / "results")
     for path in experiment.parent.glob("runs/*/predictions.parquet"):
         path.unlink()
-    page.publish(experiment, tmp_path / "results")
+    publish(experiment, tmp_path / "results")
     assert not (published / "predictions.parquet").exists()

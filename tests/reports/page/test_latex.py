@@ -7,6 +7,7 @@ import pytest
 from reports.claims import words
 from reports.page import page
 from reports.page.latex import escaped, tables
+from reports.page.published import publish
 from tests.support import claim_page, score_page
 from tests.support.html_page import strict_json
 
@@ -81,6 +82,6 @@ def test_changed_settings_are_said_above_a_table(scored):
 
 def test_an_earlier_table_goes_and_publishing_takes_what_is_there(scored, tmp_path):
     (scored / "tables/old.tex").write_text("mine")
-    published = page.publish(scored, tmp_path)
+    published = publish(scored, tmp_path)
     assert (published / "tables/arms.tex").read_bytes() == (scored / "tables/arms.tex").read_bytes()
     assert not (published / "tables/old.tex").exists()

@@ -2,18 +2,29 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from click.testing import CliRunner
 
+from ablations import results
+from ablations.cli import main
+from ablations.commands.results import write_claims
 from ablations.errors import ResultsError
+from reports import folder as experiment_folder
 from reports.page import page
-from reports.page.page import publish
+from reports.page.published import publish, restore
+from tests.support import claim_page
 from tests.support.fake_experiment import rows, write
 
 RESULTS = Path(__file__).parents[3] / "experiments" / "results"
 LARGEST_FILE, LARGEST_FOLDER = 1_000_000, 15_000_000  # 2 MB are runs of experiments that go on
 """Bytes that a repository takes without being slow to clone."""
+
+
+PUBLISHED = ("plan.json", "report.md", "results.parquet", "runs.parquet", "spec.yaml", "provenance.json")
 
 
 def content(folder):
@@ -27,8 +38,10 @@ def test_a_published_folder_has_the_report_and_all_that_it_shows(tmp_path):
     assert published == tmp_path / "results" / "article-tiny"
     files = content(published)
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    assert set(files) == {"report.md", "results.parquet", "spec.yaml", "provenance.json", *report["files"]}
+    assert set(files) == {*PUBLISHED, *report["files"]}
     assert json.loads(files.pop("provenance.json")) == report["provenance"]
+    assert len(pd.read_parquet(published / "runs.parquet")) == len(report["runs"])
+    del files["runs.parquet"]
     assert report["provenance"]["commits"]
     before = content(folder)
     assert files == {name: before[name] for name in files}
@@ -56,9 +69,7 @@ def test_what_a_damaged_report_names_outside_of_its_figures_is_not_copied(tmp_pa
     (folder / "report.json").write_text(json.dumps(report), encoding="utf-8")
     publish(folder, tmp_path / "results")
     assert {path.name for path in tmp_path.iterdir()} == {"out", "results"}
-    assert set(content(tmp_path / "results" / "article-tiny")) == {
-        *("report.md", "results.parquet", "spec.yaml", "provenance.json")
-    }
+    assert set(content(tmp_path / "results" / "article-tiny")) == set(PUBLISHED)
 
 
 def test_without_a_page_there_is_a_sentence(tmp_path):
@@ -68,6 +79,94 @@ def test_without_a_page_there_is_a_sentence(tmp_path):
     path = folder / "report.json"
     assert str(raised.value) == f"{path}: there is no page to publish; start `ablate report` again."
     assert not (tmp_path / "results").exists()
+
+
+def test_the_page_of_a_published_folder_is_that_of_its_runs(tmp_path):
+    folder = claim_page.made(tmp_path / "out")
+    page.write(folder, write_claims(folder)[1])
+    published = publish(folder, tmp_path / "results")
+    shutil.rmtree(folder.parent)
+    before = content(published)
+    result = CliRunner().invoke(main, ["report", str(published), "--out", str(tmp_path / "again")])
+    assert result.output == f"page: {tmp_path / 'again' / folder.name / 'report.html'}\n"
+    assert content(published) == before
+    again = content(tmp_path / "again" / folder.name)
+    for name in (
+        "report.md",
+        "claims.json",
+        *(name for name in before if name.startswith(("figures/", "tables/"))),
+    ):
+        assert again[name] == before[name], name
+    assert json.loads(again["report.json"])["provenance"] == json.loads(before["provenance.json"])
+
+
+def test_claims_are_judged_again_by_the_published_table(tmp_path):
+    folder = claim_page.made(tmp_path / "out")
+    page.write(folder, write_claims(folder)[1])
+    published = publish(folder, tmp_path / "results")
+    verdicts = [
+        {claim["name"]: claim["verdict"] for claim in json.loads(content(published)["claims.json"])["claims"]}
+    ]
+    table = results.read(published / "results.parquet")
+    sums = (table["measure"] == "layer_change") & (table["metric"] == "pwcca")
+    table.loc[sums, "value"] = 1 - table.loc[sums, "value"]
+    results.write(table, published / "results.parquet")
+    judged, _ = write_claims(restore(published, tmp_path / "again"))
+    verdicts.append({claim["name"]: claim["verdict"] for claim in judged["claims"]})
+    assert [(each["more"], each["less"]) for each in verdicts] == [
+        ("supported", "contradicted"),
+        ("contradicted", "supported"),
+    ]
+
+
+def test_a_plan_cannot_have_files_copied_from_elsewhere(tmp_path):
+    folder = write(tmp_path / "out")
+    page.write(folder)
+    published = publish(folder, tmp_path / "results")
+    (tmp_path / "results" / "secret.yaml").write_text("not ours")
+    plan = json.loads((published / "plan.json").read_bytes()) | {"claims": ["../../secret"]}
+    (published / "plan.json").write_text(json.dumps(plan))
+    restore(published, tmp_path / "again" / "deep")
+    assert not list((tmp_path / "again").rglob("secret*"))
+
+
+def test_other_results_of_that_name_are_left_alone(tmp_path):
+    folder = write(tmp_path / "out")
+    page.write(folder)
+    published = publish(folder, tmp_path / "results")
+    assert restore(published, tmp_path / "again") == restore(published, tmp_path / "again")
+    (folder / "plan.json").write_text((folder / "plan.json").read_text().replace("its token", "a token"))
+    before = content(tmp_path / "out")
+    with pytest.raises(ResultsError) as raised:
+        restore(published, tmp_path / "out")
+    assert str(raised.value) == (
+        f"{folder} holds other results than {published}; name another output root with --out, or delete it."
+    )
+    assert content(tmp_path / "out") == before
+
+
+def test_runs_that_are_there_count_and_not_what_was_published(tmp_path):
+    folder = write(tmp_path / "out")
+    page.write(folder)
+    again = restore(publish(folder, tmp_path / "results"), tmp_path / "again")
+    assert {run.state.state for run in experiment_folder.read(again).runs} == {"done"}
+    run = json.loads((again / "plan.json").read_bytes())["runs"][0]
+    (again.parent / "runs" / run["folder"]).mkdir(parents=True)
+    states = {one.plan.run_id: one.state.state for one in experiment_folder.read(again).runs}
+    assert states.pop(run["run_id"]) == "planned"
+    assert set(states.values()) == {"done"}
+
+
+def test_a_changed_byte_of_published_runs_is_noticed(tmp_path):
+    folder = write(tmp_path / "out")
+    page.write(folder)
+    again = restore(publish(folder, tmp_path / "results"), tmp_path / "again")
+    path = again / "runs.parquet"
+    written = bytearray(path.read_bytes())
+    written[len(written) // 2] ^= 1
+    path.write_bytes(written)
+    with pytest.raises(ResultsError, match=re.escape(str(path))):
+        experiment_folder.read(again)
 
 
 FOLDERS = sorted(path for path in RESULTS.iterdir() if path.is_dir())
