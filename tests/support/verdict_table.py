@@ -1,39 +1,89 @@
-"""Tables of verdicts in README.md, which are made of the published claims.json of an experiment."""
+"""Tables of verdicts in Markdown pages, which are made from the published claims.json of the experiments.
+
+A page names its table in a comment: below `<!-- verdicts on real text -->` stand the numbered claims that are
+decided there, below `<!-- verdicts on all numbered claims -->` all of them with their verdicts by kind of text. A
+table ends at `<!-- end of the verdicts -->`.
+"""
 
 import json
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from ablations.spec import yamlfile
 from reports.claims.verdicts import DECIDED
 from reports.claims.words import effect
 
-TABLE = re.compile(r"(<!-- verdicts of ([\w.-]+) -->\n)(.*?)(<!-- end of the verdicts -->)", re.DOTALL)
+TABLE = re.compile(
+    r"(<!-- verdicts on (real text|all numbered claims) -->\n)(.*?)(<!-- end of the verdicts -->)", re.DOTALL
+)
+UNDECIDED = ("undecided", "not testable here")
+"""Verdicts of claims that were measured and not decided."""
 
 
-def with_verdicts(text: str, results: Path) -> str:
-    """Return a text with every table of verdicts as `results/NAME/claims.json` has them."""
-    return TABLE.sub(lambda match: f"{match[1]}\n{_table(results / match[2])}\n{match[4]}", text)
+class Published(NamedTuple):
+    """A numbered claim in one published experiment."""
+
+    experiment: str
+    on_real_text: bool
+    entry: dict[str, Any]
 
 
-def _table(published: Path) -> str:
-    entries = json.loads((published / "claims.json").read_text(encoding="utf-8"))["claims"]
+def with_verdicts(page: Path, results: Path) -> str:
+    """Return the text of a page with its tables as `results/NAME/claims.json` have them."""
+    text, published = page.read_text(encoding="utf-8"), _published(results)
+    place = results.relative_to(page.parent).as_posix()
+    tables = {"real text": _decided_on_real_text, "all numbered claims": _all_numbered}
+    return TABLE.sub(lambda match: f"{match[1]}\n{tables[match[2]](published, place)}\n{match[4]}", text)
+
+
+def _published(results: Path) -> list[Published]:
+    """Return the numbered claims of all experiments by number; those of one number in the order of the names."""
+    claims = []
+    for path in sorted(results.glob("*/claims.json")):
+        on_real_text = yamlfile.read(path.with_name("spec.yaml")).content["data"]["kind"] != "language"
+        entries = json.loads(path.read_text(encoding="utf-8"))["claims"]
+        claims += [Published(path.parent.name, on_real_text, entry) for entry in entries if entry["number"]]
+    return sorted(claims, key=lambda claim: _order(claim.entry["number"]))
+
+
+def _order(number: int | str) -> tuple[int, str]:
+    digits, letter = re.fullmatch(r"(\d+)([a-z]?)", str(number)).groups()
+    return int(digits), letter
+
+
+def _decided_on_real_text(published: list[Published], place: str) -> str:
+    measured = [claim for claim in published if claim.on_real_text and claim.entry["verdict"] != "not run"]
     rows = [
-        f"| {entry['says']} | **{entry['verdict']}** | {_effects(entry)} | {entry['n'] or 0} "
-        f"| {entry['published'] or 'none'} |\n"
-        for entry in entries
+        f"| {entry['number']}. {entry['says']} | **{entry['verdict']}** | {effect(entry)} "
+        f"| [{entry['n']}]({place}/{name}/findings.md) | {entry['published'] or 'none'} |\n"
+        for name, _, entry in measured
         if entry["verdict"] in DECIDED
     ]
-    heads = "| claim | verdict | effect | seeds | in the paper |\n|---|---|---|--:|---|\n"
-    others = Counter(entry["verdict"] for entry in entries if entry["verdict"] not in DECIDED)
+    heads = "| claim | verdict | effect | seeds | in the literature |\n|---|---|---|--:|---|\n"
+    others = Counter(claim.entry["verdict"] for claim in measured if claim.entry["verdict"] not in DECIDED)
     words = ", ".join(f"{number} {verdict}" for verdict, number in others.items())
-    return heads + "".join(rows) + (f"\nOther claims of this experiment: {words}.\n" if words else "")
+    return heads + "".join(rows) + (f"\nOther claims that were measured on real text: {words}.\n" if words else "")
 
 
-def _effects(entry: dict) -> str:
-    """Every part that decides, with its name where there are several."""
-    parts = [part for part in entry["parts"] if not part["condition"]]
-    named = {part["name"]: effect(part) for part in parts}
-    if len(named) == 1:
-        return next(iter(named.values()))
-    return "; ".join(f"{name.replace('-', ' ')} {text}" for name, text in named.items())
+def _all_numbered(published: list[Published], place: str) -> str:
+    lines = ["| claim | on real text | on the built-in language |\n|---|---|---|\n"]
+    for number in dict.fromkeys(claim.entry["number"] for claim in published):
+        same = [claim for claim in published if claim.entry["number"] == number]
+        cells = [
+            _verdicts([claim for claim in same if claim.on_real_text is real], place) for real in (True, False)
+        ]
+        lines.append(f"| {number}. {same[0].entry['says']} | {' | '.join(cells)} |\n")
+    return "".join(lines)
+
+
+def _verdicts(claims: list[Published], place: str) -> str:
+    measured = [claim for claim in claims if claim.entry["verdict"] in (*DECIDED, *UNDECIDED)]
+    return (
+        "<br>".join(
+            f"**{entry['verdict']}**: {effect(entry)}, n = {entry['n']} ([{name}]({place}/{name}/findings.md))"
+            for name, _, entry in measured
+        )
+        or "not run"
+    )
