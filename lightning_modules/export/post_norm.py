@@ -13,7 +13,16 @@ from lightning_modules.config import ReplacedTokenSettings, RunSettings
 from lightning_modules.config.objectives import StockOutput, generator_shape
 from lightning_modules.export.names import BERT_BODY, BERT_HEAD
 from lightning_modules.export.parts import Parts, block_parts, embedding_parts, head_parts
-from lightning_modules.export.stock import TWO_OR_MORE, WIDE, State, Stock, sees_left, window_of
+from lightning_modules.export.stock import (
+    TWO_OR_MORE,
+    WIDE,
+    Decoder,
+    State,
+    Stock,
+    decoder_config,
+    sees_left,
+    window_of,
+)
 from lightning_modules.model.attention import turn
 
 ROBERTA_HEAD = {
@@ -294,6 +303,25 @@ ELECTRA_GENERATOR = ElectraGenerator(
 )
 """The generator of a run of replaced tokens, if it is narrower than the encoder: at equal widths the class has no
 projection."""
+
+BERT_GENERATION = Decoder(
+    model_type="bert-generation",
+    classes={"target_text": "BertGenerationDecoder"},
+    holds={},
+    config=lambda run: decoder_config(bert_config(run), run, layers="num_hidden_layers"),
+    names={name: new for name, new in BERT_BODY.items() if name != "segments"}
+    | {
+        "blocks.{}.source_query": "encoder.layer.{}.crossattention.self.query",
+        "blocks.{}.source_key": "encoder.layer.{}.crossattention.self.key",
+        "blocks.{}.source_value": "encoder.layer.{}.crossattention.self.value",
+        "blocks.{}.source_output": "encoder.layer.{}.crossattention.output.dense",
+        "blocks.{}.source_norm": "encoder.layer.{}.crossattention.output.LayerNorm",
+        "output": "lm_head.decoder",
+        "output.bias": "lm_head.bias",
+    },
+    prefix="bert.",
+    arrange=with_positions,
+)
 
 POST_NORM = (BERT, ROBERTA, LONGFORMER, ROFORMER, XLM, ELECTRA)
 """All of them; the first that holds a run is taken."""

@@ -18,7 +18,7 @@ from lightning_modules.export.post_norm import (
     with_positions,
     with_shifted_tables,
 )
-from lightning_modules.export.stock import ANY, Stock, sees_left, window_of
+from lightning_modules.export.stock import ANY, Decoder, Stock, decoder_config, sees_left, window_of
 
 XLM_ROBERTA_XL = Stock(
     model_type="xlm-roberta-xl",
@@ -161,6 +161,23 @@ GPT2 = Stock(
     },
     config=gpt2_config,
     names=GPT2_BODY,
+    prefix="transformer.",
+    arrange=gpt2_parts,
+)
+
+
+GPT2_DECODER = Decoder(
+    model_type="gpt2",
+    classes={"target_text": "GPT2LMHeadModel"},
+    holds={},
+    config=lambda run: decoder_config(gpt2_config(run), run, layers="n_layer"),
+    names=GPT2_BODY
+    | {
+        "blocks.{}.source_query": "h.{}.crossattention.q_attn",
+        "blocks.{}.source_key_value": "h.{}.crossattention.c_attn",
+        "blocks.{}.source_output": "h.{}.crossattention.c_proj",
+        "blocks.{}.source_norm": "h.{}.ln_cross_attn",
+    },
     prefix="transformer.",
     arrange=gpt2_parts,
 )

@@ -11,11 +11,11 @@ from typing import Any
 
 from torch import Tensor
 
-from lightning_modules.config import RunSettings
+from lightning_modules.config import RunSettings, TranslationSettings
 from lightning_modules.config.objectives import StockOutput
 from lightning_modules.config.training import PAIR_FORMATS
 from lightning_modules.errors import AblationsError
-from lightning_modules.export.parts import Parts, head_parts, is_tied, stack_parts
+from lightning_modules.export.parts import Parts, decoder_output_parts, head_parts, is_tied, stack_parts
 from lightning_modules.vocabulary import END, MASK, PAD, START
 
 State = Mapping[str, Tensor]
@@ -131,6 +131,65 @@ class Stock:
         if name in self.names:
             return self.names[name]
         return f"{self.names[module].format(number)}.{kind}"
+
+
+@dataclass(frozen=True)
+class Decoder(Stock):
+    """Stock decoder that attends to the states of an encoder."""
+
+    stem: str = "decoder"
+
+    def head_weights(self, state: State, run: RunSettings, output: StockOutput) -> dict[str, Tensor]:
+        """Return the weights that score the tokens of a translation."""
+        parts = decoder_output_parts(state)
+        return self.named_head(parts, run)
+
+
+def decoder_config(config: dict[str, Any], run: RunSettings, *, layers: str) -> dict[str, Any]:
+    """Return the entries of config.json of a decoder.
+
+    Args:
+        config: those of an encoder of the type.
+        layers: name of the number of blocks.
+    """
+    assert isinstance(run.objective, TranslationSettings)
+    return config | {
+        layers: run.objective.decoder.num_hidden_layers,
+        "is_causal": True,
+        "is_decoder": True,
+        "add_cross_attention": True,
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderDecoder(Stock):
+    """Stock class of an encoder and a decoder, each with its own vocabulary."""
+
+    encoder: Stock
+    decoder: Decoder
+
+    def full_config(self, state: State, run: RunSettings, output: StockOutput) -> dict[str, Any]:
+        """Return config.json, which holds that of the encoder and that of the decoder."""
+        return {
+            "model_type": self.model_type,
+            "architectures": [self.classes[output]],
+            "pad_token_id": PAD,
+            "bos_token_id": START,
+            "eos_token_id": END,
+            "decoder_start_token_id": START,
+            "is_encoder_decoder": True,
+            "dtype": "float32",
+            "encoder": self.encoder.full_config(state, run, "states"),
+            "decoder": self.decoder.full_config(state, run, output),
+        }
+
+    def weights(self, state: State, run: RunSettings, output: StockOutput) -> dict[str, Tensor]:
+        """Return the weights of both under the names of the class."""
+        encoder = self.encoder.weights(state, run, "states")
+        decoder = self.decoder.weights(state, run, output)
+        return {f"encoder.{name}": part for name, part in encoder.items()} | {
+            f"decoder.{name}": part for name, part in decoder.items()
+        }
 
 
 HELD: dict[str, tuple[Trait, ...]] = {

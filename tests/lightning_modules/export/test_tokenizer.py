@@ -12,8 +12,7 @@ from lightning_modules.config import RunSettings
 from lightning_modules.data.language import Language
 from lightning_modules.data.token_store import prepare
 from lightning_modules.data.tokenizer import encode, train
-from lightning_modules.export.folder import STOCKS, export
-from lightning_modules.export.tokenizer import write_tokenizer
+from lightning_modules.export.folder import STOCKS, export, write_tokenizer
 from lightning_modules.files import write_json
 from lightning_modules.objectives import build
 from lightning_modules.training.stop import StopRequest

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+from benchmarks.entropy import entropies
 from lightning_modules.data.language import Language, translate
-from lightning_modules.data.language.entropy import entropies
 from lightning_modules.data.language.lexicon import CONTENT_LEMMAS, TOPICS
 from lightning_modules.errors import DataError
 
