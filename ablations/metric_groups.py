@@ -6,16 +6,24 @@ not known here, and every name passes for one of them.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 from ablations.catalogue import METRICS, OF_TASKS
-from ablations.measures.settings import RANK_BOUNDS
+from ablations.measures.settings import RANK_BOUNDS, InfluenceSettings, LayerChangeSettings, QuestionSettings
 from ablations.tasks.datasets import TASKS, task_called
-from ablations.tasks.settings import BaselinesSettings, ProbingSettings, TaskSettings, TransferSettings
-from ablations.wording import FEW, guess, listed, shown
+from ablations.tasks.settings import (
+    BaselinesSettings,
+    ConditionalIndependenceSettings,
+    GenerationSettings,
+    ProbingSettings,
+    RetrievalSettings,
+    TaskSettings,
+    TransferSettings,
+)
+from ablations.wording import FEW, guess, listed, number, shown
 from lightning_modules import plugins
 from lightning_modules.config import InputFormat
 from lightning_modules.config.masking import Tag
@@ -193,3 +201,35 @@ def groups_of(measure: str, metric: str) -> Groups:
 def _task_files() -> list[str]:
     """Return the names of the tasks of one's own that are loaded."""
     return [plugin.name for plugin in plugins.loaded() if plugins.is_text(plugin.name)]
+
+
+ABOUT = {
+    "previous": ("previous token",),
+    "next": ("next token",),
+    "output": ("output label", "shown token"),
+}
+"""Groups of `token_information` and `read_out` by what they are about."""
+BY = {"frequency": "rank", "part_of_speech": "tag"}
+"""How names of groups begin, by what tokens are grouped by."""
+
+
+def groups_made(settings: Any, data_kinds: Collection[str]) -> tuple[str, ...] | None:
+    """Return the groups that a measure makes as it is set, of tokens and of parts of a task only how their names
+    begin; None where it cannot be told.
+
+    Args:
+        data_kinds: kinds of the text of the arms.
+    """
+    match settings:
+        case TaskSettings() | RetrievalSettings():
+            parts = [part for kind in data_kinds for part in settings.parts(built_in=kind == "language")]
+            return tuple(dict.fromkeys(name for part in parts for name in part.tasks or ()))
+        case QuestionSettings():
+            return tuple(name for about in settings.about for name in ABOUT.get(about, ()))
+        case LayerChangeSettings() | InfluenceSettings():
+            return tuple(BY[by] for by in settings.groups)
+        case ConditionalIndependenceSettings():
+            return tuple(f"ratio={number(ratio)}" for ratio in settings.ratios)
+        case GenerationSettings():
+            return ("causal_lm", *(f"iterations={count}" for count in settings.iterations))
+    return None

@@ -11,19 +11,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from pandas import DataFrame
 
 from ablations import results
 from ablations.analyse import folder as analyse_folder
-from ablations.analyse import kept, minimal_pairs
 from ablations.analyse import measures as analyse_measures
+from ablations.analyse import minimal_pairs
 from ablations.analyse.arms import SEED, ModelArm, Part, Say, Subject, arms_of, name_of_all, twins_of
-from ablations.analyse.kept import Measured, Row, kept_rows
+from ablations.analyse.folder import Measured, Row, forget_kept, keep, kept_file, read_kept, rows_and_doubts
 from ablations.analyse.measures import AnyMeasure
-from ablations.analyse.model import HuggingFaceModel, hidden_states, load
-from ablations.analyse.text import Read, TokenisedText, read_by_all, sentences
+from ablations.analyse.model import HuggingFaceModel, load
+from ablations.analyse.text import Read, read_by_all, require_finite, sentences, states
 from ablations.catalogue import card, files_now
 from ablations.errors import MeasureError
 from ablations.measures.geometry import geometry
@@ -31,7 +29,6 @@ from ablations.measures.layer_change import layer_change
 from ablations.measures.neighbours import neighbours
 from ablations.measures.read_out import read_out_rows
 from ablations.measures.reading.labels import with_texts
-from ablations.measures.reading.sample import Sample
 from ablations.measures.settings import (
     GeometrySettings,
     LayerChangeSettings,
@@ -147,31 +144,46 @@ def analyse(
         target, {arm.run_id: arm.folder for arm in arms}, [arm.untrained_id for arm in arms]
     )
     require_writable(target)
-    models = [_facts(arm, with_head=bool(of_pairs), say=say) for arm in arms]
+    subjects, tokens = _subjects(arms, text, gold, column=column, tokens=tokens, with_head=bool(of_pairs), say=say)
+    given = list(folders) if len(folders) > 1 else folders[0]
+    arguments = {"analyse": given, "text": text, "labels": labels, "column": column, "tokens": tokens}
+    analysis = Analysis(
+        target=target,
+        subjects=[*subjects, *twins_of(subjects)],
+        measures=_usual(subjects, tokens, labelled=labels is not None) if measures is None else measures,
+        data_root=data_root,
+        arguments=arguments | ({"data_root": data_root} if of_pairs else {}),
+        data=analyse_folder.data_record(
+            text,
+            sentences=subjects[0].read.sample.sentences,
+            cut=max(subject.read.cut for subject in subjects),
+            vocabulary_sizes={subject.model.ids for subject in subjects},
+        ),
+        origin=analyse_folder.origin(),
+        say=say,
+    )
+    return _carry_out(analysis, text)
+
+
+def _subjects(
+    arms: Sequence[ModelArm],
+    text: Path,
+    gold: list[LabelledSentence],
+    *,
+    column: str | None,
+    tokens: int | None,
+    with_head: bool,
+    say: Say,
+) -> tuple[list[Subject], int]:
+    """Return the arms with the text as each reads it, and how many tokens are measured."""
+    models = [_facts(arm, with_head=with_head, say=say) for arm in arms]
     if tokens is None:
         tokens = analyse_measures.usual_tokens([(model.width, model.layers + 1) for model in models])
     read = read_by_all(models, text, gold=gold, column=column, tokens=tokens)
     subjects = [Subject(arm.name, arm, model, each) for arm, model, each in zip(arms, models, read, strict=True)]
     for subject in subjects:
         _say_cut(subject, say)
-    analysed = list(folders) if len(folders) > 1 else folders[0]
-    arguments = {"analyse": analysed, "text": text, "labels": labels, "column": column, "tokens": tokens}
-    analysis = Analysis(
-        target=target,
-        subjects=[*subjects, *twins_of(subjects)],
-        measures=_usual(read, tokens, labelled=labels is not None) if measures is None else measures,
-        data_root=data_root,
-        arguments=arguments | ({"data_root": data_root} if of_pairs else {}),
-        data=analyse_folder.data_record(
-            text,
-            sentences=read[0].sample.sentences,
-            cut=max(each.cut for each in read),
-            vocabulary_sizes={model.ids for model in models},
-        ),
-        origin=analyse_folder.origin(),
-        say=say,
-    )
-    return _carry_out(analysis, text)
+    return subjects, tokens
 
 
 def _carry_out(analysis: Analysis, text: Path) -> Path:
@@ -186,7 +198,7 @@ def _carry_out(analysis: Analysis, text: Path) -> Path:
         if is_new and len(arms) < len(analysis.subjects) and any(len(arm.table) for arm in arms):
             _write(analysis, arms)
     notices = _write(analysis, arms)
-    kept.forget(analysis.target)
+    forget_kept(analysis.target)
     for sentence in notices:
         analysis.say(sentence)
     return analysis.target
@@ -202,11 +214,11 @@ def _facts(arm: ModelArm, *, with_head: bool, say: Say) -> HuggingFaceModel:
     return replace(model, model=None)
 
 
-def _usual(read: Sequence[Read], tokens: int, *, labelled: bool) -> list[AnyMeasure]:
+def _usual(subjects: Sequence[Subject], tokens: int, *, labelled: bool) -> list[AnyMeasure]:
     """Return all measures that read states, of as many clusters as the text allows for every model."""
     usual = analyse_measures.usual_measures(tokens, labelled=labelled)
-    for each in read:
-        usual = [analyse_measures.fitted(settings, each.sample) for settings in usual]
+    for subject in subjects:
+        usual = [analyse_measures.fitted(settings, subject.read.sample) for settings in usual]
     return usual
 
 
@@ -247,8 +259,8 @@ def _measured_model(part: Part, subject: Subject, analysis: Analysis) -> list[Me
     model, layers_LND, without_rows = None, list[Any](), dict[Path, Measured]()
     measured = []
     for settings in analysis.measures:
-        path = kept.place(analysis.target, _depends_on(part, subject, settings, analysis) | about)
-        if (before := kept.read(path)) is not None:
+        path = kept_file(analysis.target, _depends_on(part, subject, settings, analysis) | about)
+        if (before := read_kept(path)) is not None:
             say(f"{part.label}: {settings.kind} was measured before")
             measured.append(before)
             continue
@@ -259,16 +271,16 @@ def _measured_model(part: Part, subject: Subject, analysis: Analysis) -> list[Me
             require_finite(layers_LND, folder=model.folder)
         say(f"{part.label}: measuring {settings.kind}")
         rows = _rows(layers_LND, settings, model=model, read=subject.read, data_root=analysis.data_root)
-        whole, doubts = kept_rows(rows, settings)
+        whole, doubts = rows_and_doubts(rows, settings)
         table = results.table(about | {"measure": settings.kind} | row for row in whole)
         measured.append(Measured(table, doubts))
         if whole:
-            kept.write(path, measured[-1])
+            keep(path, measured[-1])
         else:
             without_rows[path] = measured[-1]
     if any(len(each.table) for each in measured):  # an analysis that measures nothing leaves no files
         for path, each in without_rows.items():
-            kept.write(path, each)
+            keep(path, each)
     return measured
 
 
@@ -342,61 +354,3 @@ def _by_arm(sentences: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
         f"{listed([arm for arm, of_arm in sentences if sentence in of_arm], 'and')}: {sentence}"
         for sentence in once
     ]
-
-
-TOKENS_AT_ONCE = 8192
-"""Tokens that are read together."""
-
-
-@torch.no_grad()
-def states(
-    model: HuggingFaceModel, text: TokenisedText, sample: Sample, *, tokens_at_once: int = TOKENS_AT_ONCE
-) -> list[NDArray[np.float32]]:
-    """Return the states of all text tokens of the sampled sentences, in their order.
-
-    Returns:
-        L + 1 arrays ND: what enters the first block, then what leaves each block.
-    """
-    place = np.cumsum(text.is_text) - 1
-    layers_LND = [np.empty((len(sample), model.width), np.float32) for _ in range(model.layers + 1)]
-    for index_BT in _batches(text, sample.sentences, tokens_at_once):
-        is_text_BT = text.is_text[index_BT]
-        inputs = {"input_ids": text.ids[index_BT], "attention_mask": np.ones_like(index_BT)}
-        if text.types is not None:
-            inputs["token_type_ids"] = text.types[index_BT]
-        tensors = {name: torch.from_numpy(array).to(model.device) for name, array in inputs.items()}
-        states_LBTD = hidden_states(model.model, tensors, final_norm=model.final_norm)
-        for layer_ND, layer_BTD in zip(layers_LND, states_LBTD, strict=True):
-            layer_ND[place[index_BT][is_text_BT]] = (
-                layer_BTD[torch.from_numpy(is_text_BT).to(layer_BTD.device)].float().cpu().numpy()
-            )
-    return layers_LND
-
-
-def require_finite(layers_LND: list[NDArray[np.float32]], *, folder: Path) -> None:
-    """Refuse states that no measure could read.
-
-    Raises:
-        MeasureError: a state holds NaN or infinity; the first layer that does is named.
-    """
-    for layer, states_ND in enumerate(layers_LND):
-        broken = np.flatnonzero(~np.isfinite(states_ND).all(axis=1))
-        if len(broken):
-            hold = "holds" if len(broken) == 1 else "hold"
-            raise MeasureError(
-                f"{folder}: {len(broken):,} of {len(states_ND):,} states of layer {layer} {hold} NaN or "
-                f"infinity, as of a diverged training or of damaged weights; give another checkpoint of the model."
-            )
-
-
-def _batches(text: TokenisedText, sentences: int, tokens_at_once: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the places of the tokens of sentences of one length, a sentence a row; those without text are left
-    out."""
-    length_S = np.diff(text.offsets[: sentences + 1])
-    before = np.concatenate([[0], np.cumsum(text.is_text)])
-    has_text_S = before[text.offsets[1 : sentences + 1]] > before[text.offsets[:sentences]]
-    for T in np.unique(length_S[has_text_S]).tolist():
-        (same,) = np.nonzero(has_text_S & (length_S == T))
-        rows = max(1, tokens_at_once // T)
-        for first in range(0, len(same), rows):
-            yield text.offsets[same[first : first + rows], None] + np.arange(T)

@@ -5,9 +5,8 @@ from typing import Any
 
 import click
 
-from ablations.commands.options import FILE, FOLDER, command, out_option, publish_option
+from ablations.commands.options import FILE, FOLDER, GivenPath, command, out_option, publish_option
 from ablations.commands.results import show_page
-from ablations.given_paths import GivenPath
 
 
 @command

@@ -13,6 +13,7 @@ from ablations.commands.options import (
     FOLDER,
     GOOD,
     WRONG,
+    GivenPath,
     command,
     data_root_option,
     devices_option,
@@ -27,7 +28,6 @@ from ablations.commands.options import (
     slots_option,
     spec_argument,
 )
-from ablations.given_paths import GivenPath
 
 TEXT = GivenPath(exists=True, dir_okay=False)
 """A file of text."""

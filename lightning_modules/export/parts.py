@@ -2,17 +2,20 @@
 
 `tokens`, `positions`, `segments`, `embedding_norm`, `final_norm`, `blocks.0.query`, ..., `head.transform` and
 `output`: each with `.weight`, and `.bias` where there is one. Stock classes have other names and arrangements of
-these parts. Letters: V vocabulary, D width, P positions.
+these parts: the tables here have the names of BERT and of GPT-2; {} stands for the number of the block.
+
+No torch. Letters: V vocabulary, D width, P positions.
 """
 
 from collections.abc import Mapping
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from lightning_modules.config import RunSettings
-from lightning_modules.model.encoder import sinusoids
 
-Parts = dict[str, Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Parts = dict[str, "Tensor"]
 
 IN_A_BLOCK = {
     "attention.output": "attention_output",
@@ -34,12 +37,12 @@ SIDE_BY_SIDE = {
 """Modules of a checkpoint that hold several linear maps, and the plain names of these."""
 
 
-def stack_parts(state: Mapping[str, Tensor], run: RunSettings, *, stem: str = "encoder") -> Parts:
+def stack_parts(state: Mapping[str, "Tensor"], run: RunSettings, *, stem: str = "encoder") -> Parts:
     """Return the parts of the encoder, or of the decoder: embeddings, blocks, and the norm above all blocks."""
     return embedding_parts(state, run, stem=stem) | block_parts(state, stem=stem)
 
 
-def embedding_parts(state: Mapping[str, Tensor], run: RunSettings, *, stem: str = "encoder") -> Parts:
+def embedding_parts(state: Mapping[str, "Tensor"], run: RunSettings, *, stem: str = "encoder") -> Parts:
     """Return the tables of a stack and the norms that stand outside its blocks.
 
     The scale and the bias of `encoder.embedding` are worked into `tokens`; no stock class then needs to know them.
@@ -53,6 +56,8 @@ def embedding_parts(state: Mapping[str, Tensor], run: RunSettings, *, stem: str 
     if f"{stem}.positions.weight" in state:
         parts["positions.weight"] = state[f"{stem}.positions.weight"]
     elif settings.positions == "sinusoidal":
+        from lightning_modules.model.encoder import sinusoids  # torch
+
         table_PD = sinusoids(run.data.max_length, settings.hidden_size)
         parts["positions.weight"] = table_PD.to(parts["tokens.weight"])
     if f"{stem}.segments.weight" in state:
@@ -65,7 +70,7 @@ def embedding_parts(state: Mapping[str, Tensor], run: RunSettings, *, stem: str 
     return parts
 
 
-def block_parts(state: Mapping[str, Tensor], *, stem: str) -> Parts:
+def block_parts(state: Mapping[str, "Tensor"], *, stem: str) -> Parts:
     """Return the parts of the blocks of a stack."""
     parts = {}
     for name, tensor in state.items():
@@ -78,7 +83,7 @@ def block_parts(state: Mapping[str, Tensor], *, stem: str) -> Parts:
     return parts
 
 
-def input_tokens(state: Mapping[str, Tensor], run: RunSettings, *, stem: str) -> Tensor:
+def input_tokens(state: Mapping[str, "Tensor"], run: RunSettings, *, stem: str) -> "Tensor":
     """Return the table that turns ids into what positions are added to, shape VD."""
     tokens_VD = state[f"{stem}.tokens.weight"]
     if run.encoder.embedding.scale:
@@ -95,7 +100,7 @@ def is_tied(run: RunSettings) -> bool:
     return getattr(run.objective, "head", "bert") != "linear" and not (embedding.scale or embedding.bias)
 
 
-def head_parts(state: Mapping[str, Tensor], *, stem: str = "") -> Parts:
+def head_parts(state: Mapping[str, "Tensor"], *, stem: str = "") -> Parts:
     """Return the parts of the head over the vocabulary: `output` and, for BERT's head, `head.transform` and
     `head.norm`. A linear or tied head has a bias of zeros: some stock classes want one.
 
@@ -112,7 +117,42 @@ def head_parts(state: Mapping[str, Tensor], *, stem: str = "") -> Parts:
     } | {"output.weight": state["encoder.tokens.weight"], "output.bias": state[f"{stem}head.bias"]}
 
 
-def decoder_output_parts(state: Mapping[str, Tensor]) -> Parts:
+def decoder_output_parts(state: Mapping[str, "Tensor"]) -> Parts:
     """Return the part that scores the tokens of a translation, with a bias of zeros."""
     output_VD = state.get("output.weight", state["decoder.tokens.weight"])
     return {"output.weight": output_VD, "output.bias": output_VD.new_zeros(len(output_VD))}
+
+
+BERT_BODY = {
+    "tokens": "embeddings.word_embeddings",
+    "positions": "embeddings.position_embeddings",
+    "segments": "embeddings.token_type_embeddings",
+    "embedding_norm": "embeddings.LayerNorm",
+    "blocks.{}.query": "encoder.layer.{}.attention.self.query",
+    "blocks.{}.key": "encoder.layer.{}.attention.self.key",
+    "blocks.{}.value": "encoder.layer.{}.attention.self.value",
+    "blocks.{}.attention_output": "encoder.layer.{}.attention.output.dense",
+    "blocks.{}.attention_norm": "encoder.layer.{}.attention.output.LayerNorm",
+    "blocks.{}.expand": "encoder.layer.{}.intermediate.dense",
+    "blocks.{}.contract": "encoder.layer.{}.output.dense",
+    "blocks.{}.feed_forward_norm": "encoder.layer.{}.output.LayerNorm",
+}
+BERT_HEAD = {
+    "head.transform": "cls.predictions.transform.dense",
+    "head.norm": "cls.predictions.transform.LayerNorm",
+    "output": "cls.predictions.decoder",
+    "output.bias": "cls.predictions.bias",
+}
+
+GPT2_BODY = {
+    "tokens": "wte",
+    "positions": "wpe",
+    "blocks.{}.attention_norm": "h.{}.ln_1",
+    "blocks.{}.query_key_value": "h.{}.attn.c_attn",
+    "blocks.{}.attention_output": "h.{}.attn.c_proj",
+    "blocks.{}.feed_forward_norm": "h.{}.ln_2",
+    "blocks.{}.expand": "h.{}.mlp.c_fc",
+    "blocks.{}.contract": "h.{}.mlp.c_proj",
+    "final_norm": "ln_f",
+    "output.weight": "lm_head.weight",
+}

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from lightning_modules.config import ReplacedTokenSettings, RunSettings
 from lightning_modules.config.objectives import StockOutput, generator_shape
-from lightning_modules.export.names import BERT_BODY, BERT_HEAD
-from lightning_modules.export.parts import Parts, block_parts, embedding_parts, head_parts
+from lightning_modules.export.parts import BERT_BODY, BERT_HEAD, Parts, block_parts, embedding_parts, head_parts
 from lightning_modules.export.stock import (
     TWO_OR_MORE,
     WIDE,

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from lightning_modules.config import RunSettings
-from lightning_modules.export.names import BERT_BODY, GPT2_BODY
-from lightning_modules.export.parts import Parts
+from lightning_modules.export.parts import BERT_BODY, GPT2_BODY, Parts
 from lightning_modules.export.post_norm import (
     ROBERTA_HEAD,
     bert_config,

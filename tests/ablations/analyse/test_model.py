@@ -9,9 +9,8 @@ import pytest
 import torch
 from tokenizers import processors
 
-from ablations.analyse.analyse import states
 from ablations.analyse.model import load, reason, untrained
-from ablations.analyse.text import sample_of, tokenise
+from ablations.analyse.text import sample_of, states, tokenise
 from ablations.errors import MeasureError
 from ablations.measures.reading.sample import NO_NEIGHBOUR
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, START
