@@ -13,6 +13,8 @@ from reports.figures.curves import FEWEST_PLACES, Curve, curve, learned, order, 
 from reports.figures.files import lay_out
 from reports.figures.lines import Line, Look, draw_lines
 from reports.figures.panel import (
+    CHANGE,
+    CHANGE_CKA,
     MOST_PANELS,
     FigureKind,
     FigureText,
@@ -29,7 +31,7 @@ from reports.figures.panel import (
 )
 from reports.figures.style import group_styles, label_layers
 from reports.statistics.summaries import bands, last_step
-from reports.words import axis_label, count, leads_on, named
+from reports.words import MINUS, axis_label, count, leads_on, named
 
 FAMILIES = {"rank": "frequency rank", "tag": "part of speech"}
 """Kinds of groups by the first word of their names, and what a panel calls them."""
@@ -184,3 +186,64 @@ def caption(bands: set[str], about_tasks: bool) -> str:
 
 GROUP_LINES = FigureKind("groups", group_panels, caption)
 """A panel is of one arm and has a line a group of tokens."""
+
+CHANGE_BY_RANK = FigureText(
+    name="change_by_rank",
+    title="Change by frequency of the token",
+    kind=GROUP_LINES,
+    shown=(CHANGE, CHANGE_CKA._replace(part=f"1 {MINUS} debiased CKA", folded=True)),
+    family="rank",
+    n="tokens in each group",
+    d="dimensions",
+    how_to_read=(
+        "Each line is the tokens of some frequency ranks, 1 being the most frequent token; each point, as "
+        f"above, 1 {MINUS} similarity of their states in a layer and in the next. The chance floor is the mean "
+        "over the groups. Where lines cross, layers treat frequent and rare tokens differently.",
+        "Similarity is inflated where there are few tokens per dimension, so all groups have equally many: "
+        "groups compare with each other and between arms, not with the change of all tokens above. A group of "
+        "few types varies less than one of many, whatever a layer does: compare its line with that of the "
+        "untrained encoder.",
+    ),
+)
+
+CHANGE_BY_TAG = CHANGE_BY_RANK._replace(
+    name="change_by_tag",
+    title="Change by part of speech",
+    family="tag",
+    how_to_read=(
+        "Each line is the tokens of one part of speech, of each word its first sub-word; each point, as above, "
+        f"1 {MINUS} similarity of their states in a layer and in the next. The chance floor is the mean over the "
+        "groups.",
+        "All groups have equally many tokens: they compare with each other and between arms, not with the "
+        "change of all tokens. Parts of speech differ in frequency; see whether ranks alone explain what you "
+        "find.",
+    ),
+)
+
+INFLUENCE_BY_RANK = FigureText(
+    name="influence_by_rank",
+    title="Influence on other tokens by frequency",
+    kind=GROUP_LINES,
+    shown=(Shown("influence", "pwcca"),),
+    family="rank",
+    n="other tokens for each group",
+    d="dimensions",
+    how_to_read=(
+        "In each of some sentences one token of a group is hidden from the attention of the others, in one "
+        f"layer alone. Each point is 1 {MINUS} PWCCA between the states of those others with and without it: 0 "
+        "where none of them attends to it. The chance floor, dashed in the colour of its group, is the "
+        "influence of a random token of the same sentences: a group above its own matters more than the tokens "
+        "around it.",
+        "The numbers are small, since one token is a small part of what the others attend to; their order "
+        "counts. All groups have equally many others. Only attention within the layer is cut: what a token has "
+        "passed on in lower layers stays, so influence is not how much a model needs a token. Voita et al. 2019 "
+        "check where the influence of rare tokens comes from by training again with a tenth of the input tokens "
+        "replaced at random (`token_dropout: 0.1`), after which rare tokens should stand out no more. Only an "
+        "arm with that setting shows it; the article's experiments have none, objectives-all has clm-dropout and "
+        "mt-dropout. Without such an arm a peak at rare tokens is described, not explained.",
+    ),
+)
+
+INFLUENCE_BY_TAG = INFLUENCE_BY_RANK._replace(
+    name="influence_by_tag", title="Influence on other tokens by part of speech", family="tag"
+)

@@ -16,7 +16,10 @@ from reports.figures.curves import FEWEST_STEPS, Curve, curve, learned, order, r
 from reports.figures.files import lay_out
 from reports.figures.pairs import pairs_over_training
 from reports.figures.panel import (
+    CHANGE,
+    CHANGE_CKA,
     MOST_PANELS,
+    OTHER_TOKENS,
     FigureKind,
     FigureText,
     Panel,
@@ -28,7 +31,7 @@ from reports.figures.panel import (
     without_panel,
 )
 from reports.figures.style import TICK_LETTERS, thinned
-from reports.words import axis_label, count, leads_on, number
+from reports.words import MINUS, axis_label, count, leads_on, number
 
 SHADES = 20
 """Colours of a map, so few that a reader finds them again beside it."""
@@ -121,32 +124,6 @@ def step_maps(
         )
         for arm, rows in chosen.items()
     }
-
-
-def over_training(
-    table: DataFrame,
-    *,
-    ax: Axes,
-    arm: str,
-    measure: str = "layer_change",
-    metric: str = "pwcca",
-    arms: Sequence[str] | None = None,
-    group: str | None = None,
-) -> Axes:
-    """Draw one arm's mean over seeds, layers upwards, steps to the right and evenly spaced.
-
-    The colours mean the same in the maps of all of `arms`, unless given those of the table.
-
-    Raises:
-        ResultsError: the arm has fewer than three steps, the table lacks a column, or a seed has several values.
-    """
-    maps = step_maps(table, measure=measure, metric=metric, arms=arms, group=group)
-    if arm not in maps:
-        raise ResultsError(
-            f"a map needs {measure} {metric} at {FEWEST_STEPS} steps or more in each seed, and {arm} has fewer; "
-            "measure all checkpoints (`checkpoints: all`)."
-        )
-    return draw_map(maps[arm], ax=ax)
 
 
 def draw_map(drawn: StepMap, *, ax: Axes) -> Axes:
@@ -244,3 +221,66 @@ def caption(bands: set[str], about_tasks: bool) -> str:
 
 STEP_MAPS = FigureKind("maps", map_panels, caption)
 """A panel is the map of one arm: layers by steps."""
+
+MAPPED_RANKS = ((1, 10), (101, 250), (1001, 2500))
+"""Frequency groups that are mapped over training: frequent, middling and rare tokens."""
+
+MAPPED_TAGS = ("NOUN", "VERB", "DET")
+"""Parts of speech that are mapped over training, as Universal Dependencies call them."""
+
+MAPPED_GROUPS = (
+    *((f"frequency ranks {first}\N{EN DASH}{last}", f"rank {first}-{last}") for first, last in MAPPED_RANKS),
+    *((f"part of speech {tag}", f"tag {tag}") for tag in MAPPED_TAGS),
+)
+"""Name of each mapped group, and its name in the results."""
+
+OVER_TRAINING = FigureText(
+    name="over_training",
+    title="Over training",
+    kind=STEP_MAPS,
+    shown=(
+        CHANGE._replace(title=f"Change, 1 {MINUS} PWCCA similarity"),
+        Shown("token_information", "cross_fitted", "Information about the input token"),
+        CHANGE_CKA._replace(title=f"Change, 1 {MINUS} debiased CKA", folded=True),
+        Shown("read_out", "linear", "Input token read by a linear probe", folded=True),
+        *(
+            Shown("token_information", "cross_fitted", f"Information about the {about}", about, folded=True)
+            for about in OTHER_TOKENS
+        ),
+        *(
+            Shown("neighbours", metric, f"Neighbours {sentence}", folded=True)
+            for metric, sentence in (
+                ("same_token", "with the same token"),
+                ("position_distance", "and their distance of positions"),
+                ("same_left", "with the same token to the left"),
+                ("same_right", "with the same token to the right"),
+                ("same_relation", "with the same syntactic relation"),
+                ("same_sense", "with the same sense"),
+                ("same_left_part", "with the same syntax to the left"),
+                ("same_right_part", "with the same syntax to the right"),
+            )
+        ),
+        *(
+            Shown("geometry", metric, folded=True)
+            for metric in ("anisotropy", "self_similarity", "effective_rank", "participation_ratio", "update_norm")
+        ),
+        Shown("run_distance", "pwcca", "Distance between runs", folded=True),
+        *(
+            shown._replace(title=f"{shown.title} of {group}", about=about)
+            for shown in (
+                CHANGE._replace(title="Change", folded=True),
+                Shown("influence", "pwcca", "Influence", folded=True),
+            )
+            for group, about in MAPPED_GROUPS
+        ),
+    ),
+    n="tokens",
+    d="dimensions or clusters",
+    how_to_read=(
+        "Each cell is a layer at a step; 0 is the initial weights. A column is the curve of the figure above "
+        "at that step, a row is one layer becoming what it is. Of a metric all arms have the same colours.",
+        "Steps stand side by side evenly, however far apart they are, so that a slope is no speed. Colours "
+        "show no uncertainty: compare the last column with the interval of its curve before reading a small "
+        "difference.",
+    ),
+)

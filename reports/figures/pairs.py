@@ -29,7 +29,7 @@ from reports.figures.panel import (
 )
 from reports.figures.style import Style, arm_styles, label_layers, pair_style, seeds_style
 from reports.statistics.summaries import bands, last_step
-from reports.words import axis_label, named
+from reports.words import MINUS, axis_label, named
 
 MOST_ARMS = 4
 """Arms of which all pairs are drawn; with more, only those with the first arm."""
@@ -293,3 +293,23 @@ def caption(bands: set[str], about_tasks: bool) -> str:
 
 PAIR_LINES = FigureKind("pairs", pair_panels, caption)
 """A panel has a line a pair of arms."""
+
+RUN_DISTANCE = FigureText(
+    name="run_distance",
+    title="Distance between runs in the same layer",
+    kind=PAIR_LINES,
+    shown=(Shown("run_distance", "pwcca"), Shown("run_distance", "debiased_cka")),
+    n="tokens",
+    d="dimensions",
+    how_to_read=(
+        f"Each point compares what two runs make of the same tokens in the same layer: 1 {MINUS} similarity. "
+        "At 0 the states of one are a linear map (PWCCA; a direction that only one of them has is not counted), "
+        "or a rotation and one scale (CKA), of the other's. Lines with filled markers are two arms with the same "
+        "seed, the colour being that of the second arm and the markers those of the first; dotted lines with "
+        "hollow markers are two seeds of one arm. The chance floor is the same number with the rows of one run "
+        "shuffled: two runs with nothing in common.",
+        "Where the line of two arms lies above the dotted lines of both, they differ by more than the luck of "
+        "training. Beware: arms with the same seed start from the same weights, two seeds do not, so that layers "
+        "which training moves little may lie closer between arms than between seeds.",
+    ),
+)

@@ -189,6 +189,12 @@ class FigureText(NamedTuple):
     """Section of the page in which the figure stands."""
 
 
+CHANGE, CHANGE_CKA = Shown("layer_change", "pwcca"), Shown("layer_change", "debiased_cka")
+
+OTHER_TOKENS = ("next token", "previous token", "output label", "shown token")
+"""Groups of `token_information` and `read_out` about another token than the one that is read."""
+
+
 NAME_LETTERS = 40
 """Letters of an arm in the names of its files."""
 

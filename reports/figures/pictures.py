@@ -220,3 +220,25 @@ def caption(bands: set[str], about_tasks: bool) -> str:
 
 TOKEN_CLOUDS = FigureKind("pictures", picture_panels, caption)
 """A panel is of one arm: where tokens lie in some of its layers."""
+
+PICTURES = FigureText(
+    name="pictures",
+    title="Pictures of single tokens",
+    kind=TOKEN_CLOUDS,
+    shown=(
+        Shown("pictures", "word"),
+        Shown("pictures", "position", folded=True),
+        Shown("pictures", "relation", folded=True),
+        Shown("pictures", "sense", folded=True),
+    ),
+    n="tokens",
+    d="dimensions",
+    how_to_read=(
+        "Each point is an occurrence of a word in a sentence, each frame a layer: t-SNE has put the states "
+        "into two dimensions so that the nearest stay near. Colours and markers tell what was not used to "
+        "place the points.",
+        "For the eye alone: who is near whom is what a picture shows. Neither the axes, nor the size of "
+        "clusters, nor the distances between them mean anything, and another seed looks otherwise. What "
+        "neighbours share is measured above.",
+    ),
+)

@@ -11,8 +11,8 @@ from ablations.spec.contrasts import Ahead, Claim, Difference
 from ablations.spec.figures import PublishedPoint
 from reports.claims.judge import NOT_JUDGED, Judged
 from reports.claims.verdicts import DECIDED
-from reports.figures.by_arm import beside_published
 from reports.figures.curves import ALONG_STEPS, Axis
+from reports.figures.own import beside_published
 from reports.figures.panel import CEILING, FigureText, Panel, letters
 from reports.figures.style import MOST_LINES
 from reports.figures.texts import FIGURES, OVER_TRAINING, of_plugin

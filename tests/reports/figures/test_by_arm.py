@@ -13,9 +13,10 @@ from ablations import results
 from ablations.errors import ResultsError
 from ablations.spec.figures import PublishedPoint
 from reports.figures import files
-from reports.figures.by_arm import arm_lines, arm_panels, beside_published, draw_arms
+from reports.figures.by_arm import arm_lines, arm_panels, draw_arms
 from reports.figures.curves import choose
 from reports.figures.lines import written_above
+from reports.figures.own import beside_published
 from reports.figures.style import FIXED_STYLES, GREY, arm_styles
 from reports.figures.texts import TOKEN_INFORMATION
 from reports.page import figures

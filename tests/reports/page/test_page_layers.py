@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 
 from ablations import results
-from reports.figures.panel import MOST_PANELS
+from reports.figures.panel import MOST_PANELS, OTHER_TOKENS
 from reports.figures.panel import letters as letters_of
-from reports.figures.texts import OTHER_TOKENS
 from reports.folder import is_fresh
 from reports.page import page
 from tests.support.fake_experiment import figure_entries, rows, write
