@@ -30,9 +30,8 @@ from benchmarks import (
 from benchmarks.precision import FASTER
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.files import write_json
-from lightning_modules.model.numerics import keep_freed_memory
+from lightning_modules.model.numerics import keep_freed_memory, matrix_rate
 from lightning_modules.provenance import now, provenance
-from lightning_modules.training.speed import matrix_rate
 
 GROUPS = (
     "training",

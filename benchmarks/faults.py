@@ -43,10 +43,10 @@ from benchmarks.traps import (
     start_command,
 )
 from lightning_modules.files import make_folder, read_json, write_json
+from lightning_modules.model.numerics import matrix_rate
 from lightning_modules.provenance import checkout, now, provenance
 from lightning_modules.randomness import derive
 from lightning_modules.training import fit
-from lightning_modules.training.speed import matrix_rate
 
 SECONDS_OF_A_HANG = 600.0
 MOST_FAULTS = 12

@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.precision import TYPE_OF_PRODUCTS
 from lightning_modules.config import RunSettings, operations_per_token, parameters
-from lightning_modules.training.speed import matrix_rate, wait
+from lightning_modules.model.numerics import matrix_rate, wait
 
 UPDATE_BYTES = 7 * 4
 """For each weight AdamW reads it, its gradient and two moments, and writes all but the gradient, in fp32."""

@@ -24,7 +24,7 @@ from benchmarks.floor import floor
 from benchmarks.training import DROPOUT, Row, measure
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Tokens
-from lightning_modules.training.speed import matrix_rate
+from lightning_modules.model.numerics import matrix_rate
 
 WARM_UP = 20  # steps in which graphs are compiled, for the shapes that come
 PEER_WORKERS = 8

@@ -9,7 +9,8 @@ from benchmarks.alternating import Side
 from benchmarks.text import LENGTH, VOCABULARY, blocks
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Tokens
-from lightning_modules.training.speed import bare_step, wait
+from lightning_modules.model.numerics import wait
+from lightning_modules.training.fit import bare_step
 
 STEPS = 100_000  # more than any benchmark does
 

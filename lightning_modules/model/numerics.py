@@ -1,4 +1,4 @@
-"""Numerics: types of matrix products, the memory allocator, and dropout.
+"""Numerics: types of matrix products and how fast the machine takes them, the memory allocator, and dropout.
 
 A step frees and allocates the same large tensors again and again. The C library returns each to the system, which
 then fills every page with zeros anew: a tenth of a step in fp32, a sixth in bf16. Here freed memory is kept for
@@ -11,6 +11,7 @@ import ctypes
 import functools
 import platform
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -162,3 +163,41 @@ def out_of_memory(error: BaseException) -> str | None:
     if amount[2] == "bytes":
         return f"no room for {float(amount[1]) / 2**30:,.3g} GiB"
     return f"no room for {amount[1]} {amount[2]}"
+
+
+SIZES = {"cpu": 2048, "cuda": 8192}  # smaller ones do not occupy every core
+FEWEST_TRIES, SECONDS_OF_TRIES = 5, 0.4
+
+
+def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
+    """Return the operations a second of a large square matrix product on the device, with this process's threads.
+
+    Measured once for each device, type and number of threads of a process: the fastest of at least five products
+    and of those that fit in 0.4 seconds, of which one should meet a quiet moment. What else runs all that
+    time takes its share.
+    """
+    return _measured(device, dtype, torch.get_num_threads())
+
+
+@functools.cache
+def _measured(device: torch.device, dtype: torch.dtype, threads: int) -> float:
+    size = SIZES.get(device.type, SIZES["cuda"])
+    # Random numbers, as a GPU multiplies ones with less power, and so faster.
+    rng = torch.Generator(device).manual_seed(0)
+    left, right = (torch.randn(size, size, generator=rng, device=device).to(dtype) for _ in range(2))
+    seconds: list[float] = []
+    begin = time.perf_counter()
+    with bf16_products(device.type, enabled=dtype == torch.bfloat16):
+        while len(seconds) < FEWEST_TRIES or time.perf_counter() - begin < SECONDS_OF_TRIES:
+            wait(device)
+            start = time.perf_counter()
+            left @ right
+            wait(device)
+            seconds.append(time.perf_counter() - start)
+    return 2 * size**3 / min(seconds)
+
+
+def wait(device: torch.device) -> None:
+    """Wait until the device has done all its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

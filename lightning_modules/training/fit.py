@@ -1,7 +1,8 @@
 """One fit of a run: the Trainer with its callbacks, from where the run stands (resume) to its last step.
 
 Each callback has one duty. Their order matters where a step ends: the step is counted, checked, logged, validated,
-then saved, then the run may stop.
+then saved, then the run may stop. The same steps without the Trainer are timed by a calibration (`bare_step`), and
+are the yardstick for its cost.
 """
 
 import logging
@@ -9,10 +10,10 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning as L
 import torch
@@ -25,6 +26,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.files import write_json
+from lightning_modules.model.encoder import DecoderBlock, EncoderBlock
 from lightning_modules.model.numerics import bf16_products
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import Objective
@@ -36,7 +38,6 @@ from lightning_modules.training.data_module import GPU_WORKERS, RunData, evaluat
 from lightning_modules.training.log import Meter, OnLine, loggers_of, started, write_line
 from lightning_modules.training.ranks import TIME_TO_ANSWER, cluster_environment
 from lightning_modules.training.run_directory import RunDirectory
-from lightning_modules.training.speed import as_written, compile_blocks
 from lightning_modules.training.stop import Interrupted, StopRequest
 
 SECONDS_BETWEEN_SAVES = 45.0  # so that `last.ckpt` is never older than a minute plus a step
@@ -292,3 +293,61 @@ class Saver(Callback):
             self.save(trainer, last=True)
         if trainer.is_global_zero:
             write_safetensors(module.state_dict(), self.directory.last_weights)
+
+
+GRAPHS = 64
+"""Limit of graphs of a block: a worker's runs may differ in kind, width and norm. Past it blocks would run
+uncompiled."""
+
+
+def compile_blocks(objective: Objective, device: str) -> None:
+    """Compile the blocks of encoder and decoder if the run says so and trains on a GPU; weights keep their names.
+
+    Blocks of a kind share a few graphs, first for the shapes at hand and then for any, however many blocks there
+    are. On a CPU nothing is compiled, as it gains next to nothing there (benchmarks/LOG.md).
+
+    Args:
+        device: the type of the device that will train it, "cpu" or "cuda".
+    """
+    if not objective.run.training.compile or device == "cpu":
+        return
+    torch._dynamo.config.recompile_limit = GRAPHS
+    for module in objective.modules():
+        if isinstance(module, EncoderBlock | DecoderBlock):
+            module.compile()
+
+
+def as_written(objective: Objective) -> AbstractContextManager[object]:
+    """Use no graph in the block, so that an evaluation has the numbers of every other, and compiles nothing."""
+    return torch.compiler.set_stance("force_eager") if objective.run.training.compile else nullcontext()
+
+
+def bare_step(run: RunSettings, tokens: Tokens, *, device: str = "cpu") -> Callable[[], int]:
+    """Return a function that does the run's next step each time and returns how many real source tokens it had.
+
+    Batch, loss, gradients, clipping, update and schedule are those of a run; nothing is logged or saved. On a GPU
+    other processes make the batches, as in a run, and a step has only begun when it returns.
+    """
+    objective = build(run, tokens).to(device).train()
+    compile_blocks(objective, device)
+    data = RunData(objective, tokens, workers=0 if device == "cpu" else GPU_WORKERS)
+    configured = cast(dict[str, Any], objective.configure_optimizers())
+    optimizer, schedule = configured["optimizer"], configured["lr_scheduler"]["scheduler"]
+    mixed = run.training.precision == "bf16-mixed"
+    batches = iter(data.loader(lambda: 0))
+
+    def step() -> int:
+        on_host = next(batches)
+        tokens_in_it = sum(int(batch["source_tokens"]) for batch in on_host)
+        on_device = [{name: x.to(device, non_blocking=True) for name, x in batch.items()} for batch in on_host]
+        with bf16_products(device, enabled=mixed):
+            with torch.autocast(device, dtype=torch.bfloat16, enabled=mixed):
+                loss = objective.training_step(on_device, 0)["loss"]
+            loss.backward()
+        objective.configure_gradient_clipping(optimizer)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        schedule.step()
+        return tokens_in_it
+
+    return step

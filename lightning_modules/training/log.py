@@ -26,10 +26,10 @@ from torch import Tensor
 from lightning_modules.config import RunSettings, operations_per_token
 from lightning_modules.errors import AblationsError, ExitCode, NonFiniteLossError
 from lightning_modules.files import explained, open_no_link
+from lightning_modules.model.numerics import matrix_rate
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.training.checkpoint import read_checkpoint
 from lightning_modules.training.run_directory import RunDirectory
-from lightning_modules.training.speed import matrix_rate
 
 SECONDS_BETWEEN_STATES = 1.0
 

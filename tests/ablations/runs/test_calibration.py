@@ -14,8 +14,8 @@ from ablations.runs.identity import PlannedRun
 from ablations.spec.experiment import Run
 from lightning_modules.config import operations_per_token, parameters
 from lightning_modules.objectives import build
+from lightning_modules.training.fit import bare_step
 from lightning_modules.training.run_directory import RunDirectory
-from lightning_modules.training.speed import bare_step
 from tests.support.tiny_text import settings
 
 CHANGE = LayerChangeSettings(kind="layer_change", tokens=1000)

@@ -13,10 +13,8 @@ import pytest
 import torch
 
 from lightning_modules.model import numerics
-from lightning_modules.model.numerics import LEVELS, Bf16ByFp32, Dropout, bf16_products, out_of_memory
-from lightning_modules.training import speed
-from lightning_modules.training.fit import train
-from lightning_modules.training.speed import bare_step, matrix_rate
+from lightning_modules.model.numerics import LEVELS, Bf16ByFp32, Dropout, bf16_products, matrix_rate, out_of_memory
+from lightning_modules.training.fit import bare_step, train
 from lightning_modules.training.stop import StopRequest
 from tests.support.products_seen import ProductsSeen
 from tests.support.tiny_text import settings
@@ -182,11 +180,11 @@ def test_no_product_of_a_run_is_left_to_torch(without_products, make_run, tokens
 
 
 def test_the_yardstick_is_that_of_the_products_that_a_run_has(without_products):
-    speed._measured.cache_clear()
+    numerics._measured.cache_clear()
     with ProductsSeen() as seen:
         matrix_rate(torch.device("cpu"), torch.bfloat16)
     assert seen.types == {torch.float32}
-    speed._measured.cache_clear()
+    numerics._measured.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from torch._dynamo.utils import counters
 from ablations.runs.identity import identity
 from lightning_modules.model.encoder import EncoderBlock
 from lightning_modules.objectives import build
-from lightning_modules.training import fit, speed
+from lightning_modules.training import fit
 from lightning_modules.training.data_module import RunData, evaluate
-from lightning_modules.training.speed import as_written, compile_blocks
+from lightning_modules.training.fit import as_written, compile_blocks
 from tests.support.plain_step import problem, require_equal
 from tests.support.tiny_text import settings
 
@@ -118,17 +118,17 @@ def test_a_compiled_run_ends_with_the_same_bits_and_its_validations_use_no_graph
     assert (made[0][0], made[-1][0] > 0) == (0, True)
 
 
-@pytest.mark.parametrize("loop", [fit, speed])
-def test_steps_are_compiled_for_the_device_that_does_them(loop, make_run, tokens, monkeypatch):
+@pytest.mark.parametrize("with_trainer", [True, False])
+def test_steps_are_compiled_for_the_device_that_does_them(with_trainer, make_run, tokens, monkeypatch):
     asked = []
-    monkeypatch.setattr(loop, "compile_blocks", lambda objective, device: asked.append(device))
+    monkeypatch.setattr(fit, "compile_blocks", lambda objective, device: asked.append(device))
     run = settings(training={"max_steps": 1})
-    if loop is fit:
+    if with_trainer:
         directory = make_run(run)
         directory.checkpoints.mkdir(exist_ok=True)
         fit.train(directory, tokens, accelerator="cpu")
     else:
-        speed.bare_step(run, tokens)
+        fit.bare_step(run, tokens)
     assert asked == ["cpu"]
 
 

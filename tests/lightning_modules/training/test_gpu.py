@@ -16,8 +16,7 @@ from lightning_modules.config.objectives import OBJECTIVES
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.training.data_module import RunData
-from lightning_modules.training.fit import train
-from lightning_modules.training.speed import compile_blocks
+from lightning_modules.training.fit import compile_blocks, train
 from tests.support.plain_step import problem, require_equal
 from tests.support.tiny_text import settings
 

@@ -10,12 +10,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from lightning_modules.config import operations_per_token
 from lightning_modules.errors import CheckpointError, ExitCode
+from lightning_modules.model.numerics import matrix_rate
 from lightning_modules.objectives import build
-from lightning_modules.training import speed
+from lightning_modules.training import fit
 from lightning_modules.training.checkpoint import read_checkpoint
 from lightning_modules.training.fit import train
 from lightning_modules.training.run_directory import RunBusyError, RunDirectoryError, RunState
-from lightning_modules.training.speed import matrix_rate
 from lightning_modules.training.stop import Interrupted, StopRequest
 from lightning_modules.training.train import start
 from tests.support.stop_after import StopAfter
@@ -92,8 +92,8 @@ def test_the_bare_loop_takes_the_trainers_steps_to_the_bit(
     directory = make_run(run)
     run_to(directory, tokens)
     objective = build(run, tokens)
-    monkeypatch.setattr(speed, "build", lambda *_: objective)
-    step = speed.bare_step(run, tokens)
+    monkeypatch.setattr(fit, "build", lambda *_: objective)
+    step = fit.bare_step(run, tokens)
     for _ in range(run.training.max_steps):
         step()
     assert same(dict(objective.state_dict()), dict(contents(directory)["state_dict"]))
