@@ -1,4 +1,4 @@
-"""Encoding of texts: rows of tokens that our encoders read, and their states.
+"""Encoding of texts: rows of tokens that our encoders read, their states, and their TF-IDF vectors.
 
 A text is START, its pieces, END; a pair START, a, END, b, END, with b in the second segment where the encoder has
 segments; a text that is asked about at a mask START, its pieces, [MASK], END. What is longer than `max_length`
@@ -14,11 +14,15 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from sklearn.feature_extraction.text import TfidfTransformer
 from tokenizers import Encoding, Tokenizer
 
 from ablations.measures.reading.labels import spans_of
+from ablations.measures.reading.sample import is_text_token
 from ablations.tasks.datasets import Task
 from ablations.tasks.examples import Examples
+from lightning_modules.data.token_store import Split
 from lightning_modules.objectives.objective import Batch, Objective
 from lightning_modules.training.data_module import TOKENS_AT_ONCE
 from lightning_modules.vocabulary import END, MASK, PAD, START
@@ -286,3 +290,20 @@ def word_states(objective: Objective, rows: EncodedTexts) -> WordStates:
                 states_LWD[layer, start_N[i] : start_N[i] + len(place_T)] = states_TD[place_T]
     assert states_LWD is not None, "no rows"
     return WordStates(states_LWD, row_W, word_W)
+
+
+def term_counts(split: Split, *, vocab_size: int) -> csr_matrix:
+    """Return the number of occurrences of each id in each sentence, special ids apart; shape S x V."""
+    text_N = is_text_token(split.ids)
+    sentence_N = np.repeat(np.arange(len(split)), split.lengths)
+    ones = np.ones(int(text_N.sum()))
+    return csr_matrix((ones, (sentence_N[text_N], split.ids[text_N])), shape=(len(split), vocab_size))
+
+
+def tfidf_features(split: Split, *, train: Split, vocab_size: int) -> csr_matrix:
+    """Return TF-IDF vectors of sentences: counts times (log((1 + S) / (1 + df)) + 1), of unit length; shape S x V.
+
+    S is the number of sentences of `train`, df in how many of them an id stands. A sentence without text is 0.
+    """
+    weights = TfidfTransformer().fit(term_counts(train, vocab_size=vocab_size))
+    return weights.transform(term_counts(split, vocab_size=vocab_size))

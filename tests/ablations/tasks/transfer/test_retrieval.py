@@ -16,15 +16,17 @@ from ablations.catalogue import caveats, for_run
 from ablations.errors import MeasureError
 from ablations.runs import rows as run_rows
 from ablations.tasks.datasets import TASKS, no_documents
-from ablations.tasks.encoding import encode_texts, pooled_states
+from ablations.tasks.encoding import encode_texts, pooled_states, term_counts, tfidf_features
 from ablations.tasks.examples import Examples, subset
 from ablations.tasks.settings import RetrievalSettings
-from ablations.tasks.transfer import cross_encoder as cross_encoders
-from ablations.tasks.transfer.cross_encoder import Followed, cross_encoder, followed_sentences, wrong_seconds
+from ablations.tasks.transfer import retrieval
 from ablations.tasks.transfer.retrieval import (
+    Followed,
     Vectors,
     best,
     centred,
+    cross_encoder,
+    followed_sentences,
     next_sentence_rows,
     ranks,
     recall,
@@ -33,9 +35,8 @@ from ablations.tasks.transfer.retrieval import (
     relatedness,
     relatedness_rows,
     reranked,
-    term_counts,
-    tfidf_features,
     unit,
+    wrong_seconds,
 )
 from lightning_modules.config import FilesData, HubData, LanguageData
 from lightning_modules.data.tokenizer import decode
@@ -264,7 +265,7 @@ def test_a_cross_encoder_learns_what_is_there_to_be_learned(same, tokens, monkey
     objective = build(settings("masked_lm", encoder={"dropout": 0.0}), tokens).eval()
     before = {name: value.clone() for name, value in objective.state_dict().items()}
     asked = RetrievalSettings(kind="retrieval", epochs=1)
-    monkeypatch.setattr("ablations.tasks.transfer.cross_encoder.LEAST_STEPS", 100)
+    monkeypatch.setattr("ablations.tasks.transfer.retrieval.LEAST_STEPS", 100)
     said = []
     score = cross_encoder(
         objective,
@@ -288,7 +289,7 @@ def test_a_cross_encoder_learns_what_is_there_to_be_learned(same, tokens, monkey
 
 
 def test_the_encoder_is_trained_with_the_head(tokens, monkeypatch):
-    monkeypatch.setattr("ablations.tasks.transfer.cross_encoder.LEAST_STEPS", 5)
+    monkeypatch.setattr("ablations.tasks.transfer.retrieval.LEAST_STEPS", 5)
     objective, pairs = build(settings("masked_lm"), tokens).eval(), of_topics(40, seed=0, same=True)
 
     def scores(rate):
@@ -314,10 +315,10 @@ def test_the_epoch_is_chosen_on_pairs_that_were_not_learned_from(tokens, monkeyp
         scored.append(read(texts, range(len(texts))))
         return scores(trainee, texts)
 
-    scores, train = cross_encoders._scores, cross_encoders.train
-    monkeypatch.setattr(cross_encoders, "_scores", scoring)
-    monkeypatch.setattr(cross_encoders, "train", training)
-    monkeypatch.setattr(cross_encoders, "LEAST_STEPS", 5)
+    scores, train = retrieval._scores, retrieval.train
+    monkeypatch.setattr(retrieval, "_scores", scoring)
+    monkeypatch.setattr(retrieval, "train", training)
+    monkeypatch.setattr(retrieval, "LEAST_STEPS", 5)
     pairs = Followed(sentences(60, seed=5), sentences(60, seed=6))
     asked = RetrievalSettings(kind="retrieval", epochs=2)
     objective = build(settings("masked_lm"), tokens).eval()
@@ -345,7 +346,7 @@ def examples(count=50):
 def found_rows(kind, tokens):
     objective = build(settings(kind), tokens).eval()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ablations.tasks.transfer.cross_encoder.LEAST_STEPS", 5)
+        patch.setattr("ablations.tasks.transfer.retrieval.LEAST_STEPS", 5)
         rows = list(relatedness_rows(objective, tokens, of_task("stsb"), examples(), max_length=64))
         rows += next_sentence_rows(objective, tokens, of_task("next_sentence"), max_length=64)
     keyed = {(row["group"], row["layer"], row["metric"]): row for row in rows}
