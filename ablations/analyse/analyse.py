@@ -107,12 +107,10 @@ def analyse(
 ) -> Path:
     """Measure the models and their untrained twins; returns OUT/<name>, with the table, ready for a page.
 
-    Each folder is an arm: a model, or a series of checkpoints that is measured at every step (`arms_of`). All are
-    measured on the same sentences. Arms of equal architecture that cut the text alike share a twin. Measures that
-    the text does not allow are left out; the plan says which, and why. The results of each arm are written before
-    the next is measured; after a kill the plan says what is missing, and the same command goes on: what each
-    measure says of each model is kept until the analysis is whole. The results of a whole analysis stay until the
-    next one is whole, which measures all again.
+    Each folder is an arm (`arms_of`), and all are measured on the same sentences. Measures that the text does not
+    allow are left out; the plan says which, and why. The results of each arm are written before the next is
+    measured; after a kill the plan says what is missing, and the same command goes on. The results of a whole
+    analysis stay until the next one is whole, which measures all again.
 
     Args:
         labels: a treebank of the same sentences.
@@ -153,12 +151,7 @@ def analyse(
         measures=_usual(subjects, tokens, labelled=labels is not None) if measures is None else measures,
         data_root=data_root,
         arguments=arguments | ({"data_root": data_root} if of_pairs else {}),
-        data=analyse_folder.data_record(
-            text,
-            sentences=subjects[0].read.sample.sentences,
-            cut=max(subject.read.cut for subject in subjects),
-            vocabulary_sizes={subject.model.ids for subject in subjects},
-        ),
+        data=_data(text, subjects),
         origin=analyse_folder.origin(),
         say=say,
     )
@@ -184,6 +177,16 @@ def _subjects(
     for subject in subjects:
         _say_cut(subject, say)
     return subjects, tokens
+
+
+def _data(text: Path, subjects: Sequence[Subject]) -> DataRecord:
+    """Return the plan's entry of the text."""
+    return analyse_folder.data_record(
+        text,
+        sentences=subjects[0].read.sample.sentences,
+        cut=max(subject.read.cut for subject in subjects),
+        vocabulary_sizes={subject.model.ids for subject in subjects},
+    )
 
 
 def _carry_out(analysis: Analysis, text: Path) -> Path:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -164,13 +164,7 @@ def validate(
     have the columns; and it says which tasks have no files there, as these would not be run. A file in a folder
     called claims is checked as a file of claims.
     """
-    from ablations.catalogue import tasks_not_run
     from ablations.errors import SpecError
-    from ablations.runs import doubts
-    from ablations.spec import claims as claims_file
-    from ablations.spec import grid, load
-    from ablations.wording import several
-    from lightning_modules import plugins
 
     if schema or claims_schema:
         from ablations.spec import schema as schemas
@@ -181,36 +175,54 @@ def validate(
     wrong = False
     for path in specs:
         try:
-            if path.parent.name == claims_file.FOLDER:
-                if given:
-                    raise click.UsageError(f"{path} is a file of claims, and --set is for specs; leave one out.")
-                plugins.look_beside(path.parent)
-                claimed = len(claims_file.load(path).claims)
-                click.echo(f"{path}: good, {several(claimed, 'claim')}")
-                continue
-            experiment = load.load(path, given=given)
-            planned = grid.runs(experiment)
-            arms = {run.arm: run.settings for run in planned}
-            notices = doubts.equal_arms({arm: doubts.decided(settings) for arm, settings in arms.items()})
-            if not no_files:
-                from ablations.runs import (
-                    workspace as run_workspace,  # pyarrow, which a look at the spec alone need not wait for
-                )
-
-                root = data_root.absolute()
-                run_workspace.check(path, experiment, planned, data_root=root, given=given)
-                notices += doubts.validated_on_training({arm: s.data for arm, s in arms.items()}, root)
-                notices += tasks_not_run(experiment.measures, list(arms.items()), data_root=root)
-            click.echo(f"{path}: good, {several(len(planned), 'run')}")
-            claim_files = claims_file.load_named(experiment.claims, spec=path)
-            kinds = [settings.kind for settings in experiment.measures]
-            not_run = claims_file.not_run(claim_files, arms={run.arm for run in planned}, measures=kinds)
-            for notice in [*plugin_sentences(), *not_run, *notices]:
-                click.echo(f"  {notice}")
+            for line in _checked(path, given=given, data_root=None if no_files else data_root.absolute()):
+                click.echo(line)
         except SpecError as error:
             wrong = True
             click.echo(str(error), err=True)
     sys.exit(WRONG if wrong else GOOD)
+
+
+def _checked(path: Path, *, given: tuple[str, ...], data_root: Path | None) -> Iterator[str]:
+    """Yield that a spec or a file of claims is good, then what to know about it.
+
+    Args:
+        data_root: where the files of the spec are looked for; nowhere unless given.
+
+    Raises:
+        SpecError: it is not good.
+    """
+    from ablations.catalogue import tasks_not_run
+    from ablations.runs import doubts
+    from ablations.spec import claims as claims_file
+    from ablations.spec import grid, load
+    from ablations.wording import several
+    from lightning_modules import plugins
+
+    if path.parent.name == claims_file.FOLDER:
+        if given:
+            raise click.UsageError(f"{path} is a file of claims, and --set is for specs; leave one out.")
+        plugins.look_beside(path.parent)
+        yield f"{path}: good, {several(len(claims_file.load(path).claims), 'claim')}"
+        return
+    experiment = load.load(path, given=given)
+    planned = grid.runs(experiment)
+    arms = {run.arm: run.settings for run in planned}
+    notices = doubts.equal_arms({arm: doubts.decided(settings) for arm, settings in arms.items()})
+    if data_root is not None:
+        from ablations.runs import (
+            workspace as run_workspace,  # pyarrow, which a look at the spec alone need not wait for
+        )
+
+        run_workspace.check(path, experiment, planned, data_root=data_root, given=given)
+        notices += doubts.validated_on_training({arm: s.data for arm, s in arms.items()}, data_root)
+        notices += tasks_not_run(experiment.measures, list(arms.items()), data_root=data_root)
+    yield f"{path}: good, {several(len(planned), 'run')}"
+    claim_files = claims_file.load_named(experiment.claims, spec=path)
+    kinds = [settings.kind for settings in experiment.measures]
+    not_run = claims_file.not_run(claim_files, arms={run.arm for run in planned}, measures=kinds)
+    for notice in [*plugin_sentences(), *not_run, *notices]:
+        yield f"  {notice}"
 
 
 @command

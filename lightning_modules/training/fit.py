@@ -92,23 +92,33 @@ def train(
             run, directory, callbacks, devices=devices, nodes=nodes, accelerator=accelerator, resume=resume
         )
         if trainer.is_global_zero:
-            if resume is not None:
-                _cut_log(directory, read_checkpoint(resume))
-            directory.write_state("running", max_steps=run.training.max_steps, pid=os.getpid())
-            if data.word_order is not None:
-                write_json(directory.path / "word_order.json", data.word_order)
+            _note_start(directory, run, data, resume=resume)
         device = trainer.strategy.root_device.type
         compile_blocks(objective, device)
         with started(trainer), bf16_products(device, enabled=run.training.precision == "bf16-mixed"):
             trainer.fit(objective, data, ckpt_path=resume, weights_only=True)
         saver.finish(trainer, objective)
     if trainer.is_global_zero:
-        files = {
-            "last_checkpoint_bytes": directory.last_checkpoint.stat().st_size,
-            "log_sha256": directory.log_sha256(),
-        }
-        directory.write_state("done", step=trainer.global_step, **files, **meter.summary())
-        write_json(directory.path / "provenance.json", directory.provenance() | {"finished": now()})
+        _note_end(directory, trainer, meter)
+
+
+def _note_start(directory: RunDirectory, run: RunSettings, data: RunData, *, resume: Path | None) -> None:
+    """Note in the folder of a run that it is trained; its log goes on from where the checkpoint was saved."""
+    if resume is not None:
+        _cut_log(directory, read_checkpoint(resume))
+    directory.write_state("running", max_steps=run.training.max_steps, pid=os.getpid())
+    if data.word_order is not None:
+        write_json(directory.path / "word_order.json", data.word_order)
+
+
+def _note_end(directory: RunDirectory, trainer: L.Trainer, meter: Meter) -> None:
+    """Note in the folder of a run that it is trained to its last step."""
+    files = {
+        "last_checkpoint_bytes": directory.last_checkpoint.stat().st_size,
+        "log_sha256": directory.log_sha256(),
+    }
+    directory.write_state("done", step=trainer.global_step, **files, **meter.summary())
+    write_json(directory.path / "provenance.json", directory.provenance() | {"finished": now()})
 
 
 def _cut_log(directory: RunDirectory, checkpoint: dict[str, Any]) -> None:
