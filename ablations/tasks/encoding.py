@@ -87,14 +87,14 @@ class EncodedTexts:
             "part_BT": part_BT,
         }
 
-    def by_length(self, tokens: int = TOKENS_AT_ONCE) -> Iterator[Integers]:
-        """Yield batches of row numbers of similar length, each of at most so many tokens or one row."""
+    def by_length(self) -> Iterator[Integers]:
+        """Yield batches of row numbers of similar length, each of at most `TOKENS_AT_ONCE` tokens or one row."""
         order_N = np.argsort(self.lengths_N, kind="stable")
         lengths_N = -(-self.lengths_N[order_N] // LENGTHS_TO) * LENGTHS_TO
         first = 0
         while first < len(order_N):
             last = first + 1
-            while last < len(order_N) and (last + 1 - first) * lengths_N[last] <= tokens:
+            while last < len(order_N) and (last + 1 - first) * lengths_N[last] <= TOKENS_AT_ONCE:
                 last += 1
             yield order_N[first:last]
             first = last

@@ -317,9 +317,9 @@ def _kept_examples(name: str, split: Split, source: Source) -> Examples:
     return read_examples(task_called(name), split, data_root=source.data_root, language_seed=source.language_seed)
 
 
-def all_examples(name: str, source: Source, splits: Sequence[Split] = SPLITS) -> dict[Split, Examples]:
+def all_examples(name: str, source: Source) -> dict[Split, Examples]:
     """Return the examples of a task by split, as `examples_of` does."""
-    return {split: examples_of(name, split, source) for split in splits}
+    return {split: examples_of(name, split, source) for split in SPLITS}
 
 
 def trees_of(

@@ -144,7 +144,7 @@ def arm_lines(
     """
     rows = choose(table, measure=measure, metric=metric, group=group, axis=axis)
     rows = rows.assign(line=rows["arm"])
-    summary = bands(rows, line="line")
+    summary = bands(rows)
     return ArmLines(
         *(measure, metric, group, axis, rows, summary),
         curves=curves(rows, summary, learned(table), arms=arms),

@@ -99,7 +99,7 @@ def group_lines(rows: DataFrame, gains: Mapping[str, float], family: str) -> dic
         family: the first word of the groups' names.
     """
     rows = rows.assign(line=[_line(*names) for names in zip(rows["arm"], rows["group"], strict=True)])
-    summary = bands(rows, line="line")
+    summary = bands(rows)
     by_arm = {}
     for arm in rows["arm"].unique().tolist():
         arm_rows = rows[rows["arm"] == arm]

@@ -174,7 +174,7 @@ def pair_lines(table: DataFrame, *, metric: str, arms: Sequence[str] | None = No
     pairs = drawn_pairs(rows, arms)
     units = one_a_unit(rows[rows["line"].isin([pair.name for pair in pairs])])
     styles = arm_styles([*dict.fromkeys([*(arms or ()), *(arm for pair in pairs for arm in pair)])])
-    return PairLines(metric, pairs, rows, units, bands(units, line="line"), styles)
+    return PairLines(metric, pairs, rows, units, bands(units), styles)
 
 
 def draw_pairs(drawn: PairLines, *, ax: Axes) -> Axes:

@@ -254,7 +254,7 @@ def split(rows: DataFrame) -> dict[Key, Part]:
     """Return the scores of all tasks in rows of `_last_rows`: means, intervals and floors."""
     key = ["group", "metric", "place"]
     numbers = rows.groupby([*key, "arm"], dropna=False, sort=False).ngroup()
-    summary = bands(rows.assign(line=numbers, x=0), line="line").set_index("line")
+    summary = bands(rows.assign(line=numbers, x=0)).set_index("line")
     floors, sizes = rows.groupby(numbers)["floor"].mean(), rows.groupby(numbers)["n"].min().astype(float)
     scores: dict[Key, Part] = {}
     for (group, metric, place), part in rows.assign(line=numbers).groupby(key, dropna=False, sort=False):

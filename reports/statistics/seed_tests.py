@@ -293,11 +293,10 @@ def power(effect: float, *, sd: float, seeds: int, level: float) -> float:
     return _power(abs(effect) / sd * np.sqrt(seeds), seeds, level)
 
 
-def spread_interval(sd: float, *, seeds: int, confidence: float = 0.8) -> tuple[float, float]:
-    """Return the interval of the standard deviation between seeds of which so many show `sd`, if they are
+def spread_interval(sd: float, *, seeds: int) -> tuple[float, float]:
+    """Return the 80% interval of the standard deviation between seeds of which so many show `sd`, if they are
     normal."""
-    tails = np.array([(1 + confidence) / 2, (1 - confidence) / 2])
-    low, high = sd * np.sqrt((seeds - 1) / stats.chi2.ppf(tails, seeds - 1))
+    low, high = sd * np.sqrt((seeds - 1) / stats.chi2.ppf((0.9, 0.1), seeds - 1))
     return float(low), float(high)
 
 

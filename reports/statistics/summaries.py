@@ -70,7 +70,7 @@ def means_of_arms(table: DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["arm"], row["name"]): {key: row[key] for key in NO_MEAN} for row in rows}
 
 
-def bands(rows: DataFrame, *, line: str) -> DataFrame:
+def bands(rows: DataFrame) -> DataFrame:
     """Return mean and band of every line at every `x`, one row each: columns `line, x, mean, low, high, seeds,
     band`.
 
@@ -79,24 +79,24 @@ def bands(rows: DataFrame, *, line: str) -> DataFrame:
     text of the same kind and says nothing about other seeds; empty where there is none.
 
     Args:
-        rows: with the columns `line` (by its name), `x`, `seed`, `value` and `standard_error`. Where a column
+        rows: with the columns `line`, `x`, `seed`, `value` and `standard_error`. Where a column
             `overlapping` is true, as of pairs of runs that share a run, what stands in `seed` is not independent
             and has no interval.
 
     Raises:
         ResultsError: a seed has two values for one point.
     """
-    summary = mean_interval(rows, by=[line, "x"])
+    summary = mean_interval(rows, by=["line", "x"])
     valued = rows[rows["value"].notna()]
-    single = summary[line].map(valued.groupby(line)["seed"].nunique()).fillna(0) <= 1
+    single = summary["line"].map(valued.groupby("line")["seed"].nunique()).fillna(0) <= 1
     # With one seed there is one value a point, so its error is that of the mean.
-    errors = valued.groupby([line, "x"])["standard_error"].mean()
-    error = errors.reindex(pd.MultiIndex.from_frame(summary[[line, "x"]])).to_numpy(float)
+    errors = valued.groupby(["line", "x"])["standard_error"].mean()
+    error = errors.reindex(pd.MultiIndex.from_frame(summary[["line", "x"]])).to_numpy(float)
     of_text = (single & np.isfinite(error) & (summary["seeds"] == 1)).to_numpy(bool)
     margin = NORMAL_95 * error
     mean = summary["mean"].to_numpy(float)
     if "overlapping" in rows:
-        overlapping = summary[line].map(rows.groupby(line)["overlapping"].any()).to_numpy(bool)
+        overlapping = summary["line"].map(rows.groupby("line")["overlapping"].any()).to_numpy(bool)
         summary.loc[overlapping, ["low", "high"]] = np.nan
     summary["low"] = np.where(of_text, mean - margin, summary["low"])
     summary["high"] = np.where(of_text, mean + margin, summary["high"])
@@ -196,23 +196,23 @@ class Share(NamedTuple):
     high: float | None
 
 
-def pooled_spread(groups: Sequence[Sequence[float]], *, confidence: float = 0.95) -> Spread | None:
+def pooled_spread(groups: Sequence[Sequence[float]]) -> Spread | None:
     """Return the standard deviation inside groups of runs, pooled over them; None where no group has two runs.
 
-    The interval is that of normal numbers, from the chi-square distribution. Groups of one run do not count.
+    The 95% interval is that of normal numbers, from the chi-square distribution. Groups of one run do not count.
     """
     counted = [np.asarray(values, float) for values in groups if len(values) > 1]
     degrees = sum(len(values) - 1 for values in counted)
     if not degrees:
         return None
     variance = sum(float(np.square(values - values.mean()).sum()) for values in counted) / degrees
-    low, high = variance * degrees / stats.chi2.ppf([(1 + confidence) / 2, (1 - confidence) / 2], degrees)
+    low, high = variance * degrees / stats.chi2.ppf((0.975, 0.025), degrees)
     return Spread(math.sqrt(variance), degrees, math.sqrt(low), math.sqrt(high))
 
 
-def share_of_variance(part: Spread, whole: Spread, *, confidence: float = 0.95) -> Share | None:
-    """Return one variance over another, with the interval of normal numbers, from the F distribution; None where
-    the other is 0.
+def share_of_variance(part: Spread, whole: Spread) -> Share | None:
+    """Return one variance over another, with the 95% interval of normal numbers, from the F distribution; None
+    where the other is 0.
 
     The interval is that of independent runs. Runs of one seed share what follows the seed in both arms. That makes
     the two variances vary together, so that the interval is too wide rather than too narrow.
@@ -220,5 +220,5 @@ def share_of_variance(part: Spread, whole: Spread, *, confidence: float = 0.95) 
     if whole.sd == 0:
         return None
     share = (part.sd / whole.sd) ** 2
-    low, high = stats.f.ppf([(1 + confidence) / 2, (1 - confidence) / 2], part.degrees, whole.degrees)
+    low, high = stats.f.ppf((0.975, 0.025), part.degrees, whole.degrees)
     return Share(share, float(share / low), float(share / high))

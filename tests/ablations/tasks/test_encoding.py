@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from ablations.tasks import encoding
 from ablations.tasks.encoding import (
     FIRST,
     SECOND,
@@ -103,9 +104,10 @@ def test_what_is_too_long_loses_its_end_and_of_a_pair_the_longer_text_first(toke
     assert sorted([(row.part_T == FIRST).sum(), (row.part_T == SECOND).sum()]) == [5, 5]
 
 
-def test_batches_hold_every_row_once_and_no_more_tokens_than_wanted(tokens):
+def test_batches_hold_every_row_once_and_no_more_tokens_than_wanted(tokens, monkeypatch):
+    monkeypatch.setattr(encoding, "TOKENS_AT_ONCE", 200)
     rows = encode_texts(sentences(100, seed=5), tokens.tokenizer, max_length=LONG)
-    batches = list(rows.by_length(200))
+    batches = list(rows.by_length())
     assert sorted(np.concatenate(batches).tolist()) == list(range(100))
     for index_B in batches:
         assert len(index_B) == 1 or rows.batch(index_B)["tokens_BT"].numel() <= 200

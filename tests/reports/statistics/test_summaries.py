@@ -105,27 +105,27 @@ def test_layers_of_one_run_are_not_passed_off_as_seeds():
 
 def points(values, *, arm="mlm", errors=None, **columns):
     """One value a seed at one place of a line."""
-    return seeds_of(values, arm=arm, x=1, standard_error=errors, **columns)
+    return seeds_of(values, line=arm, x=1, standard_error=errors, **columns)
 
 
 def test_with_several_seeds_the_band_is_their_interval_whatever_their_own_errors_are():
-    found = bands(points([1.0, 2.0, 4.0], errors=[9.0] * 3), line="arm")
-    assert found.columns.tolist() == ["arm", "x", "mean", "low", "high", "seeds", "band"]
+    found = bands(points([1.0, 2.0, 4.0], errors=[9.0] * 3))
+    assert found.columns.tolist() == ["line", "x", "mean", "low", "high", "seeds", "band"]
     pd.testing.assert_frame_equal(
-        found.drop(columns="band"), mean_interval(points([1.0, 2.0, 4.0]), by=["arm", "x"])
+        found.drop(columns="band"), mean_interval(points([1.0, 2.0, 4.0]), by=["line", "x"])
     )
     assert found["band"].tolist() == ["seeds"]
 
 
 def test_with_one_seed_the_band_is_the_error_over_text():
-    found = bands(points([2.0], errors=[0.5]), line="arm").iloc[0]
+    found = bands(points([2.0], errors=[0.5])).iloc[0]
     assert found[["mean", "low", "high", "seeds"]].tolist() == pytest.approx([2.0, 2 - 0.98, 2 + 0.98, 1])
     assert found["band"] == "text"
 
 
 @pytest.mark.parametrize("errors", [[np.nan], None])
 def test_with_one_seed_and_no_error_there_is_no_band(errors):
-    found = bands(points([2.0], errors=errors), line="arm").iloc[0]
+    found = bands(points([2.0], errors=errors)).iloc[0]
     assert found[["low", "high"]].isna().all()
     assert found["band"] == ""
 
@@ -135,14 +135,14 @@ def test_a_line_has_one_kind_of_band_even_where_only_one_of_its_seeds_has_a_numb
         points([1.0, 2.0], errors=[0.1, 0.1]), points([1.0, np.nan], errors=[0.1, np.nan]).assign(x=2),
         points([3.0], arm="clm", errors=[0.1]), points([4.0, np.nan], arm="mt", errors=[0.2, np.nan]),
     ])  # fmt: skip
-    found = bands(lines, line="arm").set_index(["arm", "x"])
+    found = bands(lines).set_index(["line", "x"])
     assert found["band"].to_dict() == {("mlm", 1): "seeds", ("mlm", 2): "", ("clm", 1): "text", ("mt", 1): "text"}
     assert found.loc[("mt", 1), "high"] == pytest.approx(4 + 1.96 * 0.2)
 
 
 def test_what_shares_runs_has_no_interval_over_its_pairs():
     lines = pd.concat([points([1.0, 2.0], overlapping=True), points([1.0, 2.0], arm="clm", overlapping=False)])
-    found = bands(lines, line="arm").set_index("arm")
+    found = bands(lines).set_index("line")
     assert found["band"].to_dict() == {"mlm": "", "clm": "seeds"}
     assert np.isnan(found.loc["mlm", "low"])
     assert found.loc["mlm", "mean"] == 1.5
@@ -150,7 +150,7 @@ def test_what_shares_runs_has_no_interval_over_its_pairs():
 
 def test_bands_too_refuse_two_values_of_a_seed():
     with pytest.raises(ResultsError, match=r"^a mean over seeds needs one value a seed, but seed 0 has several"):
-        bands(pd.concat([points([1.0]), points([2.0])]), line="arm")
+        bands(pd.concat([points([1.0]), points([2.0])]))
 
 
 def test_last_step_is_found_for_each_run_and_measure():
