@@ -16,7 +16,9 @@ CODE := $(shell find ablations lightning_modules reports -name '*.py')
 demo: $(VENV)/installed
 	$(BIN)/ablate run experiments/article-tiny.yaml --slots 2
 
-test: check tests
+# mypy has one process: the tests begin beside it.
+test: $(VENV)/installed
+	$(MAKE) --jobs=2 --no-print-directory --output-sync=line check tests
 
 check: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -9,10 +9,6 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks import ours, peers
-from lightning_modules.data.token_store import load
-from lightning_modules.model.numerics import keep_freed_memory
-
 SHAPE = {"layers": 6, "width": 256, "dropout": 0.1}
 STEPS = 10
 
@@ -35,6 +31,11 @@ def _status(name: str) -> int:
 
 def main(side: str, folder: str, precision: str) -> None:
     """Train a little and print the bytes it took."""
+    # Not above, as `peak` and `resident` are those of any process.
+    from benchmarks import ours, peers
+    from lightning_modules.data.token_store import load
+    from lightning_modules.model.numerics import keep_freed_memory
+
     if side == "ours":
         keep_freed_memory()
     tokens = load(Path(folder))

@@ -1,6 +1,7 @@
 """Fixtures of all tests: a tiny text, its tokens and run folders on it."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,25 @@ def forked_workers() -> Iterator[None]:
         patch.setattr("ablations.runs.launch.threads_per_process", lambda processes: 1)
         patch.setattr("ablations.runs.launch.start_process", ForkedWorker)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def remembered_drawings() -> Iterator[None]:
+    """Pages of tests draw the same panel once; where no test makes pages, nothing is imported for them."""
+    with pytest.MonkeyPatch.context() as patch:
+        if page := sys.modules.get("reports.page.page"):
+            from tests.support.remembered_drawings import remembered_drawing
+
+            patch.setattr(page, "draw", remembered_drawing)
+        yield
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images of pages are empty, for a test that does not look at them."""
+    from tests.support.remembered_drawings import empty_drawing
+
+    monkeypatch.setattr("reports.page.page.draw", empty_drawing)
 
 
 @pytest.fixture(scope="session")

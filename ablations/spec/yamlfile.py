@@ -7,6 +7,7 @@ and nothing expands; a spec has places of its own for what its arms share.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, NoReturn
@@ -221,8 +222,9 @@ class _Composer(Composer):
         return node
 
 
+@lru_cache(maxsize=32)  # a command reads its spec and each file of claims several times
 def composed(file: str, text: str, example: str = "name: my-experiment") -> Node:
-    """Return the node of the only document in a text, with its marks.
+    """Return the node of the only document in a text, with its marks; nobody may change it.
 
     Raises:
         SpecProblems: the text is no YAML 1.2, or holds no document or several.

@@ -23,8 +23,10 @@ best first.
 
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -286,7 +288,7 @@ def _words_of_tags(settings: Cloze | Generic, data: Data, data_root: Path) -> se
         path = data_root / settings.treebank
         tag_by_word, source = _most_frequent_tags(_treebank(path)), str(path)
     elif isinstance(data, LanguageData):
-        tag_by_word, source = _most_frequent_tags(_language(data.seed)), "the built-in language"
+        tag_by_word, source = _tags_of_language(data.seed), "the built-in language"
     else:
         raise DataError(
             f"{WHERE}.part_of_speech needs a treebank, since data of kind {data.kind} has no parts of speech; set "
@@ -308,6 +310,11 @@ def _most_frequent_tags(tagged: Iterable[tuple[str, str]]) -> dict[str, str]:
         if form.split() == [form]:  # some treebanks have words such as "1 000"
             counts[bare(form)][tag] += count
     return {word: min(tags, key=lambda tag: (-tags[tag], tag)) for word, tags in counts.items()}
+
+
+@lru_cache(maxsize=2)  # each arm with a lexicon asks
+def _tags_of_language(seed: int) -> Mapping[str, str]:
+    return MappingProxyType(_most_frequent_tags(_language(seed)))
 
 
 def _language(seed: int) -> Iterator[tuple[str, str]]:

@@ -322,10 +322,12 @@ def _expected(
 def _means(cells: dict[float, dict[str | None, float]], groups: frozenset[str | None]) -> dict[float, float]:
     """Return the mean over groups at each position that has all of them."""
     return {
-        place: float(np.mean(list(by_group.values())))
-        for place, by_group in cells.items()
-        if by_group.keys() == groups
+        place: _mean(list(by_group.values())) for place, by_group in cells.items() if by_group.keys() == groups
     }
+
+
+def _mean(values: list[float]) -> float:
+    return float(np.mean(values) if len(values) > 1 else values[0])  # most quantities are of one group
 
 
 def _positions(runs: Iterable[dict[float, float]], axis: Axis) -> list[float]:

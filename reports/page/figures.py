@@ -160,7 +160,8 @@ def figures(
     """
     candidates: list[tuple[FigureText, list[Panel], Factor | None]]
     texts = (*FIGURES, *_of_plugins(table, described))
-    candidates = [(text, _panels(table, text, arms=list(arms)), None) for text in texts]
+    measured = set(table["measure"])
+    candidates = [(text, _panels(table, text, measured=measured, arms=list(arms)), None) for text in texts]
     place = FIGURES.index(OVER_TRAINING)
     by_setting = setting_figures(table, factors, arms=arms)
     candidates[place:place] = [(figure.text, figure.panels, figure.factor) for figure in by_setting]
@@ -192,10 +193,12 @@ def _of_plugins(table: DataFrame, described: Mapping[str, str]) -> list[FigureTe
     ]
 
 
-def _panels(table: DataFrame, text: FigureText, *, arms: list[str]) -> list[Panel]:
+def _panels(table: DataFrame, text: FigureText, *, measured: Collection[str], arms: list[str]) -> list[Panel]:
+    """Return the panels of a figure; of measures that the table lacks, which are most, nobody looks for rows."""
     panels = text.kind.panels
     assert panels is not None, f"{text.name} is in FIGURES, so its panels come from the table alone"
-    return [panel for shown in text.shown for panel in panels(table, text, shown, arms=arms)]
+    of_table = [shown for shown in text.shown if shown.measure in measured]
+    return [panel for shown in of_table for panel in panels(table, text, shown, arms=arms)]
 
 
 def _figure(

@@ -9,10 +9,11 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 from pandas import DataFrame
 
@@ -55,10 +56,15 @@ class Written(str):
 def markdown(page: dict[str, Any]) -> str:
     """Return the content of a page as Markdown (with the tables of GitHub's). Whatever does not come from the
     template is escaped."""
+    return _markdown_template().render(page)
+
+
+@cache
+def _markdown_template() -> Template:
     # This is no HTML: `escaped` makes text of what is not from the template.
     environment = _environment(autoescape=False, finalize=escaped)
     environment.filters["code"] = _code
-    return environment.get_template("report.md").render(page)
+    return environment.get_template("report.md")
 
 
 def _environment(**options: Any) -> Environment:
@@ -207,11 +213,8 @@ def is_made(name: str) -> bool:
 
 def html(page: dict[str, Any], drawn: dict[str, Drawing]) -> str:
     """Return the page as HTML. Everything but the drawings is escaped."""
-    environment = _environment(autoescape=True)
-    environment.filters |= {"place": place, "axis_head": axis_head, "verdicts": _verdicts}
-    environment.filters |= {"breakable": _breakable, "digest": _sha256}
     arms = [arm["arm"] for arm in page["arms"]]
-    return environment.get_template("page.html").render(
+    return _html_template().render(
         page,
         style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8") + swatch_style(arms)),
         script=Markup((TEMPLATES / "tables.js").read_text(encoding="utf-8")),
@@ -220,6 +223,15 @@ def html(page: dict[str, Any], drawn: dict[str, Drawing]) -> str:
         table_number=_table_numbers(page),
         swatch=swatch_classes(arms),
     )
+
+
+@cache
+def _html_template() -> Template:
+    """Return the template of the page; a process that makes several pages compiles it once."""
+    environment = _environment(autoescape=True)
+    environment.filters |= {"place": place, "axis_head": axis_head, "verdicts": _verdicts}
+    environment.filters |= {"breakable": _breakable, "digest": _sha256}
+    return environment.get_template("page.html")
 
 
 def _sha256(text: str) -> str:

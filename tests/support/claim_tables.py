@@ -1,5 +1,6 @@
 """Tables with every row that the shipped claims read: of nothing but noise, and as the literature has them."""
 
+import copy
 import functools
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ import pandas as pd
 from ablations import results
 from ablations.spec import claims as claims_file
 from ablations.spec import grid, load
+from reports.claims.select import SeedTable
 
 ROOT = Path(__file__).parents[2]
 CLAIMS = ROOT / "experiments" / "claims"
@@ -102,17 +104,29 @@ def frame(claim, seeds):
     return results.table(row | {"experiment": "noise", "value": 1.0, "floor": 1.0, "ceiling": 1.0} for row in rows)
 
 
-def noise(table, *, rng, centre, spread, alike=0.0):
-    """The same rows with normal numbers: independent, or those of one run, measure and metric as correlated as
-    `alike` says, and half of that across the arms of a seed."""
-    own = rng.normal(0, 1, len(table))
-    if alike:
-        for keys, share in ((("arm", "seed"), 0.5), (("seed",), 0.5)):
-            group = table.groupby([*keys, "measure", "metric"]).ngroup().to_numpy()
-            shared = rng.normal(0, 1, group.max() + 1)[group]
-            own = own + shared * np.sqrt(share * alike / (1 - alike))
-        own = own * np.sqrt(1 - alike)
-    return table.assign(value=pd.Series(centre + spread * own, index=table.index))
+def noise(rows, *, rng, centre, spread, alike=0.0):
+    """Yield normal numbers for the rows without end: independent, or those of one run, measure and metric as
+    correlated as `alike` says, and half of that across the arms of a seed."""
+    kept = (("arm", "seed"), ("seed",)) if alike else ()
+    groups = [rows.groupby([*keys, "measure", "metric"]).ngroup().to_numpy() for keys in kept]
+    while True:
+        values = rng.normal(0, 1, len(rows))
+        for group in groups:
+            values = values + rng.normal(0, 1, group.max() + 1)[group] * np.sqrt(0.5 * alike / (1 - alike))
+        yield centre + spread * values * np.sqrt(1 - alike)
+
+
+def looked_up(rows, values):
+    """Yield for each set of values the table of the rows with these values. The rows are looked up once."""
+    numbered = SeedTable(rows.assign(value=np.arange(len(rows), dtype=float)))
+    places = {key: [(int(cell.value), cell) for cell in cells] for key, cells in numbered.cells.items()}
+    for of_rows in values:
+        table = copy.copy(numbered)
+        numbers = of_rows.tolist()
+        table.cells = {
+            key: [cell._replace(value=numbers[place]) for place, cell in cells] for key, cells in places.items()
+        }
+        yield table
 
 
 # Numbers as the literature has them, where it has any; otherwise such as its authors would expect ----------------

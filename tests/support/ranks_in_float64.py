@@ -1,4 +1,4 @@
-"""Five steps of every run of a folder in float64, by one process or by the ranks of two."""
+"""Three steps of every run of a folder in float64, by one process or by the ranks of two."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from lightning_modules.training.run_directory import RunDirectory
 def weights_in_float64(
     runs: Path, store: Path, *, accumulate: int, rank: int = 0, ranks: int = 1
 ) -> dict[str, torch.Tensor]:
-    """Weights after five steps of so many micro-batches, by run and name; the caller has begun the process group
+    """Weights after three steps of so many micro-batches, by run and name; the caller has begun the process group
     of more ranks than one."""
     tokens = load(store)
     weights = {}
@@ -30,7 +30,7 @@ def weights_in_float64(
         data = RunData(objective, tokens)
         data.trainer = SimpleNamespace(global_rank=rank, world_size=ranks)
         optimizer = objective.configure_optimizers()["optimizer"]
-        for number in range(5):
+        for number in range(3):
             optimizer.zero_grad()
             step(data.micro_batches(number), number)["loss"].backward()
             objective.configure_gradient_clipping(optimizer)

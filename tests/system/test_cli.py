@@ -371,7 +371,8 @@ def test_sigterm_before_the_first_run_leaves_nothing_half_written(tmp_path, data
         data={"kind": "files", "train": str(many), "validation": few, "vocab_size": 320, "max_length": 64},
         arms={"mlm": {"objective": {"kind": "masked_lm"}}},
     )
-    command = [sys.executable, "-m", "ablations.cli", "run", str(spec), "--out", str(tmp_path / "out")]
+    options = ["--out", str(tmp_path / "out"), "--slots", "1"]
+    command = [sys.executable, "-m", "ablations.cli", "run", str(spec), *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert "Reading data.train." in process.stdout.readline()
     process.terminate()

@@ -11,16 +11,16 @@ import torch
 import torch.distributed as dist
 
 from lightning_modules.training.checkpoint import read_checkpoint
-from tests.support.forked_worker import FORK_SERVER, forked_training
+from tests.support.forked_worker import FORK_SERVER, forked_training, ranks_of
 from tests.support.ranks_in_float64 import save_weights, weights_in_float64
 from tests.support.tiny_text import settings
 
 LIMIT = 120  # seconds; a hang is a failure
 
 
-def train(directory, devices):
+def train(directory, devices, *, real_ranks=False):
     options = ["--devices", str(devices), "--accelerator", "cpu", "--threads", "1"]
-    return forked_training(str(directory.path), *options)
+    return forked_training(str(directory.path), *options, real_ranks=real_ranks)
 
 
 def exit_code(process):
@@ -82,21 +82,6 @@ def test_a_run_on_two_devices_logs_the_losses_of_one_whole_or_in_micro_batches(m
         assert other.provenance()["devices"] == 2
 
 
-def ranks_of(process):
-    """Process ids of the children, by rank."""
-    found = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            status, environment = (path / "stat").read_text(), (path / "environ").read_bytes()
-        except OSError:
-            continue
-        if int(status.rsplit(")", 1)[1].split()[1]) == process.pid:
-            ranks = [part for part in environment.split(b"\0") if part.startswith(b"LOCAL_RANK=")]
-            if ranks:
-                found[int(ranks[0].split(b"=")[1])] = int(path.name)
-    return found
-
-
 def wait_for(condition):
     deadline = time.monotonic() + LIMIT
     while not condition():
@@ -104,9 +89,9 @@ def wait_for(condition):
         time.sleep(0.05)
 
 
-def started(directory):
+def started(directory, *, real_ranks=False):
     """A run on two devices that has logged its second step."""
-    process = train(directory, 2)
+    process = train(directory, 2, real_ranks=real_ranks)
     wait_for(lambda: directory.metrics.exists() and len(directory.metrics.read_text().splitlines()) >= 2)
     return process
 
@@ -118,7 +103,7 @@ LONG = {"max_steps": 100_000, "validate_every": 100_000}
 def test_sigterm_to_one_or_all_saves_within_a_step_and_resumes(who, make_run):
     directory = make_run(settings(training=LONG))
     process = started(directory)
-    target = process.pid if who == "launcher" else ranks_of(process)[1]
+    target = process.pid if who == "launcher" else ranks_of(directory.path)[1]
     os.kill(target, signal.SIGTERM)
     assert exit_code(process) == 75
     assert directory.state().state == "interrupted"
@@ -130,9 +115,10 @@ def test_sigterm_to_one_or_all_saves_within_a_step_and_resumes(who, make_run):
 
 @pytest.mark.parametrize("who", ["launcher", "rank 0"])
 def test_a_killed_process_takes_the_others_with_it(who, make_run):
+    """The launcher that is killed has the ranks that a user has, tied to it by nothing but a pipe and a lock."""
     directory = make_run(settings(training=LONG))
-    process = started(directory)
-    ranks = ranks_of(process)
+    process = started(directory, real_ranks=who == "launcher")
+    ranks = ranks_of(directory.path)
     assert sorted(ranks) == [0, 1]
     os.kill(process.pid if who == "launcher" else ranks[0], signal.SIGKILL)
     assert exit_code(process) not in (None, 0)

@@ -5,15 +5,15 @@ import os
 import signal
 import threading
 import time
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 import torch
 from click.testing import CliRunner
 
 from ablations.cli import main
+from ablations.runs import launch
 from lightning_modules.training.checkpoint import read_checkpoint
+from tests.support.forked_worker import ranks_of
 from tests.support.spec_files import write_spec
 
 LIMIT = 240  # seconds; a hang is a failure
@@ -25,17 +25,6 @@ ONE_ARM = {"arms": {"mlm": {"objective": {"kind": "masked_lm"}}}, "seeds": [0]}
 def run_grid(folder, data_root, out, *options):
     where = ["--out", str(folder / out), "--data-root", str(data_root)]
     return CliRunner().invoke(main, ["run", str(folder / "spec.yaml"), *where, *options])
-
-
-def ranks_of(run_dir):
-    """Process ids of the processes that train a run, by rank."""
-    ranks = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            words, variables = ((path / name).read_bytes().split(b"\0") for name in ("cmdline", "environ"))
-            if str(run_dir).encode() in words:
-                ranks |= {int(word[11:]): int(path.name) for word in variables if word.startswith(b"LOCAL_RANK=")}
-    return ranks
 
 
 def wait_for(condition):
@@ -72,7 +61,10 @@ def losses(run_dir):
     return [line.get("train/loss", line.get("val/loss")) for line in lines]
 
 
-def test_two_runs_on_two_devices_at_once_survive_a_killed_rank_with_the_losses_of_one_device(tmp_path, data_root):
+def test_two_runs_on_two_devices_at_once_survive_a_killed_rank_with_the_losses_of_one_device(
+    tmp_path, data_root, monkeypatch
+):
+    monkeypatch.setattr(launch, "SECONDS_AFTER_DEATH", 0.1)
     write_spec(tmp_path, training=TRAINING, encoder=ENCODER, seeds=[0])
     out = tmp_path / "two"
 

@@ -18,6 +18,7 @@ from tests.support.claim_tables import (
     FILES,
     ROOT,
     frame,
+    looked_up,
     noise,
     shipped,
     shipped_spec,
@@ -75,21 +76,34 @@ def test_the_experiment_that_is_said_to_have_what_a_claim_needs_has_it(number):
         assert set(effect.arms_needed()) <= set(arms)
 
 
-def verdict(claim, table, *, level=ALPHA, conditions=True):
-    """The verdict at a level, and the parts; without its conditions noise is a harder test of a claim."""
-    found = measured(claim, SeedTable(table))
+def verdict(claim, table, *, level=ALPHA):
+    """The verdict at a level, and the parts."""
+    found = measured(claim, table)
     assert found.missing == ()
-    parts = {name: part for name, part in found.parts.items() if conditions or not part.condition}
-    smallest = {name: part.smallest or claim.smallest_effect for name, part in parts.items()}
-    return decide(parts, smallest, level=level)[0], parts
+    smallest = {name: part.smallest or claim.smallest_effect for name, part in found.parts.items()}
+    return decide(found.parts, smallest, level=level)[0], found.parts
+
+
+def without_conditions(number):
+    """The claim alone: noise is a harder test of it, as no condition keeps it from a verdict."""
+    return CLAIMS[number].model_copy(update={"provided": {}, "beside": {}})
 
 
 def supported(number, *, tables, seeds, centre, spread=0.3, alike=0.0):
     """How many of so many tables of noise bear out a claim that is judged alone: more than in a family."""
-    rows = frame(CLAIMS[number], seeds)
-    rng = np.random.default_rng([NUMBERS.index(number), seeds])
-    tables_of_noise = (noise(rows, rng=rng, centre=centre, spread=spread, alike=alike) for _ in range(tables))
-    return sum(verdict(CLAIMS[number], table, conditions=False)[0] == "supported" for table in tables_of_noise)
+    claim = without_conditions(number)
+    rows, rng = frame(claim, seeds), np.random.default_rng([NUMBERS.index(number), seeds])
+    values = islice(noise(rows, rng=rng, centre=centre, spread=spread, alike=alike), tables)
+    return sum(verdict(claim, table)[0] == "supported" for table in looked_up(rows, values))
+
+
+def test_rows_that_are_looked_up_once_make_the_table_of_each_set_of_values():
+    for number in NUMBERS[::10]:
+        rows = frame(CLAIMS[number], 3)
+        values = list(islice(noise(rows, rng=np.random.default_rng(0), centre=1, spread=1, alike=0.5), 2))
+        assert not np.array_equal(*values)
+        for table, numbers in zip(looked_up(rows, values), values, strict=True):
+            assert vars(table) == vars(SeedTable(rows.assign(value=numbers)))
 
 
 def most(tables):
@@ -126,17 +140,17 @@ def outcomes_with_looks(claim, tables, *, alpha=ALPHA):
     looks = Looks(
         all_seeds=seeds.all, sizes=seeds.looks, seeds_of={}, taken=[Look(seeds=n, arms=arms) for n in seeds.looks]
     )
-    for table in tables:
-        rows = SeedTable(table)
+    for rows in tables:
         yield outcomes_at_looks([claim], rows, looks, arms=arms, measures=rows.measures, alpha=alpha)[claim.name]
 
 
 def supported_at_looks(number, *, tables, alike=0.0):
-    """How many of so many tables of noise bear out a claim at some look; it is harder without its conditions."""
-    claim = CLAIMS[number].model_copy(update={"provided": {}})
+    """How many of so many tables of noise bear out a claim at some look."""
+    claim = without_conditions(number)
     rows, rng = frame(claim, 20), np.random.default_rng([NUMBERS.index(number), 99])
-    noises = (noise(rows, rng=rng, centre=AT_ZERO, spread=0.3, alike=alike) for _ in range(tables))
-    return sum(one.judgement.verdict == "supported" for one in outcomes_with_looks(claim, noises))
+    values = islice(noise(rows, rng=rng, centre=AT_ZERO, spread=0.3, alike=alike), tables)
+    outcomes = outcomes_with_looks(claim, looked_up(rows, values))
+    return sum(one.judgement.verdict == "supported" for one in outcomes)
 
 
 def test_noise_supports_no_claim_at_any_look():
@@ -157,13 +171,11 @@ def test_every_effect_can_come_out_on_either_side(number):
     """Around 0, where no bound of a claim lies far away: no part is always positive or always negative."""
     rows = frame(CLAIMS[number], 3)
     rng = np.random.default_rng(NUMBERS.index(number))
+    values = islice(noise(rows, rng=rng, centre=AT_ZERO, spread=3.0), 200)
+    lifted = np.where(rows["metric"] == "bleu", 10, 0)
     signs = {}
-    for _ in range(200):
-        table = noise(rows, rng=rng, centre=AT_ZERO, spread=3.0)
-        _, parts = verdict(
-            CLAIMS[number],
-            table.assign(value=table["value"].where(table["metric"] != "bleu", table["value"] + 10)),
-        )
+    for table in looked_up(rows, (numbers + lifted for numbers in values)):
+        _, parts = verdict(CLAIMS[number], table)
         for name, part in parts.items():
             signs.setdefault(name, set()).update(np.sign(part.values).tolist())
         if all({-1.0, 1.0} <= found for found in signs.values()):
@@ -183,7 +195,7 @@ def test_the_numbers_of_the_literature_give_the_verdict_that_is_expected(number)
     rows, rng = frame(claim, claim.needs.seeds or PLANNED), np.random.default_rng(NUMBERS.index(number))
     level = ALPHA / FAMILIES[claim.family]
     tables = islice(tables_of_literature(rows, rng=rng), TABLES)
-    found = Counter(verdict(claim, table, level=level)[0] for table in tables)
+    found = Counter(verdict(claim, SeedTable(table), level=level)[0] for table in tables)
     if claim.expect == "open":
         assert found["supported"] + found["contradicted"] + found["equivalent"] >= 0.8 * TABLES, found
     else:

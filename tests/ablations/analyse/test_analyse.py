@@ -137,7 +137,7 @@ def test_the_step_is_in_the_table_where_the_trainer_has_left_it(place):
 # The page ---------------------------------------------------------------------------------------------
 
 
-def test_the_page_says_what_was_measured_and_what_was_refused(place):
+def test_the_page_says_what_was_measured_and_what_was_refused(place, undrawn):
     folder = tiny_models.save(place / "bert")
     done = ablate("analyse", folder, "--text", place / "text.txt", "--out", place / "out")
     assert done.exit_code == 0
@@ -173,18 +173,18 @@ def test_the_page_says_what_was_measured_and_what_was_refused(place):
     assert f'analyse: "{folder}"' in said["spec"]
 
 
-def test_cut_sentences_are_counted_on_the_console_and_on_the_page(place):
+def test_cut_sentences_are_counted_on_the_console_and_on_the_page(place, undrawn):
     (place / "text.txt").write_text("\n".join([*TEXT, "a " * 50]) + "\n")
-    done = ablate(
-        "analyse", tiny_models.save(place / "bert"), "--text", place / "text.txt", "--out", place / "out"
-    )
+    (place / "asked.yaml").write_text("measures: [geometry]\n")
+    told = ("--text", place / "text.txt", "--out", place / "out", "--measures", place / "asked.yaml")
+    done = ablate("analyse", tiny_models.save(place / "bert"), *told)
     assert done.exit_code == 0, (done.output, done.exception)
     assert "1 of 121 sentences cut at 40 tokens, the model's longest" in done.stdout
     plan = json.loads((place / "out/bert/plan.json").read_text())
     assert plan["data"]["cut"] == {"sentence": 1}
 
 
-def test_the_page_says_that_states_are_those_before_a_final_norm(place):
+def test_the_page_says_that_states_are_those_before_a_final_norm(place, undrawn):
     quietly(tiny_models.save(place / "gpt2", "gpt2"), place, measures=[SHAPE])
     said = json.loads((page.write(place / "out/gpt2").parent / "report.json").read_text())
     sentence = "The encoder has 3 layers of width 16 with 2 heads. States are those before its final norm."
@@ -210,7 +210,7 @@ def treebank(path, lines, *, tagged=True):
     return path
 
 
-def test_labels_make_groups_by_part_of_speech(place):
+def test_labels_make_groups_by_part_of_speech(place, undrawn):
     labels = treebank(place / "gold.conllu", TEXT)
     folder = tiny_models.save(place / "bert")
     table = quietly(folder, place, labels=labels, measures=[CHANGE_BY_TAG, NEAR])

@@ -82,7 +82,7 @@ def test_a_page_of_next_to_no_tokens_says_what_it_is_worth(place):
     )
 
 
-def test_short_texts_have_fewer_clusters_and_say_so(place):
+def test_short_texts_have_fewer_clusters_and_say_so(place, undrawn):
     done = ablate(
         "analyse", tiny_models.save(place / "bert"), "--text", place / "text.txt", "--out", place / "out"
     )
@@ -108,7 +108,7 @@ def test_groups_that_are_too_small_are_named(place):
     )
 
 
-def test_the_measures_may_come_from_a_file(place):
+def test_the_measures_may_come_from_a_file(place, undrawn):
     folder, asked = tiny_models.save(place / "bert"), place / "asked.yaml"
     told = ("analyse", folder, "--text", place / "text.txt", "--out", place / "out", "--measures", asked)
     asked.write_text(

@@ -35,12 +35,14 @@ def numbers(table, arm, step=None):
     return rows[["metric", "layer", "layer_to", "value", "n"]].reset_index(drop=True)
 
 
-def test_several_models_are_arms_of_one_table_and_equal_architectures_share_a_twin(place):
+def test_several_models_are_arms_of_one_table_and_equal_architectures_share_a_twin(place, undrawn):
     first = tiny_models.save(place / "bert")
     second = weights_times(place / "sharp", 1.5, first)
     tiny_models.tokenizer().save_pretrained(second)
     other = tiny_models.save(place / "gpt2", "gpt2")
-    done = ablate("analyse", first, second, other, "--text", place / "text.txt", "--out", place / "out")
+    (place / "asked.yaml").write_text("measures: [layer_change, geometry]\n")
+    told = ("--text", place / "text.txt", "--out", place / "out", "--measures", place / "asked.yaml")
+    done = ablate("analyse", first, second, other, *told)
     assert done.exit_code == 0, done.output
     folder = place / "out/bert-and-sharp-and-gpt2"
     table = results.read(folder / "results.parquet")
@@ -78,7 +80,7 @@ def test_all_models_read_the_same_sentences(place):
 
 
 @pytest.mark.parametrize("form", ["checkpoint-{}", "step{}", "index"])
-def test_a_series_is_measured_at_every_step(form, place):
+def test_a_series_is_measured_at_every_step(form, place, undrawn):
     first = tiny_models.save(place / "bert")
     series, steps = place / "series", [0, 5, 100]
     entries = []

@@ -7,7 +7,7 @@ import torch
 from torch._dynamo.utils import counters
 
 from ablations.runs.identity import identity
-from lightning_modules.model.encoder import EncoderBlock
+from lightning_modules.model.encoder import DecoderBlock, EncoderBlock
 from lightning_modules.objectives import build
 from lightning_modules.training import fit
 from lightning_modules.training.data_module import RunData, evaluate
@@ -34,8 +34,22 @@ def compiled(objective):
     return sum(module._compiled_call_impl is not None for module in objective.modules())
 
 
+def compile_with(backend, monkeypatch):
+    """Let blocks be compiled as ever, but for what makes machine code of the graphs."""
+    for block in (EncoderBlock, DecoderBlock):
+        monkeypatch.setattr(block, "compile", partialmethod(torch.nn.Module.compile, backend=backend))
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "aot_eager",  # the graphs of both directions, in torch's own operations
+        pytest.param("inductor", marks=pytest.mark.slow),  # as in training, which takes a compiler of C++ a minute
+    ],
+)
 @pytest.mark.parametrize(("kind", "norm"), [("masked_lm", "post"), ("translation", "pre")])
-def test_a_compiled_step_is_the_plain_thing(kind, norm, tokens):
+def test_a_compiled_step_is_the_plain_thing(kind, norm, backend, tokens, monkeypatch):
+    compile_with(backend, monkeypatch)
     objective, batch = problem(tokens, kind, norm, compile=True)
     compile_blocks(objective, GPU)
     assert compiled(objective) == (2 if kind == "masked_lm" else 3)
@@ -58,7 +72,9 @@ def test_nothing_is_compiled_where_nobody_asked_or_on_a_cpu(asked, device, token
     assert compiled(objective) == 0
 
 
-def test_evaluations_of_a_compiled_module_have_the_bits_of_any_other(tokens):
+@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_evaluations_of_a_compiled_module_have_the_bits_of_any_other(backend, tokens, monkeypatch):
+    compile_with(backend, monkeypatch)
     run = settings(encoder={"dropout": 0.0}, training={"compile": True})
     plain, objective = build(run, tokens), build(run, tokens)
     compile_blocks(objective, GPU)
@@ -75,7 +91,7 @@ def test_evaluations_of_a_compiled_module_have_the_bits_of_any_other(tokens):
 @pytest.fixture
 def quick(monkeypatch):
     """Graphs that run operation by operation, and so take no time to compile."""
-    monkeypatch.setattr(EncoderBlock, "compile", partialmethod(torch.nn.Module.compile, backend="eager"))
+    compile_with("eager", monkeypatch)
 
 
 def test_unlike_runs_of_one_process_are_all_compiled(quick, tokens):
