@@ -76,13 +76,13 @@ def lacking(
     from ablations.runs import measure_pairs, rows  # pandas, which to look at what is not trained does without
 
     lacks_by_run: dict[str, Lacking] = {}
-    asked: tuple[rows.Asked, ...] = ()
+    requested: tuple[rows.Requested, ...] = ()
     before: RunSettings | None = None
     for item, state in trained:
         if before is None or not item.run.settings.differs_in_seed_alone(before):
             before = item.run.settings
-            asked = rows.asked(for_run(experiment.measures, before, data_root=data_root), data_root)
-        lacks_by_run[item.run_id] = _of_run(item.directory, state, asked)
+            requested = rows.requested(for_run(experiment.measures, before, data_root=data_root), data_root)
+        lacks_by_run[item.run_id] = _of_run(item.directory, state, requested)
     if distance := measure_pairs.distance_settings(experiment.measures):
         to_train = {item.run_id for item in planned} - lacks_by_run.keys()
         to_train |= {run_id for run_id, lacks in lacks_by_run.items() if lacks.is_to_train}
@@ -92,14 +92,14 @@ def lacking(
     return lacks_by_run
 
 
-def _of_run(directory: RunDirectory, state: RunState, asked: "Sequence[rows.Asked]") -> Lacking:
+def _of_run(directory: RunDirectory, state: RunState, requested: "Sequence[rows.Requested]") -> Lacking:
     from ablations.runs import rows
 
-    missing = rows.missing_of(directory.path, asked)
+    missing = rows.missing_of(directory.path, requested)
     why = rows.refusals(directory.path) if missing else {}
     refused = {rows.called(one): why[key] for one in missing if (key := rows.key(one)) in why}
     names = tuple(rows.called(one) for one in missing)
-    return Lacking(len(asked), tuple(missing), names, refused, state, directory.checkpoint(state))
+    return Lacking(len(requested), tuple(missing), names, refused, state, directory.checkpoint(state))
 
 
 def checkpoint_sentences(runs: Sequence[RunRecord]) -> list[str]:

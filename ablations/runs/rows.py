@@ -102,7 +102,7 @@ def of_these(table: pd.DataFrame, measures: Mapping[str, str | None]) -> pd.Data
     return table[table["key"].isin(measures) & same]
 
 
-class Asked(NamedTuple):
+class Requested(NamedTuple):
     """Measure that is asked for, with what its rows must be of."""
 
     settings: RunMeasure
@@ -111,9 +111,9 @@ class Asked(NamedTuple):
     """See `files_now`."""
 
 
-def asked(measures: Iterable[RunMeasure], data_root: Path) -> tuple[Asked, ...]:
+def requested(measures: Iterable[RunMeasure], data_root: Path) -> tuple[Requested, ...]:
     """Return measures with their keys and files, which runs of an arm share."""
-    return tuple(Asked(settings, key(settings), files_now(settings, data_root)) for settings in measures)
+    return tuple(Requested(settings, key(settings), files_now(settings, data_root)) for settings in measures)
 
 
 def checkpoints(run_dir: Path, settings: MeasureSettings) -> dict[int | None, Path]:
@@ -131,10 +131,10 @@ def missing(
 ) -> list[RunMeasure]:
     """Return the measures of one run, as `catalogue.for_run` gives them, that have no rows yet for these settings
     and files at some checkpoint that they read; all with `recompute`."""
-    return list(measures) if recompute else missing_of(run_dir, asked(measures, data_root))
+    return list(measures) if recompute else missing_of(run_dir, requested(measures, data_root))
 
 
-def missing_of(run_dir: Path, measures: Sequence[Asked]) -> list[RunMeasure]:
+def missing_of(run_dir: Path, measures: Sequence[Requested]) -> list[RunMeasure]:
     """Return what `missing` returns, of measures whose keys and files are known."""
     measured = _measured(run_dir)
     return [one.settings for one in measures if _open(run_dir, one, measured)]
@@ -146,7 +146,7 @@ def open_checkpoints(
     """Return the checkpoints that have no rows yet for these settings and files; all with `recompute`."""
     if recompute:
         return checkpoints(run_dir, settings)
-    (one,) = asked([settings], data_root)
+    (one,) = requested([settings], data_root)
     return _open(run_dir, one, _measured(run_dir))
 
 
@@ -174,7 +174,7 @@ def _measured(run_dir: Path, name: str = "measures.parquet") -> list[_Measured]:
     ]
 
 
-def _open(run_dir: Path, one: Asked, measured: Iterable[_Measured]) -> dict[int | None, Path]:
+def _open(run_dir: Path, one: Requested, measured: Iterable[_Measured]) -> dict[int | None, Path]:
     settings, this, now = one
     steps = {
         kind.step for kind in measured if kind.key == this and (None in (now, kind.files) or kind.files == now)
