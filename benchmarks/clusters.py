@@ -190,6 +190,7 @@ def ray_nodes(count: int = 1) -> Iterator[RayNodes]:
         token.touch(mode=0o600)
         token.write_text("0123456789abcdef" * 4)
         variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0"}
+        variables["RAY_worker_niceness"] = "0"  # else other work on this machine leaves its workers nothing
         # Ray declares no GPU where this variable is empty.
         kept = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
         cluster = RayNodes(folder, kept | variables | {"OMP_NUM_THREADS": "1"})

@@ -17,6 +17,7 @@ from ablations.errors import ResultsError
 from ablations.runs import measure_pairs
 from ablations.runs import rows as run_rows
 from ablations.runs.identity import PlannedRun
+from lightning_modules.training.run_directory import RunDirectory
 from lightning_modules.vocabulary import FIRST_WORD_ID
 
 Row = dict[str, Any]
@@ -66,18 +67,19 @@ def corruption(log: Sequence[Row], *, vocab_size: int, random_differs: bool) -> 
         yield row | {"metric": "collision_rate", "value": over_all("random_unchanged") / random, "floor": floor}
 
 
-def read_log(log: Path) -> list[Row]:
+def read_log(directory: RunDirectory) -> list[Row]:
     """Return the lines of metrics.jsonl; none where there is no file.
 
     Raises:
         ResultsError: a line is no JSON.
+        RunDirectoryError: the log has changed since the training ended.
     """
     try:
-        lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-        return [json.loads(line) for line in lines]
+        return [json.loads(line) for line in directory.require_log().decode().splitlines()]
     except ValueError as error:
         raise ResultsError(
-            f"{log} is damaged; copy it back, or delete {log.parent}, and `ablate run` trains the run again."
+            f"{directory.metrics} is damaged; copy it back, or delete {directory.path}, and `ablate run` trains "
+            "the run again."
         ) from error
 
 
@@ -177,9 +179,8 @@ def _logged(rows: pd.DataFrame, experiment: str, planned: Sequence[PlannedRun]) 
     records: list[Row] = []
     for run, floor in losses.drop_duplicates("run")[["run", "floor"]].to_numpy():
         item = planned[int(run)]
-        item.directory.require_log()
         masking = getattr(item.run.settings.objective, "masking", None)
-        log = read_log(item.directory.metrics)
+        log = read_log(item.directory)
         of_log = [
             # The floor is of the same predictions: the corruption of evaluation is frozen.
             *learning(log, floor=float(floor)),

@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,7 +66,12 @@ def identity(settings: RunSettings, tokens_address: str) -> str:
     is the same up to rounding and to what dropout draws, and `compile`, which may change the kernels, does enter.
     Loggers do not enter, as they change no number.
     """
-    left_out: Any = {"data": True, "training": {"accumulate", "loggers"}, "init": {"path"}}
+    return _hashed(_decisions(settings, tokens_address), settings.seed)
+
+
+def _decisions(settings: RunSettings, tokens_address: str) -> dict[str, Any]:
+    """Return everything that decides what a run computes, but for its seed."""
+    left_out: Any = {"data": True, "training": {"accumulate", "loggers"}, "init": {"path"}, "seed": True}
     decisions = settings.model_dump(mode="json", exclude=left_out)
     decisions |= {"tokens": tokens_address, "version": IDENTITY_VERSION}
     if sources := {name: record["sha256"] for name, record in plugins_of([settings]).items()}:
@@ -79,7 +85,11 @@ def identity(settings: RunSettings, tokens_address: str) -> str:
     masking = getattr(settings.objective, "masking", None)
     if masking is not None and (masking.count == "fixed" or (masking.predict and masking.schedule)):
         decisions["fixed_version"] = FIXED_VERSION
-    return hashlib.sha256(json.dumps(decisions, sort_keys=True).encode()).hexdigest()[:10]
+    return decisions
+
+
+def _hashed(decisions: dict[str, Any], seed: int) -> str:
+    return hashlib.sha256(json.dumps(decisions | {"seed": seed}, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def default(section: Settings, name: str) -> Any:
@@ -92,7 +102,13 @@ def default(section: Settings, name: str) -> Any:
 
 def folders(out: Path) -> dict[str, Path]:
     """Return the folders of runs in an output root, by the identity of the run."""
-    return {path.name[-10:]: path for path in sorted((out / "runs").glob("*-s*-*")) if path.is_dir()}
+    runs = out / "runs"
+    try:
+        with os.scandir(runs) as entries:
+            names = sorted(entry.name for entry in entries if fnmatchcase(entry.name, "*-s*-*") and entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return {}
+    return {name[-10:]: runs / name for name in names}
 
 
 def place(
@@ -107,13 +123,17 @@ def place(
         DataError: text is missing or has not the columns that the spec names.
     """
     existing = folders(out) if existing is None else existing
-    planned = []
+    planned: list[PlannedRun] = []
+    address, decisions = "", dict[str, Any]()
     for run in runs:
         run = self_contained(run, data_root)
-        address = token_store.address(run.settings.data, data_root)
-        run_id = identity(run.settings, address)
-        path = existing.setdefault(run_id, out / "runs" / f"{run.arm}-s{run.seed}-{run_id}")
-        planned.append(PlannedRun(run, run_id, address, RunDirectory(path)))
+        if not (planned and run.settings.differs_in_seed_alone(planned[-1].run.settings)):
+            address = token_store.address(run.settings.data, data_root)
+            decisions = _decisions(run.settings, address)
+        run_id = _hashed(decisions, run.settings.seed)
+        if run_id not in existing:
+            existing[run_id] = out / "runs" / f"{run.arm}-s{run.seed}-{run_id}"
+        planned.append(PlannedRun(run, run_id, address, RunDirectory(existing[run_id])))
     return planned
 
 

@@ -7,7 +7,7 @@ measure is measured from its last checkpoint, or trained again where that is gon
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ablations.catalogue import RunMeasure, for_run, tasks_not_run
 from ablations.measures.settings import RunDistanceSettings
@@ -19,10 +19,13 @@ from ablations.spec import claims as claims_file
 from ablations.spec.claims import Claims
 from ablations.spec.experiment import Experiment
 from ablations.wording import by_kind, listed, several
-from lightning_modules.config import parameters
+from lightning_modules.config import RunSettings, parameters
 from lightning_modules.files import atomic, make_folder, read_json, write_json
 from lightning_modules.provenance import now
-from lightning_modules.training.run_directory import Checkpoint
+from lightning_modules.training.run_directory import Checkpoint, RunDirectory, RunState
+
+if TYPE_CHECKING:
+    from ablations.runs import rows
 
 MOST_NAMED = 6
 """The most runs that a sentence names; of more it says how many they are."""
@@ -39,6 +42,7 @@ class Lacking(NamedTuple):
     """Their names, as in ``baselines mrpc``; also run_distance where only another training makes it possible."""
     refused: Mapping[str, str]
     """Why those of them were refused that were tried, by name."""
+    state: RunState
     checkpoint: Checkpoint
 
     @property
@@ -65,12 +69,20 @@ def lacking(
         planned: all runs of the experiment, since distances are between two.
         folder: of the experiment's results.
     """
-    trained = {item.run_id: item for item in planned if item.directory.is_trained()}
+    states = {item.run_id: (item, item.directory.state()) for item in planned}
+    trained = [(item, state) for item, state in states.values() if state.state == "done"]
     if not trained:
         return {}
-    from ablations.runs import measure_pairs  # pandas, which to look at what is not trained does without
+    from ablations.runs import measure_pairs, rows  # pandas, which to look at what is not trained does without
 
-    lacks_by_run = {run_id: _of_run(experiment, item, data_root=data_root) for run_id, item in trained.items()}
+    lacks_by_run: dict[str, Lacking] = {}
+    requested: tuple[rows.Requested, ...] = ()
+    before: RunSettings | None = None
+    for item, state in trained:
+        if before is None or not item.run.settings.differs_in_seed_alone(before):
+            before = item.run.settings
+            requested = rows.requested(for_run(experiment.measures, before, data_root=data_root), data_root)
+        lacks_by_run[item.run_id] = _of_run(item.directory, state, requested)
     if distance := measure_pairs.distance_settings(experiment.measures):
         to_train = {item.run_id for item in planned} - lacks_by_run.keys()
         to_train |= {run_id for run_id, lacks in lacks_by_run.items() if lacks.is_to_train}
@@ -80,16 +92,14 @@ def lacking(
     return lacks_by_run
 
 
-def _of_run(experiment: Experiment, item: PlannedRun, *, data_root: Path) -> Lacking:
-    from ablations.runs import rows as run_rows
+def _of_run(directory: RunDirectory, state: RunState, requested: "Sequence[rows.Requested]") -> Lacking:
+    from ablations.runs import rows
 
-    path = item.directory.path
-    measures = list(for_run(experiment.measures, item.run.settings, data_root=data_root))
-    missing = run_rows.missing(path, measures, data_root=data_root)
-    why = run_rows.refusals(path)
-    refused = {run_rows.called(one): why[key] for one in missing if (key := run_rows.key(one)) in why}
-    names = tuple(run_rows.called(one) for one in missing)
-    return Lacking(len(measures), tuple(missing), names, refused, item.directory.checkpoint())
+    missing = rows.missing_of(directory.path, requested)
+    why = rows.refusals(directory.path) if missing else {}
+    refused = {rows.called(one): why[key] for one in missing if (key := rows.key(one)) in why}
+    names = tuple(rows.called(one) for one in missing)
+    return Lacking(len(requested), tuple(missing), names, refused, state, directory.checkpoint(state))
 
 
 def checkpoint_sentences(runs: Sequence[RunRecord]) -> list[str]:
@@ -152,11 +162,14 @@ def plan(
         slots = len(open_ids)
     threads = devices * threads_per_process(slots * devices)
     runs, left_out = [], dict[str, None]()
+    costs: tuple[PlannedRun, Cost] | None = None
     for item in planned:
         lacks = lacking.get(item.run_id)
-        training, other = _seconds(item, lacks, calibration, experiment, threads=threads)
+        if costs is None or not item.run.settings.differs_in_seed_alone(costs[0].run.settings):
+            costs = item, _cost(item, calibration, experiment, threads=threads)
+        training, other = costs[1].seconds_left(lacks)
         seconds = None if training is None else training + (other or 0.0)
-        runs.append(_record(item, lacks, seconds=seconds))
+        runs.append(_record(item, lacks, costs[1], seconds=seconds))
         if item.run_id in open_ids and other is None:
             measures = for_run(experiment.measures, item.run.settings, data_root=data_root)
             left_out |= dict.fromkeys(one.kind for one in (measures if lacks is None else lacks.missing))
@@ -185,30 +198,47 @@ def plan(
     )
 
 
-def _seconds(
-    item: PlannedRun, lacks: Lacking | None, calibration: Calibration, experiment: Experiment, *, threads: int
-) -> tuple[float | None, float | None]:
-    """Return the seconds of training and of all the rest of a run; None for what is unknown, which of a run that
-    is only to be measured is both."""
-    if lacks is not None and lacks.names and not lacks.is_to_train:
-        return None, None
-    training = calibration.training_seconds(item.run.settings, threads=threads)
-    return training, calibration.other_seconds(item, experiment.measures)
+class Cost(NamedTuple):
+    """Cost of a run, which is that of all runs of its arm."""
+
+    tokens: int
+    parameters: int
+    flops: float
+    training_seconds: float | None
+    """None where nothing is known."""
+    other_seconds: float | None
+
+    def seconds_left(self, lacks: Lacking | None) -> tuple[float | None, float | None]:
+        """Return the seconds of training and of all the rest of a run; None for what is unknown, which of a run
+        that is only to be measured is both."""
+        if lacks is not None and lacks.names and not lacks.is_to_train:
+            return None, None
+        return self.training_seconds, self.other_seconds
 
 
-def _record(item: PlannedRun, lacks: Lacking | None, *, seconds: float | None) -> RunRecord:
+def _cost(item: PlannedRun, calibration: Calibration, experiment: Experiment, *, threads: int) -> Cost:
     settings = item.run.settings
+    return Cost(
+        tokens(settings),
+        parameters(settings),
+        flops(settings),
+        calibration.training_seconds(settings, threads=threads),
+        calibration.other_seconds(item, experiment.measures),
+    )
+
+
+def _record(item: PlannedRun, lacks: Lacking | None, cost: Cost, *, seconds: float | None) -> RunRecord:
     return RunRecord(
         run_id=item.run_id,
         folder=item.directory.path.name,
         arm=item.run.arm,
         seed=item.run.seed,
-        state=item.directory.state().state,
+        state=(item.directory.state() if lacks is None else lacks.state).state,
         **(lacks.fields() if lacks is not None else {}),
-        max_steps=settings.training.max_steps,
-        tokens=tokens(settings),
-        parameters=parameters(settings),
-        flops=flops(settings),
+        max_steps=item.run.settings.training.max_steps,
+        tokens=cost.tokens,
+        parameters=cost.parameters,
+        flops=cost.flops,
         seconds=seconds,
     )
 

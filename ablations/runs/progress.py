@@ -1,6 +1,7 @@
 """Train and measure what is missing of an experiment, and say how it goes."""
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -271,7 +272,9 @@ class _Bars(_Watch):
             TextColumn("{task.fields[how]}"),
             TimeElapsedColumn(),
         )
-        self.bar = Progress(*columns, console=console)
+        # Where others write to a file meanwhile, rich must not bring it to the terminal.
+        here = console.file is sys.stdout
+        self.bar = Progress(*columns, console=console, redirect_stdout=here, redirect_stderr=here)
         self.bar.start()
         self.all = self.bar.add_task("runs", total=len(items), how="")
         self.tasks: dict[str, Any] = {}

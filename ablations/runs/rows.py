@@ -102,12 +102,28 @@ def of_these(table: pd.DataFrame, measures: Mapping[str, str | None]) -> pd.Data
     return table[table["key"].isin(measures) & same]
 
 
+class Requested(NamedTuple):
+    """Measure that is asked for, with what its rows must be of."""
+
+    settings: RunMeasure
+    key: str
+    files: str | None
+    """See `files_now`."""
+
+
+def requested(measures: Iterable[RunMeasure], data_root: Path) -> tuple[Requested, ...]:
+    """Return measures with their keys and files, which runs of an arm share."""
+    return tuple(Requested(settings, key(settings), files_now(settings, data_root)) for settings in measures)
+
+
 def checkpoints(run_dir: Path, settings: MeasureSettings) -> dict[int | None, Path]:
     """Return the checkpoints that a measure reads, by step; the step of the last one is None until it is read."""
     directory = RunDirectory(run_dir)
     last: dict[int | None, Path] = {None: directory.last_checkpoint}
+    if settings.checkpoints == "last":
+        return last
     kept: list[tuple[int | None, Path]] = [*directory.kept_checkpoints().items()]
-    return last if settings.checkpoints == "last" else dict(kept) or last
+    return dict(kept) or last
 
 
 def missing(
@@ -115,15 +131,23 @@ def missing(
 ) -> list[RunMeasure]:
     """Return the measures of one run, as `catalogue.for_run` gives them, that have no rows yet for these settings
     and files at some checkpoint that they read; all with `recompute`."""
-    measured = () if recompute else _measured(run_dir)
-    return [settings for settings in measures if recompute or _open(run_dir, settings, measured, data_root)]
+    return list(measures) if recompute else missing_of(run_dir, requested(measures, data_root))
+
+
+def missing_of(run_dir: Path, measures: Sequence[Requested]) -> list[RunMeasure]:
+    """Return what `missing` returns, of measures whose keys and files are known."""
+    measured = _measured(run_dir)
+    return [one.settings for one in measures if _open(run_dir, one, measured)]
 
 
 def open_checkpoints(
     run_dir: Path, settings: RunMeasure, *, data_root: Path, recompute: bool = False
 ) -> dict[int | None, Path]:
     """Return the checkpoints that have no rows yet for these settings and files; all with `recompute`."""
-    return checkpoints(run_dir, settings) if recompute else _open(run_dir, settings, _measured(run_dir), data_root)
+    if recompute:
+        return checkpoints(run_dir, settings)
+    (one,) = requested([settings], data_root)
+    return _open(run_dir, one, _measured(run_dir))
 
 
 class _Measured(NamedTuple):
@@ -150,10 +174,8 @@ def _measured(run_dir: Path, name: str = "measures.parquet") -> list[_Measured]:
     ]
 
 
-def _open(
-    run_dir: Path, settings: RunMeasure, measured: Iterable[_Measured], data_root: Path
-) -> dict[int | None, Path]:
-    this, now = key(settings), files_now(settings, data_root)
+def _open(run_dir: Path, one: Requested, measured: Iterable[_Measured]) -> dict[int | None, Path]:
+    settings, this, now = one
     steps = {
         kind.step for kind in measured if kind.key == this and (None in (now, kind.files) or kind.files == now)
     }
@@ -163,7 +185,9 @@ def _open(
             table = rows(run_dir)
             answered = table[(table["key"] == this) & table["metric"].isin(ANSWERED)]
             steps -= unpredicted & set(answered["step"])
-    if steps and (settings.checkpoints == "last" or RunDirectory(run_dir).state().step in steps):
+    if steps and settings.checkpoints == "last":
+        return {}
+    if steps and RunDirectory(run_dir).state().step in steps:
         steps.add(None)
     return {step: path for step, path in checkpoints(run_dir, settings).items() if step not in steps}
 

@@ -340,12 +340,14 @@ class Workspace:
             raise SpecError(sentence)
 
         arms = {item.run.arm: item.run.settings for item in self.planned}
-        measured_keys = run_rows.measured_keys(item.directory.path for item in self.planned)
+        measured_keys = functools.cache(  # of all runs, for which only a task without files asks
+            lambda: run_rows.measured_keys(item.directory.path for item in self.planned)
+        )
         notices = caveats(
             self.experiment.measures,
             list(arms.items()),
             data_root=self.data_root,
-            is_there=lambda settings: run_rows.key(settings) in measured_keys,
+            is_there=lambda settings: run_rows.key(settings) in measured_keys(),
         )
         claims = claims_file.load_named(self.experiment.claims, spec=self.spec)
         content = self.plan().model_copy(
@@ -408,13 +410,11 @@ class Workspace:
     def statuses(self) -> list[RunStatus]:
         """Return the status of every run of the spec; of one that is done, also which measures it lacks, as in a
         plan."""
-        lacks, statuses = self.lacking(), []
-        for item in self.planned:
-            record, state = _status(item.directory, item.run.arm, item.run.seed, item.run_id)
-            if state.state == "done" and item.run_id in lacks:
-                record = RunRecord(**record.model_dump(exclude_unset=True), **lacks[item.run_id].fields())
-            statuses.append(RunStatus(record, state))
-        return statuses
+        lacks = self.lacking()
+        return [
+            _status(item.directory, item.run.arm, item.run.seed, item.run_id, lacks=lacks.get(item.run_id))
+            for item in self.planned
+        ]
 
     def trial_statuses(self) -> list[RunStatus]:
         """Return the status of every run of a trial that is known so far; none without a search."""
@@ -499,7 +499,10 @@ def all_statuses(out: Path) -> list[RunStatus]:
     return statuses
 
 
-def _status(directory: RunDirectory, arm: str, seed: int, run_id: str) -> RunStatus:
-    state = directory.state()
-    record = RunRecord(run_id=run_id, arm=arm, seed=seed, folder=directory.path.name, state=state.state)
-    return RunStatus(record, state)
+def _status(
+    directory: RunDirectory, arm: str, seed: int, run_id: str, *, lacks: Lacking | None = None
+) -> RunStatus:
+    state = directory.state() if lacks is None else lacks.state
+    what = {} if lacks is None else lacks.fields()
+    folder = directory.path.name
+    return RunStatus(RunRecord(run_id=run_id, arm=arm, seed=seed, folder=folder, state=state.state, **what), state)

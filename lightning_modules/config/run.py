@@ -88,6 +88,12 @@ class RunSettings(Settings):
     """Initial weights, data order and corruption each get a seed of their own from this one, unless
     `training.seeds` names another."""
 
+    def differs_in_seed_alone(self, other: "RunSettings") -> bool:
+        """Return whether both have the same objects as their sections, as the runs of an arm have: what follows
+        from these is then worked out once. Equal sections that are other objects count as others."""
+        sections = ("data", "encoder", "objective", "training", "init")
+        return all(getattr(self, name) is getattr(other, name) for name in sections)
+
     def seed_of(self, source: Source) -> int:
         """Return the seed of a source of chance in training: its own in `training.seeds`, else the run's."""
         fixed: int | None = getattr(self.training.seeds, source)

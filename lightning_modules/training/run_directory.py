@@ -19,6 +19,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,12 +93,28 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.checkpoints = path / "checkpoints"
-        self.last_checkpoint = self.checkpoints / "last.ckpt"
-        self.last_weights = self.checkpoints / "last.safetensors"
-        self.metrics = path / "metrics.jsonl"
         self._lock: tuple[int, bytes] | None = None
         """Descriptor of the lock, and what this process wrote into it; None while it does not hold the lock."""
+
+    @cached_property
+    def checkpoints(self) -> Path:
+        """Folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+    @cached_property
+    def last_checkpoint(self) -> Path:
+        """Place of the last checkpoint."""
+        return self.checkpoints / "last.ckpt"
+
+    @cached_property
+    def last_weights(self) -> Path:
+        """Place of the last weights."""
+        return self.checkpoints / "last.safetensors"
+
+    @cached_property
+    def metrics(self) -> Path:
+        """Place of the log."""
+        return self.path / "metrics.jsonl"
 
     def checkpoint_at(self, step: int) -> Path:
         """Return where the checkpoint of a step lies, if it was kept."""
@@ -168,8 +185,8 @@ class RunDirectory:
     def _written_state(self) -> RunState | None:
         path = self.path / "state.json"
         try:
-            written = json.loads(path.read_bytes())
-            state = RunState.model_validate_json(json.dumps(written))
+            content = path.read_bytes()
+            written, state = json.loads(content), RunState.model_validate_json(content)
             if state.checksum is not None and state.checksum != checksum(written):
                 raise ValueError("checksum")
             return state
@@ -193,16 +210,21 @@ class RunDirectory:
         """Return whether training ended, as state.json says; the checkpoints may have been deleted since."""
         return self.state().state == "done"
 
-    def checkpoint(self) -> Checkpoint:
-        """Return what became of the last checkpoint of a trained run: damaged means of another size."""
+    def checkpoint(self, state: RunState) -> Checkpoint:
+        """Return what became of the last checkpoint of a trained run: damaged means of another size.
+
+        Args:
+            state: of the run.
+        """
         if not self.last_checkpoint.is_file():
             return "gone"
-        same = self.last_checkpoint.stat().st_size == self.state().last_checkpoint_bytes
+        same = self.last_checkpoint.stat().st_size == state.last_checkpoint_bytes
         return "whole" if same else "damaged"
 
     def is_done(self) -> bool:
         """Return whether training ended and its last checkpoint can be read."""
-        return self.is_trained() and self.checkpoint() == "whole"
+        state = self.state()
+        return state.state == "done" and self.checkpoint(state) == "whole"
 
     def forget_training(self) -> None:
         """Remove what an earlier training left, so that nothing of it is mixed with the one that starts now. Only
@@ -239,13 +261,16 @@ class RunDirectory:
         """Return the SHA-256 (hex) of metrics.jsonl as it is now; a log without a line is as good as none."""
         return hashlib.sha256(self.metrics.read_bytes() if self.metrics.exists() else b"").hexdigest()
 
-    def require_log(self) -> None:
-        """Refuse, with a RunDirectoryError, a log that has changed since the training of its run ended."""
-        if self.state().log_sha256 not in (None, self.log_sha256()):
+    def require_log(self) -> bytes:
+        """Return metrics.jsonl, empty where there is none; refuse, with a RunDirectoryError, one that has changed
+        since the training of its run ended."""
+        written = self.metrics.read_bytes() if self.metrics.exists() else b""
+        if self.state().log_sha256 not in (None, hashlib.sha256(written).hexdigest()):
             raise RunDirectoryError(
                 f"{self.metrics} has changed since the training ended; copy it back, or delete {self.path}, and "
                 "`ablate run` trains the run again."
             )
+        return written
 
     def cut_metrics(self, step: int, *, sha256: str | None) -> None:
         """Drop the lines of metrics.jsonl after a step, and a half-written last one.

@@ -109,7 +109,7 @@ def start(
             if stop.received:
                 raise Interrupted
             trained = directory.is_trained()  # and its checkpoint is not whole, or it would be done
-            if (trained and directory.checkpoint() != "whole") or not directory.last_checkpoint.exists():
+            if trained or not directory.last_checkpoint.exists():
                 directory.forget_training()
             directory.checkpoints.mkdir(exist_ok=True)
             for folder in (directory.path, directory.checkpoints):

@@ -5,7 +5,7 @@ The place of a row on the axis of a figure is its layer, its step, or a number i
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import pandas as pd
@@ -223,9 +223,11 @@ def curves(
         gains: those of `learned`.
         arms: the experiment's.
     """
-    rows_by_arm = dict(list(rows.groupby("arm", sort=False)))
     band_by_arm = summary.groupby("line")["band"].max()
-    return [curve(rows_by_arm[arm], gains, band=str(band_by_arm.get(arm, math.nan))) for arm in order(rows, arms)]
+    curve_by_arm = {
+        curve.arm: curve._replace(band=str(band_by_arm.get(curve.arm, math.nan))) for curve in _facts(rows, gains)
+    }
+    return [curve_by_arm[arm] for arm in order(rows, arms)]
 
 
 def learned(table: DataFrame) -> dict[str, float]:
@@ -237,18 +239,36 @@ def learned(table: DataFrame) -> dict[str, float]:
 
 def curve(rows: DataFrame, gains: Mapping[str, float], *, band: str = "") -> Curve:
     """Return the facts about the one arm of these rows of one metric; `gains` are those of `learned`."""
-    arm, measure = rows[["arm", "measure"]].iloc[0]
-    starts_trained = STARTS_TRAINED in rows and bool(rows[STARTS_TRAINED].all())
-    return Curve(
-        arm=arm,
-        measure=measure,
-        seeds=int(rows.loc[rows["value"].notna(), "seed"].nunique()),
-        gain=gains.get(arm),
-        untrained=bool(rows["step"].notna().all() and (rows["step"] == 0).all()) and not starts_trained,
-        n=None if rows["n"].isna().all() else int(rows["n"].min()),
-        d=None if rows["d"].isna().all() else int(rows["d"].max()),
-        band=band,
+    (only,) = _facts(rows, gains)
+    return only._replace(band=band)
+
+
+def _facts(rows: DataFrame, gains: Mapping[str, float]) -> Iterator[Curve]:
+    """Yield the facts about each arm of these rows of one metric, without a band; of all arms at once, as they may
+    be hundreds."""
+    by_arm = rows.assign(
+        at_start=(rows["step"] == 0).fillna(False).astype(bool),
+        starts_trained=rows[STARTS_TRAINED].astype(bool) if STARTS_TRAINED in rows else False,
+        with_number=rows["seed"].where(rows["value"].notna()),
+    ).groupby("arm", sort=False)
+    facts = by_arm.agg(
+        measure=("measure", "first"),
+        seeds=("with_number", "nunique"),
+        at_start=("at_start", "all"),
+        starts_trained=("starts_trained", "all"),
+        n=("n", "min"),
+        d=("d", "max"),
     )
+    for arm, measure, seeds, at_start, starts_trained, n, d in facts.itertuples():
+        yield Curve(
+            arm=arm,
+            measure=measure,
+            seeds=int(seeds),
+            gain=gains.get(arm),
+            untrained=at_start and not starts_trained,
+            n=None if pd.isna(n) else int(n),
+            d=None if pd.isna(d) else int(d),
+        )
 
 
 def order(table: DataFrame, arms: Sequence[str] | None) -> list[str]:

@@ -101,19 +101,20 @@ def draw_lines(
     """
     whole = list(range(int(rows["x"].min()), int(rows["x"].max()) + 1))
     asides = np.linspace(-ASIDE, ASIDE, len(lines)) if look.bars and len(lines) > 1 else np.zeros(len(lines))
+    names = [line.name for line in lines]
+    drawn, shown = rows[rows["line"].isin(names)], summary[summary["line"].isin(names)]
     for line, aside in zip(lines, asides.tolist(), strict=True):
-        line_rows = rows[rows["line"] == line.name]
+        line_rows = drawn[drawn["line"] == line.name]
         # A layer without a number is a gap; between two measured steps a line may run.
         places = whole if look.every else sorted(line_rows["x"].unique().tolist())
         if look.own_floors:
             _draw_floor(line_rows, places, ax=ax, colour=line.style.colour)
         if look.seeds:
             _draw_seeds(line_rows, places, ax=ax, colour=line.style.colour)
-        _draw_mean(summary[summary["line"] == line.name], places, ax=ax, line=line, look=look, aside=aside)
+        _draw_mean(shown[shown["line"] == line.name], places, ax=ax, line=line, look=look, aside=aside)
     for curve in beside:
         _draw_beside(curve, ax=ax)
     floors = _finite(rows.groupby(["line", "x"])["floor"].mean())
-    drawn = rows[rows["line"].isin([line.name for line in lines])]
     if floors.size and not look.own_floors:
         _draw_floor(drawn, whole, ax=ax, colour="0.4")
     # A band over text is the whole of what is known of how sure a number is: it stays in sight.
@@ -124,7 +125,7 @@ def draw_lines(
     ceilings = _draw_ceilings(drawn, lines, whole, ax=ax) if look.ceiling else np.empty(0)
     here = _finite(drawn.groupby(["line", "x"])["floor"].mean())
     _fit_ends(ax, values, bands, floors, ceilings, look=look, written=here if here.size else floors)
-    ends = [end for line in lines for end in _end(summary[summary["line"] == line.name], line)]
+    ends = [end for line in lines for end in _end(shown[shown["line"] == line.name], line)]
     name_ends(ax, [*ends, *(_end_beside(curve) for curve in beside)])
     sns.despine(ax=ax)
 

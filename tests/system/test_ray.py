@@ -79,7 +79,10 @@ def test_a_grid_that_is_killed_in_several_ways_ends_with_the_table_of_a_local_ru
     wait_for(lambda: grid.at_work("mlm") not in (None, worker) or first.poll() is not None)  # Ray began it again
     first.send_signal(signal.SIGINT)
     assert first.wait(LIMIT) == 130, grid.printed()
-    assert "submitted: 2 runs\n" in grid.printed()
+    messages = grid.out / "grid" / "ray" / "messages.txt"
+    assert f"submitted: 2 runs; what Ray says of them is in {messages}\n" in grid.printed()
+    assert "Task attempt failed" in messages.read_text()  # Ray told of the processes that were killed
+    assert "Task attempt failed" not in grid.printed()
     assert grid.printed().rpartition("page: ")[0].endswith("interrupted; the same command goes on from here\n")
     states = {path.parent.name[:3]: json.loads(path.read_text()) for path in grid.out.glob("runs/*/state.json")}
     assert states["mlm"]["state"] == "interrupted"
@@ -133,6 +136,25 @@ def trainers(out):
             if "lightning_modules.training.train" in words and any(str(out) in word for word in words):
                 pids.append(int(path.name))
     return pids
+
+
+def test_a_first_node_that_is_lost_is_one_sentence_and_the_runs_at_work_are_saved(tmp_path):
+    """All processes of the cluster are killed; the same command then needs a new one."""
+    with ray_nodes() as nodes:
+        address = nodes.address
+        grid = Grid(tmp_path, (nodes.environment | {"PYTHONPATH": str(ROOT)}, address))
+        first = grid.start()
+        wait_for(lambda: grid.at_work("mlm") or first.poll() is not None)
+        trains = grid.at_work("mlm")
+        nodes.stop(signal.SIGKILL)
+        assert first.wait(LIMIT) == 2, grid.printed()
+    assert grid.printed().endswith(
+        f"the first node of Ray, {address}, does not answer any more (Connection refused); the runs at work "
+        "are saved; start the cluster again, then the same command.\n"
+    )
+    wait_for(lambda: not Path(f"/proc/{trains}").exists())
+    (state,) = grid.out.glob("runs/mlm-*/state.json")
+    assert json.loads(state.read_text())["state"] in ("interrupted", "running")  # by its lock it is interrupted
 
 
 def test_a_part_of_a_gpu_is_asked_for_and_a_run_that_has_none_says_so(cluster, tmp_path):

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,14 @@ from ablations.runs.progress import say_failed
 from ablations.runs.workspace import Workspace
 from ablations.wording import guess, listed, several, shown
 from lightning_modules.errors import FilesError
-from lightning_modules.files import require_writable
+from lightning_modules.files import make_folder, open_no_link, require_writable
 
 SECONDS_TO_CONNECT = 10.0
 SECONDS_TO_SAVE = 120.0
 """Longest wait for the runs of a command that was interrupted, and for those of one that was killed before."""
 SECONDS_BETWEEN_LOOKS = 0.5
+SECONDS_WITHOUT_FIRST_NODE = 20.0
+"""Longest time in which the first node need not answer; after a minute Ray itself ends this process."""
 
 
 class RayError(AblationsError, RuntimeError):
@@ -51,19 +53,21 @@ def carry_out(
 ) -> tuple[bool, list[Outcome]]:
     """Train and measure runs as tasks of Ray, those of one identity once, and wait until they have ended.
 
-    Ctrl-C lets the runs save before it returns.
+    Ctrl-C lets the runs save before it returns. What Ray itself says meanwhile is in a file of the experiment.
 
     Returns whether somebody interrupted it, and the runs that failed.
 
     Raises:
         DataError: the text is unfit; found before the first task is submitted.
         FilesError: the output root cannot be written to.
-        RayError: Ray is not installed, or no cluster is at the address; nothing is submitted then.
+        RayError: Ray is not installed, or no cluster is at the address; nothing is submitted then. Or the first
+            node is lost while runs are at work, which are saved then.
         SpecError: no node has what runs ask for, or a run is at work elsewhere; nothing is submitted then.
     """
     require_writable(workspace.out)
-    console = Console()
+    console = Console(file=sys.stdout)
     todo = longest_first(items)
+    messages = workspace.folder / "ray" / "messages.txt"
     with connected(place.content.address) as ray:  # before anything long is begun
         require_resources([node["Resources"] for node in ray.nodes() if node["Alive"]], todo, place)
         from ablations.runs.prepare import prepare_text  # torch
@@ -76,26 +80,82 @@ def carry_out(
             console.print("runs of an earlier command are still at work; waiting until they are saved")
             require_free(todo, "was not started here", patience=SECONDS_TO_SAVE)
         require_free(todo, "was not started here")
-        tasks, groups = _submit(ray, workspace, todo, place.content)
-        console.print(f"submitted: {several(len(tasks), 'run')}", highlight=False)
-        reasons: dict[str, str] = {}
-
-        def look() -> tuple[set[str], str]:
-            open_names = {name for name, task in tasks.items() if not ray.wait([task], timeout=0)[0]}
-            for name in tasks.keys() - open_names - reasons.keys():
-                reasons[name] = _why_ended(ray, tasks[name])
-                if name in groups:
-                    ray.util.remove_placement_group(groups[name])
-            at_work = sum(item.directory.is_locked() for item in todo if item.directory.path.name in open_names)
-            return open_names, f"on Ray: {at_work} at work, {len(open_names) - at_work} waiting"
-
-        interrupted, outcomes = watch(workspace, todo, console, look=look, why_lost=reasons.__getitem__)
-        if interrupted:
-            _let_save(ray, list(tasks.values()), console)
+        with written_to(messages):
+            tasks, groups = _submit(ray, workspace, todo, place.content)
+            submitted = f"submitted: {several(len(tasks), 'run')}; what Ray says of them is in {messages}"
+            console.print(submitted, highlight=False, soft_wrap=True)
+            interrupted, outcomes = _watch(ray, workspace, todo, tasks, groups, console)
     failed = say_failed(outcomes, console)
     if interrupted:
         console.print("interrupted; the same command goes on from here", style="yellow", highlight=False)
     return interrupted, failed
+
+
+def _watch(
+    ray: Any,
+    workspace: Workspace,
+    todo: Sequence[PlannedRun],
+    tasks: Mapping[str, Any],
+    groups: Mapping[str, Any],
+    console: Console,
+) -> tuple[bool, list[Outcome]]:
+    """Wait until the tasks have ended, or let their runs save; returns whether somebody interrupted it, and how
+    the runs ended."""
+    first_node = ray.get_runtime_context().gcs_address
+    reasons: dict[str, str] = {}
+
+    def look() -> tuple[set[str], str]:
+        require_first_node(first_node)
+        open_names = {name for name, task in tasks.items() if not ray.wait([task], timeout=0)[0]}
+        for name in tasks.keys() - open_names - reasons.keys():
+            reasons[name] = _why_ended(ray, tasks[name])
+            if name in groups:
+                ray.util.remove_placement_group(groups[name])
+        at_work = sum(item.directory.is_locked() for item in todo if item.directory.path.name in open_names)
+        return open_names, f"on Ray: {at_work} at work, {len(open_names) - at_work} waiting"
+
+    interrupted, outcomes = watch(workspace, todo, console, look=look, why_lost=reasons.__getitem__)
+    if interrupted:
+        _let_save(ray, list(tasks.values()), console)
+    return interrupted, outcomes
+
+
+@contextmanager
+def written_to(path: Path) -> Iterator[None]:
+    """Send to the end of a file all that this process writes to its standard output and error while the block
+    runs, as the threads of Ray do; who has opened a stream before still writes to it."""
+    make_folder(path.parent)
+    with (
+        open(path, "a", encoding="utf-8", buffering=1, opener=open_no_link) as file,
+        redirect_stdout(file),
+        redirect_stderr(file),
+    ):
+        errors = os.dup(2)  # where the part of Ray that is not Python writes
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(errors, 2)
+            os.close(errors)
+
+
+def require_first_node(address: str) -> None:
+    """Wait a little for the first node of a cluster, without which Ray does nothing more.
+
+    Raises:
+        RayError: it does not answer.
+    """
+    deadline = time.monotonic() + SECONDS_WITHOUT_FIRST_NODE
+    while True:
+        try:
+            return _connect(address)
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                raise RayError(
+                    f"the first node of Ray, {address}, does not answer any more ({error.strerror or error}); the "
+                    "runs at work are saved; start the cluster again, then the same command."
+                ) from None
+        time.sleep(SECONDS_BETWEEN_LOOKS)
 
 
 def dry_run(workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFile[RayPlace]) -> Iterator[str]:
@@ -162,16 +222,20 @@ def require_secret_token() -> None:
 
 def _require_listening(address: str) -> None:
     """Refuse an address at which nobody listens, for which Ray itself would wait a minute."""
-    host, _, port = address.rpartition(":")
-    if not port.isdigit():
+    if not address.rpartition(":")[2].isdigit():
         return
     try:
-        socket.create_connection((host.removeprefix("ray://"), int(port)), timeout=SECONDS_TO_CONNECT).close()
+        _connect(address)
     except OSError as error:
         raise RayError(
             f"no cluster of Ray is at {address} ({error.strerror or error}); start one with `ray start --head`, "
             "or write its address into the file of --place."
         ) from None
+
+
+def _connect(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.removeprefix("ray://"), int(port)), timeout=SECONDS_TO_CONNECT).close()
 
 
 def require_resources(

@@ -8,7 +8,7 @@ from pathlib import Path
 from ablations.runs.identity import create, identity, place, self_contained
 from ablations.spec.experiment import Run
 from lightning_modules import provenance
-from lightning_modules.config.run import VOITA_2019
+from lightning_modules.config.run import VOITA_2019, RunSettings
 from lightning_modules.data import token_store
 from lightning_modules.training.run_directory import RunDirectory, RunState
 from tests.support.tiny_text import settings
@@ -153,6 +153,22 @@ def test_a_run_whose_process_is_gone_stands_at_its_last_save(data_root, tmp_path
     assert (first.directory.state().state, first.directory.state().step) == ("interrupted", 4)
     with first.directory.lock():
         assert (first.directory.state().state, first.directory.state().step) == ("running", 9)
+
+
+def test_runs_that_share_their_sections_have_the_identities_of_runs_that_do_not(data_root, tmp_path):
+    """Of runs of an arm, which differ in their seed alone, the rest is worked out once; in any order."""
+    arms = {"mlm": settings(), "clm": settings("causal_lm"), "wide": settings(encoder={"hidden_size": 24})}
+    order = [("mlm", 0), ("mlm", 1), ("clm", 0), ("mlm", 2), ("wide", 1), ("wide", 0), ("clm", 1)]
+    runs = [Run(arm, seed, arms[arm].model_copy(update={"seed": seed})) for arm, seed in order]
+    assert runs[0].settings.differs_in_seed_alone(runs[1].settings)
+    assert not runs[0].settings.differs_in_seed_alone(settings(seed=1))  # equal, and other objects
+    placed = place(runs, out=tmp_path, data_root=data_root)
+    alone = [
+        identity(RunSettings.model_validate_json(run.settings.model_dump_json()), item.tokens)
+        for run, item in zip(runs, placed, strict=True)
+    ]
+    assert [item.run_id for item in placed] == alone
+    assert len(set(alone)) == len(order)
 
 
 def test_two_arms_with_the_same_settings_share_a_run(data_root, tmp_path):

@@ -1,6 +1,7 @@
 """What is refused before anything is put on Ray, and what its tasks ask for. Ray itself is in test_ray.py."""
 
 import json
+import os
 import socket
 import sys
 
@@ -12,7 +13,14 @@ from ablations.errors import SpecError
 from ablations.runs.identity import create
 from ablations.runs.places import arrays, ray_cluster, ray_nodes
 from ablations.runs.places.place import PlaceFile, RayPlace, RayResources
-from ablations.runs.places.ray_cluster import RayError, attempt, connected, require_resources
+from ablations.runs.places.ray_cluster import (
+    RayError,
+    attempt,
+    connected,
+    require_first_node,
+    require_resources,
+    written_to,
+)
 from ablations.runs.places.watch import require_free
 from ablations.runs.workspace import Workspace
 from lightning_modules.errors import FilesError
@@ -85,6 +93,34 @@ def test_a_cluster_that_is_not_there_is_one_sentence(monkeypatch):
         f"no cluster of Ray is at {address} (Connection refused); start one with `ray start --head`, or write its "
         "address into the file of --place."
     )
+
+
+def test_a_first_node_that_is_lost_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(ray_cluster, "SECONDS_WITHOUT_FIRST_NODE", 0.0)
+    with socket.socket() as first:
+        first.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{first.getsockname()[1]}"
+        first.listen()
+        require_first_node(address)  # it answers
+    with pytest.raises(RayError) as error:
+        require_first_node(address)
+    assert str(error.value) == (
+        f"the first node of Ray, {address}, does not answer any more (Connection refused); the runs at work are "
+        "saved; start the cluster again, then the same command."
+    )
+
+
+def test_what_this_process_says_meanwhile_goes_to_a_file_and_what_was_open_before_stays(tmp_path, capfd):
+    path, before = tmp_path / "ray" / "messages.txt", sys.stdout
+    for _ in range(2):  # a second command adds to it
+        with written_to(path):
+            print("of Python")
+            print("of a thread", file=sys.stderr)
+            os.write(2, b"of C++\n")
+            print("for the terminal", file=before, flush=True)
+    os.write(2, b"after\n")
+    assert path.read_text() == "of Python\nof a thread\nof C++\n" * 2
+    assert capfd.readouterr() == ("for the terminal\n" * 2, "after\n")
 
 
 def test_without_ray_the_extra_is_named_and_nothing_is_done(workspace, monkeypatch):
