@@ -38,16 +38,16 @@ FILTERS = (
 MOST_DECIMALS = 8
 
 
-def significant(value: float | None) -> str:
-    """Return the number with three figures, zeros at the end left out: ``0.05``, ``1,230``, ``2.1e−09``."""
+def significant(value: float | None, figures: int = 3) -> str:
+    """Return the number with so many figures, zeros at the end left out: ``0.05``, ``1,230``, ``2.1e−09``."""
     if is_absent(value):
         return ABSENT
     assert value is not None
     if value == 0 or not np.isfinite(value):
         return number(value, 0)
     if abs(value) < 10.0 ** (1 - MOST_DECIMALS):
-        return f"{value:.2e}".replace("-", MINUS)
-    text = number(float(f"{value:.3g}"), min(MOST_DECIMALS, max(0, 2 - _magnitude(value))))
+        return f"{value:.{figures - 1}e}".replace("-", MINUS)
+    text = number(float(f"{value:.{figures}g}"), min(MOST_DECIMALS, max(0, figures - 1 - _magnitude(value))))
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
