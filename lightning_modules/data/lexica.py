@@ -284,6 +284,7 @@ def _bytes(path: Path, where: str) -> bytes:
 
 def _words_of_tags(settings: Cloze | Generic, data: Data, data_root: Path) -> set[str]:
     """Return the words whose most frequent tag is among the given tags."""
+    tag_by_word: Mapping[str, str]
     if settings.treebank:
         path = data_root / settings.treebank
         tag_by_word, source = _most_frequent_tags(_treebank(path)), str(path)

@@ -178,7 +178,15 @@ def test_the_command_has_the_rows_of_both_models_and_says_where_the_pairs_lie(tm
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[-1] == f"published: {root / 'published/bert'}"
     kept = {path.name for path in (root / "published/bert").iterdir()}
-    assert kept == {"report.md", "figures", "tables", "results.parquet", "spec.yaml", "provenance.json"}
+    assert kept == {
+        "report.md",
+        "figures",
+        "tables",
+        "results.parquet",
+        "spec.yaml",
+        "plan.json",
+        "provenance.json",
+    }
     table = results.read(root / "out/bert/results.parquet")
     ours = table[(table["measure"] == "minimal_pairs") & (table["metric"] == "accuracy")]
     assert set(ours["arm"]) == {"bert", "untrained"}
