@@ -118,9 +118,13 @@ def left_out_note(arms: Sequence[str], most: int) -> str:
     """Return a note on the arms that have no panel of their own because there are too many."""
     if len(arms) <= most:
         return ""
-    rest = arms[most:]
-    named = listed(list(rest)) if len(rest) <= 8 else f"{len(rest)} arms"
-    return f"Only the first {most} arms with such rows have panels; in results.parquet alone: {named}."
+    rest = named_or_counted(arms[most:], at_most=8)
+    return f"Only the first {most} arms with such rows have panels; in results.parquet alone: {rest}."
+
+
+def named_or_counted(arms: Sequence[str], *, at_most: int) -> str:
+    """Return the names of arms for a sentence, or how many they are where they are more."""
+    return listed(list(arms)) if len(arms) <= at_most else f"{len(arms)} arms"
 
 
 def without_panel(place: int, arms: Sequence[str], present: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from pandas import DataFrame, concat
 
 from reports.figures.by_setting import SETTING_MARKS, SettingMarks, runs_by_setting
 from reports.figures.curves import curve, learned
-from reports.figures.panel import FigureText, Panel, Shown, facts, facts_of, of_seeds
+from reports.figures.panel import FigureText, Panel, Shown, facts, facts_of, named_or_counted, of_seeds
 from reports.figures.style import arm_styles
 from reports.scores.factors import Factor, Level
 from reports.scores.runs import RUN_SCORES, Score, tasks_of
@@ -47,7 +47,8 @@ def setting_notes(every: Factor, factor: Factor, panels: Sequence[Panel]) -> lis
     left = [level.arm for level in every.levels if level.arm not in factor.arms]
     if left:
         notes.append(
-            f"Only the first {len(factor.lines)} lines are drawn; in results.parquet alone: {listed(left)}."
+            f"Only the first {len(factor.lines)} lines are drawn; in results.parquet alone: "
+            f"{named_or_counted(left, at_most=20)}."  # hundreds of names nobody reads
         )
     return notes
 

@@ -98,6 +98,15 @@ def test_one_list_of_arms_serves_all_figures_and_many_arms_have_small_multiples(
     assert ("side-by-side" in first) == (panels == 1)
 
 
+def test_a_list_of_many_arms_is_opened_on_demand(tmp_path):
+    """The 39 arms above are listed in sight; a list of hundreds would be longer than all that stands beside it."""
+    arms = (*many_arms.ARMS, "more", "and-more")
+    shown = source(judge_claims(experiment_folder.read(many_arms.write(tmp_path, arms))))
+    (legend,) = re.findall(r'<div class="legend".*?</div>', shown, re.DOTALL)
+    assert f"<details><summary>{len(arms)} arms</summary><ul>" in legend
+    assert legend.count("<li>") == len(arms) > 40
+
+
 def test_an_arm_with_a_hostile_name_is_text(tmp_path):
     hostile = "<b>x</b>&"
     of = judge_claims(experiment_folder.read(many_arms.write(tmp_path, (*many_arms.ARMS[:9], hostile))))

@@ -178,6 +178,9 @@ def test_lines_beyond_what_a_panel_has_room_for_are_named():
     (figure,) = setting_figures(results.table(rows()), [factor(lines=names, levels=tuple(levels))])
     expected = f"Only the first {MOST_LINES} lines are drawn; in results.parquet alone: far0 and far1."
     assert expected in figure.panels[0].notes
+    levels += [Level(f"far{i}", MOST_LINES, i, str(i)) for i in range(2, 21)]  # 21, which nobody would read
+    (figure,) = setting_figures(results.table(rows()), [factor(lines=names, levels=tuple(levels))])
+    assert expected.replace("far0 and far1", "21 arms") in figure.panels[0].notes
 
 
 def test_a_setting_without_scores_has_no_figure():
