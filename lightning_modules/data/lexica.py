@@ -304,7 +304,7 @@ def _words_of_tags(settings: Cloze | Generic, data: Data, data_root: Path) -> se
     return {word for word, tag in tag_by_word.items() if tag in settings.part_of_speech}
 
 
-def _most_frequent_tags(tagged: Iterable[tuple[str, str]]) -> dict[str, str]:
+def _most_frequent_tags(tagged: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     """Return the tag that each bare word has most often; of equally frequent ones the alphabetically first."""
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for (form, tag), count in Counter(tagged).items():
