@@ -62,6 +62,10 @@ class LayerQuestion(NamedTuple):
     """States of the occurrences that are asked about."""
     label_N: NDArray[np.int64]
     sentence_N: NDArray[np.int64]
+    place_N: NDArray[np.int64]
+    """Places of the occurrences in the sample, ascending."""
+    hidden: bool
+    """Whether the states are those of a reading in which the occurrence is shown as another token."""
 
 
 def rows_of_run(measure: Rows, readings: Readings, settings: QuestionSettings) -> Iterator[dict[str, Any]]:
@@ -103,10 +107,21 @@ def each_layer(
         sentence_N = sample.sentence_N[question.place_N]
         layers = unseen_LND if question.hidden and unseen_LND is not None else states_LND
         for layer, states_ND in enumerate(layers):
-            yield LayerQuestion(question.group, layer, states_ND[question.place_N], question.label_N, sentence_N)
+            asked_ND = states_ND[question.place_N]
+            yield LayerQuestion(
+                question.group, layer, asked_ND, question.label_N, sentence_N, question.place_N, question.hidden
+            )
         if normed_ND is not None and question.group is None:
             after_ND = normed_ND[question.place_N]
-            yield LayerQuestion(AFTER_FINAL_NORM, len(states_LND) - 1, after_ND, question.label_N, sentence_N)
+            yield LayerQuestion(
+                AFTER_FINAL_NORM,
+                len(states_LND) - 1,
+                after_ND,
+                question.label_N,
+                sentence_N,
+                question.place_N,
+                hidden=False,
+            )
 
 
 def questions_of(sample: Sample, settings: QuestionSettings, output: Output) -> list[Question]:

@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ablations.measures.information.estimate import require_fitting, smaller_half, token_information
+from ablations.measures.information.estimate import (
+    Clusters,
+    clusters_of,
+    information_of,
+    require_fitting,
+    smaller_half,
+)
 from ablations.measures.information.plug_in import entropy
 from ablations.measures.jackknife import errors
 from ablations.measures.questions import LayerQuestion, Question, StatesOf, each_layer, questions_of, rows_of_run
@@ -63,15 +69,27 @@ def information_rows(
     """
     questions = questions_of(sample, settings, output)
     require_enough(questions, sample, settings, seed=seed)
+    fitted: dict[tuple[int, bytes], Clusters] = {}
     for question in each_layer(
         questions, states_LND, sample, types=settings.types, normed_ND=normed_ND, states_of=states_of
     ):
-        yield from _layer_rows(question, clusters=settings.clusters, seed=seed)
+        # What hidden tokens were and what they are shown as is asked of the same states.
+        key = (question.layer, question.place_N.tobytes())
+        clustered = fitted.get(key) if question.hidden else None
+        if clustered is None:
+            clustered = clusters_of(
+                to_device(question.states_ND), question.sentence_N, clusters=settings.clusters, seed=seed
+            )
+        if question.hidden:
+            fitted[key] = clustered
+        yield from _layer_rows(question, clustered, clusters=settings.clusters, seed=seed)
 
 
-def _layer_rows(question: LayerQuestion, *, clusters: int, seed: int) -> Iterator[dict[str, Any]]:
-    information = token_information(
-        to_device(question.states_ND),
+def _layer_rows(
+    question: LayerQuestion, clustered: Clusters, *, clusters: int, seed: int
+) -> Iterator[dict[str, Any]]:
+    information = information_of(
+        clustered,
         question.label_N,
         question.sentence_N,
         clusters=clusters,

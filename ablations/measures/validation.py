@@ -9,7 +9,7 @@ Letters: N tokens, V vocabulary, S sentences, Q pairs, K = 2 segments.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -33,7 +33,12 @@ from lightning_modules.model.heads import IGNORED, LossSum
 from lightning_modules.objectives.masked_lm import EVALUATED, MaskedLM
 from lightning_modules.objectives.objective import EVALUATION_SEED, Batch, Objective
 from lightning_modules.objectives.translation import Translation
-from lightning_modules.training.data_module import TOKENS_AT_ONCE, evaluate_parts, evaluation_batches
+from lightning_modules.training.data_module import (
+    TOKENS_AT_ONCE,
+    evaluate_changed,
+    evaluate_parts,
+    evaluation_batches,
+)
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK, PAD
 
 SENTENCES_AT_ONCE = 128
@@ -56,8 +61,10 @@ def validation(objective: Objective, tokens: Tokens, settings: ValidationSetting
     knows the shares of the answers. The floor of BLEU and chrF is of the same translations with the references
     shuffled. `pair_accuracy` and `visible_tokens` explain their own.
     """
-    yield from _losses(objective, tokens, tokens.validation)
-    yield from _by_treatment(objective, tokens.validation)
+    treatments = _treatments(objective)
+    whole, *treated = evaluate_changed(objective, tokens.validation, [_as_it_is, *treatments.values()])
+    yield from _losses(objective, tokens, tokens.validation, whole)
+    yield from _by_treatment(dict(zip(treatments, treated, strict=True)))
     if isinstance(objective, MaskedLM):
         yield from observed(objective, tokens.validation)
     for name in settings.input_formats:
@@ -70,7 +77,7 @@ def validation(objective: Objective, tokens: Tokens, settings: ValidationSetting
             max_length=objective.run.data.max_length,
             seed=EVALUATION_SEED,
         )
-        for row in _losses(objective, tokens, split):
+        for row in _losses(objective, tokens, split, evaluate_parts(objective, split)):
             if row["group"] is None:
                 yield row | {"group": name_of(order)}
     if objective.pair_loss != "none":
@@ -79,8 +86,10 @@ def validation(objective: Objective, tokens: Tokens, settings: ValidationSetting
         yield from _translation_scores(objective, tokens, settings)
 
 
-def _losses(objective: Objective, tokens: Tokens, split: Split) -> Iterator[dict[str, Any]]:
-    parts = {name: part for name, part in evaluate_parts(objective, split).items() if part.predictions}
+def _losses(
+    objective: Objective, tokens: Tokens, split: Split, evaluated: dict[str, LossSum]
+) -> Iterator[dict[str, Any]]:
+    parts = {name: part for name, part in evaluated.items() if part.predictions}
     means = {name: (part.total / part.predictions).item() for name, part in parts.items()}
     unigram = unigram_losses(objective, tokens, split)
     for name, weight in objective.parts.items():
@@ -106,15 +115,16 @@ TREATMENTS: dict[str, Treatment] = {
 }
 
 
-def _by_treatment(objective: Objective, split: Split) -> Iterator[dict[str, Any]]:
-    """Yield the loss of masked LM apart for tokens shown as [MASK], as they were, and as another token: an arm
-    that was trained on one of these only has not met the others.
+def _as_it_is(batch: Batch) -> Batch:
+    return batch
 
-    The floor of the latter two is the loss of the same model at the same tokens where they are shown as [MASK].
-    """
+
+def _treatments(objective: Objective) -> Mapping[tuple[str, bool], Callable[[Batch], Batch]]:
+    """Return changes of a batch of masked LM by the treatment whose predictions they leave, and whether its tokens
+    are shown as [MASK] instead; none for another objective."""
     part = objective.vocabulary_parts[0] if objective.vocabulary_parts else None
     if part is None or part.shown is None or part.name != "loss":
-        return
+        return {}
     shown, place = part.shown
 
     def only(belongs: Treatment, batch: Batch) -> Batch:
@@ -128,12 +138,24 @@ def _by_treatment(objective: Objective, split: Split) -> Iterator[dict[str, Any]
         tokens_N[batch[place][batch[part.labels] != IGNORED]] = MASK
         return batch | {shown: tokens_N.view_as(batch[shown])}
 
-    for name, belongs in TREATMENTS.items():
-        row = _row_of(evaluate_parts(objective, split, change=partial(only, belongs))["loss"], group=name)
+    visible = {(name, False): partial(only, belongs) for name, belongs in TREATMENTS.items()}
+    return visible | {(name, True): partial(hidden, TREATMENTS[name]) for name in TREATMENTS if name != "masked"}
+
+
+def _by_treatment(evaluated: Mapping[tuple[str, bool], dict[str, LossSum]]) -> Iterator[dict[str, Any]]:
+    """Yield the loss of masked LM apart for tokens shown as [MASK], as they were, and as another token: an arm
+    that was trained on one of these only has not met the others.
+
+    The floor of the latter two is the loss of the same model at the same tokens where they are shown as [MASK].
+    """
+    for (name, is_hidden), parts in evaluated.items():
+        if is_hidden:
+            continue
+        row = _row_of(parts["loss"], group=name)
         if name == "masked":
             yield from row
             continue
-        loss = evaluate_parts(objective, split, change=partial(hidden, belongs))["loss"]
+        loss = evaluated[name, True]["loss"]
         yield from ({**of_visible, "floor": (loss.total / loss.predictions).item()} for of_visible in row)
 
 

@@ -57,11 +57,17 @@ def observed(objective: MaskedLM, split: Split) -> Iterator[dict[str, Any]]:
         is_asked_N[batch["predict_N"][batch["label_N"] != IGNORED]] = True
         clean_N = ((shown_N >= FIRST_WORD_ID) & ~is_asked_N).nonzero().flatten()
         replaced_N = ((shown_N != MASK) & (shown_N != original_N)).nonzero().flatten()
-        for kind, place_N, hidden_guess_N in (
-            ("clean", clean_N, _guesses_in_turns(objective, batch, clean_N, number)),
-            ("replaced", replaced_N, _guesses(objective, _hiding(batch, shown_N, replaced_N), replaced_N)),
+        both_N = _guesses(objective, batch, torch.cat([clean_N, replaced_N]))
+        clean_guess_N, replaced_guess_N = both_N.split([len(clean_N), len(replaced_N)])
+        for kind, place_N, guess_N, hidden_guess_N in (
+            ("clean", clean_N, clean_guess_N, _guesses_in_turns(objective, batch, clean_N, number)),
+            (
+                "replaced",
+                replaced_N,
+                replaced_guess_N,
+                _guesses(objective, _hiding(batch, shown_N, replaced_N), replaced_N),
+            ),
         ):
-            guess_N = _guesses(objective, batch, place_N)
             arrays = (shown_N[place_N], original_N[place_N], guess_N, hidden_guess_N)
             for name, array_N in zip(names, arrays, strict=True):
                 by_kind[kind][name].append(array_N.cpu())

@@ -1,7 +1,8 @@
 """The base of all objectives: initial weights, optimiser, and a loss that is exact over devices."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 
 import lightning as L
@@ -33,6 +34,9 @@ SIDE_BY_SIDE = {"query_key_value": 3, "key_value": 2}
 """Number of maps in one matrix, by the name of its module."""
 
 SOURCE_TOKENS = "source_tokens"
+
+ENCODED = ("tokens_BT", "sequence_BT", "position_BT", "segment_BT", "key_rank_BT", "query_rank_BT")
+"""Tensors of a batch that `Objective.encode` reads."""
 
 PREDICTION_ROUNDING = 64
 """Predictions of a batch are filled up to a multiple of this."""
@@ -70,6 +74,7 @@ class Objective(L.LightningModule, ABC):
         super().__init__()
         self.run = run
         self.vocab_size = vocab_size
+        self._encoded: list[tuple[tuple[Tensor | None, ...], tuple[Tensor, ...]]] | None = None
         self.encoder: Encoder = self.build_encoder()
 
     @classmethod
@@ -149,10 +154,24 @@ class Objective(L.LightningModule, ABC):
         """Return the part of the loss that is reported as the loss."""
         return self.losses(batch)["loss"]
 
+    @contextmanager
+    def encoding_once(self) -> Iterator[None]:
+        """Keep what is encoded in this block, so that batches that differ in their labels alone are encoded once.
+        The weights must stay as they are."""
+        self._encoded = []
+        try:
+            yield
+        finally:
+            self._encoded = None
+
     def encode(self, batch: Batch, *, top_place_N: Tensor | None = None) -> tuple[Tensor, ...]:
         """Return all layers of a batch, with the attention that this objective allows; the last at `top_place_N`
         only, if that is given."""
-        return self.encoder(
+        inputs = (*(batch.get(name) for name in ENCODED), top_place_N)
+        for earlier, layers in self._encoded or ():
+            if all(map(_equal, inputs, earlier)):
+                return layers
+        layers = self.encoder(
             batch["tokens_BT"],
             sees=self.run.objective.sees,
             sequence_BT=batch["sequence_BT"],
@@ -162,6 +181,9 @@ class Objective(L.LightningModule, ABC):
             rank_BT=(batch["key_rank_BT"], batch["query_rank_BT"]) if "key_rank_BT" in batch else None,
             top_place_N=top_place_N,
         )
+        if self._encoded is not None:
+            self._encoded.append((inputs, layers))
+        return layers
 
     def encode_at(self, batch: Batch, *places_N: Tensor) -> Tensor:
         """Return the top layer as a head reads it at some places of the flattened rows, shape ND."""
@@ -325,6 +347,10 @@ class Objective(L.LightningModule, ABC):
         # bf16 does not have; so the clipping is torch's own.
         limit = self.run.training.gradient_clip_val or float("inf")
         self.gradient_norm = nn.utils.clip_grad_norm_(self.parameters(), limit)
+
+
+def _equal(one: Tensor | None, other: Tensor | None) -> bool:
+    return one is other or (one is not None and other is not None and torch.equal(one, other))
 
 
 def _summed(part: str) -> str:

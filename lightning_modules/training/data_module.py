@@ -3,7 +3,7 @@
 The loss on text that training did not see is that of every sentence once: sums over counts, in float64.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import lightning as L
@@ -179,7 +179,6 @@ def evaluate(objective: Objective, split: Split, *, rank: int = 0, ranks: int = 
     return evaluate_parts(objective, split, rank=rank, ranks=ranks)["loss"]
 
 
-@torch.no_grad()
 def evaluate_parts(
     objective: Objective,
     split: Split,
@@ -187,7 +186,6 @@ def evaluate_parts(
     rank: int = 0,
     ranks: int = 1,
     sequences: Sequences | None = None,
-    change: Callable[[Batch], Batch] = lambda batch: batch,
 ) -> dict[str, LossSum]:
     """Return each part of the loss, summed (nats), and its number of predictions, over a whole split; the same for
     any number of devices.
@@ -195,14 +193,42 @@ def evaluate_parts(
     The module is put in evaluation mode and back. Corruption is the frozen one of evaluation. Text is read
     sentence by sentence, whatever the training's input format, unless `sequences` are given.
     """
+    (parts,) = evaluate_changed(
+        objective, split, [lambda batch: batch], rank=rank, ranks=ranks, sequences=sequences
+    )
+    return parts
+
+
+@torch.no_grad()
+def evaluate_changed(
+    objective: Objective,
+    split: Split,
+    changes: Sequence[Callable[[Batch], Batch]],
+    *,
+    rank: int = 0,
+    ranks: int = 1,
+    sequences: Sequences | None = None,
+) -> list[dict[str, LossSum]]:
+    """Return `evaluate_parts` of a split whose batches are changed, for each of several changes.
+
+    Batches that changes leave as they are but for their labels are encoded once.
+    """
     was_training = objective.training
     objective.eval()
-    sums = torch.zeros(len(objective.parts), 2, dtype=torch.float64, device=objective.device)
-    batches = evaluation_batches(
+    device = objective.device
+    sums = torch.zeros(len(changes), len(objective.parts), 2, dtype=torch.float64, device=device)
+    for cpu_batch in evaluation_batches(
         objective, split, tokens_per_step=TOKENS_AT_ONCE, rank=rank, ranks=ranks, sequences=sequences
-    )
-    for batch in map(change, batches):
-        losses = objective.losses({name: tensor.to(objective.device) for name, tensor in batch.items()})
-        sums += torch.stack([torch.stack([x.double() for x in losses[part]]) for part in objective.parts])
+    ):
+        batch = {name: tensor.to(device) for name, tensor in cpu_batch.items()}
+        with objective.encoding_once():
+            for summed, change in zip(sums, changes, strict=True):
+                losses = objective.losses(change(batch))
+                summed += torch.stack(
+                    [torch.stack([x.double() for x in losses[part]]) for part in objective.parts]
+                )
     objective.train(was_training)
-    return {name: LossSum(*part) for name, part in zip(objective.parts, sum_over_devices(sums), strict=True)}
+    return [
+        {name: LossSum(*part) for name, part in zip(objective.parts, of_change, strict=True)}
+        for of_change in sum_over_devices(sums)
+    ]

@@ -238,15 +238,62 @@ class TokenInformation(NamedTuple):
     """Clusters of the states."""
 
 
+class Clusters(NamedTuple):
+    """Clusters of states, which are the same whatever is asked about them."""
+
+    half_N: np.ndarray
+    """0 or 1 for each token, whole sentences at random."""
+    all_N: np.ndarray
+    """Cluster of each token by centres that were fitted on all tokens."""
+    by_half_2N: tuple[np.ndarray, np.ndarray]
+    """Cluster of each token by centres that were fitted on half 0, and on half 1."""
+
+
+def clusters_of(states_ND: Matrix, sentences_N: Labels, *, clusters: int, seed: int) -> Clusters:
+    """Fit three sets of `clusters` centres to states: on all tokens, and on either half of the sentences.
+
+    Equal seeds and sentences give equal halves and random draws. States on a GPU are clustered there; equal seeds
+    give equal clusters on the same device.
+
+    Raises:
+        MeasureError: unfit or unequal arguments, fewer than two sentences, or fewer than five tokens per
+            cluster in a half.
+    """
+    points = Points(states_ND)
+    sentences_N = as_labels(sentences_N, name="sentences")
+    require_equal_lengths(states=points.x_ND, sentences=sentences_N)
+    split, _, *fits = np.random.default_rng(seed).spawn(5)
+    half_N = fitting_halves(sentences_N, clusters=clusters, rng=split)
+    all_N, first_N, second_N = [
+        points.assign(points.fit(clusters=clusters, rng=rng, among=among)).cpu().numpy()
+        for among, rng in zip((None, np.flatnonzero(half_N == 0), np.flatnonzero(half_N == 1)), fits, strict=True)
+    ]
+    return Clusters(half_N, all_N, (first_N, second_N))
+
+
 def token_information(
     states_ND: Matrix, labels_N: Labels, sentences_N: Labels, *, clusters: int, seed: int
 ) -> TokenInformation:
     """Return the mutual information of a label of tokens and their states, by k-means, with the chance level of
-    each number.
+    each number; see `clusters_of` and `information_of`.
 
-    Three sets of `clusters` centres are fitted: on all tokens for `plug_in`, on either half of the
-    sentences for `cross_fitted`. Equal seeds and sentences give equal halves, random draws and shuffles,
-    so that layers and arms differ by their states alone. Select the tokens beforehand (`most_frequent`)
+    Raises:
+        MeasureError: unfit or unequal arguments, fewer than two sentences, or fewer than five tokens per
+            cluster in a half.
+    """
+    labels_N = as_labels(labels_N, name="labels")  # refused before states are clustered
+    require_equal_lengths(states=states_ND, labels=labels_N, sentences=sentences_N)
+    clustered = clusters_of(states_ND, sentences_N, clusters=clusters, seed=seed)
+    return information_of(clustered, labels_N, sentences_N, clusters=clusters, seed=seed)
+
+
+def information_of(
+    clustered: Clusters, labels_N: Labels, sentences_N: Labels, *, clusters: int, seed: int
+) -> TokenInformation:
+    """Return the mutual information of a label of tokens and their clusters, with the chance level of each number.
+
+    The clusters of all tokens are for `plug_in`, those by either half for `cross_fitted`. Equal seeds give equal
+    shuffles, so that layers and arms differ by their states alone. Select the tokens beforehand (`most_frequent`)
     and measure the same ones everywhere, and as many where labels are compared: every number depends on N,
     K and the number of different labels.
 
@@ -256,22 +303,14 @@ def token_information(
     fresh texts spread 1.3 to 1.5 times as far as these errors say, in 300 dimensions about 3 (plug-in) and 2 to 3
     times (cross-fitted).
 
-    States on a GPU are clustered there; equal seeds give equal numbers on the same device.
-
     Raises:
-        MeasureError: unfit or unequal arguments, fewer than two sentences, or fewer than five tokens per
-            cluster in a half.
+        MeasureError: unfit or unequal arguments.
     """
-    points = Points(states_ND)
+    half_N, clusters_N, clusters_2N = clustered
     labels_N, sentences_N = as_labels(labels_N, name="labels"), as_labels(sentences_N, name="sentences")
-    require_equal_lengths(states=points.x_ND, labels=labels_N, sentences=sentences_N)
-    split, shuffle, *fits = np.random.default_rng(seed).spawn(5)
-    half_N = fitting_halves(sentences_N, clusters=clusters, rng=split)
+    require_equal_lengths(clusters=clusters_N, labels=labels_N, sentences=sentences_N)
+    _, shuffle = np.random.default_rng(seed).spawn(2)
     blocks_N = blocks_of(sentences_N)
-    clusters_N, *clusters_2N = [
-        points.assign(points.fit(clusters=clusters, rng=rng, among=among)).cpu().numpy()
-        for among, rng in zip((None, np.flatnonzero(half_N == 0), np.flatnonzero(half_N == 1)), fits, strict=True)
-    ]
     shuffled_N = shuffle.permutation(labels_N)
     whole = plug_in_estimate(labels_N, clusters_N, blocks_N=blocks_N)
     bound = cross_fitted_estimate(labels_N, clusters_2N, sentences_N=sentences_N, half_N=half_N, blocks_N=blocks_N)

@@ -55,6 +55,9 @@ steps down a gradient (Bottou & Bengio 1995), for long small ones in one directi
 SETTLED = 0.01
 """Share of the tokens below which too few changed their cluster for another pass."""
 
+SLACK = 1e-3
+"""Share of the largest squared length that rounding surely leaves of a squared distance."""
+
 ORIGIN = 1000
 """States, evenly spaced, whose median is the origin."""
 
@@ -222,29 +225,40 @@ class Points:
     def assign(self, centres_KD: Tensor) -> Tensor:
         """Return the index of the nearest centre of each point, N of int64; the first where several are equally
         near."""
-        return _nearest(self.x_ND, centres_KD)
+        return _nearest(self.x_ND, centres_KD)[0]
 
     def _index(self, rows_R: np.ndarray) -> Tensor:
         return torch.from_numpy(rows_R).to(self.x_ND.device)
 
 
 def _seeds(x_ND: Tensor, clusters: int, rng: np.random.Generator) -> Tensor:
-    def nearest(centres_KD: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Return the index of the nearest centre and the squared distance to it."""
-        labels_N = _nearest(x_ND, centres_KD)
-        apart_ND = centres_KD[labels_N].sub_(x_ND)
-        return labels_N.cpu().numpy(), torch.linalg.vecdot(apart_ND, apart_ND).cpu().numpy()
+    half_length_N = (x_ND.square().sum(1) / 2).cpu().numpy()
+    slack = SLACK * 2 * float(half_length_N.max())
+    distance_N = np.full(len(x_ND), np.inf, np.float32)  # squared, to the nearest centre
+
+    def nearer(centres_KD: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the tokens that may be nearer to one of these than to all centres so far, the index of the
+        nearest, and the squared distance to it."""
+        labels_N, score_N = _nearest(x_ND, centres_KD)
+        # Scores are less precise than differences, which are taken of the few tokens for which they may matter.
+        rows_R = np.flatnonzero(2 * (half_length_N - score_N.cpu().numpy()) < distance_N + slack)
+        index_R = torch.from_numpy(rows_R).to(x_ND.device)
+        labels_R = labels_N[index_R]
+        apart_RD = centres_KD[labels_R].sub_(x_ND[index_R])
+        return rows_R, labels_R.cpu().numpy(), torch.linalg.vecdot(apart_RD, apart_RD).cpu().numpy()
 
     centres_KD = x_ND[:1]
-    _, distance_N = nearest(centres_KD)
+    rows_R, _, distance_R = nearer(centres_KD)
+    distance_N[rows_R] = distance_R
     while (missing := clusters - len(centres_KD)) > 0:
         count = min(math.ceil(clusters / ROUNDS), missing)
         cumulative_N = distance_N.cumsum(dtype=np.float64)
         drawn = cumulative_N.searchsorted(rng.random(CANDIDATES * count) * cumulative_N[-1])
-        labels_N, new_distance_N = nearest(x_ND[drawn])
-        gain = np.bincount(labels_N, (distance_N - new_distance_N).clip(min=0), minlength=len(drawn))
+        rows_R, labels_R, distance_R = nearer(x_ND[drawn])
+        gain = np.bincount(labels_R, (distance_N[rows_R] - distance_R).clip(min=0), minlength=len(drawn))
         kept_KD = x_ND[drawn[np.argsort(-gain, kind="stable")[:count]]]
-        np.minimum(distance_N, nearest(kept_KD)[1], out=distance_N)
+        rows_R, _, distance_R = nearer(kept_KD)
+        distance_N[rows_R] = np.minimum(distance_N[rows_R], distance_R)
         centres_KD = torch.cat([centres_KD, kept_KD])
     return centres_KD
 
@@ -254,7 +268,7 @@ def _passes(x_ND: Tensor, centres_KD: Tensor) -> Tensor:
     centres."""
     labels_N, mean_KD = None, centres_KD
     for taken in range(PASSES):
-        before_N, labels_N = labels_N, _nearest(x_ND, centres_KD)
+        before_N, labels_N = labels_N, _nearest(x_ND, centres_KD)[0]
         before_KD, mean_KD = mean_KD, _means(x_ND, labels_N, mean_KD)
         if before_N is not None and (labels_N != before_N).sum() <= SETTLED * len(x_ND):
             break
@@ -263,22 +277,23 @@ def _passes(x_ND: Tensor, centres_KD: Tensor) -> Tensor:
     return mean_KD
 
 
-def _nearest(x_ND: Tensor, centres_KD: Tensor) -> Tensor:
-    """Return the index of the nearest centre: |x - c|^2 = |x|^2 - 2 (xc - |c|^2 / 2)."""
+def _nearest(x_ND: Tensor, centres_KD: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the index of the nearest centre and its score, which is the highest: half of |x|^2 - |x - c|^2."""
     half_length_K = centres_KD.square().sum(1) / 2
-    labels_N = x_ND.new_empty(len(x_ND), dtype=torch.int64)
+    labels_N, score_N = x_ND.new_empty(len(x_ND), dtype=torch.int64), x_ND.new_empty(len(x_ND))
     threads = torch.get_num_threads() if x_ND.is_cpu else 1
     rows = max(1, threads * SCORES[x_ND.device.type] // len(centres_KD))
     scores_BK = x_ND.new_empty(min(rows, len(x_ND)), len(centres_KD))
     for start in range(0, len(x_ND), rows):
-        x_BD = x_ND[start : start + rows]
+        x_BD, now = x_ND[start : start + rows], slice(start, start + rows)
         scores_BK = torch.mm(x_BD, centres_KD.T, out=scores_BK[: len(x_BD)])
         scores_BK -= half_length_K
         if scores_BK.is_cpu:  # numpy's argmax is ten times as fast as torch's
-            labels_N[start : start + rows] = torch.from_numpy(scores_BK.numpy().argmax(1))
+            labels_N[now] = torch.from_numpy(scores_BK.numpy().argmax(1))
         else:
-            labels_N[start : start + rows] = scores_BK.argmax(1)
-    return labels_N
+            labels_N[now] = scores_BK.argmax(1)
+        score_N[now] = scores_BK.gather(1, labels_N[now, None])[:, 0]
+    return labels_N, score_N
 
 
 def _means(x_ND: Tensor, labels_N: Tensor, before_KD: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import pytest
 
 from ablations.errors import MeasureError
 from ablations.measures import token_information as module
-from ablations.measures.information.estimate import smaller_half
+from ablations.measures.information.estimate import smaller_half, token_information
 from ablations.measures.questions import READINGS, hidden_tokens, questions_of
 from ablations.measures.reading.sample import first_tokens, whole_sentences
 from ablations.measures.settings import TokenInformationSettings
@@ -29,22 +29,57 @@ def sample(tokens):
 
 
 def test_each_question_is_measured_with_its_own_states_labels_and_sentences(sample, monkeypatch):
-    measured, compute = [], module.token_information
+    clustered, measured, cluster, measure = [], [], module.clusters_of, module.information_of
 
-    def recorded(states_ND, labels_N, sentences_N, **options):
-        measured.append((states_ND, labels_N, sentences_N))
-        return compute(states_ND, labels_N, sentences_N, **options)
+    def clusters_recorded(states_ND, sentences_N, **options):
+        clustered.append((states_ND, sentences_N))
+        return cluster(states_ND, sentences_N, **options)
 
-    monkeypatch.setattr(module, "token_information", recorded)
+    def recorded(of_layer, labels_N, sentences_N, **options):
+        measured.append((*clustered[-1], labels_N, sentences_N))
+        return measure(of_layer, labels_N, sentences_N, **options)
+
+    monkeypatch.setattr(module, "clusters_of", clusters_recorded)
+    monkeypatch.setattr(module, "information_of", recorded)
     place_ND = np.arange(2 * len(sample), dtype=np.float32).reshape(-1, 2)  # a state says whose it is
     settings = wanted(about=("input", "previous", "next"))
     list(information_rows([place_ND], sample, settings))
-    for question, (states_ND, labels_N, sentences_N) in zip(
+    for question, (states_ND, clustered_N, labels_N, sentences_N) in zip(
         questions_of(sample, settings, None), measured, strict=True
     ):
         assert np.array_equal(states_ND, place_ND[question.place_N])
         assert np.array_equal(labels_N, question.label_N)
-        assert np.array_equal(sentences_N, sample.sentence_N[question.place_N])
+        assert np.array_equal(clustered_N, sample.sentence_N[question.place_N])
+        assert np.array_equal(sentences_N, clustered_N)
+
+
+def test_both_questions_about_hidden_tokens_share_the_clusters_of_a_layer(sample, monkeypatch):
+    """The rows are those of the estimate that clusters the states for each question anew."""
+    cluster, calls = module.clusters_of, []
+
+    def counted(states_ND, sentences_N, **options):
+        calls.append(states_ND)
+        return cluster(states_ND, sentences_N, **options)
+
+    monkeypatch.setattr(module, "clusters_of", counted)
+    rng = np.random.default_rng(0)
+    noise_LND = rng.standard_normal((2, len(sample), 3)).astype(np.float32)
+
+    def states_of(shown_N):
+        return [noise_ND + np.stack([shown_N, sample.token_N, shown_N], axis=1) for noise_ND in noise_LND]
+
+    settings = wanted(about=("output",), clusters=4)
+    none_LND = [np.zeros((len(sample), 3), np.float32)] * 2
+    rows = list(information_rows(none_LND, sample, settings, output="hidden", seed=5, states_of=states_of))
+    assert len(calls) == 2  # one a layer
+    by_group = {(row["group"], row["layer"]): row for row in rows if row["metric"] == "plug_in"}
+    for question in questions_of(sample, settings, "hidden"):
+        sentence_N = sample.sentence_N[question.place_N]
+        for layer, states_ND in enumerate(calls):
+            alone = token_information(states_ND, question.label_N, sentence_N, clusters=4, seed=5)
+            row = by_group[question.group, layer]
+            assert (row["value"], row["floor"]) == (alone.plug_in, alone.plug_in_floor)
+    assert by_group["output label", 0]["value"] != by_group["shown token", 0]["value"]
 
 
 def test_a_hidden_token_is_read_where_it_is_shown_as_the_other(tokens, sample):

@@ -7,7 +7,7 @@ from ablations.measures.settings import ValidationSettings
 from ablations.measures.validation import validation
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
-from lightning_modules.training.data_module import evaluation_batches
+from lightning_modules.training.data_module import evaluate_changed, evaluation_batches
 from lightning_modules.vocabulary import MASK
 from tests.support.tiny_text import settings
 
@@ -44,6 +44,46 @@ def test_the_floor_of_a_visible_token_is_the_loss_where_it_is_hidden(tokens):
         assert rows[name]["floor"] == pytest.approx(totals[name] / counts[name], rel=1e-5)  # float32
         assert rows[name]["floor"] != pytest.approx(rows[name]["value"], rel=1e-3)
     assert "floor" not in rows["masked"]
+
+
+@pytest.mark.parametrize("kind", ["masked_lm", "mixture"])
+def test_what_is_shown_alike_is_encoded_once(tokens, kind, monkeypatch):
+    """Of each batch: as it is, with the kept tokens hidden, and with the random ones hidden."""
+    objective = build(settings(kind, encoder={"dropout": 0.0}), tokens)
+    read = []
+    objective.encoder.register_forward_pre_hook(lambda module, inputs: read.append(inputs[0]))
+    monkeypatch.setattr("ablations.measures.validation.observed", lambda objective, split: ())
+    list(validation(objective, tokens, ValidationSettings(kind="validation")))
+    batches = list(evaluation_batches(objective, tokens.validation, tokens_per_step=8192))
+    assert len(read) == 3 * len(batches)
+    assert torch.equal(read[0], batches[0]["tokens_BT"])
+    assert not torch.equal(read[0], read[1])
+
+
+def test_changed_batches_have_the_losses_of_batches_that_are_read_alone(tokens):
+    objective = build(settings("mixture", encoder={"dropout": 0.0}), tokens)
+
+    def relabelled(batch):
+        return batch | {"label_N": batch["label_N"].masked_fill(batch["label_N"] % 2 == 0, IGNORED)}
+
+    def masked(batch):
+        return batch | {"tokens_BT": torch.where(batch["tokens_BT"] % 3 == 0, MASK, batch["tokens_BT"])}
+
+    changes = [lambda batch: batch, relabelled, masked, lambda batch: relabelled(masked(batch))]
+    together = evaluate_changed(objective, tokens.validation, changes)
+    alone = [evaluate_changed(objective, tokens.validation, [change])[0] for change in changes]
+    assert [[tuple(map(float, part)) for part in parts.values()] for parts in together] == [
+        [tuple(map(float, part)) for part in parts.values()] for parts in alone
+    ]
+    assert len({float(parts["loss"].total) for parts in together}) == 4
+
+
+def test_after_an_evaluation_equal_inputs_are_encoded_with_the_weights_of_then(tokens):
+    objective = build(settings("masked_lm", encoder={"dropout": 0.0}), tokens)
+    before = evaluate_changed(objective, tokens.validation, [lambda batch: batch])[0]["loss"].total
+    torch.nn.init.normal_(objective.head.bias, generator=torch.Generator().manual_seed(0))
+    torch.nn.init.normal_(objective.encoder.tokens.weight, generator=torch.Generator().manual_seed(0))
+    assert evaluate_changed(objective, tokens.validation, [lambda batch: batch])[0]["loss"].total != before
 
 
 def test_who_does_not_see_its_own_token_has_its_floor_as_loss(tokens):

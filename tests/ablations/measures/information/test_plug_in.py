@@ -229,7 +229,7 @@ def test_an_empty_cluster_keeps_its_mean_and_does_not_fly_on(monkeypatch):
 
     def scripted(_, centres_KD):
         seen.append(centres_KD[1].item())
-        return next(nearest)
+        return next(nearest), torch.zeros(4)
 
     monkeypatch.setattr(module, "_nearest", scripted)
     monkeypatch.setattr(module, "PASSES", 5)
@@ -277,6 +277,31 @@ def test_a_huge_state_takes_no_other_along(value):
 
 
 # Fit -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("huge", [0, 1e4])
+def test_seeds_are_those_of_all_squared_distances(huge):
+    """Beside the same draws where every distance is taken of a difference, whether or not it can matter."""
+    states_ND = mixture(types=50, tokens=2000, width=8)
+    states_ND[7] += huge
+    x_ND, rng = Points(states_ND).x_ND, generator(3)
+
+    def nearest(centres_KD):
+        labels_N = (x_ND @ centres_KD.T - centres_KD.square().sum(1) / 2).argmax(1)
+        apart_ND = centres_KD[labels_N] - x_ND
+        return labels_N.numpy(), torch.linalg.vecdot(apart_ND, apart_ND).numpy()
+
+    centres_KD = x_ND[:1]
+    distance_N = nearest(centres_KD)[1]
+    for _ in range(15):  # rounds of 4 centres, chosen among 32 candidates
+        cumulative_N = distance_N.cumsum(dtype=np.float64)
+        drawn = cumulative_N.searchsorted(rng.random(32) * cumulative_N[-1])
+        labels_N, new_N = nearest(x_ND[drawn])
+        gain = np.bincount(labels_N, (distance_N - new_N).clip(min=0), minlength=32)
+        kept_KD = x_ND[drawn[np.argsort(-gain, kind="stable")[:4]]]
+        distance_N = np.minimum(distance_N, nearest(kept_KD)[1])
+        centres_KD = torch.cat([centres_KD, kept_KD])
+    assert torch.equal(module._seeds(x_ND, 61, generator(3)), centres_KD)
 
 
 def test_fit_does_better_than_fifty_passes_from_random_states():
