@@ -18,7 +18,7 @@ demo: $(VENV)/installed
 
 # mypy has one process: the tests begin beside it.
 test: $(VENV)/installed
-	$(MAKE) --jobs=2 --no-print-directory --output-sync=line check tests
+	$(MAKE) --jobs=2 --no-print-directory check tests
 
 check: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -50,6 +50,7 @@ GOOD = {
     ("export", "folder"): "exported",
     ("analyse", "folders"): "model",
     ("analyse", "text"): "text.txt",
+    ("report", "place"): "spec.yaml",
     "spec": "spec.yaml",
     "specs": "spec.yaml",
     "data_root": "data",
