@@ -104,8 +104,7 @@ def train(
 
 def _note_start(directory: RunDirectory, run: RunSettings, data: RunData, *, resume: Path | None) -> None:
     """Note in the folder of a run that it is trained; its log goes on from where the checkpoint was saved."""
-    if resume is not None:
-        _cut_log(directory, read_checkpoint(resume))
+    _cut_log(directory, {} if resume is None else read_checkpoint(resume))
     directory.write_state("running", max_steps=run.training.max_steps, pid=os.getpid())
     if data.word_order is not None:
         write_json(directory.path / "word_order.json", data.word_order)
@@ -113,6 +112,7 @@ def _note_start(directory: RunDirectory, run: RunSettings, data: RunData, *, res
 
 def _note_end(directory: RunDirectory, trainer: L.Trainer, meter: Meter) -> None:
     """Note in the folder of a run that it is trained to its last step."""
+    directory.mend_log()
     files = {
         "last_checkpoint_bytes": directory.last_checkpoint.stat().st_size,
         "log_sha256": directory.log_sha256(),
@@ -122,13 +122,14 @@ def _note_end(directory: RunDirectory, trainer: L.Trainer, meter: Meter) -> None
 
 
 def _cut_log(directory: RunDirectory, checkpoint: dict[str, Any]) -> None:
-    """Cut the log of a run to what it was when the checkpoint was saved.
+    """Cut the log of a run to what it was when the checkpoint was saved; to nothing if there is none, as the
+    checkpoint is empty then.
 
     This is no hook of a callback: Lightning calls none of training where the checkpoint is that of the last step.
     """
     of_meter = checkpoint.get("callbacks", {}).get(Meter.__qualname__, {})
     # Earlier versions did not note the digest.
-    directory.cut_metrics(checkpoint["global_step"], sha256=of_meter.get("log_sha256"))
+    directory.cut_log(checkpoint.get("global_step", -1), sha256=of_meter.get("log_sha256"))
 
 
 @contextmanager

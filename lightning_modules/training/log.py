@@ -25,7 +25,6 @@ from torch import Tensor
 
 from lightning_modules.config import RunSettings, operations_per_token
 from lightning_modules.errors import AblationsError, ExitCode, NonFiniteLossError
-from lightning_modules.files import explained, open_no_link
 from lightning_modules.model.numerics import matrix_rate
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.training.checkpoint import read_checkpoint
@@ -232,9 +231,9 @@ class JsonLinesLogger(Logger):
     Numbers that are not finite become null.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, directory: RunDirectory) -> None:
         super().__init__()
-        self.path = path
+        self.directory = directory
 
     @property
     def name(self) -> str:
@@ -247,9 +246,7 @@ class JsonLinesLogger(Logger):
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         finite = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        line = json.dumps({"step": step, "time": round(time.time(), 3), **finite})
-        with explained(self.path), open(self.path, "a", encoding="utf-8", opener=open_no_link) as file:
-            file.write(line + "\n")
+        self.directory.add_to_log(json.dumps({"step": step, "time": round(time.time(), 3), **finite}))
 
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
@@ -262,7 +259,7 @@ def loggers_of(run: RunSettings, directory: RunDirectory, *, resume: Path | None
     Raises:
         LoggerError: W&B is asked for and not installed.
     """
-    loggers: list[Logger] = [JsonLinesLogger(directory.metrics)]
+    loggers: list[Logger] = [JsonLinesLogger(directory)]
     if "tensorboard" in run.training.loggers:
         # What TensorBoard has after the step that the run goes on from is not shown again.
         step = read_checkpoint(resume)["global_step"] + 1 if resume else None

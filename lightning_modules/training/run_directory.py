@@ -95,6 +95,8 @@ class RunDirectory:
         self.path = path
         self._lock: tuple[int, bytes] | None = None
         """Descriptor of the lock, and what this process wrote into it; None while it does not hold the lock."""
+        self._log: bytearray | None = None
+        """Content of metrics.jsonl as the training of this process wrote it; None where it trains nothing."""
 
     @cached_property
     def checkpoints(self) -> Path:
@@ -258,13 +260,17 @@ class RunDirectory:
         return loss
 
     def log_sha256(self) -> str:
-        """Return the SHA-256 (hex) of metrics.jsonl as it is now; a log without a line is as good as none."""
-        return hashlib.sha256(self.metrics.read_bytes() if self.metrics.exists() else b"").hexdigest()
+        """Return the SHA-256 (hex) of metrics.jsonl: as this process wrote it, if it trains the run, else as it is
+        now. A log without a line is as good as none."""
+        return hashlib.sha256(self._read_log() if self._log is None else self._log).hexdigest()
+
+    def _read_log(self) -> bytes:
+        return self.metrics.read_bytes() if self.metrics.exists() else b""
 
     def require_log(self) -> bytes:
         """Return metrics.jsonl, empty where there is none; refuse, with a RunDirectoryError, one that has changed
         since the training of its run ended."""
-        written = self.metrics.read_bytes() if self.metrics.exists() else b""
+        written = self._read_log()
         if self.state().log_sha256 not in (None, hashlib.sha256(written).hexdigest()):
             raise RunDirectoryError(
                 f"{self.metrics} has changed since the training ended; copy it back, or delete {self.path}, and "
@@ -272,8 +278,8 @@ class RunDirectory:
             )
         return written
 
-    def cut_metrics(self, step: int, *, sha256: str | None) -> None:
-        """Drop the lines of metrics.jsonl after a step, and a half-written last one.
+    def cut_log(self, step: int, *, sha256: str | None) -> None:
+        """Drop the lines of metrics.jsonl after a step, and a half-written last one; training goes on from there.
 
         Args:
             sha256: of the log when the run was saved at that step; None where nobody noted it.
@@ -281,21 +287,51 @@ class RunDirectory:
         Raises:
             RunDirectoryError: the lines up to that step are not those that were saved.
         """
-        kept = []
-        for line in self.metrics.read_bytes().splitlines() if self.metrics.exists() else ():
+        kept = bytearray()
+        for line in self._read_log().splitlines():
             try:
                 if json.loads(line)["step"] <= step:
-                    kept.append(line + b"\n")
+                    kept += line + b"\n"
             except (ValueError, KeyError, TypeError):
                 break
-        if sha256 not in (None, hashlib.sha256(b"".join(kept)).hexdigest()):
+        if sha256 not in (None, hashlib.sha256(kept).hexdigest()):
             raise RunDirectoryError(
                 f"{self.metrics} has changed since the run was saved at step {step}; copy it back, or delete "
                 f"{self.last_checkpoint}, and the run starts again from the beginning."
             )
+        self._log = kept
         if self.metrics.exists():
+            self.mend_log()
+
+    def add_to_log(self, line: str) -> None:
+        """Append a line to metrics.jsonl.
+
+        Raises:
+            RunBusyError: another process has written into it, and the run is that process's.
+            FilesError: the file cannot be written.
+        """
+        if self._log is None:
+            self._log = bytearray(self._read_log())
+        self._log += line.encode() + b"\n"
+        with explained(self.metrics), open(self.metrics, "ab", opener=open_no_link) as file:
+            if file.tell() + len(line.encode()) + 1 == len(self._log):
+                file.write(line.encode() + b"\n")
+                return
+        self.mend_log()
+
+    def mend_log(self) -> None:
+        """Write metrics.jsonl as this process wrote it, if another one, which lost the run, wrote into it later.
+
+        A process that trained the run before may take seconds to see that it lost the lock, where the file system
+        shows changes late; its lines would be counted beside those of this training.
+
+        Raises:
+            RunBusyError: the run is that of the other process.
+        """
+        if self._log is not None and self._read_log() != self._log:
+            self.require_lock()
             with atomic(self.metrics) as temporary:
-                temporary.write_bytes(b"".join(kept))
+                temporary.write_bytes(self._log)
 
     @contextmanager
     def lock(self, *, patience: float = 1.0) -> Iterator[int]:

@@ -120,7 +120,7 @@ def test_the_state_and_the_log_of_a_run_take_the_place_of_links(tmp_path):
     (run.path / "state.json").symlink_to(tmp_path / "missing")
     run.metrics.symlink_to(victim)
     run.write_state("running", step=1)
-    run.cut_metrics(0, sha256=None)
+    run.cut_log(0, sha256=None)
     run.metrics.write_text("new")
     assert not (tmp_path / "missing").exists()
     assert victim.read_text() == '{"step": 1}\n'
@@ -156,7 +156,7 @@ def _add_to(run, name):
         with worker._output_to(run.path / name):
             os.write(1, b"new")
     else:
-        JsonLinesLogger(run.path / name).log_metrics({"loss": 1.0}, step=1)
+        JsonLinesLogger(run).log_metrics({"loss": 1.0}, step=1)
 
 
 def test_who_asks_whether_a_run_is_locked_writes_nothing(tmp_path):

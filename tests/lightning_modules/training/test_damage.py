@@ -190,6 +190,51 @@ def test_a_run_that_is_taken_where_locks_do_not_hold_is_left_to_who_took_it(make
     assert trained(directory) == ExitCode.DONE
 
 
+class LateWriter(StopAfter):
+    """Adds its own lines to the log of a run, as a process does that has not yet seen that it lost the run."""
+
+    def __init__(self, directory):
+        super().__init__(10**9)
+        self.directory, self.lines = directory, 0
+
+    def on_line(self, step, line):
+        with self.directory.metrics.open("a") as log:
+            log.write(json.dumps({"step": step, **line}) + "\n")
+        self.lines += 1
+
+
+def steps_of(directory):
+    lines = [json.loads(line) for line in directory.metrics.read_text().splitlines()]
+    own = ("time", "perf/")
+    return [{name: value for name, value in line.items() if not name.startswith(own)} for line in lines]
+
+
+def test_lines_that_a_process_adds_after_it_lost_the_run_are_not_counted(make_run):
+    directory, alone = make_run(settings()), make_run(settings(), out="alone")
+    late = LateWriter(directory)
+    assert (trained(directory, late), trained(alone)) == (ExitCode.DONE, ExitCode.DONE)
+    assert late.lines == directory.state().max_steps
+    assert steps_of(directory) == steps_of(alone)
+    directory.require_log()
+    late.on_line(1, {})  # after the training ended, no line is taken back, but none is counted either
+    with pytest.raises(RunDirectoryError, match="has changed since the training ended"):
+        directory.require_log()
+
+
+def test_a_process_that_lost_the_run_does_not_mend_the_log_of_who_took_it(make_run, monkeypatch):
+    directory = make_run(settings())
+    monkeypatch.setattr("fcntl.flock", lambda descriptor, how: None)
+    taker = RunDirectory(directory.path)
+    with directory.lock():
+        directory.add_to_log('{"step": 1}')
+        with taker.lock():
+            taker.cut_log(-1, sha256=None)
+            taker.add_to_log('{"step": 1, "of": "the taker"}')
+            with pytest.raises(RunBusyError):
+                directory.add_to_log('{"step": 2}')
+            assert directory.metrics.read_text() == '{"step": 1, "of": "the taker"}\n'
+
+
 def test_a_run_whose_lock_file_was_removed_leaves_the_folder_to_others_and_can_go_on(make_run):
     directory = make_run(settings())
     with pytest.raises(RunBusyError) as error:
