@@ -30,7 +30,7 @@ VERDICTS = get_args(Verdict)
 """In the order in which they are counted."""
 
 FILTERS = (
-    *("confidence", "counted", "effect", "expectation", "layers", "look_words"),
+    *("confidence", "counted", "effect", "expectation", "headline_effect", "layers", "look_words"),
     *("probability", "seeds_for_all", "seeds_wanted", "significant", "wrong_at_most"),
 )
 """Functions of this file that templates use."""
@@ -62,6 +62,24 @@ def effect(part: Mapping[str, Any]) -> str:
     digits = min(MOST_DECIMALS, max(0, 1 - _magnitude((high - low) / 2)))
     written = f"{number(mean, digits)} [{number(low, digits)}, {number(high, digits)}]"
     return f"{written} {part['unit']}".rstrip()
+
+
+def headline_effect(claim: Mapping[str, Any]) -> str:
+    """Return the effect of the part that decides a claim, with its interval and unit.
+
+    A number that is compared with a bound is written as it was measured, beside its bound: ``0.208 [0.155, 0.260]
+    share (claimed: at most 0.05)``. Its distance from the bound, which the verdict is about, says little alone.
+    """
+    numbers = next((part["numbers"] for part in claim["parts"] if part["name"] == claim["deciding"]), {})
+    if is_absent(claim["effect"]) or not (bounds := {"at_least", "at_most"} & numbers.keys()):
+        return effect(claim)
+    (name,) = bounds
+    bound, sign = numbers[name], 1 if name == "at_least" else -1
+    measured = {end: bound + sign * claim[end] for end in ("effect", "low", "high") if not is_absent(claim[end])}
+    if name == "at_most" and "low" in measured:
+        measured["low"], measured["high"] = measured["high"], measured["low"]
+    written = effect({"low": None, "high": None, "unit": claim["unit"]} | measured)
+    return f"{written} (claimed: {name.replace('_', ' ')} {significant(bound)})"
 
 
 def confidence(part: Mapping[str, Any]) -> str:

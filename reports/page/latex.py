@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from reports import words
-from reports.claims.words import effect
+from reports.claims.words import headline_effect
 
 SIGNS = {
     "\\": r"\textbackslash{}",
@@ -79,7 +79,7 @@ def _claims(claims: Sequence[dict[str, Any]]) -> str:
             str(claim["number"] or ""),
             escaped(claim["says"]),
             escaped(claim["verdict"]),
-            escaped(effect(claim)),
+            escaped(headline_effect(claim)),
             str(claim["n"]),
         ]
         for claim in claims

@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ablations.runs.terminal import console_for_tables
 from reports.claims.judge import changes
 from reports.claims.power import LARGE, SIZES, ClaimPower
-from reports.claims.words import look_words, seeds_for_all, significant
+from reports.claims.words import headline_effect, look_words, seeds_for_all, significant
 from reports.words import listed
 
 STYLES = {
@@ -118,20 +119,12 @@ def _cells(claim: Mapping[str, Any]) -> list[str]:
         str(claim.get("number") or ""),
         claim["name"] + (f" ({claim['changed']})" if claim.get("changed") else ""),
         f"[{STYLES[verdict]}]{verdict}[/]{marker}",
-        _claim_effect(claim),
+        "" if claim.get("effect") is None else escape(headline_effect(claim)),
         str(claim.get("n") if claim.get("n") is not None else ""),
         _number(claim.get("smallest_seen")),
         seeds_for_all(claim),
         claim.get("expect", ""),
     ]
-
-
-def _claim_effect(claim: Mapping[str, Any]) -> str:
-    if claim.get("effect") is None:
-        return ""
-    low, high = claim["low"], claim["high"]
-    ends = f" [{_number(low)}, {_number(high)}]" if low is not None else ""
-    return f"{_number(claim['effect'])}{ends} {claim['unit']}".rstrip().replace("[", r"\[")
 
 
 def _number(value: float | None) -> str:

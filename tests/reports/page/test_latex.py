@@ -49,7 +49,7 @@ def test_verdicts_have_effect_interval_and_n(claimed):
     for claim, (number, says, verdict, effect, n) in zip(judged, rows_of(text), strict=True):
         assert (number, n) == (str(claim["number"] or ""), str(claim["n"]))
         assert (says, verdict) == (escaped(claim["says"]), escaped(claim["verdict"]))
-        assert effect == escaped(words.effect(claim))
+        assert effect == escaped(words.headline_effect(claim))
     assert "{[}" in text
 
 

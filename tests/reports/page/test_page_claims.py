@@ -293,6 +293,21 @@ def test_an_effect_has_the_decimals_that_its_interval_allows():
     assert claim_words.effect(made | {"effect": float("nan")}) == "\N{EN DASH}"
 
 
+def test_a_number_against_a_bound_is_written_as_it_was_measured():
+    part = {"name": "copies", "numbers": {"measured": 0.9, "at_least": 0.75}}
+    claim = {"parts": [part], "deciding": "copies", "unit": "share"} | {"effect": 0.15, "low": 0.1, "high": 0.2}
+    assert claim_words.headline_effect(claim) == "0.900 [0.850, 0.950] share (claimed: at least 0.75)"
+    part["numbers"] = {"measured": 0.6, "at_most": 0.75}
+    assert claim_words.headline_effect(claim) == "0.600 [0.550, 0.650] share (claimed: at most 0.75)"
+    claim |= {"low": -0.3, "high": 0.6}  # the interval turns round with the sign
+    assert claim_words.headline_effect(claim) == "0.60 [0.15, 1.05] share (claimed: at most 0.75)"
+    claim |= {"low": None, "high": None}
+    assert claim_words.headline_effect(claim) == "0.6 share (claimed: at most 0.75)"
+    part["numbers"] = {"measured": 0.15}
+    assert claim_words.headline_effect(claim) == "0.15 share"
+    assert claim_words.headline_effect(claim | {"effect": None}) == "\N{EN DASH}"
+
+
 def test_a_claim_leads_to_the_figure_of_the_setting_that_its_arms_differ_in(tmp_path):
     drawn = panel("token_information", kind="settings") | {"metric": "cross_fitted"}
     split = {"title": "Scores by corruption split", "kind": "settings", "panels": [drawn]}
