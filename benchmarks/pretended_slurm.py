@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 LARGEST_ARRAY = 1001
+NODES = 64
 
 
 def sbatch(folder: Path, arguments: list[str]) -> str:
@@ -47,8 +48,8 @@ def scontrol(folder: Path, arguments: list[str]) -> str:
 
 
 def sinfo(folder: Path, arguments: list[str]) -> str:
-    """Return the partitions."""
-    return "work\n"
+    """Return the partitions and their nodes."""
+    return f"work* {NODES}\n"
 
 
 if __name__ == "__main__":

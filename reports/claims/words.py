@@ -70,7 +70,8 @@ def headline_effect(claim: Mapping[str, Any]) -> str:
     A number that is compared with a bound is written as it was measured, beside its bound: ``0.208 [0.155, 0.260]
     share (claimed: at most 0.05)``. Its distance from the bound, which the verdict is about, says little alone.
     """
-    numbers = next((part["numbers"] for part in claim["parts"] if part["name"] == claim["deciding"]), {})
+    of_deciding = [part["numbers"] for part in claim["parts"] if part["name"] == claim["deciding"]]
+    numbers: Mapping[str, float] = of_deciding[0] if of_deciding else {}
     if is_absent(claim["effect"]) or not (bounds := {"at_least", "at_most"} & numbers.keys()):
         return effect(claim)
     (name,) = bounds

@@ -265,4 +265,5 @@ def test_a_slurm_that_pretends_is_read_as_a_real_one(tmp_path, monkeypatch):
         slurm.QueuedJob("1_3", "scale-a", 3, "RUNNING", "None"),
         *(slurm.QueuedJob(f"2_{i}", "scale-b", i, "PENDING", "None") for i in range(2)),
     ]
-    assert (slurm.partitions(), slurm.largest_array()) == (["work"], pretended_slurm.LARGEST_ARRAY)
+    assert slurm.partitions() == {"": pretended_slurm.NODES, "work": pretended_slurm.NODES}
+    assert slurm.largest_array() == pretended_slurm.LARGEST_ARRAY

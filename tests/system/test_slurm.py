@@ -192,6 +192,18 @@ def test_a_partition_that_does_not_exist_is_refused_before_anything_is_done(node
     assert not grid.out.exists()
 
 
+@pytest.mark.parametrize("wrong", [{"nodes": 5}, {"arms": {"clm": {"nodes": 5, "partition": "urgent"}}}])
+def test_more_nodes_than_the_partition_has_are_refused_before_anything_is_done(nodes, tmp_path, wrong):
+    grid = Grid(tmp_path)
+    done = grid.on_slurm(**wrong)
+    assert done.exit_code == 2
+    above = "arms.clm." if "arms" in wrong else ""
+    assert done.stderr == (
+        f"{grid.place}: {above}nodes must be at most 2, as the partition has no more, but is 5.\n"
+    )
+    assert not grid.out.exists()
+
+
 def test_a_run_that_another_process_trains_is_not_submitted(nodes, tmp_path):
     grid = Grid(tmp_path, **ONE)
     grid.ablate("run", "--dry-run")

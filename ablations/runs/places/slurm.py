@@ -125,9 +125,14 @@ def cancel(name: str) -> None:
     _answer_of(["scancel", "--me", f"--name={name}"])
 
 
-def partitions() -> list[str]:
-    """Return the names of the partitions of this cluster."""
-    return sorted(set(_answer_of(["sinfo", "--noheader", "--format=%R"]).split()))
+def partitions() -> dict[str, int]:
+    """Return the number of nodes of each partition of this cluster, by name; the default one is also at ""."""
+    nodes: Counter[str] = Counter()
+    for line in _answer_of(["sinfo", "--noheader", "--format=%P %D"]).splitlines():
+        name, number = line.split()
+        for one in [name.removesuffix("*"), *([""] if name.endswith("*") else [])]:
+            nodes[one] += int(number)
+    return dict(sorted(nodes.items()))
 
 
 def largest_array() -> int:
@@ -247,17 +252,27 @@ def carry_out(
 
 
 def require_partitions(place: PlaceFile[Place]) -> None:
-    """Refuse partitions that the cluster does not have.
+    """Refuse partitions that the cluster does not have, and jobs on more nodes than their partition has.
 
     Raises:
-        SpecError: names the file, the partition and those that there are.
+        SpecError: names the file, and the partition and those that there are, or the nodes.
     """
-    asked_for = {"": place.content.partition}
-    asked_for |= {f"arms.{name}.": changes.partition for name, changes in place.content.arms.items()}
-    available = partitions() if any(asked_for.values()) else []
-    for above, name in asked_for.items():
-        if name is not None and (sentence := unknown_partition(name, available)):
+    jobs: dict[str, Resources] = {"": place.content}
+    jobs |= {f"arms.{name}.": place.content.of_arm(name) for name in place.content.arms}
+    if not any(job.partition or job.nodes > 1 for job in jobs.values()):
+        return
+    available = partitions()
+    for above, job in jobs.items():
+        if job.partition is not None and (
+            sentence := unknown_partition(job.partition, [*filter(None, available)])
+        ):
             raise SpecError(f"{place.path}: {above}{sentence}")
+        most = available.get(job.partition or "")
+        if most is not None and job.nodes > most:
+            raise SpecError(
+                f"{place.path}: {above}nodes must be at most {most}, as the partition has no more, "
+                f"but is {job.nodes}."
+            )
 
 
 def submissions(workspace: Workspace, items: Sequence[PlannedRun], *, place: Place) -> list[Submission]:
