@@ -38,6 +38,12 @@ def flops(run: RunSettings) -> float:
     return operations_per_token(run) * tokens(run)
 
 
+def longest_first(items: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """Return the runs, the longest training first and runs of one identity once. No slot then waits in the end for
+    a run that began late."""
+    return list({item.run_id: item for item in sorted(items, key=lambda item: -flops(item.run.settings))}.values())
+
+
 def evaluations(run: RunSettings) -> int:
     """Return how often a run is evaluated while it trains."""
     return -(-run.training.max_steps // run.training.validate_every)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ablations.errors import MeasureError
-from ablations.runs.calibration import Calibration, flops
+from ablations.runs.calibration import Calibration, longest_first
 from ablations.runs.identity import PlannedRun, create
 from ablations.runs.launch import Outcome, Pool, threads_per_process, visible_gpus
 from ablations.runs.terminal import duration
@@ -43,8 +43,7 @@ def carry_out(
     """
     require_writable(workspace.out)  # before anything is started that would have nowhere to write
     console = Console()
-    # The longest first: then no slot waits in the end for a run that another began late.
-    todo = {item.run_id: item for item in sorted(items, key=lambda item: -flops(item.run.settings))}
+    todo = {item.run_id: item for item in longest_first(items)}
     with Pool(
         slots=max(1, min(slots, len(todo))),
         devices=devices,

@@ -20,12 +20,13 @@ from typing import Any
 from rich.console import Console
 
 from ablations.errors import AblationsError, SpecError
+from ablations.runs.calibration import longest_first
 from ablations.runs.identity import PlannedRun, create
 from ablations.runs.launch import Outcome
 from ablations.runs.places import arrays, job, ray_nodes
 from ablations.runs.places.arrays import Array
 from ablations.runs.places.place import PlaceFile, RayPlace, RayResources
-from ablations.runs.places.watch import longest_first, require_free, watch
+from ablations.runs.places.watch import require_free, watch
 from ablations.runs.progress import say_failed
 from ablations.runs.workspace import Workspace
 from ablations.wording import guess, listed, several, shown

@@ -19,12 +19,13 @@ from typing import NamedTuple
 from rich.console import Console
 
 from ablations.errors import AblationsError, SpecError
+from ablations.runs.calibration import longest_first
 from ablations.runs.identity import PlannedRun, create
 from ablations.runs.launch import Outcome
 from ablations.runs.places import arrays
 from ablations.runs.places.arrays import Array, JobFiles
 from ablations.runs.places.place import Place, PlaceFile, Resources, unknown_partition
-from ablations.runs.places.watch import longest_first, require_free, watch
+from ablations.runs.places.watch import require_free, watch
 from ablations.runs.progress import say_failed
 from ablations.runs.workspace import Workspace
 from ablations.wording import several

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.console import Console
 
 from ablations.errors import SpecError
-from ablations.runs.calibration import flops
 from ablations.runs.identity import PlannedRun
 from ablations.runs.launch import Outcome
 from ablations.runs.places import arrays
@@ -19,11 +18,6 @@ SECONDS_BETWEEN_LOOKS = 2.0
 """Seconds between two looks at the folders of the runs, and at the place after something changed there."""
 LONGEST_PAUSE = 20.0
 """Seconds between two looks at the place while nothing changes."""
-
-
-def longest_first(items: Sequence[PlannedRun]) -> list[PlannedRun]:
-    """Return the runs, those of one identity once: then no slot waits in the end for one that began late."""
-    return list({item.run_id: item for item in sorted(items, key=lambda item: -flops(item.run.settings))}.values())
 
 
 def require_free(items: Sequence[PlannedRun], stranger: str, *, patience: float = 0.0) -> None:
