@@ -1,6 +1,6 @@
-"""Reader of an experiment's folder as it lies on disk: read and checked, nothing computed.
+"""Reader of an experiment's folder: it reads and checks the files, and computes nothing.
 
-`is_fresh` compares a page with what lies on disk, without drawing it again.
+`is_fresh` tells whether a page still fits the files on disk, without drawing it again.
 """
 
 import hashlib
@@ -28,22 +28,22 @@ from ablations.runs.records import (
 from ablations.spec import yamlfile
 
 LONGEST_NAME = 255
-"""Bytes of a folder's name, beyond which file systems refuse it."""
+"""Most bytes that file systems accept in the name of a folder."""
 
 
 class Run(NamedTuple):
-    """Run that was planned, and its results."""
+    """Planned run with its state, provenance and settings."""
 
     plan: RunRecord
     state: RunState
     provenance: Provenance
     settings: dict[str, Any]
     tokens: str | None = None
-    """Address of the token store that it reads; None where that is not known."""
+    """Address of the token store that the run reads; None if it is not known."""
 
     @property
     def is_untrained(self) -> bool:
-        """Return whether the run keeps the random weights that it starts from."""
+        """Return whether the run keeps its random initial weights."""
         return self.plan.max_steps == 0 and not self.starts_trained
 
     @property
@@ -53,26 +53,26 @@ class Run(NamedTuple):
 
 
 QUICK = "Measured with effort quick, on a part of everything: no evidence."
-"""Sentence wherever numbers of such a measure stand."""
+"""Sentence that is shown beside every number of a measure with `effort: quick`."""
 
 
 class Experiment(NamedTuple):
-    """Experiment with everything that a page can say."""
+    """Experiment as read from its folder, with everything that a page can show."""
 
     plan: Plan
     spec: str
     runs: list[Run]
     table: pd.DataFrame
-    """Rows of the plan's arms alone; empty before anything is measured. Where runs start from a trained model, the
-    column STARTS_TRAINED says which."""
+    """Results of the planned runs alone; empty before anything is measured. If some runs start from a trained
+    model, the column STARTS_TRAINED marks them."""
     foreign_rows: int
     """Rows of results.parquet that belong to no run of the plan."""
     folder: Path | None = None
     """Folder that was read."""
     measures: tuple[str, ...] = ()
-    """The kinds that its spec asks for."""
+    """Kinds of measures that the spec asks for."""
     quick: tuple[str, ...] = ()
-    """Kinds of measures that take a part of everything (`effort: quick`), which is no evidence."""
+    """Kinds of measures with `effort: quick`: they read a part of the data, which is no evidence."""
 
 
 Some = TypeVar("Some", bound=BaseModel)
@@ -81,7 +81,7 @@ Some = TypeVar("Some", bound=BaseModel)
 def read(folder: Path) -> Experiment:
     """Read an experiment from its folder OUT/NAME, with the records of its runs as `run_texts` finds them.
 
-    A run without files is planned, an experiment without results has an empty table.
+    A run without files has the state of a planned run. An experiment without results has an empty table.
 
     Raises:
         ResultsError: plan.json is missing, or a file is damaged.
@@ -111,10 +111,10 @@ def read(folder: Path) -> Experiment:
 
 
 def read_plan(folder: Path) -> Plan:
-    """Read plan.json; every run's folder is a plain name.
+    """Read plan.json, and check that the folder of every run is a plain name.
 
     Raises:
-        ResultsError: it is missing, damaged, or leads out of the runs.
+        ResultsError: the file is missing or damaged, or a run's folder leads out of the folder of runs.
     """
     path = folder / "plan.json"
     if not path.is_file():
@@ -130,8 +130,8 @@ def read_plan(folder: Path) -> Plan:
 
 
 def _measures(spec: Path) -> list[tuple[str, Any]]:
-    """Return the kinds of measures that a spec names, each with its effort; none where it cannot be read, as one
-    of another version."""
+    """Return the kinds of measures that a spec names, each with its effort. Returns an empty list if the spec
+    cannot be read, as with a spec of another version."""
     try:
         named = yamlfile.read(spec).content.get("measures")
     except SpecError:
@@ -148,10 +148,10 @@ RUN_RECORDS = ("run.json", "state.json", "provenance.json")
 
 
 def run_texts(folder: Path, runs: Iterable[RunRecord]) -> dict[str, dict[str, str]]:
-    """Return the texts of the files RUN_RECORDS of each run, by its identity and the name of the file.
+    """Return the texts of the files RUN_RECORDS of each run, by run id and file name.
 
-    They are read from the run's folder, or where it has none from runs.parquet of a published experiment. Files
-    that are missing are left out.
+    They are read from the run's folder. If a run has no folder, they come from runs.parquet of the published
+    experiment. Missing files are left out.
 
     Raises:
         ResultsError: a file cannot be read.
@@ -183,7 +183,7 @@ def _damaged(path: Path, error: ValueError) -> ResultsError:
 
 
 def _run(folder: Path, planned: RunRecord, texts: Mapping[str, str]) -> Run:
-    """Return a run with its records; those whose texts are missing are empty."""
+    """Return a run with its records; a record is empty if its text is missing."""
     if (model := planned.analysed) is not None:
         state = RunState(state="done", step=planned.max_steps, max_steps=planned.max_steps)
         return Run(planned, state, model.provenance, model.settings)
@@ -198,7 +198,12 @@ def _run(folder: Path, planned: RunRecord, texts: Mapping[str, str]) -> Run:
 
 
 def _record(path: Path, text: str | None, kind: type[Some]) -> Some:
-    """Return the text of a file as such a record; an empty record where there is none. Nulls count as left out."""
+    """Return the text of a JSON file as a record of that kind. Nulls count as left out, and a missing text
+    gives an empty record.
+
+    Raises:
+        ResultsError: the text is no JSON, does not fit its checksum, or does not fit the record.
+    """
     if text is None:
         return kind()
     try:
@@ -216,10 +221,11 @@ def _record(path: Path, text: str | None, kind: type[Some]) -> Some:
 
 
 def _given(content: Any, text: str) -> Any:
-    """Return the content of a JSON file without nulls in its objects, every text made printable.
+    """Return the content of a JSON file without nulls in its objects, and with every text made printable.
 
     Args:
-        text: of the file. Of thousands of records most hold neither nulls nor what is refused, as it shows.
+        text: text of the file. It is searched first, because most of thousands of records hold neither nulls
+            nor refused characters.
     """
     if "null" in text:
         content = _without_nulls(content)
@@ -241,11 +247,12 @@ def _printable_throughout(content: Any) -> Any:
 
 
 REFUSED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-"""What neither HTML nor SVG may contain, and signs that turn the text after them around."""
+"""Characters that neither HTML nor SVG may contain, and marks that reverse the direction of the text after
+them."""
 
 
 def printable(text: str) -> str:
-    """Return the text with a replacement character for what is refused."""
+    """Return the text with a replacement character for every refused character."""
     return REFUSED.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -257,8 +264,8 @@ RUN_FILES = ("state.json", "provenance.json", "run.json", "predictions.parquet")
 
 
 def digest(folder: Path) -> str:
-    """Return the hash of everything a page is made from: the experiment's files, those of its runs, and this
-    package.
+    """Return the hash of everything that a page is made from: the experiment's files, the files of its runs,
+    and this package.
 
     Raises:
         ResultsError: plan.json is missing or damaged.
@@ -278,7 +285,8 @@ def digest(folder: Path) -> str:
 
 
 def is_fresh(folder: Path) -> bool:
-    """Return whether page, twin and figures exist and were made from the present files."""
+    """Return whether the page (HTML and Markdown), its figures and its tables exist and were made from the
+    present files."""
     try:
         report = json.loads((folder / "report.json").read_bytes())
         panels = [panel for figure in report["figures"] for panel in figure["panels"]]

@@ -1,7 +1,7 @@
-"""Words of the page: names of metrics (panel, axis, floor, digits), of settings and their values, of tasks, and
-numbers as they are written.
+"""Words of the page: names of metrics (panel, axis, chance level, digits), settings with their values, and
+tasks; and the writing of numbers.
 
-Numbers have no more digits than they carry, a true minus, and an en dash for what is absent. Names that the
+Numbers have no more digits than they carry, a true minus, and an en dash if they are absent. Names that the
 catalogue does not know are kept.
 """
 
@@ -21,19 +21,19 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def is_absent(value: Any) -> bool:
-    """Return whether there is no number: null or NaN."""
+    """Return whether a number is absent: null or NaN."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def anywhere(rows: Iterable[Mapping[str, Any]], name: str) -> bool:
-    """Return whether any row of a table has a number of that name, alone or as a mean."""
+    """Return whether any row of a table has a number under that name, alone or as a mean."""
     values = [row[name]["mean"] if isinstance(row[name], Mapping) else row[name] for row in rows]
     return not all(is_absent(value) for value in values)
 
 
 def number(value: float | None, digits: int = 2, scale: float = 1) -> str:
-    """Return the value times `scale` with that many decimals and commas between thousands, and no minus before a
-    0: ``1,234.50``."""
+    """Return the value times `scale`, with that many decimals and commas between thousands: ``1,234.50``. A 0
+    has no minus before it; an absent value is an en dash."""
     if is_absent(value):
         return ABSENT
     assert value is not None
@@ -50,13 +50,13 @@ def count(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Return a share as a whole number of hundredths."""
+    """Return a share in percent: a whole number without the sign."""
     return count(None if value is None else 100 * value)
 
 
 def interval(summary: dict[str, Any], digits: int = 2, scale: float = 1) -> str:
-    """Return a mean and half the width of its interval, times `scale`: ``1.82 ± 0.05``; the mean alone where there
-    is no interval."""
+    """Return a mean and half the width of its interval, times `scale`: ``1.82 ± 0.05``. Without an interval
+    it is the mean alone."""
     if is_absent(summary["mean"]):
         return ABSENT
     mean = number(summary["mean"], digits, scale)
@@ -81,7 +81,7 @@ def duration(seconds: float | None) -> str:
 
 
 def tuning_remark(tuned: Mapping[str, Any]) -> str:
-    """Return what to doubt of the settings that were chosen for an arm; empty where there is nothing."""
+    """Return the reason to doubt the settings that were chosen for an arm; empty if there is none."""
     if tuned["open"] or tuned["chosen"] is None:
         return "not tuned yet"
     if tuned["at_edge"]:
@@ -96,7 +96,7 @@ def spread_sd(row: Mapping[str, Any], column: Mapping[str, Any]) -> str:
 
 
 def spread_share(row: Mapping[str, Any]) -> str:
-    """Return the share of the variance of a row of `spread_tables` with its interval, in hundredths."""
+    """Return the share of the variance of a row of `spread_tables` with its interval, in percent."""
     return _with_interval(*(percent(row[name]) for name in ("share", "share_low", "share_high")))
 
 
@@ -105,7 +105,7 @@ def _with_interval(value: str, low: str, high: str) -> str:
 
 
 def moment(text: str | None) -> str:
-    """Return an ISO 8601 time to the minute, with its zone; text that is no such time stays as it is."""
+    """Return an ISO 8601 time to the minute, with its zone. Other text stays as it is."""
     if not text:
         return ABSENT
     try:
@@ -121,12 +121,12 @@ def share(part: float | None, whole: float | None) -> str:
 
 
 def listed(words: list[str]) -> str:
-    """Return the words with commas and a last *and*."""
+    """Return the words as a list in a sentence: commas, and *and* before the last."""
     return ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else "".join(words)
 
 
 SPLIT = "objective.masking.{mask,keep,random}"
-"""Settings that are one decision: they sum to 1."""
+"""Settings that count as one decision, as they sum to 1."""
 
 TITLES = {
     "encoder.attention_dropout": "dropout of attention",
@@ -167,13 +167,13 @@ TITLES = {
     "training.tokens_per_step": "tokens a step",
     "training.word_order": "word order",
 }
-"""Titles of settings; the others have their own name."""
+"""Titles of settings. A setting that is not here keeps its own name."""
 
 UNITS = {SPLIT: "mask/same/random, %"}
-"""Units of the values of a setting, where its title does not say it."""
+"""Units of a setting's values, if its title does not say them."""
 
 LETTERS = 30
-"""Limit of the letters of a value, on an axis and in a table; the spec has the rest of a longer one."""
+"""Most letters of a value on an axis or in a table. A longer value is cut; the spec has the whole."""
 
 NOT_GIVEN = {
     "encoder.attention_window": "no limit",
@@ -182,29 +182,29 @@ NOT_GIVEN = {
     "objective.masking.schedule": "constant",
     "training.sentences": "all",
 }
-"""Meaning of a setting that is not given."""
+"""Words for a setting without a value."""
 
 
 class Name(NamedTuple):
     """Name of a setting in words."""
 
     title: str
-    """In the middle of a sentence."""
+    """Title in the middle of a sentence."""
     label: str
-    """Below an axis, with the unit."""
+    """Label below an axis, with the unit."""
 
 
 def name_of(setting: str) -> Name:
-    """Return the setting in words; one that is not known keeps its own name."""
+    """Return the name of a setting in words; a setting that is not known keeps its own name."""
     title = TITLES.get(setting) or setting.rpartition(".")[2].replace("_", " ")
     return Name(title, f"{title} ({UNITS[setting]})" if setting in UNITS else title)
 
 
 def words(setting: str, values: Sequence[Any]) -> list[str]:
-    """Return the values of a setting in words, one each.
+    """Return the values of a setting in words, one text for each value.
 
-    Of a value that has a kind and parameters, only those parameters are said that tell it from others of its kind;
-    one that most of them share is left out.
+    A value with a kind and parameters is written with the parameters that tell it from others of its kind. A
+    parameter that more than half of them share is left out.
     """
     kinds = [value for value in values if isinstance(value, dict)]
     return [_mapping(value, kinds) if isinstance(value, dict) else _word(setting, value) for value in values]
@@ -248,46 +248,50 @@ WORDS: dict[Metric, str] = {
 }
 
 FIELDS = ("morphology", "syntax", "syntax_semantics", "syntax/semantics", "semantics")
-"""Fields of BLiMP, each several paradigms."""
+"""Fields of BLiMP: groups of several paradigms."""
 
 _PLACES = {name: place for place, name in enumerate(TASKS)}
 
 
 def known_task(name: str | None) -> Task | None:
-    """Return the task of that name, as far as it is known here: of the catalogue, where minimal pairs of the
-    built-in language are `language` in tables, or of a file that the spec at hand names."""
+    """Return the task of that name; None if it is not known.
+
+    It is searched in the catalogue, then in the task files that the spec names. Tables write `language` for
+    the minimal pairs of the built-in language.
+    """
     if name is None or name in TASKS:
         return TASKS.get(name or "")
     return loaded_task(name) or TASKS.get(f"{name}_minimal_pairs")
 
 
 def metric_words(name: str | None) -> str:
-    """Return what `score` means for a task: ``Matthews correlation``."""
+    """Return the meaning of `score` for a task: ``Matthews correlation``."""
     task = known_task(name)
     return "score" if task is None else WORDS[task.metric]
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Return the different names as in the catalogue, others after them as they appear."""
+    """Return the names without repetition, in the order of the catalogue; unknown names come last, as they
+    appear."""
     different = list(dict.fromkeys(names))
     place = {name: _PLACES.get(getattr(known_task(name), "name", ""), len(_PLACES)) for name in different}
     return sorted(different, key=place.__getitem__)
 
 
 def parts(name: str) -> tuple[str, str]:
-    """Return a task and which part of it: ``("blimp", "adjunct_island")``; the part is empty of a whole task."""
+    """Return a task and its part: ``("blimp", "adjunct_island")``. The part is empty for a whole task."""
     task, _, part = name.partition("/")
     return task, part
 
 
 def are_whole(groups: Series) -> Series:
-    """Return which groups are whole tasks, neither parts of one nor numbers of its examples; absent ones are
-    none."""
+    """Return for each group whether it is a whole task: not absent, no part of a task, and no number of its
+    examples."""
     return ~groups.fillna("/").str.contains("[/@]").astype(bool)
 
 
 CCA_MEASURES = ("layer_change", "influence", "run_distance")
-"""Measures whose similarities chance inflates where there are few tokens per dimension."""
+"""Measures whose similarities are inflated by chance if there are few tokens per dimension."""
 
 TASK_MEASURES = (
     *("fine_tuning", "frozen_features", "minimal_pairs", "probing", "structural_probe", "parsing"),
@@ -296,22 +300,22 @@ TASK_MEASURES = (
 """Measures whose standard errors are over examples rather than over text."""
 
 NEXT_LAYER_METRICS = ("layer_change", "update_norm")
-"""Measures or metrics that lead from a layer to the next."""
+"""Measures and metrics that compare a layer with the next one."""
 
 
 class MetricWords(NamedTuple):
-    """Words of one metric."""
+    """Words for one metric."""
 
     title: str
     """Title of its panel."""
     axis: str
     """Label of the axis of values, with the unit."""
     floor: str
-    """Data of the chance floor."""
+    """Data on which the chance level is computed."""
     unit: str = "1"
     digits: int = 3
     ceiling: str = ""
-    """Most that the number can be, in a few words; empty where nothing is drawn above."""
+    """Largest possible value, in a few words; empty if no such line is drawn."""
 
 
 ENTROPY = "entropy of the labels"
@@ -410,29 +414,31 @@ METRICS = {
 
 
 def named(measure: str, metric: str) -> MetricWords:
-    """Return the metric's names; its own for one that has no others, after the name of its part for one of a
-    plugin."""
+    """Return the words of a metric. A metric that is not in METRICS keeps its own name; a plugin's metric has
+    the class name of its measure before it."""
     words = metric.replace("_", " ") if is_of_plugin(measure) else metric
     title = f"{measure.partition(':')[2]}: {words}" if is_of_plugin(measure) else metric
     return METRICS.get((measure, metric)) or MetricWords(title, words, "chance")
 
 
 def is_of_plugin(measure: str) -> bool:
-    """Return whether a measure is one of a plugin, whose names have a colon: ``my_measures.py:Rank``."""
+    """Return whether a measure comes from a plugin, whose names have a colon: ``my_measures.py:Rank``."""
     return ":" in measure
 
 
 def axis_label(measure: str, metric: str, about: str | None = None) -> str:
-    """Return the label of the axis of values; `about` is another token than the one that is read."""
+    """Return the label of the axis of values. `about` names the token that is measured, if it is not the
+    token that is read."""
     label = named(measure, metric).axis
     return f"{about}, {label.replace(' information', '')}" if about else label
 
 
 def task_axis_label(measure: str, metric: str, task: str | None) -> str:
-    """Return the label of the axis of values for a panel about a task: what `score` is depends on it."""
+    """Return the label of the axis of values for a panel about a task; the task decides what `score`
+    means."""
     return metric_words(task) if metric == "score" else axis_label(measure, metric)
 
 
 def leads_on(measure: str, metric: str) -> bool:
-    """Return whether the metric compares a layer with the next."""
+    """Return whether the metric compares a layer with the next one."""
     return bool({measure, metric} & set(NEXT_LAYER_METRICS))

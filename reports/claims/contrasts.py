@@ -1,8 +1,9 @@
-"""Effects of contrasts in a table of results, one number a seed, positive as the claim says.
+"""Effects of contrasts, computed from a table of results: one number per seed, positive if it agrees with the
+claim.
 
-The seed is the unit: initial weights, order of data and corruption are paired across arms, so what differs between
-seeds and not between arms cancels. Nothing is clipped and no seed is chosen, so noise is as often below 0 as
-above.
+The seed is the unit. Initial weights, data order and corruption are paired across arms, so a difference
+between seeds that all arms share cancels. Nothing is clipped and no seed is chosen, so noise lies below 0 as
+often as above.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,13 +33,13 @@ from reports.statistics.summaries import distances_between_seeds, pseudo_values
 
 
 def apart(effect: Apart, rows: SeedTable) -> dict[str, SeedEffects]:
-    """Return how much further apart some pairs of arms lie than their seeds, or than other pairs; mean over the
-    layers from `from_layer` on.
+    """Return how much further apart some pairs of arms lie than runs of one arm, or than other pairs of arms.
 
-    Arms are compared at different seeds, as seeds are: D(a_i, b_j) for i other than j, minus half of D(a_i, a_j) +
-    D(b_i, b_j). Arms of one seed share their initial weights and their order of data, and so would be close for
-    another reason than their objectives. Each distance belongs to two seeds, so the numbers come in by the
-    jackknife over seeds, and have no more weight than there are seeds.
+    Distances are averaged over the layers from `from_layer` on. Arms are compared at different seeds, as runs
+    of one arm are: D(a_i, b_j) for i other than j, minus half of D(a_i, a_j) + D(b_i, b_j). Arms with the
+    same seed share their initial weights and data order, so they would be close for another reason than their
+    objectives. Each distance belongs to two seeds. The jackknife over seeds makes one number per seed of
+    them, so they weigh no more than the seeds. All numbers are NaN below three seeds.
     """
     pairs = [*effect.pairs, *effect.than]
     seeds = _seeds_of_all(rows, {arm for pair in pairs for arm in pair})
@@ -57,8 +58,8 @@ def _seeds_of_all(rows: SeedTable, arms: set[str]) -> list[int]:
 
 
 def _mean_distance(rows: SeedTable, effect: Apart, pairs: Sequence[tuple[str, str]], seeds: list[int]) -> Array:
-    """Return the distance of each two seeds, one of the first arm and one of the second: mean over the pairs, over
-    both ways round and over the layers."""
+    """Return a symmetric matrix (seeds x seeds) of distances between runs at two seeds: the mean over pairs
+    of arms, over both directions and over layers."""
     return np.mean([_distances(rows, effect, pair, seeds) for pair in pairs], axis=0)
 
 
@@ -86,14 +87,15 @@ def _distances(rows: SeedTable, effect: Apart, pair: tuple[str, str], seeds: lis
 
 
 SHOWN_CONFIDENCE = 0.95
-"""Confidence of intervals that are shown beside an effect and decide nothing."""
+"""Confidence of intervals that are shown beside an effect and do not decide."""
 
 
 def effects(effect: Effect, rows: SeedTable) -> dict[str, SeedEffects]:
-    """Return an effect as one number a seed, or several effects that must all hold, each with its name.
+    """Return the numbers per seed of an effect, by the name of the part. Several parts must all hold; a
+    single part has an empty name.
 
     Raises:
-        NotMeasured: the table has no rows that it needs.
+        NotMeasured: the table lacks rows that the effect needs.
     """
     parts = _with_text_errors(effect, rows, _CONTRASTS[type(effect)](effect, rows))
     groups = tuple(
@@ -106,10 +108,10 @@ def effects(effect: Effect, rows: SeedTable) -> dict[str, SeedEffects]:
 
 
 def _with_text_errors(effect: Effect, rows: SeedTable, parts: dict[str, SeedEffects]) -> dict[str, SeedEffects]:
-    """Return the parts with the error that they have from the text which all seeds share: the whole contrast is
-    computed again without each block of it.
+    """Return the parts with the error that comes from the text, which all seeds share.
 
-    What all runs of a contrast share cancels. No error where the measure does not keep its numbers without blocks.
+    The whole contrast is computed again without each block of the text, so an error that all its runs share
+    cancels. The parts stay as they are if the measure keeps no numbers without blocks.
     """
     blocks = max((rows.blocks.get((of.measure, of.metric), 0) for of in effect.quantities()), default=0)
     if blocks < 2:
@@ -135,10 +137,10 @@ def _with_text_error(part: SeedEffects, without: Sequence[SeedEffects | None]) -
 
 
 def difference(effect: Difference, rows: SeedTable) -> dict[str, SeedEffects]:
-    """Return arm minus arm within each seed, or a number minus a bound that the claim fixed beforehand; of several
-    arms their mean.
+    """Return arm minus arm within each seed, or a number minus a bound that the claim fixed beforehand.
+    Several arms count as their mean.
 
-    Groups are averaged within the seed first: tasks of one run are no independent evidence.
+    Groups are averaged within the seed first, because the tasks of one run are no independent evidence.
     """
     readings = [_mean_of_arms(rows, effect.of, effect.arm)]
     if effect.minus is not None:
@@ -148,13 +150,13 @@ def difference(effect: Difference, rows: SeedTable) -> dict[str, SeedEffects]:
     values = effect.at_most - numbers_S if effect.at_most is not None else numbers_S - (effect.at_least or 0.0)
     bounds = {name: bound for name in ("at_least", "at_most") if (bound := getattr(effect, name))}
     beside = {"measured": float(np.mean(numbers_S)), **bounds} if bounds else {}
-    # A bound of 0 is the absence of what is measured.
+    # A bound of 0 does not count as a bound: it stands for the absence of what is measured.
     part = SeedEffects(seeds, values, direction=effect.direction, left_out=left_out, bounded=bool(bounds))
     return {"": part._replace(beside=beside)}
 
 
 def _mean_of_arms(rows: SeedTable, of: Quantity, arms: Arms) -> Reading:
-    """Return the quantity of an arm, or its mean over several, as one arm's."""
+    """Return the quantity of an arm, or the mean over several arms in the shape of one arm."""
     reading = read(rows, of, [arms] if isinstance(arms, str) else arms)
     return reading._replace(values_ASK=reading.values_ASK.mean(0, keepdims=True))
 
@@ -162,9 +164,9 @@ def _mean_of_arms(rows: SeedTable, of: Quantity, arms: Arms) -> Reading:
 def trend(effect: Trend, rows: SeedTable) -> dict[str, SeedEffects]:
     """Return the rise of the straight line through each seed's values, from the first place to the last.
 
-    A line sees a rise that one step alone makes; Page's test, which sees ranks alone and so asks for steps that
-    agree, must therefore hold too. A rank correlation as the effect would not do: in a clear trend it is the same
-    in every seed, and leaves no spread to judge by.
+    A single large step makes the line rise. Page's test must therefore hold too: it reads ranks alone, and
+    needs steps that agree. A rank correlation is no suitable effect, because a clear trend gives the same
+    number in every seed and leaves no spread to test.
     """
     if effect.over == "arms":
         reading = read(rows, effect.of, effect.arms)
@@ -181,17 +183,17 @@ def trend(effect: Trend, rows: SeedTable) -> dict[str, SeedEffects]:
 
 
 def shape(effect: Shape, rows: SeedTable) -> dict[str, SeedEffects]:
-    """Return the form of the curve over layers, each seed judged at the layer that the other seeds choose.
+    """Return the form of the curve over layers. Each seed is judged at the layer that the other seeds choose.
 
-    A seed's own numbers have no part in the choice of its layer, so without a form the mean effect is exactly 0.
-    But the seeds choose for each other, which ties them together. `reports.statistics.seed_tests` says how, and
-    why the tests therefore also ask what each of the layers shows that could have been chosen.
+    A seed's own numbers do not help to choose its layer, so the mean effect is exactly 0 if the curve has no
+    form. The choice makes the seeds dependent on each other. `reports.statistics.seed_tests` says how, and
+    why the tests therefore also read every layer that could have been chosen.
     """
     arms = [effect.arm, *filter(None, [effect.minus])]
     reading = read(rows, effect.of, arms, axis="layers")
     if len(reading.positions) < 3:
         raise NotMeasured(f"{effect.of.measure} {effect.of.metric} has two layers, and none is inside")
-    if len(reading.seeds) < 2:  # nobody to choose
+    if len(reading.seeds) < 2:  # there are no other seeds to choose the layer
         return {"": _without_number(reading)}
     forms = [_form(effect, curves_SK) for curves_SK in reading.values_ASK]
     values = forms[0].values_S - forms[1].values_S if len(forms) > 1 else forms[0].values_S
@@ -204,8 +206,11 @@ def shape(effect: Shape, rows: SeedTable) -> dict[str, SeedEffects]:
 
 
 def _at_layers(forms: list[Form]) -> Array:
-    """Return the form as the largest over L of the smallest over M; minus another arm's, which is then the other
-    way."""
+    """Return the form at every layer that could have been chosen, as LMS; the true effect is the largest over
+    L of the smallest over M.
+
+    With two arms, L has the layers of one arm and M those of the other.
+    """
     first = forms[0].at_layers_LS
     second = forms[1].at_layers_LS if len(forms) > 1 else np.zeros((1, first.shape[1]))
     if forms[0].extreme == "largest":
@@ -229,13 +234,13 @@ def _form(effect: Shape, curves_SK: Array) -> Form:
 
 
 def share(effect: Share, rows: SeedTable) -> dict[str, SeedEffects]:
-    """Return the share of a gain that is kept, minus the share that the claim sets; and the condition that there
-    is a gain at all.
+    """Return the share of a gain that is kept, minus the share that the claim sets; and the condition that
+    there is a gain.
 
-    A ratio of two noisy numbers has no mean, so the test is Fieller's: of kept - r gain, which is linear in each
-    seed; divided by the mean gain, its mean is exactly the share minus r. Two shares are compared by the jackknife
-    over seeds. Neither means anything without a gain, so that it is more than the smallest that matters is a
-    condition: where that is not borne out, the claim is open, whatever the share is.
+    A ratio of two noisy numbers has no mean. The test is therefore Fieller's: kept - r gain is linear in each
+    seed, and divided by the mean gain its mean is exactly the share minus r. Two shares are compared by the
+    jackknife over seeds. A share means nothing without a gain, so a condition asks for a gain above
+    `smallest_gain`. If that condition is not confirmed, the claim stays open whatever the share is.
     """
     arms = (effect.kept_by, effect.none, effect.whole)
     readings = [read(rows, of, arms) for of in (effect.of, effect.than_of) if of is not None]
@@ -255,7 +260,7 @@ def share(effect: Share, rows: SeedTable) -> dict[str, SeedEffects]:
     }
     intervals = [_shown(*two) for two in zip(kept, gain, strict=True)]
     if effect.than_of is None:
-        with np.errstate(divide="ignore", invalid="ignore"):  # no gain at all: no number, and so no verdict
+        with np.errstate(divide="ignore", invalid="ignore"):  # a gain of 0 gives NaN, and so no verdict
             values = (kept[0] - effect.at_least * gain[0]) / abs(gain[0].mean())
         beside = intervals[0]
     else:
@@ -286,13 +291,15 @@ def _shown(kept: Array, gain: Array) -> dict[str, float]:
 
 
 def optimum(effect: Optimum, rows: SeedTable) -> dict[str, SeedEffects]:
-    """Return the distances of the highest point of a curve from two bounds, and whether it has one.
+    """Return three parts: whether a curve has a highest point, and the distances of that point from two
+    bounds.
 
-    The arm that scored best is no estimate of an optimum: it has no interval, and among equal arms it is any of
-    them. The top of a parabola is, but it is a ratio that has no mean in a single seed, least of all where the
-    curve is nearly straight. Its derivative at a place fixed beforehand is linear in each seed, and has the sign
-    of the distance from there to the top (Fieller); divided by the mean bend, its mean is exactly that distance.
-    Beside it stands the top with its interval, in the arms' own unit.
+    The arm with the best score does not estimate the optimum: it has no interval, and among equal arms any of
+    them may win. The top of a parabola does, but in a single seed it is a ratio without a mean, above all if
+    the curve is nearly straight. The derivative of the parabola at a place fixed beforehand is linear in each
+    seed, and has the sign of the distance from that place to the top (Fieller). Divided by the mean bend, its
+    mean is exactly that distance. The top and its interval are shown beside the effect, in the unit of the
+    arms.
     """
     places = np.array(list(effect.arms.values()))
     reading = read(rows, effect.of, list(effect.arms))
@@ -339,11 +346,11 @@ def _odds_back(log_odds: Array) -> Array:
 
 
 def ahead(effect: Ahead, rows: SeedTable) -> dict[str, SeedEffects]:
-    """Return by how much one learning curve is above another at each checkpoint from a share of training on: all
-    must hold.
+    """Return by how much one learning curve lies above another, at each checkpoint from a share of training
+    on. All checkpoints must hold.
 
-    The share at which noisy curves cross for the last time is no number to test: it is the last of many crossings,
-    and grows with the noise.
+    The share of training at which noisy curves cross for the last time cannot be tested: it is the last of
+    many crossings, and grows with the noise.
     """
     reading = read(rows, effect.of, (effect.arm, effect.over), axis="steps")
     steps = np.array(reading.positions)
@@ -357,8 +364,11 @@ def ahead(effect: Ahead, rows: SeedTable) -> dict[str, SeedEffects]:
 
 
 def _paired(readings: list[Reading]) -> tuple[tuple[int, ...], list[Array], tuple[str, ...]]:
-    """Return numbers without an axis, for the seeds that all readings have: of each reading its arms x seeds, or
-    its seeds if it has one arm."""
+    """Return the seeds that all readings have, the numbers of each reading at these seeds, and notes on the
+    seeds that are left out.
+
+    The readings have no axis. Numbers have the shape (arms, seeds), or (seeds,) for a reading of one arm.
+    """
     seeds = tuple(seed for seed in readings[0].seeds if all(seed in reading.seeds for reading in readings))
     numbers = []
     for reading in readings:
@@ -375,7 +385,7 @@ def _paired(readings: list[Reading]) -> tuple[tuple[int, ...], list[Array], tupl
 
 
 def _without_number(reading: Reading) -> SeedEffects:
-    """Return the effect of too few seeds, without a number."""
+    """Return an effect without numbers (NaN), for too few seeds."""
     return SeedEffects(reading.seeds, np.full(len(reading.seeds), np.nan), left_out=reading.left_out)
 
 

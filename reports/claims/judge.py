@@ -1,4 +1,4 @@
-"""Verdicts on an experiment's claims, as plain data: for claims.json, for the page, for the command line."""
+"""Verdicts on an experiment's claims as plain data: for claims.json, the page and the command line."""
 
 import json
 import math
@@ -25,26 +25,26 @@ FORMAT = 2
 """Version of claims.json."""
 
 NAME = claims_file.NAME
-"""Pattern of the name of a file of claims, as specs write it."""
+"""Pattern for the name of a file of claims, as specs write it."""
 
 
 class Judged(NamedTuple):
-    """Experiment whose files of claims are loaded and judged, which a command does once."""
+    """Experiment with its claims loaded and judged; a command does this once."""
 
     experiment: Experiment
     files: list[dict[str, Any]]
-    """Files of claims: the hash of each when it was planned and now, and its changes since."""
+    """Files of claims as plain data: the hash of each when it was planned and now, and its changes since."""
     claims: dict[str, Claim]
-    """The claims as their files have them, by name."""
+    """Claims by name, as their files have them."""
     outcomes: dict[str, Outcome]
-    """Their verdicts, by name."""
+    """Verdicts by name of the claim."""
     entries: list[dict[str, Any]]
-    """Entry of every claim with its verdict as plain data, in the order of their numbers, those without a number
-    last. A file that is missing or wrong is one entry that says so."""
+    """Plain data of every claim with its verdict, in the order of the claims' numbers; claims without a
+    number come last. A missing or wrong file is one entry that says so."""
 
 
 def judge_claims(experiment: Experiment, *, alpha: float = ALPHA) -> Judged:
-    """Load the files of claims that the plan names, and judge every claim by the experiment's table."""
+    """Load the files of claims that the plan names, and judge every claim on the experiment's table."""
     files = list(_files(experiment))
     every = [claim for _, loaded in files if isinstance(loaded, Claims) for claim in loaded.claims]
     claims = {claim.name: claim for claim in every}
@@ -96,7 +96,7 @@ def _described(file: PlannedClaims, loaded: Claims | str) -> dict[str, Any]:
 
 
 def changes(file: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each fact that a reader must know about when a file of claims was written."""
+    """Return sentences on when a file of claims was written and changed, as far as a reader must know."""
     sentences = []
     if file["runs_before"]:
         sentences.append(
@@ -122,7 +122,7 @@ def claim_notices(files: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def write(judged: Judged, folder: Path) -> dict[str, Any]:
-    """Write the verdicts into claims.json of the experiment's folder; return its content."""
+    """Write the verdicts into claims.json in the experiment's folder, and return its content."""
     content = finite(
         {
             "format": FORMAT,
@@ -140,21 +140,22 @@ def write(judged: Judged, folder: Path) -> dict[str, Any]:
 
 
 def as_expected(entries: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether every claim that was judged came out as its file expects, and at least one was judged.
+    """Return whether every judged claim came out as its file expects; False if no claim was judged.
 
-    Claims that are not run, not testable here or have too few seeds are not judged; where the literature leaves a
-    claim open, any verdict will do.
+    Claims that are not run, not testable here or have too few seeds are not judged. A claim with `expect:
+    open` fits any verdict.
     """
     answers = [entry.get("as_expected") for entry in entries if entry.get("verdict") not in NOT_JUDGED]
     return bool(answers) and all(answer is not False for answer in answers)
 
 
 NOT_JUDGED = ("not run", "not testable here", "insufficient evidence")
-"""Verdicts that say nothing about a claim."""
+"""Verdicts that decide nothing about a claim."""
 
 
 def _files(experiment: Experiment) -> Iterator[tuple[PlannedClaims, Claims | str]]:
-    """Yield each file that the plan names, loaded from the experiment's folder; a sentence where it cannot be."""
+    """Yield each file that the plan names, loaded from the experiment's folder, or a sentence that says why
+    it cannot be loaded."""
     planned = {file.name: file for file in experiment.plan.claim_files}
     for name in experiment.plan.claims:
         file = planned.get(name, PlannedClaims(name=name))
@@ -175,7 +176,7 @@ def _files(experiment: Experiment) -> Iterator[tuple[PlannedClaims, Claims | str
 
 
 def _change(name: str, loaded: Claims | str, file: PlannedClaims) -> str | None:
-    """Return whether a claim is as it was planned (None), `changed`, or `added` since."""
+    """Return `changed` or `added` if a claim was changed or added after planning, else None."""
     if isinstance(loaded, str) or not file.planned_claims:
         return None
     if name not in file.planned_claims:
@@ -184,7 +185,7 @@ def _change(name: str, loaded: Claims | str, file: PlannedClaims) -> str | None:
 
 
 OUTCOME = ("effect", "low", "high", "confidence", "smallest_effect", "smallest_seen")
-"""Numbers of the part that decided, which stand for the claim."""
+"""Numbers of the deciding part, which stand for the whole claim."""
 
 
 def _entry(outcome: Outcome, *, file: str, changed: str | None) -> dict[str, Any]:
@@ -224,14 +225,15 @@ def _outcome(item: Measured, judgement: Judgement) -> dict[str, Any]:
         "as_expected": None if open_ended else judgement.verdict == expect,
         "deciding": shown,
         **{name: getattr(decided, name) for name in OUTCOME},
-        "seeds_to_decide": judgement.seeds_to_decide,  # of all parts that are open
+        "seeds_to_decide": judgement.seeds_to_decide,  # for all open parts together
         "n": len(decided.seeds),
         "unit": item.parts[shown].unit,
     }
 
 
 def _shown_part(judgement: Judgement) -> str:
-    """Return the part whose effect stands for the claim: the one that decided, and never a condition."""
+    """Return the name of the part whose effect stands for the claim: the deciding part, and never a condition
+    if there is another part."""
     if not judgement.parts[judgement.deciding].condition:
         return judgement.deciding
     return next((name for name, part in judgement.parts.items() if not part.condition), judgement.deciding)
@@ -249,7 +251,7 @@ def _part(name: str, part: Part, effects: SeedEffects, *, ways: int) -> dict[str
 
 
 def finite(value: Any) -> Any:
-    """Return the value with None for numbers that JSON does not have."""
+    """Return the value with None in place of NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
         return {name: finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,8 +1,8 @@
 """Outcomes of claims in a table of results: their effects, and their verdicts at the level of their family.
 
-Where seeds are added until claims are decided, a claim is judged at each look in turn, with the seeds and at the
-level of that look (`reports.statistics.looks`). The first look that settles it gives its verdict; seeds that other
-claims need later do not change it.
+If seeds are added until claims are decided, a claim is judged at each look in turn, with the seeds and the
+level of that look (`reports.statistics.looks`). The first look that settles the claim gives its verdict.
+Seeds that are added later for other claims do not change it.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ class Measured(NamedTuple):
     parts: dict[str, SeedEffects]
     beside: dict[str, SeedEffects]
     missing: tuple[str, ...]
-    """Reasons why parts are missing, one each; not empty where a part is missing."""
+    """Reasons why parts are missing, one for each; empty if no part is missing."""
 
 
 def measured(
@@ -38,10 +38,10 @@ def measured(
     """Return the effects of a claim, as far as the table has them.
 
     Args:
-        claim: what to compute.
+        claim: the claim to compute.
         rows: the table.
-        arms: those that the experiment has, measured or not; those of the table, if not given.
-        measures: kinds of those that it asks for, measured or not.
+        arms: arms of the experiment, measured or not; by default the arms of the table.
+        measures: kinds of measures that the experiment asks for, measured or not.
     """
     existing = set(rows.seeds if arms is None else arms)
     missing = []
@@ -59,7 +59,7 @@ def measured(
         try:
             more_parts = effects(effect, rows)
         except NotMeasured as error:
-            if not missing:  # what is said above says why
+            if not missing:  # otherwise the reasons above already explain it
                 missing.append(str(error))
             continue
         more_parts = {
@@ -85,21 +85,21 @@ End = Literal["decided", "not testable", "futile", "out of seeds", "open"]
 
 
 class Stop(NamedTuple):
-    """Look that a claim was last judged at."""
+    """Look at which a claim was last judged."""
 
     number: int
-    """Its number among all that may be taken, from 1 on."""
+    """Number of the look among all that may be taken, from 1 on."""
     of: int
     """Number of looks that may be taken."""
     seeds: int
-    """Seeds in view."""
+    """Number of seeds at this look."""
     up_to: int
-    """Seeds at the last look that may be taken."""
+    """Number of seeds at the last look that may be taken."""
     end: End
     level: float
-    """Level of this look, of that of the claim in its family."""
+    """Level of this look alone; all looks together have the claim's level in its family."""
     given_up: int | None = None
-    """Seeds at the look at which the claim was given up."""
+    """Number of seeds at the look at which the claim was given up; None if it was not."""
 
 
 class Outcome(NamedTuple):
@@ -107,20 +107,21 @@ class Outcome(NamedTuple):
 
     item: Measured
     judgement: Judgement | None
-    """None for a claim of which a part is missing."""
+    """Judgement of the claim; None if a part is missing."""
     level: float
-    """Level it was judged at, over all looks together: alpha of its family divided by the number of its claims."""
+    """Level of the claim over all looks together: alpha of its family divided by the family's number of
+    claims."""
     look: Stop | None = None
-    """Where seeds are added until claims are decided, the look that it was judged at."""
+    """Look at which the claim was last judged; None if seeds are not added until claims are decided."""
 
 
 def smallest_effects(item: Measured, parts: Mapping[str, SeedEffects]) -> dict[str, float]:
-    """Return the smallest effect that matters of each part of a claim."""
+    """Return the smallest effect that matters for each part of a claim, by name."""
     return {name: part.smallest or item.claim.smallest_effect for name, part in parts.items()}
 
 
 def outcomes(items: Iterable[Measured], *, alpha: float = ALPHA) -> dict[str, Outcome]:
-    """Return the outcome of each claim, by name, with all seeds of the table."""
+    """Return the outcome of each claim with all seeds of the table, by name."""
     items = list(items)
     sizes = Counter(item.claim.family for item in items if not item.missing and is_judged(item.parts))
     levels = [alpha / max(1, sizes[item.claim.family]) for item in items]
@@ -139,17 +140,17 @@ def outcomes_at_looks(
     measures: Collection[str],
     alpha: float = ALPHA,
 ) -> dict[str, Outcome]:
-    """Return the outcome of each claim, by name, at the look that settled it, or else at its last one.
+    """Return the outcome of each claim at the look that settled it, or else at its last look, by name.
 
-    A family has the same level at every look: that of all its claims which the experiment may judge, whether they
-    have evidence yet or not.
+    The level of a family is the same at every look. It counts all claims that the experiment may judge, with
+    or without evidence so far.
 
     Args:
-        claims: what to judge.
+        claims: the claims to judge.
         rows: the table.
-        looks: those that were taken.
-        arms: those that the experiment has.
-        measures: kinds of those that it asks for.
+        looks: looks that were taken, and the seeds of each.
+        arms: arms of the experiment.
+        measures: kinds of measures of the experiment.
     """
     tables = {size: rows.of_seeds(set(looks.all_seeds[:size])) for size in looks.sizes}
     context: dict[str, Any] = {"arms": arms, "measures": measures}
@@ -169,18 +170,20 @@ def outcomes_at_looks(
 
 
 def may_be_judged(claim: Claim, *, arms: Collection[str], measures: Collection[str]) -> bool:
-    """Return whether an experiment with such arms and kinds of measures has what a claim needs."""
+    """Return whether an experiment with these arms and kinds of measures has everything that a claim
+    needs."""
     return set(claim.needs.arms) <= set(arms) and set(claim.needs.measures) <= {*measures, *LOGGED}
 
 
 def _at_look(items: Iterable[Measured], sizes: Sequence[int], looks: Looks, *, level: float) -> Outcome:
-    """Return a claim at the first of its looks that settles it, or at the last that could judge it.
+    """Return the outcome of a claim at the first look that settles it, or else at the last look that could
+    judge it.
 
     Args:
-        items: the claim as it was measured at each look.
-        sizes: seeds at these looks.
-        looks: those that may be taken.
-        level: of the claim in its family.
+        items: the claim as measured at each look.
+        sizes: number of seeds at each of these looks.
+        looks: looks that may be taken.
+        level: level of the claim in its family.
     """
     last: tuple[Measured, int, End, float] | None = None
     item = None
@@ -204,8 +207,8 @@ def _at_look(items: Iterable[Measured], sizes: Sequence[int], looks: Looks, *, l
 
 
 def _levels_at_looks(item: Measured, looks: Looks, level: float) -> tuple[float, ...]:
-    """Return the level of a claim at each look, which holds for its parts, and for the layers that one may choose
-    among."""
+    """Return the level of a claim at each look. It allows for several parts, and for several layers to choose
+    from."""
     chosen = [max(part.at_layers_LMS.shape[:2]) for part in item.parts.values() if part.at_layers_LMS is not None]
     return look_levels(looks.sizes, level=level, ways=ways_to_fail(item.parts) * max(chosen, default=1))
 
@@ -215,14 +218,15 @@ def _end(item: Measured, looks: Looks, size: int, *, level: float) -> End:
     if verdict in DECIDED:
         return "decided"
     if any(of_parts[name] == "not testable here" and part.in_each_seed for name, part in item.parts.items()):
-        return "not testable"  # whatever other seeds show
+        return "not testable"  # more seeds cannot change this
     if looks.next_size(size) is None:
         return "out of seeds"
     return "futile" if any(item.claim.name in look.futile for look in looks.taken) else "open"
 
 
 def _judged(item: Measured, level: float, *, over_all_looks: float | None = None) -> Judgement:
-    """Return the judgement at the level of a look, with intervals that state their confidence over all looks."""
+    """Return the judgement at the level of a look, with intervals that state their confidence over all
+    looks."""
     judgement = judge(item.parts, smallest_effects(item, item.parts), level=level)
     if over_all_looks is None:
         return judgement
@@ -234,21 +238,22 @@ def _judged(item: Measured, level: float, *, over_all_looks: float | None = None
 
 
 FUTILE_BELOW = 0.1
-"""Chance of a verdict with all seeds, below which a claim is given up."""
+"""A claim is given up if its chance of a verdict with all seeds is below this."""
 
 FEWEST_FOR_FUTILITY = 5
-"""Seeds below which no claim is given up, as so few tell their spread too roughly."""
+"""Fewest seeds with which a claim may be given up; fewer tell their spread too roughly."""
 
 FUTURES = 400
-"""Continuations of an experiment that this chance is counted among."""
+"""Number of simulated continuations of an experiment, from which this chance is counted."""
 
 
 def after_look(outcomes: Mapping[str, Outcome], looks: Looks) -> tuple[dict[str, int], list[str]]:
-    """Return the seeds that arms of open claims get, and the claims that are given up now.
+    """Return the number of seeds that each arm of an open claim gets, and the names of the claims that are
+    given up now.
 
     Args:
-        outcomes: of all claims.
-        looks: those that were taken.
+        outcomes: outcomes of all claims.
+        looks: looks that were taken.
     """
     seeds_of: dict[str, int] = {}
     futile = []
@@ -264,12 +269,13 @@ def after_look(outcomes: Mapping[str, Outcome], looks: Looks) -> tuple[dict[str,
 
 
 def is_futile(outcome: Outcome, looks: Looks) -> bool:
-    """Return whether all seeds that may be added would hardly decide an open claim.
+    """Return whether an open claim would hardly be decided even with all seeds that may be added.
 
-    The seeds to come are drawn like those in view: each continuation weighs these anew (Bayesian bootstrap, Rubin
-    1981) and draws from them, all parts of a seed together, with deviations from the mean stretched to the spread
-    that so few seeds stand for. The claim is judged with all seeds at the level of the last look; a trend is taken
-    to have steps that agree. To give up a claim needlessly costs a verdict, and never makes a wrong one.
+    Future seeds are drawn like those at hand. Each continuation weighs the seeds at hand anew (Bayesian
+    bootstrap, Rubin 1981) and draws from them, with all parts of a seed together. Deviations from the mean
+    are stretched to the spread that so few seeds stand for. The claim is judged with all seeds at the level
+    of the last look; the steps of a trend are assumed to agree. Giving up a claim needlessly costs a verdict,
+    but never makes a wrong one.
     """
     item = outcome.item
     if min(len(part.values) for part in item.parts.values()) < FEWEST_FOR_FUTILITY:
@@ -286,11 +292,11 @@ def is_futile(outcome: Outcome, looks: Looks) -> bool:
 
 
 def _continued(part: SeedEffects, drawn: NDArray[np.int64], size: int) -> SeedEffects:
-    """Return an effect with as many seeds as in the end: those in view, and further ones drawn from them."""
+    """Return an effect with the final number of seeds: those at hand, and further ones drawn from them."""
     seeds = len(part.values)
     if seeds < 2 or seeds >= size:
         return part
-    # The spread of a new seed about the mean of so few; what each seed must show is not stretched beyond a bound.
+    # A new seed lies further from the mean of so few. Conditions in each seed are not stretched beyond a bound.
     stretched = 1.0 if part.in_each_seed else np.sqrt((seeds + 1) / (seeds - 1))
     chosen = drawn[drawn < seeds][: size - seeds]
 

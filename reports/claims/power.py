@@ -1,4 +1,4 @@
-"""Chances of verdicts before the first run, from the spread between seeds of a pilot."""
+"""Power of claims before the first run, from the spread between the seeds of a pilot."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,17 +17,18 @@ from reports.statistics.looks import look_levels
 from reports.statistics.seed_tests import SeedEffects, power, shared_level
 
 SIZES = (3, 5, 10, 20)
-"""Numbers of seeds of which the chances are shown."""
+"""Numbers of seeds for which chances are shown."""
 
 LARGE = 3
-"""An effect so many times the smallest that matters is one that an experiment should not miss."""
+"""Factor of a large effect: an experiment should not miss this many times the smallest effect that
+matters."""
 
 UNLIKELY = 0.5
-"""Chance of finding such an effect below which a claim is reported before the first run."""
+"""A claim is reported before the first run if its chance to find a large effect is below this."""
 
 
 class ClaimPower(NamedTuple):
-    """Chances that a claim is supported, by its part that is hardest to see."""
+    """Chances that a claim is supported, computed for the part that is hardest to see."""
 
     claim: str
     part: str
@@ -36,11 +37,11 @@ class ClaimPower(NamedTuple):
     spread: float
     """Standard deviation of the effect between the pilot's seeds."""
     pilot_seeds: int
-    """Seeds of the pilot, from which the spread is."""
+    """Number of pilot seeds from which the spread is computed."""
     chances: dict[int, float]
-    """Chance of an interval above 0 with so many seeds, if the effect is the smallest that matters."""
+    """Chance of an interval above 0, by number of seeds, if the effect is the smallest that matters."""
     large_effect: float
-    """The same chance with all seeds of the experiment, if the effect is `LARGE` times as large."""
+    """Chance with all seeds of the experiment, if the effect is `LARGE` times the smallest that matters."""
 
 
 def claim_powers(
@@ -52,20 +53,20 @@ def claim_powers(
     measures: Collection[str],
     looks: Sequence[int] | None = None,
 ) -> list[ClaimPower | str]:
-    """Return the chances of each claim, or a sentence where the pilot does not tell its spread.
+    """Return the chances of each claim, or a sentence if the pilot does not tell its spread.
 
-    The chance is that of a t test at the level of the claim in its family; with looks, at the level of the first
-    look with at least so many seeds, and the chance of a verdict before it is not counted. A claim with several
-    parts holds only if all do, so its chance is at most that of its hardest part, which is shown. The spread of
-    few seeds is known roughly.
+    The chance is that of a t test at the claim's level in its family. With looks, it is taken at the level of
+    the first look with at least so many seeds; the chance of an earlier verdict is not counted. A claim with
+    several parts holds only if all hold, so its chance is at most that of its hardest part, which is
+    returned. The spread of few seeds is known roughly.
 
     Args:
-        claims: those of the experiment; what its arms and measures cannot judge is left out.
+        claims: claims of the experiment; those that its arms and measures cannot judge are left out.
         pilot: table of results of an experiment with the same arms, or some of them.
-        seeds: seeds of an arm in the experiment, at most.
+        seeds: most seeds of an arm in the experiment.
         arms: arms of the experiment.
         measures: kinds of its measures.
-        looks: numbers of seeds at the looks, where these are taken.
+        looks: number of seeds at each look, if looks are taken.
     """
     rows = SeedTable(pilot)
     claims = [claim for claim in claims if may_be_judged(claim, arms=arms, measures=measures)]
@@ -93,20 +94,20 @@ def claim_powers(
 def _part_power(
     claim: Claim, name: str, part: SeedEffects, smallest: float, levels: Mapping[int, float]
 ) -> ClaimPower:
-    """Return the chances of one part.
+    """Return the chances of one part of a claim.
 
     Args:
-        levels: level of the test by the number of seeds at each look; the last is that of all seeds.
+        levels: level of the test at each look, by number of seeds; the last is that of all seeds.
     """
     spread, all_seeds = float(part.values.std(ddof=1)), max(levels)
 
     def chance(effect: float, seeds: int) -> float:
         level = shared_level(part, levels[min((size for size in levels if size >= seeds), default=all_seeds)])
-        if part.direction == "either":  # it must surely be beyond what matters
+        if part.direction == "either":  # the interval must lie beyond the smallest effect that matters
             effect -= smallest
         whole = float(
             np.hypot(spread, part.text_error * np.sqrt(seeds))
-        )  # of a seed, with that of the shared text
+        )  # spread of one seed, the error of the shared text included
         return power(effect, sd=whole, seeds=seeds, level=level) if whole else 1.0
 
     return ClaimPower(
@@ -122,7 +123,8 @@ def _part_power(
 
 
 def unlikely(powers: Iterable[ClaimPower | str], *, seeds: int) -> list[str]:
-    """Return a sentence on each claim that so many seeds would hardly decide even if its effect were large."""
+    """Return a sentence on each claim that so many seeds would hardly decide, even if its effect were
+    large."""
     sentences = []
     for one in powers:
         if isinstance(one, str) or one.large_effect >= UNLIKELY:

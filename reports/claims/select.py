@@ -1,4 +1,5 @@
-"""Select a claim's numbers from a table of results: arrays with a row a seed, the same seeds in every arm.
+"""Selection of a claim's numbers from a table of results: arrays over seeds, with the same seeds in every
+arm.
 
 A = arms, S = seeds, K = positions: layers, steps or groups.
 """
@@ -21,29 +22,29 @@ Array = NDArray[np.float64]
 Axis = Literal["none", "layers", "steps", "groups"]
 
 FEWEST_STEPS = 3
-"""Checkpoints below which there is no learning curve."""
+"""Fewest checkpoints that make a learning curve."""
 
 
 class NotMeasured(ResultsError):
-    """Error of a table that lacks what an effect needs; the message says what, and is shown as the reason for `not
-    run`."""
+    """Error of a table that lacks rows which an effect needs. The message says which, and is shown as the
+    reason for `not run`."""
 
 
 class Reading(NamedTuple):
     """Numbers of some arms, paired by seed."""
 
     seeds: tuple[int, ...]
-    """Seeds that every arm has whole."""
+    """Seeds that are complete in every arm."""
     values_ASK: Array
     positions: tuple[float, ...]
-    """Positions that K counts: layers from the bottom, steps in order, numbers of groups; a single 0 without an
+    """Positions along K: layers from the bottom, steps in order, or numbers of groups; a single 0 without an
     axis."""
     left_out: tuple[str, ...]
-    """Seeds that some arm has and another lacks, each with the reason."""
+    """Notes on seeds that some arm has and another lacks, each with the reason."""
 
 
 class Cell(NamedTuple):
-    """Cell of the table: one row, cut down."""
+    """Row of the table, reduced to the columns that effects read."""
 
     group: str | None
     layer: int | None
@@ -53,12 +54,12 @@ class Cell(NamedTuple):
     floor: float
     other_run_id: str | None
     left_out: tuple[float, ...] = ()
-    """The value without each block of the text, where it is known."""
+    """Value without each block of the text in turn; empty if not known."""
     ceiling: float = np.nan
 
 
 class SeedTable:
-    """Table of results, looked up by arm, seed, measure and metric."""
+    """Table of results with fast access by arm, seed, measure and metric."""
 
     def __init__(self, table: DataFrame) -> None:
         self.cells: dict[tuple[str, int, str, str], list[Cell]] = {}
@@ -92,7 +93,8 @@ class SeedTable:
                 self._last[here] = max(step, self._last.get(here, step))
 
     def without_block(self, block: int) -> "SeedTable":
-        """Return the table with every value as it is without a block of the text, as far as that is known."""
+        """Return the table with every value computed without one block of the text. Values that keep no
+        blocks stay as they are."""
         if block not in self._without:
             other = copy.copy(self)
             other.cells = {
@@ -106,7 +108,7 @@ class SeedTable:
         return self._without[block]
 
     def of_seeds(self, seeds: Collection[int]) -> "SeedTable":
-        """Return the table as it would be with some of the seeds alone."""
+        """Return the table with only these seeds."""
         other = copy.copy(self)
         other.cells = {key: cells for key, cells in self.cells.items() if key[1] in seeds}
         other.seeds = {arm: [seed for seed in kept if seed in seeds] for arm, kept in self.seeds.items()}
@@ -114,12 +116,12 @@ class SeedTable:
         return other
 
     def last(self, arm: str, seed: int, measure: str, metric: str) -> list[Cell]:
-        """Return the cells of a run's last measured step."""
+        """Return the cells of a run at the last step that this measure has."""
         step = self._last.get((arm, seed, measure))
         return [cell for cell in self.cells.get((arm, seed, measure, metric), []) if cell.step in (step, None)]
 
     def every(self, arm: str, seed: int, measure: str, metric: str) -> list[Cell]:
-        """Return the cells of all steps of a run."""
+        """Return the cells of a run at all steps."""
         return self.cells.get((arm, seed, measure, metric), [])
 
     def seeds_of(self, arms: Iterable[str]) -> list[int]:
@@ -128,26 +130,26 @@ class SeedTable:
 
 
 def read(rows: SeedTable, of: Quantity, arms: Sequence[str], *, axis: Axis = "none", fewest: int = 2) -> Reading:
-    """Return the quantity of each arm at each position, for the seeds that every arm has whole.
+    """Return the quantity of each arm at each position, for the seeds that are complete in every arm.
 
-    Groups that the quantity names are all there, or it is not measured: a mean over fewer tasks would be one of
-    other tasks. With `axis="none"` a run comes to one number, as the quantity says: of its layers, or of its
-    course. Over `steps`, the positions are those that all runs have; over anything else, those that any has, and a
-    run that lacks one of them is not whole.
+    All groups that the quantity names must be there, because a mean over fewer tasks would be a mean over
+    other tasks. With `axis="none"` a run has one number, reduced over its layers or its course as the
+    quantity says. Over `steps`, the positions are those that all runs have. Over other axes, the positions
+    are those that any run has, and a run that lacks one of them is not complete.
 
     Args:
         rows: the table.
-        of: what is read.
-        arms: whose runs.
-        axis: what the effect goes over.
-        fewest: layers or groups that must be there, where the effect goes over these.
+        of: the quantity to read.
+        arms: arms whose runs are read.
+        axis: axis along which the effect goes.
+        fewest: fewest layers or groups that must be there, if the effect goes over these.
 
     Raises:
         NotMeasured: no run of an arm has such rows, groups are missing, or there are too few positions.
     """
     of = _with_groups(rows, of, arms)
     if axis == "none" and (of.layers != "none" or of.layer is not None):
-        # From a layer to itself nothing drops, and two layers have none inside.
+        # A drop takes two layers, and an inner layer exists from three layers on.
         fewest = {"drop": 2, "fall_to_inner": 3, "rise_to_top": 3}.get(of.layers, 1)
         return _reduced(read(rows, of, arms, axis="layers", fewest=fewest), of)
     if axis == "none" and of.steps != "last":
@@ -182,7 +184,11 @@ def read(rows: SeedTable, of: Quantity, arms: Sequence[str], *, axis: Axis = "no
 
 
 def _reduced(whole: Reading, of: Quantity) -> Reading:
-    """Return the quantity as one number of its layers."""
+    """Return the quantity with its layers reduced to one number.
+
+    Raises:
+        NotMeasured: the layer that the quantity names is not there.
+    """
     values = whole.values_ASK
     if of.layer is not None:
         if of.layer not in whole.positions:
@@ -205,8 +211,8 @@ _OF_LAYERS: Mapping[str, Callable[[Array], Array]] = {
 
 
 def _area(whole: Reading, of: Quantity) -> Reading:
-    """Return the mean of a learning curve over its course, straight lines between checkpoints, up to a share of
-    it."""
+    """Return the mean of a learning curve from the first checkpoint to the share `until` of its course.
+    Between checkpoints the curve is a straight line."""
     steps = np.array(whole.positions)
     end = steps[0] + of.until * (steps[-1] - steps[0])
     inside = steps[steps <= end]
@@ -219,8 +225,12 @@ def _area(whole: Reading, of: Quantity) -> Reading:
 
 
 def _way(whole: Reading, of: Quantity) -> Reading:
-    """Return the share of the way from the first checkpoint to the last that is made at a share of the course;
-    straight lines between checkpoints. Not a number where there was no way."""
+    """Return how much of the change from the first checkpoint to the last is made at the share `until` of the
+    course.
+
+    Between checkpoints the curve is a straight line. The result is not finite if the first and the last value
+    are equal.
+    """
     steps = np.array(whole.positions)
     place = steps[0] + of.until * (steps[-1] - steps[0])
     curves = [[np.interp(place, steps, curve) for curve in arm] for arm in whole.values_ASK]
@@ -232,8 +242,8 @@ def _way(whole: Reading, of: Quantity) -> Reading:
 
 
 def groups_read(rows: SeedTable, of: Quantity, arms: Iterable[str]) -> tuple[str, ...]:
-    """Return the tasks or other groups that a quantity of these arms is a mean over, in order; none without
-    groups."""
+    """Return the tasks or other groups over which a quantity of these arms is averaged, sorted. Returns an
+    empty tuple if the quantity has no groups."""
     if not of.groups:
         return ()
     arms = list(arms)
@@ -242,10 +252,14 @@ def groups_read(rows: SeedTable, of: Quantity, arms: Iterable[str]) -> tuple[str
 
 
 def _with_groups(rows: SeedTable, of: Quantity, arms: Iterable[str]) -> Quantity:
-    """Return the quantity with those of its two lists of groups that were measured whole, the first if both
-    were."""
+    """Return the quantity with the one of its two lists of groups that was measured completely; the first
+    list if both were.
+
+    Raises:
+        NotMeasured: both lists lack groups.
+    """
     measured = _groups_there(rows, of, arms)
-    if not of.groups or measured <= {None}:  # no rows at all: for the caller to say
+    if not of.groups or measured <= {None}:  # without any rows the caller raises
         return of
     lists = [groups for groups in (of.groups, of.or_groups) if groups]
     lacking = [
@@ -279,7 +293,7 @@ def _numbers(
 
 
 def _position(cell: Cell, axis: Axis) -> float | None:
-    """Return the place of a row on the axis; None if it has none."""
+    """Return the position of a row on the axis; None if it has none."""
     if axis == "layers":
         to_next = cell.layer_to is None or (cell.layer_to == (cell.layer or 0) + 1 and cell.layer != 0)
         return cell.layer if to_next else None
@@ -315,7 +329,7 @@ def _is_selected(group: str | None, of: Quantity) -> bool:
 def _expected(
     cells_by_run: dict[tuple[str, int], dict[float, dict[str | None, float]]], axis: Axis
 ) -> frozenset[str | None]:
-    """Return the groups that any run has: a mean over fewer would be one of other tasks."""
+    """Return the groups that any run has. A mean over fewer groups would be a mean over other tasks."""
     return frozenset(group for run in cells_by_run.values() for cells in run.values() for group in cells)
 
 
@@ -327,11 +341,11 @@ def _means(cells: dict[float, dict[str | None, float]], groups: frozenset[str | 
 
 
 def _mean(values: list[float]) -> float:
-    return float(np.mean(values) if len(values) > 1 else values[0])  # most quantities are of one group
+    return float(np.mean(values) if len(values) > 1 else values[0])  # faster, and most quantities have one group
 
 
 def _positions(runs: Iterable[dict[float, float]], axis: Axis) -> list[float]:
-    """Return the positions that count, in order."""
+    """Return the positions that are read, in order: those of all runs over steps, else those of any run."""
     sets = [set(run) for run in runs if run]
     if not sets:
         return []
@@ -348,5 +362,5 @@ def _where(of: Quantity, axis: Axis) -> str:
 
 
 def _plain(column: Any) -> list[Any]:
-    """Return the values with None for what is absent."""
+    """Return the values of a column as a list, with None for absent ones."""
     return list(column.to_numpy(dtype=object, na_value=None))

@@ -1,30 +1,33 @@
-"""Rule of verdicts: effects over seeds in, a verdict out. Nothing here knows what the effects are of.
+"""Rule of verdicts: effects over seeds go in, a verdict comes out. This module does not know what the effects
+mean.
 
-A part of a claim, an effect with one number a seed, is judged at a level alpha: that of its family divided by the
-number of the family's claims (Bonferroni), so that any wrong verdict in a family, of whichever kind, has at most
-the family's probability. (Holm's rule would not do: a claim has several verdicts, of which one may still be wrong
-when another hands its level on.)
+A part of a claim is an effect with one number per seed. It is judged at a level alpha: the level of its
+family divided by the number of the family's claims (Bonferroni). So the chance of any wrong verdict in a
+family is at most the family's level. (Holm's rule does not suit: a claim has several verdicts, and one of
+them may still be wrong when another passes its level on.)
 
 equivalent      TOST: the mean lies within -smallest_effect and smallest_effect, p <= alpha
 supported       the two-sided t interval at 1 - alpha lies above 0
 contradicted    it lies below 0
 undecided       none of these
 
-in this order, so an effect that is surely too small to matter is `equivalent` though it may differ from 0. Where 0
-is a bound that the claim set (a share of at least 60%), closeness to it says nothing of size, and nothing is
-equivalent. Where a claim does not say which is more, it is supported by an interval beyond smallest_effect on
-either side. Seeds that all show the same number, other than 0, are judged by the sign-flip test, one-sided at
-alpha / 2, and effects at chosen layers at all that could have been chosen (`reports.statistics.seed_tests`).
+The rules apply in this order, so an effect that is surely too small to matter is `equivalent` even if it
+differs from 0. If the claim set 0 as a bound (a share of at least 60%), nothing is equivalent, because
+closeness to a bound says nothing about size. If a claim does not say which side is more, it is supported by
+an interval that lies beyond smallest_effect on either side. Seeds that all show the same number, other than
+0, are judged by the sign-flip test, one-sided at alpha / 2. Effects at chosen layers are judged at all layers
+that could have been chosen (`reports.statistics.seed_tests`).
 
-A claim with several parts holds if all do: each is tested at alpha, and no correction is needed
-(intersection-union, Berger 1982). One part that fails is enough to refute it, so with k parts each is refuted, or
-found to make no difference, at alpha / k. Where some parts make no difference that matters, and not all, the claim
-is `partly`: it is not true as a whole.
+A claim with several parts holds if all parts hold. Each part is tested at alpha without a correction
+(intersection-union, Berger 1982). A single part can refute the claim, so with k parts each is refuted, or
+found to make no difference, at alpha / k. If some parts make no difference that matters and others do not
+show that, the claim is `partly`: it is not true as a whole.
 
-A condition must hold too, and is no part. It says that what the claim speaks of is there (a head that has learned
-its own task). Where it asks so of each seed, it fails by one that does not show it; else it is judged by the mean
-over seeds: it holds where the interval lies above 0, and fails where the mean lies below. Where a condition fails
-the claim is `not testable here`; where the interval of one still holds 0, undecided.
+A condition is no part, but it must hold too. It says that the subject of the claim exists (a head that has
+learned its own task). A condition in each seed fails if one seed does not show it. Any other condition is
+judged by the mean over seeds: it holds if the interval lies above 0, and fails if the mean lies below. If a
+condition fails, the claim is `not testable here`. If the interval of a condition still holds 0, the claim is
+`undecided`.
 """
 
 from collections.abc import Mapping
@@ -48,20 +51,21 @@ Verdict = Literal[
 """Verdict on a claim or a part of one."""
 
 ALPHA = 0.05
-"""Error rate of a family of claims: how often noise may be taken for any of its effects."""
+"""Error rate of a family of claims: the chance that noise is taken for any of its effects."""
 
 FEWEST_SEEDS = 3
-"""Below, there is no evidence, whatever the means are."""
+"""Fewest seeds that are evidence, whatever the means are."""
 
 DECIDED = ("supported", "contradicted", "equivalent", "partly")
-"""Verdicts that more seeds are not needed for."""
+"""Verdicts that need no more seeds."""
 
 SeedRange = tuple[int, int | None]
-"""Fewest and most seeds; None beyond `power.MOST_SEEDS`."""
+"""Fewest and most seeds; None means more than `seed_tests.MOST_SEEDS`."""
 
 
 class Probabilities(NamedTuple):
-    """Probabilities of the seeds of one part if each verdict were false. Small ones decide."""
+    """Probabilities of a part's seeds if each verdict were false. A small probability decides for the
+    verdict."""
 
     supported: float
     contradicted: float
@@ -69,48 +73,50 @@ class Probabilities(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Part of a claim: one effect, judged."""
+    """Part of a claim: one effect with its verdict."""
 
     verdict: Verdict
     effect: float
     low: float
     high: float
     confidence: float
-    """Confidence of the interval from low to high."""
+    """Confidence of the interval from `low` to `high`."""
     seeds: tuple[int, ...]
     values: tuple[float, ...]
     smallest_effect: float
     smallest_seen: float
-    """The effect that this many seeds with this spread would find 8 times in 10."""
+    """Effect that this many seeds with this spread would find 8 times in 10."""
     seeds_to_decide: SeedRange | None
-    """Seeds that would find an effect of `smallest_effect` 8 times in 10, and but for a bound its absence: from
-    and to, as the spread between few seeds is known roughly (80%). None: not known, or more than anybody
-    trains."""
+    """Range of the number of seeds that would find an effect of `smallest_effect` 8 times in 10, and its
+    absence too unless 0 is a bound. It is an 80% range, as few seeds tell their spread roughly. None if it is
+    not known or beyond what anybody trains."""
     text_error: float
-    """Standard error of the mean over the text that all seeds share; 0 where it is not known."""
+    """Standard error of the mean due to the text that all seeds share; 0 if it is not known."""
     p: float
     """Probability in the two-sided t test against 0."""
     p_equivalent: float
-    """Probability in TOST within `smallest_effect`; NaN against a bound and of a condition."""
+    """Probability in TOST within `smallest_effect`; NaN for a bound and for a condition."""
     p_sign_flips: float | None
-    """Probability in the sign-flip test, from six seeds on."""
+    """Probability in the sign-flip test; None below six seeds."""
     p_page: float | None
-    """Probability in Page's test of a trend."""
+    """Probability in Page's test of a trend; None for other effects."""
     bounded: bool
-    """Whether 0 is a bound that the claim set, so that nothing is equivalent."""
+    """Whether 0 is a bound that the claim set; then nothing is equivalent."""
     condition: bool
-    """Whether it is a condition, which must hold for anything to be said."""
+    """Whether this is a condition, which must hold before the claim can be judged."""
     in_each_seed: bool
-    """Whether that condition must hold in each seed."""
+    """Whether the condition must hold in each seed."""
     supported_above: float
-    """Mean above which this part would be `supported` with as many seeds of this spread, a trend if its steps
-    agree; where no side is claimed, also below minus that. NaN without evidence or spread."""
+    """Mean above which this part would be `supported` with as many seeds of this spread; a trend needs steps
+    that agree as well. If no side is claimed, it also holds below minus that mean. NaN without evidence or
+    spread."""
     contradicted_below: float
-    """Likewise the mean below which it would be `contradicted`; NaN where no side is claimed."""
+    """Mean below which this part would be `contradicted` with as many seeds of this spread; NaN if no side is
+    claimed."""
     equivalent_above: float
-    """Likewise the means above which,"""
+    """Lower end of the means at which this part would be `equivalent`; NaN if there are none."""
     equivalent_below: float
-    """Mean below which this part would be `equivalent`; NaN where no mean would."""
+    """Upper end of the means at which this part would be `equivalent`; NaN if there are none."""
 
 
 class Judgement(NamedTuple):
@@ -118,16 +124,16 @@ class Judgement(NamedTuple):
 
     verdict: Verdict
     deciding: str
-    """The part that decided, or is nearest to."""
+    """Name of the part that decided, or that is nearest to deciding."""
     parts: dict[str, Part]
 
     @property
     def seeds_to_decide(self) -> SeedRange | None:
-        """Return the range of seeds that would decide every part that is open, conditions too: the most that any
-        of them takes.
+        """Return the range of seeds that would decide every open part, conditions included: the most that any
+        of them needs.
 
-        None where no part is open; and where that of one is not known, is more than anybody trains, or does not
-        help, as a condition surely fails.
+        None if no part is open. None as well if one open part has no known number, or needs more than anybody
+        trains, or is a condition that fails whatever is added.
         """
         needed = [
             None if part.verdict == "not testable here" else part.seeds_to_decide
@@ -142,7 +148,7 @@ class Judgement(NamedTuple):
 
 
 def has_evidence(effects: SeedEffects) -> bool:
-    """Return whether there are seeds enough, all of them with a number, and not all with 0."""
+    """Return whether there are enough seeds, all with a finite number, and not all with 0."""
     values = effects.values
     if len(values) < FEWEST_SEEDS or not np.isfinite(values).all():
         return False
@@ -150,26 +156,25 @@ def has_evidence(effects: SeedEffects) -> bool:
 
 
 def is_judged(parts: Mapping[str, SeedEffects]) -> bool:
-    """Return whether any part that may decide has evidence, so that the claim takes a share of its family's
-    level."""
+    """Return whether any part other than conditions has evidence. Then the claim takes a share of its
+    family's level."""
     return any(has_evidence(part) for part in parts.values() if not part.condition)
 
 
 def ways_to_fail(parts: Mapping[str, "SeedEffects | Part"]) -> int:
-    """Return how many parts may refute a claim: those that are no conditions; 1 where only conditions were
-    measured."""
+    """Return the number of parts that may refute a claim: all but the conditions, and at least 1."""
     return max(1, sum(not part.condition for part in parts.values()))
 
 
 def decide(
     parts: Mapping[str, SeedEffects], smallest: Mapping[str, float], *, level: float
 ) -> tuple[Verdict, dict[str, Verdict]]:
-    """Return the verdict on a claim and on each of its parts, at the level that its family leaves it.
+    """Return the verdict on a claim, and the verdict on each of its parts by name.
 
     Args:
-        parts: its effects, by name.
-        smallest: of each part, the smallest effect that matters.
-        level: alpha of this claim.
+        parts: effects of the claim, by name.
+        smallest: smallest effect that matters for each part.
+        level: level of this claim in its family.
     """
     ways = ways_to_fail(parts)
     verdicts = {name: _verdict(part, smallest[name], level=level, ways=ways) for name, part in parts.items()}
@@ -184,7 +189,7 @@ def decide(
 
 
 def judge(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float], *, level: float) -> Judgement:
-    """Return the verdicts of `decide` with the numbers behind them; the arguments are the same."""
+    """Return the verdicts of `decide` with the numbers behind them. The arguments are those of `decide`."""
     judged = {
         name: _part(part, smallest[name], level=level, ways=ways_to_fail(parts)) for name, part in parts.items()
     }
@@ -204,7 +209,7 @@ def counted_parts(judged: Mapping[str, Part]) -> dict[str, Part]:
 
 
 def verdict_of_part(verdict: Verdict) -> Verdict:
-    """Return the verdict of a part that makes that of the whole."""
+    """Return the verdict that a part must have to give the whole claim this verdict."""
     return "equivalent" if verdict == "partly" else verdict
 
 
@@ -216,11 +221,12 @@ _STRONGEST_FIRST: tuple[Verdict, ...] = (
     "undecided",
     "supported",
 )
-"""Verdicts of a part in order: the first that any part has is that of the whole."""
+"""Order of the parts' verdicts. The claim gets the first one that any of its parts has."""
 
 
 def _deciding(alike: Mapping[str, Part], verdict: Verdict) -> str:
-    """Return the part that refutes most clearly or, where none does, that holds least clearly.
+    """Return the name of the part that refutes most clearly. If no part refutes, it is the part that holds
+    least clearly.
 
     Args:
         alike: the parts that have the verdict.
@@ -267,8 +273,11 @@ def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> 
 
 
 def _other_means(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> dict[str, float]:
-    """Return the means from which on the verdict would be another: the seeds, at every layer, are thought to move
-    as one, so that each interval keeps its distance from the mean."""
+    """Return the means at which the verdict would change.
+
+    All seeds are assumed to move by the same amount at every layer, so each interval keeps its distance from
+    the mean.
+    """
     means = dict.fromkeys(
         ("supported_above", "contradicted_below", "equivalent_above", "equivalent_below"), float("nan")
     )
@@ -279,9 +288,9 @@ def _other_means(effects: SeedEffects, smallest: float, *, level: float, ways: i
     else:
         means["supported_above"] = _down(effects, 1 - level)
         means["contradicted_below"] = -_up(effects, 1 - level / ways)
-    confidence = 1 - 2 * level / ways  # whose interval lies within the margin where TOST at level / ways says so
+    confidence = 1 - 2 * level / ways  # this interval lies within the margin if TOST at level / ways holds
     low, high = _down(effects, confidence) - smallest, smallest - _up(effects, confidence)
-    if _may_be_equivalent(effects) and low < high:  # and `equivalent` comes before the other verdicts
+    if _may_be_equivalent(effects) and low < high:  # `equivalent` goes before the other verdicts
         means |= {"equivalent_above": low, "equivalent_below": high}
         means["supported_above"] = max(high, means["supported_above"])
         means["contradicted_below"] = min(means["contradicted_below"], low)  # NaN stays where no side is claimed
@@ -301,14 +310,17 @@ def _up(effects: SeedEffects, confidence: float) -> float:
 
 
 def _seeds_wanted(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> dict[str, Any]:
-    """Return the smallest effect that so many seeds find and the range of seeds that would decide, by the power of
-    the t test; where all seeds show the same number, how many would have to agree."""
+    """Return the smallest effect that so many seeds find, and the range of seeds that would decide.
+
+    Both follow from the power of the t test. If all seeds show the same number, it is the number of seeds
+    that would have to agree.
+    """
     seeds, text_error = len(effects.values), effects.text_error
     if seed_tests.constant(effects.values):
         agreeing = int(np.ceil(np.log2(2 * ways / level)))
         return {"smallest_seen": 0.0 if seeds >= agreeing else np.nan, "seeds_to_decide": (agreeing, agreeing)}
     sd, part_level = float(effects.values.std(ddof=1)), seed_tests.shared_level(effects, level)
-    absent_level = part_level / ways if _may_be_equivalent(effects) else None  # one part found absent is enough
+    absent_level = part_level / ways if _may_be_equivalent(effects) else None  # one absent part decides a claim
     low, high = (
         seeds_to_decide(smallest, sd=end, level=part_level, absent_level=absent_level, text_error=text_error)
         for end in spread_interval(sd, seeds=seeds)
@@ -320,7 +332,7 @@ def _seeds_wanted(effects: SeedEffects, smallest: float, *, level: float, ways: 
 
 
 def _probabilities(effects: SeedEffects, smallest: float) -> Probabilities:
-    """Return the probabilities of one part, doubled where they are of one side, so that all are compared with the
+    """Return the probabilities of one part. One-sided ones are doubled, so that all are compared with the
     same alpha."""
     equivalent = _equivalence(effects, smallest) if _may_be_equivalent(effects) else 1.0
     if effects.direction == "either":
@@ -331,7 +343,8 @@ def _probabilities(effects: SeedEffects, smallest: float) -> Probabilities:
 
 
 def _may_be_equivalent(effects: SeedEffects) -> bool:
-    """Return whether an effect near 0 means that there is no difference."""
+    """Return whether an effect near 0 means that there is no difference; this excludes bounds and
+    conditions."""
     return not (effects.bounded or effects.condition)
 
 
@@ -341,7 +354,7 @@ def _equivalence(effects: SeedEffects, smallest: float) -> float:
 
 
 def _verdict(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> Verdict:
-    """Return the verdict on one of `ways` parts by the rule at the head of this file."""
+    """Return the verdict on one of `ways` parts by the rule in this module's docstring."""
     if effects.condition and effects.in_each_seed and (effects.values < 0).any():
         return "not testable here"
     if len(effects.values) < FEWEST_SEEDS:
