@@ -1,4 +1,4 @@
-"""Claims in words: the rule that decided, the effects as they are written, the counts of verdicts."""
+"""Claims in words: the rule that decided, the effects in figures, and the counts of verdicts."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ from reports.statistics.summaries import ROUNDING
 from reports.words import ABSENT, MINUS, count, is_absent, listed, number
 
 VERDICTS = get_args(Verdict)
-"""In the order in which they are counted."""
+"""Verdicts in the order in which they are counted."""
 
 FILTERS = (
     *("confidence", "counted", "effect", "expectation", "headline_effect", "layers", "look_words"),
@@ -39,7 +39,8 @@ MOST_DECIMALS = 8
 
 
 def significant(value: float | None, figures: int = 3) -> str:
-    """Return the number with so many figures, zeros at the end left out: ``0.05``, ``1,230``, ``2.1e−09``."""
+    """Return the number with so many significant figures and no zeros at the end: ``0.05``, ``1,230``,
+    ``2.1e−09``."""
     if is_absent(value):
         return ABSENT
     assert value is not None
@@ -52,8 +53,8 @@ def significant(value: float | None, figures: int = 3) -> str:
 
 
 def effect(part: Mapping[str, Any]) -> str:
-    """Return a mean with its interval and unit, no more decimals than two figures of half the width: ``0.113
-    [0.027, 0.200] nats``."""
+    """Return a mean with its interval and unit: ``0.113 [0.027, 0.200] nats``. It has as many decimals as
+    half the interval's width to two figures."""
     mean, low, high = part["effect"], part["low"], part["high"]
     if is_absent(mean):
         return ABSENT
@@ -97,7 +98,8 @@ def probability(p: float | None) -> str:
 
 
 def layers(part: Mapping[str, Any]) -> str:
-    """Return the layers that a part's seeds were judged at: one, where all chose the same, else one a seed."""
+    """Return the layers at which a part's seeds were judged: one layer if all seeds chose the same, else one
+    for each seed."""
     chosen = part["chosen_layers"]
     if not chosen:
         return ABSENT
@@ -105,8 +107,8 @@ def layers(part: Mapping[str, Any]) -> str:
 
 
 def seeds_wanted(part: Mapping[str, Any]) -> str:
-    """Return the range of seeds that would decide; a dash where nothing is known of the spread, where it is
-    decided, and where it fails."""
+    """Return the range of seeds that would decide a part. It is a dash if the spread is not known, and if the
+    part is decided or fails."""
     if part["verdict"] in (*DECIDED, "not testable here") or is_judged_by_seed(part):
         return ABSENT
     if part["seeds_to_decide"] is not None:
@@ -115,12 +117,12 @@ def seeds_wanted(part: Mapping[str, Any]) -> str:
 
 
 def is_judged_by_seed(part: Mapping[str, Any]) -> bool:
-    """Return whether it is a condition that each seed must show, which has no interval."""
+    """Return whether a part is a condition that each seed must show; such a part has no interval."""
     return bool(part["condition"] and part["in_each_seed"])
 
 
 def seed_range(seeds: SeedRange) -> str:
-    """Return the range in words: ``7 to 26``, ``12 to > 1,000``, ``6``."""
+    """Return the range of seeds in words: ``7 to 26``, ``12 to > 1,000``, ``6``."""
     low, high = seeds
     if high is None:
         return f"{count(low)} to > {count(MOST_SEEDS)}"
@@ -128,7 +130,8 @@ def seed_range(seeds: SeedRange) -> str:
 
 
 def look_words(entry: Mapping[str, Any]) -> str:
-    """Return at which look a claim was judged and why it stopped there; empty where the seeds are a fixed list."""
+    """Return the look at which a claim was judged and why it stopped there; empty if the seeds are a fixed
+    list."""
     look = entry.get("look")
     if not look:
         return ""
@@ -146,12 +149,12 @@ _END: dict[End, str] = {
 
 
 def look_sentence(outcomes: Mapping[str, Outcome], looks: Looks, *, futile: Sequence[str]) -> str:
-    """Return what the last look at the claims showed, in one sentence for the terminal.
+    """Return what the last look at the claims showed, as one sentence for the terminal.
 
     Args:
-        outcomes: of all claims, as they were judged at their last looks.
-        looks: those that were taken.
-        futile: claims that are given up at the last.
+        outcomes: outcomes of all claims at their last looks.
+        looks: looks that were taken.
+        futile: names of the claims that are given up at the last look.
     """
     size = looks.taken[-1].seeds
     here = {name: one for name, one in outcomes.items() if one.look and one.look.seeds == size}
@@ -170,7 +173,7 @@ def look_sentence(outcomes: Mapping[str, Outcome], looks: Looks, *, futile: Sequ
 
 
 def wrong_at_most(entries: Iterable[Mapping[str, Any]]) -> str:
-    """Return what chance there is that any verdict of these is wrong; empty where none is judged."""
+    """Return the largest chance that any of these verdicts is wrong; empty if no claim is judged."""
     judged = [entry for entry in entries if entry["verdict"] not in ("not run", "insufficient evidence")]
     chance = min(1.0, ALPHA * len({entry["family"] for entry in judged}))
     if not judged:
@@ -188,7 +191,7 @@ _OF_FIXED_SEEDS = "if the number of seeds was fixed before the runs"
 def seeds_for_all(entry: Mapping[str, Any]) -> str:
     """Return the range of seeds that would decide every part of an open claim: ``30 to 77``, ``> 1,000``.
 
-    Empty where the claim is decided or not testable, and where nothing is known of a spread.
+    Empty if the claim is decided or not testable, and if no spread is known.
     """
     if entry["verdict"] in (*DECIDED, "not testable here", "not run"):
         return ""
@@ -200,7 +203,7 @@ def seeds_for_all(entry: Mapping[str, Any]) -> str:
 
 
 def counted(entries: Iterable[Mapping[str, Any]]) -> str:
-    """Return the numbers of claims with each verdict, and of those that came out as expected."""
+    """Return the number of claims with each verdict, and how many came out as expected."""
     claims = [entry for entry in entries if entry.get("says")]  # the others are files that cannot be read
     if not claims:
         return "No claim could be read."
@@ -219,8 +222,8 @@ _OUTCOMES = {"met": "came out so", "not met": "came out otherwise", "left open":
 
 
 def expectation(entry: Mapping[str, Any]) -> str:
-    """Return whether the verdict is the one that was expected: `met`, `not met`, `left open` where the
-    seeds decide nothing; empty where none was expected, or nothing was judged."""
+    """Return `met` if the verdict is the expected one, else `not met`, or `left open` if the seeds decide
+    nothing. Empty if no verdict was expected or nothing was judged."""
     if entry["as_expected"] is None:
         return ""
     if entry["as_expected"]:
@@ -229,7 +232,7 @@ def expectation(entry: Mapping[str, Any]) -> str:
 
 
 def described(entry: Mapping[str, Any]) -> str:
-    """Return a description of the plot of a claim's effects, for a reader who does not see it."""
+    """Return a description of the plot of a claim's effects, for readers who do not see it."""
     sentences = [
         *(_described_part(part) for part in entry["parts"]),
         *(_described_part(part, beside=True) for part in entry["beside"]),
@@ -263,11 +266,11 @@ def _magnitude(value: float) -> int:
 
 
 def claim_rule(judgement: Judgement, directions: Mapping[str, Direction]) -> str:
-    """Return which rule of `reports.claims.verdicts` decided a claim, in one sentence.
+    """Return the rule of `reports.claims.verdicts` that decided a claim, in one sentence.
 
     Args:
         judgement: the judged claim.
-        directions: the direction of each of its parts.
+        directions: direction of each part.
     """
     verdict, deciding = judgement.verdict, judgement.deciding
     ways = ways_to_fail(judgement.parts)
@@ -296,12 +299,12 @@ _FAILS: dict[Verdict, str] = {
 
 
 def part_rule(part: Part, direction: Direction, *, ways: int) -> str:
-    """Return which rule decided one part, in one sentence.
+    """Return the rule that decided one part, in one sentence.
 
     Args:
         part: the judged part.
-        direction: whether the claim says which is more.
-        ways: the number of parts that may refute the claim.
+        direction: whether the claim says which side is more.
+        ways: number of parts that may refute the claim.
     """
     margin, level = f"{part.smallest_effect:.3g}", 1 - part.confidence
     if part.condition and (part.in_each_seed or part.verdict == "not testable here"):
@@ -329,7 +332,7 @@ def part_rule(part: Part, direction: Direction, *, ways: int) -> str:
 
 
 def _condition_rule(part: Part) -> str:
-    """Return the sentence about a condition that every seed must show, or that fails by its mean."""
+    """Return a sentence about a condition that each seed must show, or that fails by its mean."""
     if not part.in_each_seed:
         return f"the mean over {several(len(part.values), 'seed')} lies below the bound"
     below = {seed: -value for seed, value in zip(part.seeds, part.values, strict=True) if value < 0}
@@ -354,7 +357,7 @@ def _open(part: Part, *, ways: int, refuting: str, margin: str) -> str:
 
 
 def _agreeing(part: Part, direction: Direction, *, margin: str) -> str:
-    """Return the sentence about seeds that all show the same number."""
+    """Return a sentence about seeds that all show the same number."""
     size = len(part.values)
     if seed_tests.constant([*part.values, 0.0]):
         return "every seed shows exactly 0, which decides nothing"

@@ -1,9 +1,10 @@
-"""Forms of curves, one number a seed: over layers with the layer chosen on the other seeds, over an ordered
-factor, at an optimum. Arrays in, arrays out. S = seeds, K = positions in their order.
+"""Forms of curves as one number per seed: over layers, over an ordered factor, and at an optimum.
 
-Taking the lowest layer of the very numbers that are then judged would find a minimum in noise: the top minus the
-lowest is never below 0. Here the layer is the lowest of the mean over the other seeds, so that what a seed shows
-at it can be on either side.
+Arrays go in, arrays come out. S = seeds, K = positions in their order.
+
+If the lowest layer were taken from the same numbers that are then judged, noise alone would show a minimum:
+the top minus the lowest is never below 0. Here the layer is the lowest of the mean over the other seeds, so a
+seed's own number at that layer can lie on either side.
 """
 
 from typing import Literal, NamedTuple
@@ -17,18 +18,18 @@ Places = NDArray[np.intp]
 
 
 class Form(NamedTuple):
-    """Form of a curve: the number of each seed, its layers (by place in the curve), and its numbers at any that
-    could have been chosen."""
+    """Form of a curve: the number of each seed, its chosen layer (as place in the curve), and its numbers at
+    all layers that could have been chosen."""
 
     values_S: Array
     chosen_S: Places
     at_layers_LS: Array
     extreme: Literal["largest", "smallest"]
-    """Extreme of them that the form is, if the curve has no noise."""
+    """Extreme over layers that equals the form if the curve has no noise."""
 
 
 def lowest_elsewhere(values_SK: Array, *, among: Places) -> Places:
-    """Return for each seed the place of the lowest mean over all other seeds, among the given places."""
+    """Return for each seed the place with the lowest mean over all other seeds, among the given places."""
     others_SK = (values_SK.sum(0) - values_SK) / (len(values_SK) - 1)
     return among[others_SK[:, among].argmin(1)]
 
@@ -49,23 +50,23 @@ def rise_to_top(values_SK: Array) -> Form:
 
 
 def fall_to_inner(values_SK: Array) -> Form:
-    """Return the bottom minus the lowest inner layer. Together with a rise to the top, it puts the minimum
-    inside."""
+    """Return the bottom minus the lowest inner layer. If the curve also rises to the top, its minimum is an
+    inner layer."""
     chosen = lowest_elsewhere(values_SK, among=_inner(values_SK))
     each_LS = values_SK[:, 0] - values_SK[:, _inner(values_SK)].T
     return Form(values_SK[:, 0] - _at(values_SK, chosen), chosen, each_LS, "largest")
 
 
 def top_is_lowest(values_SK: Array) -> Form:
-    """Return the lowest of the layers below the top, minus the top."""
+    """Return the lowest layer below the top, minus the top."""
     chosen = lowest_elsewhere(values_SK, among=np.arange(values_SK.shape[1] - 1))
     each_LS = values_SK[:, :-1].T - values_SK[:, -1]
     return Form(_at(values_SK, chosen) - values_SK[:, -1], chosen, each_LS, "smallest")
 
 
 def top_over_lowest(values_SK: Array, *, ratio: float) -> Form:
-    """Return the top over the lowest of the others, minus `ratio`: linear in each seed, so that its mean is the
-    ratio of means (Fieller's form)."""
+    """Return the ratio of the top to the lowest of the other layers, minus `ratio`. It is linear in each
+    seed, so that its mean is the ratio of the means minus `ratio` (Fieller's form)."""
     chosen = lowest_elsewhere(values_SK, among=np.arange(values_SK.shape[1] - 1))
     low = _at(values_SK, chosen)
     each_LS = values_SK[:, -1] - ratio * values_SK[:, :-1].T
@@ -73,8 +74,8 @@ def top_over_lowest(values_SK: Array, *, ratio: float) -> Form:
 
 
 def rise_after_inner(values_SK: Array, *, ratio: float) -> Form:
-    """Return the highest layer above the lowest inner one, over it, minus `ratio`; both chosen on the other
-    seeds."""
+    """Return the ratio of the highest layer above the lowest inner one to that inner one, minus `ratio`. Both
+    layers are chosen on the other seeds."""
     chosen = lowest_elsewhere(values_SK, among=_inner(values_SK))
     others_SK = (values_SK.sum(0) - values_SK) / (len(values_SK) - 1)
     above = np.arange(values_SK.shape[1])[None, :] > chosen[:, None]
@@ -92,7 +93,7 @@ def rise_after_inner(values_SK: Array, *, ratio: float) -> Form:
 
 
 def _divided(values_S: Array, chosen_S: Places, each_LS: Array, *, by: Array) -> Form:
-    """Divide a form by one number for all seeds and layers, which changes the unit and no test."""
+    """Divide a form by the same number for all seeds and layers. This changes the unit and no test."""
     unit = abs(by.mean())
     return Form(values_S / unit, chosen_S, each_LS / unit, "largest")
 
@@ -100,7 +101,7 @@ def _divided(values_S: Array, chosen_S: Places, each_LS: Array, *, by: Array) ->
 def rise(values_SK: Array) -> Array:
     """Return how far the straight line through each seed's values rises from the first place to the last.
 
-    Continuous, unlike a rank correlation, of which a clear trend makes the same number in every seed.
+    It is continuous. A rank correlation is not: with a clear trend it is the same in every seed.
     """
     places = np.arange(values_SK.shape[1]) - (values_SK.shape[1] - 1) / 2
     slope_S = values_SK @ places / (places @ places)
@@ -108,7 +109,7 @@ def rise(values_SK: Array) -> Array:
 
 
 class Parabola(NamedTuple):
-    """Parabola of least squares for each seed: height = a + slope x + bend x^2."""
+    """Least-squares parabola for each seed: height = a + slope x + bend x^2."""
 
     slope_S: Array
     bend_S: Array
@@ -119,14 +120,14 @@ class Parabola(NamedTuple):
 
 
 def parabola(places_K: Array, values_SK: Array) -> Parabola:
-    """Fit a parabola to each seed on its own."""
+    """Fit a parabola to the values of each seed alone."""
     design = np.vander(places_K, 3)
     coefficients, *_ = np.linalg.lstsq(design, values_SK.T, rcond=None)
     return Parabola(coefficients[1], coefficients[0])
 
 
 class Ratio(NamedTuple):
-    """Ratio of two means with its interval; NaN on either side where the denominator may be 0."""
+    """Ratio of two means with its interval; both ends are NaN if the denominator may be 0."""
 
     value: float
     low: float
@@ -134,8 +135,8 @@ class Ratio(NamedTuple):
 
 
 def ratio_interval(above_S: Array, below_S: Array, *, confidence: float) -> Ratio:
-    """Return Fieller's interval of mean(above) / mean(below): every r at which above - r below may have the mean
-    0."""
+    """Return Fieller's interval of mean(above) / mean(below): all r for which above - r below may have mean
+    0. Both ends are NaN below two seeds."""
     size = len(above_S)
     value = float(above_S.mean() / below_S.mean())
     if size < 2:

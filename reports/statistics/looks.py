@@ -1,15 +1,15 @@
 """Levels of a test that is made at several looks, while seeds are added.
 
-A claim that is looked at again and again is borne out by chance more often than one that is looked at once. So
-each look has a level of its own, and all together err as often as one test: alpha spending (Lan and DeMets 1983).
-The error is spent as the seeds come: with n of up to N seeds, n / N of it (the power family of Kim and DeMets
-1987, exponent 1). The levels are not those of normal data, as t tests of few seeds are less alike from look to
-look: they are counted among the t tests of 2^19 draws of N normal numbers. These do not depend on mean and spread,
-so one set of draws serves every effect.
+A claim that is tested again and again is supported by chance more often than a claim that is tested once. So
+each look has its own level, and all looks together err as often as one test: alpha spending (Lan and DeMets
+1983). The error is spent as the seeds come: n / N of it with n of up to N seeds (the power family of Kim and
+DeMets 1987, exponent 1). The levels are not those for normal data, because t tests of few seeds differ more
+from look to look. They are counted among the t tests of 2^19 draws of N normal numbers. These tests do not
+depend on mean and spread, so one set of draws serves every effect.
 
-An interval at the level of its look is a repeated confidence interval (Jennison and Turnbull 1989): those of all
-looks hold together as often as one interval does, at whichever look a claim stops. docs/claims.md has the
-simulations by which this rule was chosen.
+An interval at the level of its look is a repeated confidence interval (Jennison and Turnbull 1989): the
+intervals of all looks hold together as often as a single one, at whichever look a claim stops. docs/claims.md
+has the simulations by which this rule was chosen.
 """
 
 from collections.abc import Sequence
@@ -20,23 +20,24 @@ from numpy.typing import NDArray
 from scipy import special
 
 DRAWS = 2**19
-"""Draws that the levels are counted among: a level of 0.1% is 500 of them."""
+"""Number of draws among which the levels are counted; a level of 0.1% is 500 of them."""
 
 CHUNK = 2**15
-"""Draws in memory at once."""
+"""Number of draws in memory at once."""
 
 
 def look_levels(sizes: Sequence[int], *, level: float, ways: int = 1) -> tuple[float, ...]:
     """Return the two-sided level of the t test at each look.
 
-    With `level` for a claim as a whole, each of `ways` parts that may refute it is tested at its level divided by
-    `ways`. What is returned holds for both: at the look's level, and at that divided by `ways`, the chance of any
-    wrong rejection over all looks is at most `level`, and `level` divided by `ways`.
+    A claim as a whole has `level`; each of the `ways` parts that may refute it is tested at a level divided
+    by `ways`. The returned levels hold for both. Tests at a look's level have a chance of a wrong rejection
+    over all looks of at most `level`. Tests at that level divided by `ways` have a chance of at most `level`
+    divided by `ways`.
 
     Args:
         sizes: number of seeds at each look, rising.
         level: chance of a wrong rejection over all looks.
-        ways: parts that may refute the claim.
+        ways: number of parts that may refute the claim.
     """
     return _look_levels(tuple(sizes), level, ways)
 
@@ -62,7 +63,8 @@ def _look_levels(sizes: tuple[int, ...], level: float, ways: int) -> tuple[float
 
 @cache
 def _null_probabilities(sizes: tuple[int, ...]) -> NDArray[np.float32]:
-    """Return the one-sided probability of the t test at each look, of draws around 0: (draws, looks)."""
+    """Return the one-sided probability of the t test at each look, for draws with mean 0: shape (draws,
+    looks)."""
     rng = np.random.default_rng(sizes)
     columns = np.asarray(sizes) - 1
     count_K = np.asarray(sizes, float)

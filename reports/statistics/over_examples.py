@@ -1,18 +1,20 @@
-"""Statistics over the examples of a test set: an interval over seeds and examples together, a test in one seed.
+"""Statistics over the examples of a test set: an interval over seeds and examples together, and a test in one
+seed.
 
-The t interval over seeds says how a mean would move with other seeds. Other examples would move it too, and all
-seeds answer the same ones, so that the spread between seeds does not show it. The multi-bootstrap (Sellam et al.
-2022, https://arxiv.org/abs/2106.16163, section 4) draws seeds and examples at the same time: an example that is
-drawn twice counts twice in every seed.
+The t interval over seeds says how a mean would move with other seeds. Other examples would move it too. All
+seeds answer the same examples, so the spread between seeds does not show this. The multi-bootstrap (Sellam et
+al. 2022, https://arxiv.org/abs/2106.16163, section 4) draws seeds and examples at the same time: an example
+that is drawn twice counts twice in every seed.
 
-The source has 25 seeds, and here there are three or five, so two things differ. Of n seeds, and of N examples, one
-fewer is drawn than there are: drawing all makes the variance too small by 1/n. And the ends of the interval are
-moved away from the mean by the ratio of Student's quantile to the normal one, with the degrees of freedom of
-Welch and Satterthwaite from the parts of seeds and of examples. Without both, 3 seeds that differ cover the truth
-in 7 of 10 experiments; with both, in 93 of 100. With 25 seeds both together make the interval wider by 8% at most.
+The source has 25 seeds, and here there are three or five, so two things differ. First, of n seeds and of N
+examples, one fewer is drawn than there are, because drawing all makes the variance too small by 1/n. Second,
+the ends of the interval are moved away from the mean by the ratio of Student's quantile to the normal one.
+Its degrees of freedom are those of Welch and Satterthwaite, from the parts of seeds and of examples. Without
+both changes, intervals from 3 seeds that differ cover the truth in 7 of 10 experiments; with both, in 93 of
+100. With 25 seeds both changes together make the interval wider by 8% at most.
 
-Where neither seeds nor examples differ, and each answer is chance, the draws count this noise three times (Owen
-2007, https://doi.org/10.1214/07-AOAS122): the interval is then too wide, and never too narrow.
+If neither seeds nor examples differ and each answer is chance, the draws count this noise three times (Owen
+2007, https://doi.org/10.1214/07-AOAS122). The interval is then too wide, and never too narrow.
 
 Letters: S seeds, N examples, U units that are drawn (examples, or groups of them), B draws.
 """
@@ -26,13 +28,14 @@ from scipy import special, stats
 from reports.statistics.seed_tests import Interval
 
 DRAWS = 1000
-"""Draws of the bootstrap: 25 lie beyond each end of an interval at 95%."""
+"""Number of bootstrap draws; 25 lie beyond each end of an interval at 95%."""
 
 MOST_UNITS = 1000
-"""Most units that are drawn. More examples are put into as many groups at random, which have the same variance."""
+"""Most units that are drawn. More examples are put into as many groups at random, which have the same
+variance."""
 
 FEWEST_SEEDS = 3
-"""Seeds below which there is no interval: of two one is drawn, which has no percentiles."""
+"""Fewest seeds with an interval; with two seeds only one would be drawn, which has no percentiles."""
 
 Vector = NDArray[np.float64]
 
@@ -45,15 +48,17 @@ def multi_bootstrap(
     weight_N: ArrayLike | None = None,
     confidence: float = 0.95,
 ) -> Interval:
-    """Return the mean over seeds and examples, less that of the other side, and its interval over both together.
+    """Return the mean over seeds and examples, minus that of the other side, and its interval over both
+    together.
 
-    Where both sides have the same seeds, give their differences as `values_SN`, so that they are paired. Seeds of
-    two sides are drawn apart, and examples always at the same time for both. NaN at the ends for fewer than three
-    seeds on a side or fewer than two examples; no width where nothing differs.
+    If both sides have the same seeds, give their differences as `values_SN`, so that they are paired.
+    Otherwise the seeds of each side are drawn separately, and the examples are the same for both. The ends
+    are NaN for fewer than three seeds on a side or fewer than two examples. The interval has no width if
+    nothing differs.
 
     Args:
         values_SN: a number for each seed and example.
-        others_SN: those of other seeds on the same examples, which are taken away.
+        others_SN: numbers of other seeds on the same examples, which are subtracted.
         weight_N: items behind each example, such as the words of a sentence; 1 unless given.
     """
     given = [np.asarray(side, float) for side in (values_SN, others_SN) if side is not None]
@@ -96,17 +101,18 @@ def _variance_over_units(deviation_U: NDArray[Any], weight_U: NDArray[Any]) -> f
 
 
 def _student_quantile(parts: list[tuple[float, int]], probability: float) -> float:
-    """Return Student's quantile for a variance that is a sum of parts, each of so many units (Welch 1947)."""
+    """Return Student's quantile for a variance that is a sum of parts, each with its number of units (Welch
+    1947)."""
     spread = sum(variance**2 / (units - 1) for variance, units in parts)
     freedom = sum(variance for variance, _ in parts) ** 2 / spread if spread > 0 else np.inf
     return float(special.stdtrit(freedom, probability) if np.isfinite(freedom) else special.ndtri(probability))
 
 
 def sign_test(better: int, worse: int) -> float:
-    """Return the probability of a split at least this uneven if better and worse were equally likely: exact and
-    two-sided, 1 where no example differs.
+    """Return the exact two-sided probability of a split at least this uneven if better and worse are equally
+    likely; 1 if no example differs.
 
-    With right and wrong answers it is the exact test of McNemar 1947. It is about the two models that answered:
-    examples of one seed say nothing of other seeds.
+    With right and wrong answers it is the exact test of McNemar 1947. It is about the two models that
+    answered: the examples of one seed say nothing about other seeds.
     """
     return float(stats.binomtest(better, better + worse).pvalue) if better + worse else 1.0

@@ -1,32 +1,32 @@
-"""Tests over seeds and their power. One number a seed in, a probability or an interval out; the seed is the unit
-of evidence.
+"""Tests over seeds and their power: one number per seed goes in, a probability or an interval comes out.
 
-Each number is a difference that is paired within its seed already, so every test is of one sample. All
-probabilities are two-sided unless a function says otherwise.
+The seed is the unit of evidence. Each number is a difference that is already paired within its seed, so every
+test is of one sample. All probabilities are two-sided unless a function says otherwise.
 
-`SeedEffects` is an effect as these tests take it. `above` and `below` give probabilities of one side, and
-`interval` the interval that agrees with them. The t test of the seeds decides, with two additions.
+`SeedEffects` holds an effect for these tests. `above` and `below` give one-sided probabilities, and
+`interval` gives the interval that agrees with them. The t test over seeds decides, with three additions.
 
-*Seeds that all show the same number* have no spread, and so no t test. There the sign-flip test does: that n seeds
-lie on one side of a number which is their median happens once in 2^n. From six seeds on that is enough for a claim
-that is judged alone.
+*Seeds that all show the same number* have no spread, so a t test is impossible. The sign-flip test replaces
+it: if the median is a certain number, all n seeds lie on one side of it once in 2^n times. From six seeds on
+this is enough for a claim that is judged alone.
 
-*Layers that seeds choose for each other.* A seed's effect at the layer where the others are lowest has the right
-mean (0 where curves are flat), but not the spread that a t test believes in: the others are nearly all the seeds,
-so all choose as their common mean says, and are then tested by the numbers that they chose by; only where two
-layers are nearly as low do seeds change sides, all at once and far. On flat curves of 20 seeds the t test at 2.5%
-a side finds a form in 6 to 10 of 100 experiments and its opposite in 6 to 13, more than with fewer seeds, so no
-stricter level mends it. Therefore an effect that is the largest over layers must also hold at one of them at the
-level divided by their number (Bonferroni; union-intersection), and to be refuted must be refuted at each
-(intersection-union, Berger 1982); for the smallest over layers it is the other way round. Either side then errs
-at most at its level, whatever the layers have to do with each other. Halves of the seeds that choose for each
-other would do too, but leave half of the seeds for each test.
+*Layers that seeds choose for each other.* A seed's effect at the layer where the other seeds are lowest has
+the right mean (0 if curves are flat), but not the spread that a t test assumes. The other seeds are nearly
+all seeds, so all choose the layer that their common mean says, and are then tested on the numbers that they
+chose by. Only if two layers are nearly as low do seeds change layers, all at once and far. On flat curves of
+20 seeds the t test at 2.5% a side finds a form in 6 to 10 of 100 experiments and its opposite in 6 to 13.
+That is more than with fewer seeds, so a stricter level does not mend it. Therefore an effect that is the
+largest over layers must also hold at one of them at the level divided by their number (Bonferroni;
+union-intersection), and to be refuted it must be refuted at each (intersection-union, Berger 1982). For the
+smallest over layers it is the other way round. Each side then errs at most at its level, however the layers
+depend on each other. Choosing on one half of the seeds and testing on the other would work too, but leaves
+half of the seeds for each test.
 
-*The text that all seeds share.* Seeds of an experiment are measured on one text, so its error is the same in all
-of them, and their spread does not show it. Its variance, from the jackknife of the contrast over blocks of
-sentences, is added to that of the seeds' mean, with the degrees of freedom of Welch and Satterthwaite. What the
-jackknife says of each seed alone is in the spread between seeds already, so only what the errors of two seeds have
-in common is added (`shared_error`).
+*The text that all seeds share.* All seeds of an experiment are measured on one text. Its error is the same in
+all of them, so their spread does not show it. Its variance comes from the jackknife of the contrast over
+blocks of sentences. It is added to the variance of the seeds' mean, with the degrees of freedom of Welch and
+Satterthwaite. The spread between seeds already contains the errors of each seed alone, so only the error that
+two seeds have in common is added (`shared_error`).
 """
 
 from collections.abc import Mapping
@@ -38,53 +38,53 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special, stats
 
 Direction = Literal["higher", "either"]
-"""Whether a claim says that one side is more, or only that both differ."""
+"""Whether a claim says that one side is more (`higher`), or only that both differ (`either`)."""
 
 
 class SeedEffects(NamedTuple):
-    """Effect of a claim as the tests over seeds take it: one number a seed."""
+    """Effect of a claim in the form that the tests over seeds take: one number per seed."""
 
     seeds: tuple[int, ...]
     values: NDArray[np.float64]
-    """Numbers, one a seed; positive as the claim says."""
+    """Numbers, one per seed; positive if they agree with the claim."""
     smallest: float | None = None
-    """The smallest that matters, where it is not the claim's or the contrast's."""
+    """Smallest effect that matters; None if that of the contrast or claim holds."""
     unit: str = ""
     """Unit of the values."""
     direction: Direction = "higher"
     left_out: tuple[str, ...] = ()
-    """Seeds that were not whole, each with the reason."""
+    """Notes on seeds that are not complete, each with the reason."""
     bounded: bool = False
-    """Whether 0 is a bound that the claim set, and not the absence of a difference: what lies close to a bound is
-    undecided, and never too small to matter."""
+    """Whether 0 is a bound that the claim set, and not the absence of a difference. An effect close to a
+    bound is undecided, and never too small to matter."""
     condition: bool = False
-    """Whether the claim means something only where this holds: it can keep a claim open, and never refutes it."""
+    """Whether this is a condition for the claim. A condition can keep a claim open, and never refutes it."""
     in_each_seed: bool = False
-    """Whether a condition must hold in every seed, and not on their mean."""
+    """Whether a condition must hold in every seed, instead of on their mean."""
     chosen: tuple[int, ...] | None = None
-    """The layer that each seed was judged at, chosen on the other seeds."""
+    """Layer at which each seed was judged, chosen on the other seeds; None without a choice."""
     at_layers_LMS: NDArray[np.float64] | None = None
-    """Numbers of each seed at any layer that could have been chosen, where layers were chosen. The effect in truth
+    """Numbers of each seed at every layer that could have been chosen; None without a choice. The true effect
     is the largest over L of the smallest over M."""
     text_error: float = 0.0
-    """Standard error of the mean over the text that all seeds share; 0 where it is not known."""
+    """Standard error of the mean due to the text that all seeds share; 0 if it is not known."""
     text_error_LM: NDArray[np.float64] | None = None
-    """The same at the layers of `at_layers_LMS`."""
+    """Standard error due to the text at each layer of `at_layers_LMS`."""
     text_blocks: int = 0
-    """Blocks of the text that the error is from."""
+    """Number of text blocks from which the error is computed."""
     page: float | None = None
-    """Probability in Page's test in the direction of the claim, for a trend."""
+    """Probability in Page's test in the direction of the claim; None if the effect is no trend."""
     beside: Mapping[str, float] = {}
-    """Numbers that help to read it: shares, places."""
+    """Numbers that are shown beside the effect, such as shares and places."""
     groups: tuple[str, ...] = ()
-    """Tasks or other groups that it is a mean over."""
+    """Tasks or other groups over which the effect is averaged."""
 
 
 FEWEST_FOR_SIGN_FLIPS = 6
-"""Seeds below which the sign-flip test cannot reach 0.05: its smallest probability is 2 / 2^n."""
+"""Fewest seeds with which the sign-flip test can reach 0.05; its smallest probability is 2 / 2^n."""
 
 MOST_FLIPPED = 16
-"""Seeds up to which all 2^n sign flips are counted; beyond, as many are drawn."""
+"""Most seeds for which all 2^n sign flips are counted; for more seeds, 2^16 flips are drawn."""
 
 Vector = NDArray[np.float64]
 
@@ -100,10 +100,10 @@ class Interval(NamedTuple):
 def t_interval(
     effects: ArrayLike, *, confidence: float, text_error: float = 0.0, text_blocks: int = 0
 ) -> Interval:
-    """Return Student's t interval of the mean, with the error of the text that all seeds share: NaN on either side
-    below two seeds, all NaN where a value is not finite.
+    """Return Student's t interval of the mean, with the error of the text that all seeds share.
 
-    `scipy.stats.ttest_1samp` gives the same interval in 27 times the time, and warns of seeds that agree.
+    Both ends are NaN below two seeds; everything is NaN if a value is not finite. `scipy.stats.ttest_1samp`
+    gives the same interval in 27 times the time, and warns of seeds that agree.
     """
     values = np.asarray(effects, float)
     if not values.size or not np.isfinite(values).all():
@@ -123,15 +123,15 @@ def standard_error(effects: ArrayLike) -> float:
 
 
 def shared_error(left_out_GS: ArrayLike) -> float:
-    """Return the standard error that the mean over seeds has from the text that they share; 0 where seeds' errors
-    over it have nothing in common.
+    """Return the standard error of the mean over seeds due to the text that they share; 0 if the seeds'
+    errors have nothing in common.
 
-    Delete-a-group jackknife of each seed's effect, and of it what two seeds have in common on average: (G - 1) / G
-    times the sum over blocks of the mean product of two seeds' deviations. For G blocks of equal size its square
-    has the variance of the common error as its expectation, but for the bound at 0.
+    It is the part of the delete-a-group jackknife that two seeds have in common on average: the square root
+    of (G - 1) / G times the sum over blocks of the mean product of two seeds' deviations. For G blocks of
+    equal size its square has the variance of the common error as its expectation, except for the bound at 0.
 
     Args:
-        left_out_GS: each seed's effect without each block of the text. Two seeds or more.
+        left_out_GS: each seed's effect without each block of the text, for two seeds or more.
     """
     values_GS = np.asarray(left_out_GS, float)
     blocks, seeds = values_GS.shape
@@ -141,8 +141,8 @@ def shared_error(left_out_GS: ArrayLike) -> float:
 
 
 def _whole_error(values_S: Vector, text_error: Vector, text_blocks: int) -> tuple[Vector, Vector]:
-    """Return the standard error of the mean along the last axis with that of the text, and its degrees of freedom
-    (Welch 1947)."""
+    """Return the standard error of the mean along the last axis, the error of the text included, and its
+    degrees of freedom (Welch 1947)."""
     size = values_S.shape[-1]
     of_seeds = values_S.var(axis=-1, ddof=1) / size
     of_text = np.square(text_error)
@@ -155,11 +155,11 @@ def _whole_error(values_S: Vector, text_error: Vector, text_blocks: int) -> tupl
 def one_sided(
     effects: ArrayLike, *, against: float = 0.0, text_error: ArrayLike = 0.0, text_blocks: int = 0
 ) -> Vector:
-    """Return the one-sided t test along the last axis: the probability of a mean at least this high if the truth
-    were `against`.
+    """Return the probability of the one-sided t test along the last axis: of a mean at least this high if the
+    true mean is `against`.
 
-    Seeds that all show the same number, without an error of the text, have the sign-flip test instead, which for
-    them is the sign test: 2^-n above `against`, else 1.
+    If all seeds show the same number and there is no error of the text, the sign-flip test replaces it, which
+    is then the sign test: 2^-n above `against`, else 1.
     """
     values = np.asarray(effects, float)
     size = values.shape[-1]
@@ -178,13 +178,14 @@ def constant(effects: ArrayLike) -> NDArray[np.bool_]:
 
 
 def sign_flips(effects: ArrayLike, *, rng: np.random.Generator) -> float:
-    """Return the share of the sign patterns under which the mean is at least as far from 0 as it is.
+    """Return the share of sign patterns that put the mean at least as far from 0 as it is.
 
-    Exact up to `MOST_FLIPPED` seeds: all patterns are counted; beyond, 2^16 are drawn from `rng`, and the pattern
-    itself counts as one. It asks only that the effects are symmetric about 0, not that they are normal.
+    Up to `MOST_FLIPPED` seeds all patterns are counted. For more seeds 2^16 patterns are drawn from `rng`,
+    and the observed pattern counts as one more. The test assumes that the effects are symmetric about 0, not
+    that they are normal.
 
-    `scipy.stats.permutation_test` misses ties whose sums differ by rounding: of 400 draws of 6 to 10 differences
-    of scores with three decimals, 13 had another probability there, by up to 0.03.
+    `scipy.stats.permutation_test` misses ties whose sums differ by rounding: in 400 draws of 6 to 10 score
+    differences with three decimals, it gave another probability in 13, by up to 0.03.
     """
     values = np.asarray(effects, float)
     size = values.size
@@ -198,16 +199,17 @@ def sign_flips(effects: ArrayLike, *, rng: np.random.Generator) -> float:
 
 
 def page_trend(values_SK: ArrayLike) -> float:
-    """Return the probability, in Page's one-sided test, of a rise this steady over K ordered settings, if order
-    meant nothing.
+    """Return the probability of Page's one-sided test: of a rise this steady over K ordered settings if the
+    order means nothing.
 
-    Rows are seeds; only the ranks within each count. Exact for small tables, as scipy decides.
+    Rows are seeds; the test reads only the ranks within each row. It is exact for small tables, as scipy
+    decides.
     """
     return float(stats.page_trend_test(np.asarray(values_SK, float)).pvalue)
 
 
 def above(effects: SeedEffects, *, against: float = 0.0) -> float:
-    """Return the probability of seeds that lie at least so high, if the effect were `against` or less."""
+    """Return the probability of seeds at least this high if the true effect is `against` or less."""
     blocks = effects.text_blocks
     alone = float(one_sided(effects.values, against=against, text_error=effects.text_error, text_blocks=blocks))
     if effects.at_layers_LMS is None:
@@ -219,15 +221,16 @@ def above(effects: SeedEffects, *, against: float = 0.0) -> float:
 
 
 def below(effects: SeedEffects, *, against: float = 0.0) -> float:
-    """Return the probability of seeds that lie at least so low, if the effect were `against` or more."""
+    """Return the probability of seeds at least this low if the true effect is `against` or more."""
     return above(_mirrored(effects), against=-against)
 
 
 def interval(effects: SeedEffects, *, confidence: float) -> Interval:
-    """Return the mean over seeds, and every effect that neither side refuses at half of 1 - confidence.
+    """Return the mean over seeds and its interval: every effect that neither one-sided test rejects at half
+    of 1 - confidence.
 
-    The t interval; where layers were chosen, widened to what holds at whichever layers. Of seeds that all show
-    the same number it has no width and says nothing. NaN on either side as in `seed_tests.t_interval`.
+    It is the t interval. If layers were chosen, it is widened until it holds for all of them. If all seeds
+    show the same number, it has no width and says nothing. Ends are NaN as in `t_interval`.
     """
     alone = t_interval(
         effects.values, confidence=confidence, text_error=effects.text_error, text_blocks=effects.text_blocks
@@ -240,8 +243,8 @@ def interval(effects: SeedEffects, *, confidence: float) -> Interval:
 
 
 def shared_level(effects: SeedEffects, level: float) -> float:
-    """Return the level of a test at one of the layers that could have been chosen; without a choice, the whole
-    one."""
+    """Return the level of a test at one of the layers that could have been chosen; the whole level if no
+    layer was chosen."""
     return level if effects.at_layers_LMS is None else level / max(effects.at_layers_LMS.shape[:2])
 
 
@@ -266,8 +269,8 @@ def _text_error_LM(effects: SeedEffects) -> Vector:
 
 
 def _mirrored(effects: SeedEffects) -> SeedEffects:
-    """Return minus the effect. Which of largest and smallest comes first makes no difference, as each number is
-    one of its L minus one of its M."""
+    """Return minus the effect. L and M change places, which is correct because each number is one term of L
+    minus one term of M."""
     at, error = effects.at_layers_LMS, effects.text_error_LM
     return effects._replace(
         values=-effects.values,
@@ -277,25 +280,25 @@ def _mirrored(effects: SeedEffects) -> SeedEffects:
 
 
 USUAL_POWER = 0.8
-"""Power: the probability with which an effect of that size is to be found."""
+"""Usual power: the probability with which an effect of the given size is to be found."""
 
 MOST_SEEDS = 1000
-"""Limit of seeds that anybody trains; beyond, nothing is said."""
+"""Most seeds that anybody trains; nothing is said about more."""
 
 _QUANTILES = (np.arange(400) + 0.5) / 400
 
 
 def power(effect: float, *, sd: float, seeds: int, level: float) -> float:
-    """Return the probability with which a two-sided t test at `level` finds such an effect on its own side of 0.
+    """Return the probability with which a two-sided t test at `level` finds such an effect on its own side of
+    0.
 
-    From the noncentral t distribution; `sd` is that of the effect between seeds.
+    It comes from the noncentral t distribution. `sd` is the standard deviation of the effect between seeds.
     """
     return _power(abs(effect) / sd * np.sqrt(seeds), seeds, level)
 
 
 def spread_interval(sd: float, *, seeds: int) -> tuple[float, float]:
-    """Return the 80% interval of the standard deviation between seeds of which so many show `sd`, if they are
-    normal."""
+    """Return the 80% interval of the true standard deviation, if this many seeds show `sd` and are normal."""
     low, high = sd * np.sqrt((seeds - 1) / stats.chi2.ppf((0.9, 0.1), seeds - 1))
     return float(low), float(high)
 
@@ -306,16 +309,17 @@ def smallest_seen(
     """Return the smallest effect that this many seeds find with the given power.
 
     Args:
-        text_error: standard error over the text that all seeds share, which more seeds do not lessen. It is added
-            as a variance; the degrees of freedom stay those of the seeds.
+        text_error: standard error due to the text that all seeds share, which more seeds do not reduce. It is
+            added as a variance; the degrees of freedom stay those of the seeds.
     """
     return _noncentrality(seeds, level, target_power) * float(np.hypot(sd / np.sqrt(seeds), text_error))
 
 
 def equivalence_power(margin: float, *, sd: float, seeds: int, level: float, text_error: float = 0.0) -> float:
-    """Return the probability with which TOST at `level` finds an effect of exactly 0 to lie within `margin`.
+    """Return the probability with which TOST at `level` finds that an effect of exactly 0 lies within
+    `margin`.
 
-    Mean over the distribution of the standard deviation that the seeds happen to have (400 quantiles).
+    It is the mean over the distribution of the observed standard deviation (400 quantiles).
     """
     error = np.hypot(sd / np.sqrt(seeds), text_error)
     seen = error * np.sqrt(stats.chi2.ppf(_QUANTILES, seeds - 1) / (seeds - 1))
@@ -332,13 +336,14 @@ def seeds_to_decide(
     absent_level: float | None,
     text_error: float = 0.0,
 ) -> int | None:
-    """Return the fewest seeds that, with the given power, find an effect of `smallest_effect` where there is one,
-    and find it absent where there is none. None beyond `MOST_SEEDS`.
+    """Return the fewest seeds that find an effect of `smallest_effect`, and the absence of an effect, with
+    the given power. None above `MOST_SEEDS`.
 
-    The spread between seeds is taken to be the one that was seen, which is itself uncertain with few seeds.
+    The true spread between seeds is assumed to be the observed one, which is uncertain itself with few seeds.
 
     Args:
-        absent_level: at which its absence is to be found; None if it is not, as of an effect against a bound.
+        absent_level: level at which the absence is to be found; None if it is not to be found, as for an
+            effect against a bound.
         text_error: as for `smallest_seen`.
     """
 
@@ -353,7 +358,7 @@ def seeds_to_decide(
 
     if not decides(MOST_SEEDS):
         return None
-    low, high = 2, MOST_SEEDS  # decides(high), and no fewer than three seeds are evidence
+    low, high = 2, MOST_SEEDS  # `high` always decides; `low` is never returned, as evidence takes three seeds
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if decides(middle) else (middle, high)
@@ -362,13 +367,13 @@ def seeds_to_decide(
 
 @cache
 def _noncentrality(seeds: int, level: float, target_power: float) -> float:
-    """Return the effect in standard errors that is found with the given power."""
+    """Return the effect, in standard errors, that is found with the given power."""
     return float(optimize.brentq(lambda centre: _power(centre, seeds, level) - target_power, 0, 1e4))
 
 
 def _power(noncentrality: float, seeds: int, level: float) -> float:
     critical = stats.t.isf(level / 2, seeds - 1)
-    if noncentrality > 30:  # scipy's noncentral t loses its tail there; the spread's distribution does not
+    if noncentrality > 30:  # scipy's noncentral t is imprecise there, so average over the observed spread
         spread = np.sqrt(stats.chi2.ppf(_QUANTILES, seeds - 1) / (seeds - 1))
         return float(stats.norm.cdf(noncentrality - critical * spread).mean())
     return float(stats.nct.sf(critical, seeds - 1, noncentrality))

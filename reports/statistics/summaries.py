@@ -1,6 +1,7 @@
 """Means, intervals and pseudo-values over seeds; the seed is the unit of evidence.
 
-Pseudo-values are one number a seed for what is no mean over seeds, so that the tests over seeds apply to it.
+Pseudo-values are one number per seed for a statistic that is not a mean over seeds, so that the tests over
+seeds apply to it.
 """
 
 import math
@@ -16,17 +17,18 @@ from scipy import stats
 from ablations.errors import ResultsError
 
 NORMAL_95 = 1.96
-"""Standard errors on either side of a number in which it would be found 95 times in 100."""
+"""Number of standard errors on either side of a value within which it would be found 95 times in 100."""
 
 ROUNDING = 1e-9
-"""Share of a mean below which a difference, or the width of an interval, is rounding alone."""
+"""Share of a mean below which a difference, or the width of an interval, is only rounding."""
 
 
 def unanimous_error(answers: int) -> float:
-    """Return the standard error of a share where all answers are right, or all are wrong.
+    """Return the standard error of a share if all answers are right, or all are wrong.
 
     It is the error with two more answers of either kind (Agresti & Coull 1998,
-    https://doi.org/10.1080/00031305.1998.10480550), as four of four are no sure thing.
+    https://doi.org/10.1080/00031305.1998.10480550), because four right answers of four do not make the share
+    certain.
     """
     wrong = 2 / (answers + 4)
     return float((wrong * (1 - wrong) / (answers + 4)) ** 0.5)
@@ -35,13 +37,13 @@ def unanimous_error(answers: int) -> float:
 def mean_interval(table: DataFrame, *, by: Sequence[str], confidence: float = 0.95) -> DataFrame:
     """Return the mean over seeds of `value` with Student's t interval, one row for each combination of `by`.
 
-    Columns: those of `by`, then `mean, low, high, seeds`. NaN values are left out and `seeds` counts the
-    rest; below two seeds `low` and `high` are NaN, as one run says nothing about the spread of others.
+    Columns: those of `by`, then `mean, low, high, seeds`. NaN values are left out, and `seeds` counts the
+    others. Below two seeds `low` and `high` are NaN, because one run says nothing about the spread of others.
     Combinations keep their order of appearance.
 
     Raises:
-        ResultsError: a seed has two values for one combination. Counting both would pass off layers,
-            steps or examples of one run as independent runs.
+        ResultsError: a seed has two values for one combination. Counting both would present layers, steps or
+            examples of one run as independent runs.
     """
     by = list(by)
     repeated = table.duplicated([*by, "seed"])
@@ -52,7 +54,7 @@ def mean_interval(table: DataFrame, *, by: Sequence[str], confidence: float = 0.
             f"a mean over seeds needs one value a seed, but seed {row['seed']} has several for {where}; "
             "choose the rows of one experiment, step, measure, metric and group."
         )
-    with np.errstate(invalid="ignore"):  # an infinite perplexity has an infinite mean and no spread
+    with np.errstate(invalid="ignore"):  # an infinite perplexity has an infinite mean, and a spread of NaN
         groups = table.groupby(by, sort=False, dropna=False)["value"]
         summary = groups.agg(mean="mean", seeds="count", error="sem").reset_index()
         degrees = summary["seeds"].to_numpy() - 1
@@ -65,23 +67,25 @@ NO_MEAN = {"mean": None, "low": None, "high": None, "seeds": 0}
 
 
 def means_of_arms(table: DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the `mean_interval` of each arm and `name` as plain data (an absent one is `NO_MEAN`)."""
+    """Return the `mean_interval` of each arm and `name` as plain data, with the keys of `NO_MEAN`.
+    Combinations without rows are not there."""
     rows = mean_interval(table, by=["arm", "name"]).to_dict("records")
     return {(row["arm"], row["name"]): {key: row[key] for key in NO_MEAN} for row in rows}
 
 
 def bands(rows: DataFrame) -> DataFrame:
-    """Return mean and band of every line at every `x`, one row each: columns `line, x, mean, low, high, seeds,
-    band`.
+    """Return mean and band of every line at every `x`, one row each: columns `line, x, mean, low, high,
+    seeds, band`.
 
-    `band` says what the band is: `seeds`, Student's 95% t interval over them; `text`, where a line has a single
-    seed, that run's number plus and minus 1.96 of its `standard_error`, which is how far it would move on other
-    text of the same kind and says nothing about other seeds; empty where there is none.
+    `band` says what the band is. `seeds` is Student's 95% t interval over seeds. `text`, for a line with a
+    single seed, is that run's number plus and minus 1.96 of its `standard_error`: how far the number would
+    move on other text of the same kind, which says nothing about other seeds. It is empty if there is no
+    band.
 
     Args:
-        rows: with the columns `line`, `x`, `seed`, `value` and `standard_error`. Where a column
-            `overlapping` is true, as of pairs of runs that share a run, what stands in `seed` is not independent
-            and has no interval.
+        rows: rows with the columns `line`, `x`, `seed`, `value` and `standard_error`. If a column
+            `overlapping` is true, as for pairs of runs that share a run, the values of `seed` are not
+            independent, and the line has no interval.
 
     Raises:
         ResultsError: a seed has two values for one point.
@@ -105,11 +109,12 @@ def bands(rows: DataFrame) -> DataFrame:
 
 
 def expected_best(losses: Sequence[float | None]) -> list[float]:
-    """Return for 1, 2, ... trials the expected lowest loss of so many, drawn from those that were done.
+    """Return the expected lowest loss of 1, 2, ... trials, drawn from those that were done.
 
-    The last is the lowest of all. A trial that diverged, None, counts as the worst loss that is known. The draws
-    are without replacement, which makes the estimate unbiased (Tang et al. 2020, https://arxiv.org/abs/2004.13705);
-    that of Dodge et al. 2019, https://arxiv.org/abs/1909.03004, equation 3, draws with replacement.
+    The last number is the lowest loss of all. A trial that diverged, None, counts as the worst loss that is
+    known. Draws are without replacement, which makes the estimate unbiased (Tang et al. 2020,
+    https://arxiv.org/abs/2004.13705). Dodge et al. 2019, https://arxiv.org/abs/1909.03004, equation 3, draw
+    with replacement.
 
     Raises:
         ValueError: no loss is known.
@@ -125,9 +130,10 @@ def expected_best(losses: Sequence[float | None]) -> list[float]:
 
 
 def last_step(table: DataFrame) -> DataFrame:
-    """Return the rows of each run's last measured step, found for each measure and each pair of runs separately.
+    """Return the rows of each run's last measured step, found for each measure and each pair of runs
+    separately.
 
-    All rows of a run whose steps are unknown, as of a model from elsewhere.
+    Rows without a step are all kept, as those of a model from elsewhere.
     """
     if "step" not in table or table["step"].isna().all():
         return table
@@ -139,9 +145,9 @@ def last_step(table: DataFrame) -> DataFrame:
 def gain(table: DataFrame) -> DataFrame:
     """Return the gain of each run over the best guess without context, in nats per predicted token.
 
-    Columns `arm, seed, value`: the loss of that guess, the floor, minus the model's loss on the same
-    predictions, at the last step. A model that only knows how often each token occurs, and what is shown in its
-    place, has 0; a worse one is negative.
+    Columns `arm, seed, value`. The value is the loss of that guess (the chance level) minus the model's
+    validation loss on the same predictions, at the last step. A model that only knows how often each token
+    occurs, and what is shown in its place, has 0; a worse model is negative.
     """
     rows = table[(table["measure"] == "validation") & (table["metric"] == "loss")]
     if "group" in rows:
@@ -154,10 +160,11 @@ Array = NDArray[np.float64]
 
 
 def pseudo_values(statistic: Callable[[Array], float], values_SK: Array) -> Array:
-    """Return n times the statistic of all seeds minus n - 1 times that of all but one, for each seed.
+    """Return for each seed n times the statistic of all n seeds, minus n - 1 times the statistic without that
+    seed.
 
-    Their mean is the statistic without its bias of order 1/n, and their spread that of the statistic. For a mean
-    they are the values themselves. Source: Tukey 1958. Needs two seeds.
+    Their mean is the statistic without its bias of order 1/n, and their spread is that of the statistic. For
+    a mean they are the values themselves. Source: Tukey 1958. Needs two seeds.
     """
     size = len(values_SK)
     whole = statistic(values_SK)
@@ -168,9 +175,9 @@ def pseudo_values(statistic: Callable[[Array], float], values_SK: Array) -> Arra
 def distances_between_seeds(distance_SS: Array) -> Array:
     """Return pseudo-values of the mean distance between seeds, one for each seed; the diagonal is not read.
 
-    A distance belongs to two seeds, so the pairs are fewer in evidence than in number. Each seed's mean distance
-    to the others, D, comes to (2 (n - 1) D - n M) / (n - 2), where M is the mean over pairs: what the jackknife
-    over seeds makes of M. Needs three seeds.
+    A distance belongs to two seeds, so many pairs are less evidence than their number says. With D the mean
+    distance of a seed to the others and M the mean over pairs, its pseudo-value is (2 (n - 1) D - n M) / (n -
+    2), from the jackknife over seeds. Needs three seeds.
     """
     size = len(distance_SS)
     off = ~np.eye(size, dtype=bool)
@@ -189,7 +196,7 @@ class Spread(NamedTuple):
 
 
 class Share(NamedTuple):
-    """Share of a variance, with its interval; None where there is none."""
+    """Share of a variance, with its interval; fields are None if there is none."""
 
     share: float | None
     low: float | None
@@ -197,9 +204,10 @@ class Share(NamedTuple):
 
 
 def pooled_spread(groups: Sequence[Sequence[float]]) -> Spread | None:
-    """Return the standard deviation inside groups of runs, pooled over them; None where no group has two runs.
+    """Return the standard deviation inside groups of runs, pooled over them; None if no group has two runs.
 
-    The 95% interval is that of normal numbers, from the chi-square distribution. Groups of one run do not count.
+    The 95% interval assumes normal numbers, and comes from the chi-square distribution. Groups of one run do
+    not count.
     """
     counted = [np.asarray(values, float) for values in groups if len(values) > 1]
     degrees = sum(len(values) - 1 for values in counted)
@@ -211,11 +219,11 @@ def pooled_spread(groups: Sequence[Sequence[float]]) -> Spread | None:
 
 
 def share_of_variance(part: Spread, whole: Spread) -> Share | None:
-    """Return one variance over another, with the 95% interval of normal numbers, from the F distribution; None
-    where the other is 0.
+    """Return one variance divided by another, with the 95% interval of normal numbers from the F
+    distribution. None if the other variance is 0.
 
-    The interval is that of independent runs. Runs of one seed share what follows the seed in both arms. That makes
-    the two variances vary together, so that the interval is too wide rather than too narrow.
+    The interval assumes independent runs. Runs of one seed share what follows from the seed in both arms.
+    This makes the two variances vary together, so the interval is rather too wide than too narrow.
     """
     if whole.sd == 0:
         return None
