@@ -68,7 +68,7 @@ class SeedTable:
         self.seed_of: dict[str, int] = {}
         """Seed of each run."""
         self.blocks: dict[tuple[str, str], int] = {}
-        """Number of text blocks, by measure and metric, that the values leave out in turn."""
+        """Number of text blocks that values leave out in turn, by measure and metric."""
         self._last: dict[tuple[str, int, str], int] = {}
         self._without: dict[int, SeedTable] = {}
         names = ("arm", "seed", "measure", "metric", "group", "layer", "layer_to", "step", "value", "floor")

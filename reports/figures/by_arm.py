@@ -1,12 +1,13 @@
-"""Figures with a line an arm. Each takes the tidy table and an Axes, draws one comparison and returns the Axes.
+"""Figures with a line for each arm. Each function takes the tidy table and an Axes, draws one comparison and
+returns the Axes.
 
-The mean over seeds with its 95% t interval as a band, each seed as a thin line, the chance floor dashed; where an
-arm has one seed, the band is 1.96 standard errors of that run. An arm looks the same in every figure of an
-experiment. In all of them `arms` are the experiment's, in its order; an arm without rows is left out and keeps its
-colour free.
+The mean over seeds has its 95% t interval as a band, each seed is a thin line, and the chance level is
+dashed. If an arm has one seed, the band is 1.96 standard errors of that run. An arm looks the same in every
+figure of an experiment. The argument `arms` holds the experiment's arms in order; an arm without rows is left
+out, and its colour stays free.
 
-Raises, all of them:
-    ResultsError: the table has no such rows, lacks a column, or has several values for one seed.
+Functions that select rows raise a ResultsError if the table has no such rows, lacks a column, or has several
+values for one seed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -62,10 +63,10 @@ from reports.statistics.summaries import bands
 from reports.words import are_whole, axis_label, in_order, leads_on, listed, named, number, task_axis_label
 
 NAME_LETTERS = 46
-"""Longest line of a name below or above a panel; arms of a grid have long names."""
+"""Most letters in a line of a name below or above a panel; arms of a grid have long names."""
 
 END_LETTERS = 22
-"""Longest line of a name at the end of a line."""
+"""Most letters in a line of a name at the end of a curve."""
 
 
 def by_arm(
@@ -78,20 +79,21 @@ def by_arm(
     group: str | None = None,
     axis: Axis | None = None,
 ) -> Axes:
-    """Draw any metric of single runs, a line an arm with a band over its seeds; return the axes.
+    """Draw any metric of single runs, with a line for each arm and a band over its seeds, and return the
+    axes.
 
     Args:
-        table: of `ablations.results.read`, or some of its rows.
-        ax: on which the lines are drawn; its labels are set, a title is not.
-        arms: those to draw, in this order; all unless given.
-        group: of the rows; those of no group unless given.
-        axis: what is on the x axis; layers unless the measure says otherwise.
+        table: table of `ablations.results.read`, or some of its rows.
+        ax: axes for the lines; their labels are set, a title is not.
+        arms: arms to draw, in this order; by default all.
+        group: group of the rows; by default the rows without a group.
+        axis: quantity on the x axis; by default that of the measure, mostly layers.
     """
     return draw_arms(arm_lines(table, measure=measure, metric=metric, arms=arms, group=group, axis=axis), ax=ax)
 
 
 class ArmLines(NamedTuple):
-    """Content of a figure with a line an arm: one metric, selected once."""
+    """Content of a figure with a line for each arm: one metric, selected once."""
 
     measure: str
     metric: str
@@ -100,18 +102,19 @@ class ArmLines(NamedTuple):
     rows: DataFrame
     """Rows of `choose`, with the arm in the column `line`."""
     summary: DataFrame
-    """The `bands` of these rows."""
+    """Result of `bands` for these rows."""
     curves: list[Curve]
     styles: dict[str, Style]
     """Styles by arm."""
     family: Family | None = None
-    """The arms that the panel is about, if it does not have all: another curve is what they are read against."""
+    """Arms that the panel is about, if it does not have all arms; any other curve is drawn in grey for
+    comparison."""
     beside: tuple[Beside, ...] = ()
     """Published curves."""
 
     @property
     def lines(self) -> list[Line]:
-        """Lines of the curves; what others are read against is grey."""
+        """Lines of the curves; a curve outside the family is grey."""
         lines = []
         for curve in self.curves:
             style, about = self.styles[curve.arm], self.family is None or curve.arm in self.family.arms
@@ -137,7 +140,7 @@ def arm_lines(
     group: str | None = None,
     axis: Axis | None = None,
 ) -> ArmLines:
-    """Select what `by_arm` draws, with the same arguments.
+    """Select the content that `by_arm` draws; the arguments are those of `by_arm`.
 
     Raises:
         ResultsError: the table has no such rows, lacks a column, or has several values for one seed.
@@ -153,7 +156,7 @@ def arm_lines(
 
 
 def draw_arms(drawn: ArmLines, *, ax: Axes) -> Axes:
-    """Draw what `arm_lines` selected."""
+    """Draw the content that `arm_lines` selected, and return the axes."""
     measure, metric, group, axis, rows, summary = drawn[:6]
     along = axis or own_axis(measure)
     names = named(measure, metric)
@@ -163,7 +166,7 @@ def draw_arms(drawn: ArmLines, *, ax: Axes) -> Axes:
         label_layers(ax, rows["x"].tolist(), leads=leads_on(measure, metric))
     else:
         ax.set_xlabel(AXES[along].label)
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # half a step is none
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # there are no half steps
     if axis in ("step", "examples"):
         spread_out(ax, rows["x"].astype(int).tolist())
     ax.set_ylabel(axis_label(measure, metric, group) if axis is None else task_axis_label(measure, metric, group))
@@ -175,55 +178,55 @@ def draw_arms(drawn: ArmLines, *, ax: Axes) -> Axes:
 
 
 def shown_name(name: str, letters: int = NAME_LETTERS) -> str:
-    """Return a name as text of a figure, in lines of some fifty letters unless said otherwise.
+    """Return a name as text of a figure, broken into lines of at most `letters` letters.
 
-    A no-break space is none to break a line at. A dollar sign would start a formula, a leading underscore would
-    hide the name.
+    Lines are not broken at no-break spaces. A dollar sign is escaped, as it would start a formula, and so is
+    a leading underscore, which would hide the name.
     """
     name = "\n".join(wrap(name, letters)).replace("\N{NO-BREAK SPACE}", " ")
     return name.replace("$", r"\$").replace("_", "\N{WORD JOINER}_", name.startswith("_"))
 
 
 def arm_label(curve: Curve) -> str:
-    """Return the arm, its seeds and how far it is trained: ``mlm (n = 3, gain 1.80 nats)``."""
+    """Return the arm with its number of seeds and its gain: ``mlm (n = 3, gain 1.80 nats)``."""
     facts = [f"n = {curve.seeds}"]
     if curve.gain is not None and not curve.untrained:
         facts.append(f"gain {number(curve.gain)} nats")
     if curve.doubt not in ("", curve.arm) and (curve.untrained or curve.gain is not None):
         facts.append(curve.doubt)
-    # Facts are kept in one piece: their spaces are no places to break a line.
+    # No-break spaces keep each fact on one line.
     facts = [fact.replace(" ", "\N{NO-BREAK SPACE}") for fact in facts]
     return shown_name(f"{curve.arm} ({', '.join(facts)})")
 
 
 def end_name(name: str) -> str:
-    """Return a name as it stands at the end of a line."""
+    """Return a name broken for the end of a curve."""
     return shown_name(name, END_LETTERS)
 
 
 def end_label(name: str, curve: Curve) -> str:
-    """Return the name of an arm at the end of its line, with what makes its layers say little, if anything does:
-    ``random (untrained)``."""
+    """Return the name of an arm for the end of its curve, with the reason to doubt its layers, if there is
+    one: ``random (untrained)``."""
     doubted = curve.doubt not in ("", curve.arm) and (curve.untrained or curve.gain is not None)
     told_by_name = curve.arm.startswith(curve.doubt)
     return end_name(f"{name} ({curve.doubt})" if doubted and not told_by_name else name)
 
 
 def seeds_note(curves: Sequence[Curve]) -> str:
-    """Return how many seeds the curves have: ``n = 3 seeds``, ``n = 1 to 3 seeds``."""
+    """Return the number of seeds of the curves: ``n = 3 seeds``, ``n = 1 to 3 seeds``."""
     least, most = (which(curve.seeds for curve in curves) for which in (min, max))
     return f"n = {least}{f' to {most}' if most > least else ''} seed{'s' if most != 1 else ''}"
 
 
 MOST_TASKS = 12
-"""Tasks that get a panel of their own."""
+"""Most tasks that get their own panel."""
 
 TASKS_IN_SIGHT = 6
-"""The panels of further tasks are opened on demand."""
+"""Number of tasks whose panels are open on the page; further panels are folded."""
 
 
 def arm_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
-    """Yield the panels with a line an arm, for each task if the metric is one of tasks, where there are curves."""
+    """Yield the panels with a line for each arm. A metric of tasks has panels for each task with curves."""
     rows = rows_shown(table, shown)
     rows = rows[rows["other_run_id"].isna()]
     if not shown.each:
@@ -252,12 +255,11 @@ def _panels(
     more: str = "",
     note: str = "",
 ) -> Iterator[Panel]:
-    """Yield a panel of all arms; or one for each depth of encoders, and of many arms one for each family, or for
-    `MOST_FAMILIES` of them.
+    """Yield panels for all arms: one for each depth of the encoders, and with many arms one for each family
+    of arms, up to `MOST_FAMILIES`.
 
-    Arms of another depth than the first one's have panels of their own: their layers are others, and where they
-    differ much, neither could be read beside the other. Panels of families have the same y axis, and the first arm
-    in each.
+    Arms with another depth than the first arm get their own panels, because their layers cannot be compared
+    place by place. The panels of families have the same y axis, and all contain the first arm.
     """
     rows = rows[is_about(rows, shown.about)]
     depths = _depths(rows, shown, arms)
@@ -267,7 +269,7 @@ def _panels(
         present = order(rows[rows["arm"].isin(of_depth)], of_depth)
         groups = families(of_depth if len(present) > MOST_LINES else present)
         groups = [family for family in groups if (places.reindex(list(family.arms)) >= FEWEST_PLACES).any()]
-        if not groups:  # a single point is no curve
+        if not groups:  # no family has enough points for a curve
             continue
         notes = " ".join(filter(None, (note, families_note(groups))))
         groups = some_families(groups)
@@ -296,19 +298,19 @@ def _panels(
 
 
 MOST_FAMILIES = 8
-"""Families of arms that have a panel."""
+"""Most families of arms that get a panel."""
 
 
 def some_families(groups: Sequence[Family]) -> list[Family]:
-    """Return the families that have a panel: all, or `MOST_FAMILIES` of them at equal distances, the first and the
-    last among them."""
+    """Return the families that get a panel: all, or `MOST_FAMILIES` of them at equal distances, with the
+    first and the last."""
     if len(groups) <= MOST_FAMILIES:
         return list(groups)
     return [groups[round(place * (len(groups) - 1) / (MOST_FAMILIES - 1))] for place in range(MOST_FAMILIES)]
 
 
 def families_note(groups: Sequence[Family]) -> str:
-    """Return a note on the arms that no panel shows because there are too many."""
+    """Return a note on the arms without a panel if there are too many families; empty otherwise."""
     if len(groups) <= MOST_FAMILIES:
         return ""
     shown, every = (sum(len(family.arms) for family in some) for some in (some_families(groups), groups))
@@ -319,8 +321,8 @@ def families_note(groups: Sequence[Family]) -> str:
 
 
 def _depths(rows: DataFrame, shown: Shown, arms: list[str]) -> list[list[str]]:
-    """Return the arms with as many layers as the first, and the others, if there are any; all of them where the
-    axis has no layers."""
+    """Return the arms with as many layers as the first arm, then the other arms, if there are any. If the
+    axis is not layers, all arms are one list."""
     depths = rows.groupby("arm")["x"].max()
     first = next((depths[arm] for arm in arms if arm in depths), None)
     others = [arm for arm in arms if arm in depths and depths[arm] != first]
@@ -330,7 +332,7 @@ def _depths(rows: DataFrame, shown: Shown, arms: list[str]) -> list[list[str]]:
 
 
 def _tasks(rows: DataFrame, shown: Shown) -> list[str]:
-    """Return the whole tasks that have a curve: with enough steps of one arm, or with enough numbers of
+    """Return the whole tasks that have a curve: those with enough steps of one arm, or enough numbers of
     examples."""
     rows = rows[are_whole(rows["about"])]
     if shown.axis == "step":
@@ -342,7 +344,7 @@ def _tasks(rows: DataFrame, shown: Shown) -> list[str]:
 
 
 def tasks_note(tasks: list[str], shown: Shown) -> str:
-    """Return a note on the tasks that have no panel because there are too many."""
+    """Return a note on the tasks without a panel if there are too many; empty otherwise."""
     if len(tasks) <= MOST_TASKS:
         return ""
     rest, of = tasks[MOST_TASKS:], f" of {shown.part}" if shown.part else ""
@@ -359,7 +361,7 @@ def _panel(
     without_rows: list[str],
     note: str,
 ) -> Panel:
-    """Return the panel of these lines; its numbers are those of the arms that it is about."""
+    """Return the panel of these lines, with the numbers of the arms that it is about."""
     family = drawn.family
     compared_curves = [curve for curve in drawn.curves if family is None or curve.arm in family.arms]
     names = {curve.arm: curve.arm for curve in compared_curves}
@@ -379,16 +381,16 @@ def _panel(
 
 
 def against_note(drawn: ArmLines) -> str:
-    """Return a note on the grey line of panels of some arms."""
+    """Return a note on the grey curve in panels of some arms; empty if the panel has all arms."""
     if drawn.family is None:
         return ""
     return f"Grey: {drawn.curves[0].arm}, in each panel of other arms, so that panels compare."
 
 
 def caption(bands: set[str], about_tasks: bool) -> str:
-    """Return what lines and bands are."""
+    """Return the sentence that says what lines and bands are."""
     return line_caption(bands, about_tasks=about_tasks, thin=", thin lines single seeds")
 
 
 ARM_LINES = FigureKind("arms", arm_panels, caption)
-"""A panel has a line an arm."""
+"""Kind of panels with a line for each arm."""

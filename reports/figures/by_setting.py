@@ -1,6 +1,7 @@
-"""Figure of a score by a setting: a mark an arm, its seeds beside it.
+"""Figure of a score against a setting: a mark for each arm, with its seeds beside it.
 
-What is drawn can be found again by its gid: `mean`, `interval`, `seed`, `join`, `floor`, `untrained`, `reference`.
+Drawn artists can be found by their gid: `mean`, `interval`, `seed`, `join`, `floor`, `untrained`,
+`reference`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,39 +24,39 @@ from reports.figures.style import LINES, Style, mark_points
 from reports.words import is_absent
 
 SEED_POINTS = 5.5
-"""Distance of seeds to the right of their mark, in points."""
+"""Distance from a mark to its seeds on the right, in points."""
 
 LINE_POINTS = {True: 7.0, False: 13.0}
-"""Distance between lines, in points, where numbers are on the axis, and where names."""
+"""Distance between lines, in points: if the axis has numbers (True), and if it has names (False)."""
 
 AXIS_LETTERS = 48
-"""Letters that stand side by side below an axis."""
+"""Number of letters that fit side by side below an axis."""
 
 GREY = "0.45"
 
 
 class SettingMarks(NamedTuple):
-    """Content of a figure of a score by a setting."""
+    """Content of a figure of a score against a setting."""
 
     axis_label: str
     """Label of the axis of the score."""
     floor: str
-    """Data of the chance floor, in a few words."""
+    """Data on which the chance level is computed, in a few words."""
     along: Mapping[str, Any]
-    """The axis of the setting: `setting, label, numeric, logarithmic, places, values, reference`."""
+    """Axis of the setting: `setting, label, numeric, logarithmic, places, values, reference`."""
     points: list[dict[str, Any]]
-    """The mean of each arm; the untrained encoder has no `x`."""
+    """Mean of each arm; the untrained encoder has no `x`."""
     runs: list[dict[str, Any]]
-    """The score of each run."""
+    """Score of each run."""
     styles: Mapping[str, Style]
     """Styles by arm."""
 
     def entry(self) -> dict[str, Any]:
-        """Return the content as plain data, without how it looks."""
+        """Return the content as plain data, without styles."""
         return {name: value for name, value in self._asdict().items() if name != "styles"}
 
     def draw(self, figure: Figure) -> None:
-        """Draw a mark an arm, the legend below the names under the axis."""
+        """Draw a mark for each arm, with the legend at the bottom of the figure."""
         ax = by_setting(self, ax=figure.subplots())
         names = max(label.get_text().count("\n") for label in ax.get_xticklabels())
         above = len(written_above(ax))
@@ -69,17 +70,19 @@ class SettingMarks(NamedTuple):
 
 
 def runs_by_setting(drawn: SettingMarks, *, score: str) -> DataFrame:
-    """Return the runs as rows of a CSV: the arm's value of the setting, the score of the run and its floor."""
+    """Return the runs as rows of a CSV: the arm's value of the setting, the run's score and its chance
+    level."""
     at = {point["arm"]: {name: point[name] for name in ("at", "line")} for point in drawn.points}
     setting = drawn.along["setting"]
     return DataFrame([{"setting": setting, **at[run["arm"]], "score": score, **run} for run in drawn.runs])
 
 
 def by_setting(drawn: SettingMarks, *, ax: Axes) -> Axes:
-    """Draw the mean of each arm with its 95% t interval at its value of the setting, and each seed.
+    """Draw the mean of each arm with its 95% t interval, and its seeds, at the arm's value of the setting;
+    return the axes.
 
-    A number stands where it belongs, names stand side by side. Arms look as in every figure of the experiment;
-    those of one line are joined where they are numbers, or where there are several lines.
+    Numbers are placed at their value, and names side by side. Arms look as in every figure of the experiment.
+    Arms of one line are joined if the values are numbers or if there are several lines.
     """
     along = drawn.along
     points = [point for point in drawn.points if point["x"] is not None]
@@ -104,7 +107,8 @@ def by_setting(drawn: SettingMarks, *, ax: Axes) -> Axes:
 
 
 def _join(points: Sequence[Mapping[str, Any]], *, ax: Axes, right: float, look: Any, label: str) -> list[Line2D]:
-    """Draw the line through the arms that differ in nothing else; return it where there are several."""
+    """Draw the line through the arms that differ in nothing else than the setting; return it if there are
+    several such lines."""
     x, y = [point["x"] for point in points], [point["mean"] for point in points]
     (drawn,) = ax.plot(x, y, color="0.6", lw=1.1, linestyle=look, zorder=1.5, gid="join", label=shown_name(label))
     drawn.set_transform(_moved(ax, right))
@@ -147,15 +151,15 @@ def _draw_arm(
 
 
 def _moved(ax: Axes, points: float) -> Any:
-    """Return the transform to places on the axes, so many points to the right."""
+    """Return a transform to data coordinates, shifted right by so many points."""
     figure = ax.get_figure(root=True)
     assert figure is not None
     return ax.transData + ScaledTranslation(points / 72, 0, figure.dpi_scale_trans)
 
 
 def _draw_levels(marks: SettingMarks, points: Sequence[Mapping[str, Any]], *, ax: Axes) -> list[Line2D]:
-    """Draw the chance floor and the untrained encoder, where they leave the arms readable; else write their
-    numbers above."""
+    """Draw the chance level and the untrained encoder, and return their handles. A level that would make the
+    arms unreadable is written above the axes instead."""
     drawn = {point["arm"] for point in points}
     values = np.array([run["value"] for run in marks.runs if run["arm"] in drawn], float)
     bands = np.array(
@@ -199,7 +203,7 @@ def _mean_floor(points: Sequence[Mapping[str, Any]], place: float) -> float:
 
 
 def _label_places(along: Mapping[str, Any], *, ax: Axes) -> None:
-    """Set the scale, ticks and label of the axis, and draw a line where the reference stands."""
+    """Set the scale, ticks and label of the axis, and mark the reference value."""
     places, labels = along["places"], [shown_name(value) for value in along["values"]]
     if along["logarithmic"]:
         ax.set_xscale("log", base=2)
@@ -221,7 +225,8 @@ def _label_places(along: Mapping[str, Any], *, ax: Axes) -> None:
 
 
 def labels_apart(shares: Sequence[float], labels: Sequence[str], *, first: int) -> list[int]:
-    """Return the places whose labels have room beside each other, `first` and the ends before others."""
+    """Return the places whose labels have room beside each other. `first` and both ends go before the
+    others."""
     kept: list[int] = []
     for i in [first, 0, len(shares) - 1, *range(len(shares))]:
         room = [(len(labels[i]) + len(labels[j]) + 2) / 2 / AXIS_LETTERS for j in kept]
@@ -231,7 +236,7 @@ def labels_apart(shares: Sequence[float], labels: Sequence[str], *, first: int) 
 
 
 def _name_places(places: Sequence[float], labels: Sequence[str], *, ax: Axes) -> None:
-    """Write names below an axis: in several lines, or leaning where a word has no room."""
+    """Write names below an axis: in several lines, or slanted if a word has no room."""
     room = AXIS_LETTERS // len(places) - 1
     if all(len(word) <= room for label in labels for word in label.split()):
         ax.set_xticks(places, ["\n".join(wrap(label, room)) for label in labels])
@@ -240,7 +245,7 @@ def _name_places(places: Sequence[float], labels: Sequence[str], *, ax: Axes) ->
 
 
 def caption(bands: set[str], about_tasks: bool) -> str:
-    """Return what marks and bars are."""
+    """Return the sentence that says what marks and bars are."""
     sentence = "Marks are single runs in the look of their arm."
     if "seeds" in bands:
         sentence = (
@@ -251,4 +256,4 @@ def caption(bands: set[str], about_tasks: bool) -> str:
 
 
 SETTING_MARKS = FigureKind("settings", None, caption)
-"""A panel has a mark an arm, at its value of the setting."""
+"""Kind of panels with a mark for each arm at its value of the setting."""

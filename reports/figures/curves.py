@@ -1,5 +1,4 @@
-"""Curves of figures: the rows that they draw and what a reader must know about each curve, apart from how it
-looks.
+"""Curves of figures: the rows that they draw, and the facts that a reader must know about each curve.
 
 The place of a row on the axis of a figure is its layer, its step, or a number in the name of its group.
 """
@@ -23,9 +22,9 @@ class AxisText(NamedTuple):
     """Words of an axis."""
 
     label: str
-    """Below a figure."""
+    """Label below a figure."""
     head: str
-    """Above a column."""
+    """Heading of a table column."""
 
 
 AXES: dict[Axis, AxisText] = {
@@ -36,16 +35,17 @@ AXES: dict[Axis, AxisText] = {
 }
 
 GROUPS: dict[Axis, str] = {"examples": r"(?s)^(.*)@(\d+)$", "ratio": r"(?s)^()ratio=(\d*\.?\d+(?:e-?\d+)?)$"}
-"""Patterns of groups whose names hold what they are about, and their place: ``sst2@100``, ``ratio=0.15``."""
+"""Patterns of group names that hold a task or tokens and a place on the axis: ``sst2@100``,
+``ratio=0.15``."""
 
 ALONG_STEPS = ("learning",)
-"""Measures whose figures run along the steps of training unless another axis is asked for."""
+"""Measures whose figures run along training steps, unless another axis is asked for."""
 
 FEWEST_PLACES = 2
-"""Places on the axis below which there is no curve, and no panel."""
+"""Fewest places on the axis that make a curve and so a panel."""
 
 FEWEST_STEPS = 3
-"""Steps below which nothing is drawn over training: two are a pair of curves."""
+"""Fewest steps for a figure over training."""
 
 
 def own_axis(measure: str) -> Axis:
@@ -54,8 +54,8 @@ def own_axis(measure: str) -> Axis:
 
 
 def placed(rows: DataFrame, axis: Axis) -> DataFrame:
-    """Return the rows that have a place on the axis, sorted by it, with two further columns: `x`, the place, and
-    `about`, the group without it."""
+    """Return the rows that have a place on the axis, sorted by it, with two more columns: `x`, the place, and
+    `about`, the group name without the place."""
     about, x = rows["group"], rows["layer"]
     if axis == "step":
         x = rows["step"].where(rows["layer"].isna())
@@ -67,25 +67,25 @@ def placed(rows: DataFrame, axis: Axis) -> DataFrame:
 
 
 def is_about(rows: DataFrame, about: str | None) -> Series:
-    """Return which of the placed rows are about such tokens or such a task; None means all tokens."""
+    """Return which of the placed rows are about these tokens or this task; None stands for all tokens."""
     selected = rows["about"].isna() if about is None else (rows["about"] == about).fillna(False)
     return selected.astype(bool)
 
 
 def common_steps(rows: DataFrame) -> DataFrame:
-    """Return the rows at steps at which every seed of their arm was measured on their task: a mean over other
-    seeds at every step would jump from step to step."""
+    """Return the rows at steps at which every seed of their arm was measured on their task. With other seeds
+    at other steps, the mean would jump."""
     every = rows.groupby(["about", "arm"], dropna=False)["seed"].transform("nunique")
     here = rows.groupby(["about", "arm", "step"], dropna=False)["seed"].transform("nunique")
     return rows[here == every]
 
 
 TRAINED_GAIN = 0.5
-"""Nats over a guess without context below which a model's layers say little about its objective."""
+"""Gain in nats below which a model's layers say little about its objective."""
 
 ENOUGH_TOKENS = 150
-"""Tokens per dimension below which chance moves a curve of similarities visibly: independent Gaussians have
-a PWCCA similarity of 0.07 at 150, of 0.27 at 10."""
+"""Tokens per dimension below which chance changes a curve of similarities visibly: independent Gaussians have
+a PWCCA similarity of 0.07 at 150, and of 0.27 at 10."""
 
 NEEDED = ("arm", "seed", "measure", "metric", "layer", "value")
 OPTIONAL = {
@@ -102,24 +102,25 @@ OPTIONAL = {
 
 
 class Curve(NamedTuple):
-    """Curve of one arm in one figure."""
+    """Facts about the curve of one arm in one figure."""
 
     arm: str
     measure: str
     seeds: int
-    """Seeds with at least one number."""
+    """Number of seeds with at least one value."""
     gain: float | None
-    """Nats over a guess without context, the mean over seeds; None if it was not measured."""
+    """Gain over a guess without context in nats, as mean over seeds; None if it was not measured."""
     untrained: bool
-    """Whether every seed was measured at step 0."""
+    """Whether every seed was measured at step 0 only, and did not start from a trained model."""
     n: int | None
-    """Tokens, the fewest behind any point."""
+    """Fewest tokens behind any point; None if not known."""
     d: int | None
-    """Dimensions, or clusters, the most behind any point."""
+    """Most dimensions, or clusters, behind any point; None if not known."""
     band: str = ""
-    """Kind of the band: `seeds`, their t interval; `text`, the error of the one run; empty, none."""
+    """Kind of the band: `seeds`, their t interval; `text`, the error of a single run; empty without a
+    band."""
     judged: bool = True
-    """Whether it is an arm, which may be trained too little; pairs of arms are not."""
+    """Whether the curve is an arm, which may be trained too little; False for pairs of arms."""
 
     @property
     def tokens_per_dimension(self) -> float | None:
@@ -128,7 +129,8 @@ class Curve(NamedTuple):
 
     @property
     def doubt(self) -> str:
-        """Reason why the arm's layers say little about its objective, in a few words; empty if there is none."""
+        """Reason why the arm's layers say little about its objective, in a few words; empty if there is
+        none."""
         if self.untrained:
             return "untrained"
         if self.gain is None:
@@ -137,7 +139,7 @@ class Curve(NamedTuple):
 
     @property
     def remarks(self) -> list[str]:
-        """Remarks to keep in mind before reading the curve; empty when there are none."""
+        """Remarks to keep in mind when reading the curve; empty if there are none."""
         remarks = [self.doubt] if self.judged and self.doubt else []
         if self.seeds == 1:
             one = "one seed" if self.judged else "one pair"
@@ -152,11 +154,12 @@ class Curve(NamedTuple):
 def choose(
     table: DataFrame, *, measure: str, metric: str, group: str | None = None, axis: Axis | None = None
 ) -> DataFrame:
-    """Return the rows that one figure draws: of that metric and group (None: all tokens), inside one run; along an
-    axis, unless given the measure's own, at each run's last step, or by step.
+    """Return the rows that one figure draws: rows of single runs with that metric and group, at each run's
+    last step or along steps.
 
-    Of rows from one layer to another only those to the next. Sorted by `x`, a further column: the place on the
-    axis. Columns that the table lacks and a figure can do without are there, absent.
+    Without an axis, that of the measure is taken. A group of None stands for all tokens. Of the rows from one
+    layer to another, only those to the next layer are kept. The rows are sorted by a new column `x`, the
+    place on the axis. Columns that the table lacks and a figure can do without are added, with absent values.
 
     Raises:
         ResultsError: the table lacks a column, or has no such rows.
@@ -171,7 +174,7 @@ def choose(
 
 
 def rows_of(table: DataFrame, *, measure: str, metric: str, axis: Axis | None = None) -> DataFrame:
-    """Return all rows of the metric that have a place on its axis, as `placed` gives them.
+    """Return all rows of the metric with a place on its axis, as `placed` gives them.
 
     Raises:
         ResultsError: the table lacks a column.
@@ -183,10 +186,10 @@ def rows_of(table: DataFrame, *, measure: str, metric: str, axis: Axis | None = 
 
 
 def require(rows: DataFrame, table: DataFrame, what: str, group: str | None = None, *, by: str) -> DataFrame:
-    """Return the rows.
+    """Return the rows, if there are any.
 
     Raises:
-        ResultsError: there are none; the sentence says what was needed and what `table` has.
+        ResultsError: there are none. The message says which rows are needed and what `table` has.
     """
     if rows.empty:
         available = sorted({f"{a} {b}" for a, b in zip(table["measure"], table["metric"], strict=True)})
@@ -198,7 +201,7 @@ def require(rows: DataFrame, table: DataFrame, what: str, group: str | None = No
 
 
 def with_columns(table: DataFrame) -> DataFrame:
-    """Return the table with the columns that a figure can do without, absent where it lacks them.
+    """Return the table with all optional columns of a figure; those that it lacks have absent values.
 
     Raises:
         ResultsError: a column is missing that every figure needs.
@@ -215,13 +218,13 @@ def with_columns(table: DataFrame) -> DataFrame:
 def curves(
     rows: DataFrame, summary: DataFrame, gains: Mapping[str, float], *, arms: Sequence[str] | None = None
 ) -> list[Curve]:
-    """Return the facts about each arm of rows of `choose`, in the order of `arms`, the others after them.
+    """Return the facts about each arm in rows of `choose`, in the order of `arms`; other arms come last.
 
     Args:
-        rows: of one metric, with the column `line`, which is the arm.
-        summary: `bands` of these rows.
-        gains: those of `learned`.
-        arms: the experiment's.
+        rows: rows of one metric, with the arm in the column `line`.
+        summary: result of `bands` for these rows.
+        gains: result of `learned`.
+        arms: arms of the experiment.
     """
     band_by_arm = summary.groupby("line")["band"].max()
     curve_by_arm = {
@@ -231,21 +234,21 @@ def curves(
 
 
 def learned(table: DataFrame) -> dict[str, float]:
-    """Return the gain of each arm that has one, the mean over its seeds."""
+    """Return the gain of each arm as mean over its seeds; arms without a gain are left out."""
     validation = with_columns(table)
     means = gain(validation[validation["measure"] == "validation"]).dropna().groupby("arm")["value"].mean()
     return {str(arm): float(nats) for arm, nats in means.items()}
 
 
 def curve(rows: DataFrame, gains: Mapping[str, float], *, band: str = "") -> Curve:
-    """Return the facts about the one arm of these rows of one metric; `gains` are those of `learned`."""
+    """Return the facts about the single arm in these rows of one metric; `gains` come from `learned`."""
     (only,) = _facts(rows, gains)
     return only._replace(band=band)
 
 
 def _facts(rows: DataFrame, gains: Mapping[str, float]) -> Iterator[Curve]:
-    """Yield the facts about each arm of these rows of one metric, without a band; of all arms at once, as they may
-    be hundreds."""
+    """Yield the facts about each arm in these rows of one metric, without a band. All arms are grouped at
+    once, as there may be hundreds."""
     by_arm = rows.assign(
         at_start=(rows["step"] == 0).fillna(False).astype(bool),
         starts_trained=rows[STARTS_TRAINED].astype(bool) if STARTS_TRAINED in rows else False,
@@ -272,7 +275,7 @@ def _facts(rows: DataFrame, gains: Mapping[str, float]) -> Iterator[Curve]:
 
 
 def order(table: DataFrame, arms: Sequence[str] | None) -> list[str]:
-    """Return the table's arms: first those of `arms` in that order, then the others as they appear."""
+    """Return the arms of the table: first those of `arms` in that order, then the others as they appear."""
     present = table["arm"].unique().tolist()
     first = [arm for arm in dict.fromkeys(arms or ()) if arm in present]
     return first + [arm for arm in present if arm not in first]

@@ -1,7 +1,8 @@
-"""Figures as files: SVG for a page and beside it, and PDF and PNG in the sizes of papers and of slides.
+"""Figures as files: SVG for the page, PDF and PNG in the sizes of papers and slides.
 
-A column of the proceedings of ACL is 3.03 inches wide, both together are 6.3. Fonts are embedded as TrueType (Type
-42), which publishers ask for, and text stays text. In these sizes the panels have larger letters.
+A column of the ACL proceedings is 3.03 inches wide, both columns together are 6.3. Fonts are embedded as
+TrueType (Type 42), which publishers ask for, and text stays text. Letters are larger in these sizes than on
+the page.
 """
 
 import base64
@@ -32,39 +33,39 @@ from reports.figures.style import arm_styles, line_points, mark_points, room
 FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
 
 PANEL_INCHES = 5.2, 3.5
-"""Width and height of a panel: on a phone its text is nearly as large as the page's."""
+"""Width and height of a panel; on a phone its text is nearly as large as that of the page."""
 
 LEGEND_LINE_INCHES = 0.2
 
 NOTE_INCHES = 0.15
-"""Height of a line above a panel, of which one has room."""
+"""Height of one line of notes above a panel; a panel has room for one."""
 
 ENDS_POINTS = 170.0
-"""Height of names at the ends of lines for which a panel has room."""
+"""Height in points that a panel has for names at the ends of lines."""
 
 TITLE_INCHES = 0.25
-"""Height of the title of a panel that has one."""
+"""Height of a panel's title."""
 
 SWATCH_INCHES = 0.5, 10 / 72
-"""Width and height of the line that stands beside the name of an arm."""
+"""Width and height of the line beside the name of an arm in the page's text."""
 
 DPI = 300
-"""Dots of an inch of a PNG."""
+"""Dots per inch of a PNG."""
 
 WIDEST_NAME = 0.27
-"""Share of a figure's width that names at the ends of lines may take."""
+"""Largest share of a figure's width that names at the ends of lines may take."""
 
 HANDLE_INCHES = 0.4
-"""Width of the line beside a name in a legend, and of what is around it."""
+"""Width of the line beside a name in a legend, with the space around it."""
 
 
 def lay_out(figure: Figure, draw: Callable[[Axes], object], *, names: Sequence[str] = ()) -> None:
-    """Draw on the only axes of a figure, and add to its height what names, titles and notes need.
+    """Draw on the only axes of a figure, and make the figure higher if names, titles and notes need it.
 
     Args:
-        figure: empty, of the size of a panel that needs no more.
-        draw: draws on the axes.
-        names: those that stand at the ends of lines, for which the axes must be high enough.
+        figure: empty figure of the size of a panel.
+        draw: function that draws on the axes.
+        names: names at the ends of lines, for which the axes must be high enough.
     """
     height = figure.get_figheight()
     height += more_for_names(names, height)
@@ -79,19 +80,19 @@ def lay_out(figure: Figure, draw: Callable[[Axes], object], *, names: Sequence[s
 
 
 def more_for_names(names: Sequence[str], height: float) -> float:
-    """Return the inches that a panel of this height lacks for names at the ends of its lines."""
+    """Return the inches that a panel of this height lacks for the names at the ends of its lines."""
     return max(0.0, (room(names) - ENDS_POINTS) / 72 + PANEL_INCHES[1] - height)
 
 
 class Drawing(NamedTuple):
-    """Drawing of a panel: the text of its files and of the page."""
+    """Drawing of a panel: the text of its SVG and of its CSV."""
 
     svg: str
     csv: str
 
 
 def draw(panel: Panel) -> Drawing:
-    """Draw a panel as an image, its legend below it, and write its data."""
+    """Draw a panel as an SVG image, and write its data as CSV."""
     with sns.axes_style("ticks"), sns.plotting_context("paper", font_scale=1.1):
         figure = Figure(figsize=PANEL_INCHES, layout="constrained")
         panel.content.draw(figure)
@@ -99,14 +100,14 @@ def draw(panel: Panel) -> Drawing:
 
 
 def render(figure: Figure, *, name: str, title: str = "") -> str:
-    """Return the figure as an SVG document: without a background, without a date, all its text as text.
+    """Return the figure as an SVG document without background and date, and with all text as text.
 
     The same figure gives the same bytes.
 
     Args:
-        figure: drawn, not yet saved.
-        name: makes the identifiers inside the document reproducible.
-        title: what the figure is, in a few words.
+        figure: drawn figure that is not yet saved.
+        name: name that makes the identifiers inside the document reproducible.
+        title: title of the figure in a few words.
     """
     about: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type")) | (
         {"Title": title} if title else {}
@@ -117,31 +118,31 @@ def render(figure: Figure, *, name: str, title: str = "") -> str:
             ground.set_visible(False)
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), lacking_glyphs():
         figure.savefig(sink, format="svg", metadata=about)
-    # A page holds dozens of figures: the fonts are said once in each, and nothing is indented.
+    # A page holds dozens of figures, so to save bytes each names its fonts once and is not indented.
     drawn = re.sub(r"font-family: [^;\"]*; ", "", re.sub(r"\n\s*", "\n", sink.getvalue()))
     return drawn.replace("<svg ", f'<svg font-family="{FONTS}" ', 1)
 
 
 @contextmanager
 def lacking_glyphs() -> Iterator[None]:
-    """Allow text to be laid out whose letters our fonts lack: it stays text, and the reader's fonts draw it."""
+    """Allow letters that our fonts lack: they stay text, and the reader's fonts draw them."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ ", category=UserWarning)
         yield
 
 
 def data_url(drawn: str) -> str:
-    """Return the address of an image that is in the page itself."""
+    """Return an SVG image as a data URL, so that the page itself contains it."""
     return f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
 
 
 def swatch_classes(arms: Sequence[str]) -> dict[str, str]:
-    """Return the class of each arm that `swatch_style` gives the look of its line."""
+    """Return the CSS class of each arm, to which `swatch_style` gives the look of its line."""
     return {arm: f"line-{number}" for number, arm in enumerate(dict.fromkeys(arms), start=1)}
 
 
 def swatch_style(arms: Sequence[str]) -> str:
-    """Return CSS with a rule for each arm: its line and marker, as its figures draw them, in the background."""
+    """Return CSS with a rule for each arm: its line and marker, as figures draw them, in the background."""
     styles = arm_styles(arms)
     rules = []
     for arm, name in swatch_classes(arms).items():
@@ -152,12 +153,13 @@ def swatch_style(arms: Sequence[str]) -> str:
 
 
 ANY_COLOUR = "#123456"
-"""Stands in a drawing for the colour of an arm."""
+"""Colour in a drawing that is replaced by the colour of an arm."""
 
 
 @functools.cache
 def _swatch(line: Any, marker: str) -> str:
-    """Return the SVG of a line and its marker in `ANY_COLOUR`: arms are many, and of these there are few."""
+    """Return the SVG of a line and its marker in `ANY_COLOUR`. It is cached, because many arms share few
+    lines and markers."""
     figure = Figure(figsize=SWATCH_INCHES)
     figure.add_artist(
         Line2D(
@@ -176,14 +178,14 @@ def _swatch(line: Any, marker: str) -> str:
 
 
 class Medium(NamedTuple):
-    """Size of a figure and of what is in it."""
+    """Size of a figure and scale of its content."""
 
     inches: tuple[float, float]
-    """Width, and height of a panel that needs no more."""
+    """Width of a figure and height of a panel, in inches; long names and notes make it higher."""
     font_scale: float
-    """Of seaborn's context `paper`, whose labels have 9.6 points."""
+    """Font scale relative to seaborn's context `paper`, whose labels have 9.6 points."""
     strokes: float
-    """Widths of lines and sizes of marks, of those on the page."""
+    """Scale of line widths and marker sizes relative to those on the page."""
 
 
 MEDIA = {
@@ -195,10 +197,10 @@ MEDIA = {
 
 
 def panel_called(name: str, panels: Sequence[Panel]) -> Panel:
-    """Return a panel by its name.
+    """Return the panel of this name.
 
     Raises:
-        ResultsError: there is none of this name.
+        ResultsError: no panel has this name.
     """
     by_name = {panel.name: panel for panel in panels}
     if name not in by_name:
@@ -210,7 +212,7 @@ def panel_called(name: str, panels: Sequence[Panel]) -> Panel:
 
 
 def save(panel: Panel, folder: Path, *, medium: str) -> list[Path]:
-    """Write a panel as PDF and PNG, NAME-MEDIUM in both; return their paths.
+    """Write a panel as NAME-MEDIUM.pdf and NAME-MEDIUM.png into the folder, and return their paths.
 
     Raises:
         FilesError: the disk is full, or the place cannot be written to.
@@ -231,9 +233,9 @@ def save(panel: Panel, folder: Path, *, medium: str) -> list[Path]:
 
 
 def drawn(panel: Panel, medium: Medium) -> Figure:
-    """Return a panel as a figure of this width.
+    """Return a panel as a figure in the size of this medium.
 
-    Where names at the ends of lines leave too little room for the lines, a legend below takes their place. Long
+    If names at the ends of lines leave too little room for the lines, a legend below replaces them. Long
     legends make the figure higher.
     """
     context = dict(sns.plotting_context("paper", font_scale=medium.font_scale))
@@ -258,11 +260,11 @@ def drawn(panel: Panel, medium: Medium) -> Figure:
 
 
 def _names_below(figure: Figure, names: Sequence[Text], *, width: float, height: float) -> None:
-    """Put a legend below the lines in the place of the names at their ends.
+    """Replace the names at the ends of lines by a legend below the axes.
 
     Args:
-        width: of the widest name, in inches.
-        height: of a panel that needs no more, in inches.
+        width: width of the widest name, in inches.
+        height: height of a panel without long names and notes, in inches.
     """
     figure.set_figheight(figure.get_figheight() - more_for_names([text.get_text() for text in names], height))
     for text in names:

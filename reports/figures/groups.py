@@ -1,4 +1,4 @@
-"""Figures with a line for each group of tokens of one arm: frequency ranks, parts of speech."""
+"""Figures with a line for each group of tokens of one arm: frequency ranks or parts of speech."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -34,11 +34,12 @@ from reports.statistics.summaries import bands, last_step
 from reports.words import MINUS, axis_label, count, leads_on, named
 
 FAMILIES = {"rank": "frequency rank", "tag": "part of speech"}
-"""Kinds of groups by the first word of their names, and what a panel calls them."""
+"""Kinds of groups by the first word of their names, with the name that a panel uses."""
 
 
 def choose_groups(table: DataFrame, *, measure: str, metric: str, family: str) -> DataFrame:
-    """Return the rows of all groups of a family, at each run's last step, as `choose` gives those of all tokens.
+    """Return the rows of all groups of a family, at each run's last step, prepared as `choose` prepares those
+    of all tokens.
 
     Raises:
         ResultsError: the table lacks a column, or has no such rows.
@@ -59,11 +60,12 @@ def by_group(
     metric: str = "pwcca",
     arms: Sequence[str] | None = None,
 ) -> Axes:
-    """Draw the groups of one arm, a line each. The axis fits all of `arms`, unless given those of the table, so
-    that panels of several arms compare.
+    """Draw the groups of one arm, a line for each group. The axis fits all of `arms` (by default those of the
+    table), so that panels of several arms compare.
 
     Raises:
-        ResultsError: the arm has no such rows, the table lacks a column, or a seed has several values for a point.
+        ResultsError: the arm has no such rows, the table lacks a column, or a seed has several values for a
+            point.
     """
     rows = choose_groups(table, measure=measure, metric=metric, family=family)
     require(rows[rows["arm"] == arm], table, f"{measure} {metric} of {arm}", family, by="layer")
@@ -72,18 +74,18 @@ def by_group(
 
 
 class GroupLines(NamedTuple):
-    """Content of a figure with a line a group of tokens, of one arm."""
+    """Content of a figure of one arm with a line for each group of tokens."""
 
     family: str
     arm_rows: DataFrame
-    """The rows of the arm."""
+    """Rows of the arm."""
     lines: dict[str, str]
-    """The groups in their order, by what they are called in the column `line`."""
+    """Groups in order, by their value in the column `line`."""
     curve: Curve
     rows: DataFrame
-    """Rows of all arms that the axis fits, each group of an arm being one `line`."""
+    """Rows of all arms that the axis fits, with one `line` for each group of an arm."""
     summary: DataFrame
-    """The `bands` of these rows, once for all arms."""
+    """Result of `bands` for these rows, computed once for all arms."""
 
     def draw(self, figure: Figure) -> None:
         """Draw the lines."""
@@ -91,12 +93,12 @@ class GroupLines(NamedTuple):
 
 
 def group_lines(rows: DataFrame, gains: Mapping[str, float], family: str) -> dict[str, GroupLines]:
-    """Return the content of the figure of each arm; the axes of all of them are the same.
+    """Return the content of the figure of each arm. All these figures have the same axis.
 
     Args:
-        rows: those of `choose_groups`, of the arms that are to be compared.
-        gains: those of `learned`.
-        family: the first word of the groups' names.
+        rows: rows of `choose_groups` for the arms that are compared.
+        gains: result of `learned`.
+        family: first word of the groups' names.
     """
     rows = rows.assign(line=[_line(*names) for names in zip(rows["arm"], rows["group"], strict=True)])
     summary = bands(rows)
@@ -110,11 +112,11 @@ def group_lines(rows: DataFrame, gains: Mapping[str, float], family: str) -> dic
 
 
 def draw_groups(drawn: GroupLines, *, ax: Axes) -> Axes:
-    """Draw the content that `group_lines` has of one arm."""
+    """Draw the content of one arm from `group_lines`, and return the axes."""
     measure, metric = drawn.arm_rows[["measure", "metric"]].iloc[0]
     styles = group_styles(list(drawn.lines.values()))
     lines = [Line(line, shown_name(group_label(group)), styles[group]) for line, group in drawn.lines.items()]
-    # Shuffled rows are the same chance for all groups; the tokens beside those of a group are its own.
+    # Shuffled rows give all groups the same chance level; in `influence` each group has its own random tokens.
     own_floors = measure == "influence"
     note = f"a line each {FAMILIES.get(drawn.family, drawn.family)}"
     look = Look(named(measure, metric).floor, opacity=0.1, seeds=False, own_floors=own_floors, note=note)
@@ -126,12 +128,13 @@ def draw_groups(drawn: GroupLines, *, ax: Axes) -> Axes:
 
 
 def groups_in_order(groups: Sequence[str]) -> list[str]:
-    """Return ranks from frequent to rare; parts of speech with related ones side by side."""
+    """Return the groups in order: ranks from frequent to rare, parts of speech with related ones side by
+    side."""
     return list(group_styles(groups))
 
 
 def group_label(group: str) -> str:
-    """Return the name of a group without that of its family: ``1–10``, ``NOUN``."""
+    """Return the name of a group without its family: ``1–10``, ``NOUN``."""
     family, _, name = group.partition(" ")
     return name.replace("-", "\N{EN DASH}") if family == "rank" else name or group
 
@@ -141,7 +144,7 @@ def _line(arm: str, group: str) -> str:
 
 
 def group_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
-    """Yield for each arm a panel with a line a group."""
+    """Yield a panel for each arm, with a line for each group."""
     if not rows_shown(table, shown)["group"].str.startswith(f"{text.family} ").any():
         return
     rows = choose_groups(table, measure=shown.measure, metric=shown.metric, family=text.family)
@@ -168,7 +171,7 @@ def group_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list
 
 
 def groups_note(sizes: Sequence[int]) -> str:
-    """Return a note on whether the groups of tokens are equally large."""
+    """Return a note on whether the groups have equally many tokens; empty if no size is known."""
     if not sizes:
         return ""
     if min(sizes) == max(sizes):
@@ -180,12 +183,12 @@ def groups_note(sizes: Sequence[int]) -> str:
 
 
 def caption(bands: set[str], about_tasks: bool) -> str:
-    """Return what lines and bands are."""
+    """Return the sentence that says what lines and bands are."""
     return line_caption(bands, about_tasks=about_tasks)
 
 
 GROUP_LINES = FigureKind("groups", group_panels, caption)
-"""A panel is of one arm and has a line a group of tokens."""
+"""Kind of panels of one arm with a line for each group of tokens."""
 
 CHANGE_BY_RANK = FigureText(
     name="change_by_rank",

@@ -1,9 +1,9 @@
-"""Lines with bands, floors and ceilings, of which all figures but maps are made.
+"""Lines with bands, chance levels and ceilings, which all figures but maps are made of.
 
-Each line has its name at its end, so that no panel has a legend. What floor and ceiling are stands above the axes.
+Each line has its name at its end, so no panel needs a legend. A note above the axes says what chance level
+and ceiling are.
 
-Drawn artists can be found again by their gid: `mean`, `band`, `seed`, `floor`, `ceiling`,
-`beside` and `end`.
+Drawn artists can be found by their gid: `mean`, `band`, `seed`, `floor`, `ceiling`, `beside` and `end`.
 """
 
 from collections.abc import Sequence
@@ -19,39 +19,40 @@ from reports.figures.style import End, Style, mark_points, name_ends
 from reports.words import number
 
 LEAST_HEIGHT = 0.4
-"""Share of the axis that curves keep when their floor is drawn into it; a farther floor is written out."""
+"""Smallest share of the axis that curves keep if their chance level is drawn; a level further away is written
+out."""
 
 ASIDE = 0.24
-"""Distance of the first and the last of some points side by side from their layer."""
+"""Distance from a layer to the first and to the last of several points that stand side by side."""
 
 MARKER_SHARE = 0.8
-"""Size of a marker on a line, of that of a mark that stands alone."""
+"""Size of a marker on a line, relative to a marker without a line."""
 
 ELSEWHERE = (0, (7, 2.5))
-"""Line style of curves from elsewhere: dashes longer than a floor's."""
+"""Line style of published curves: dashes longer than those of a chance level."""
 
 CEILING_WIDTH = 0.8
-"""Points of the line of a ceiling."""
+"""Width of a ceiling's line, in points."""
 
 SAME_CEILING = 1e-6
-"""Nats within which ceilings are one line."""
+"""Largest difference in nats at which ceilings are drawn as one line."""
 
 FEWEST_DIGITS = 2
-"""Decimals of a floor that is written out; a smaller one has as many as show it is not 0."""
+"""Fewest decimals of a chance level that is written out; a small one has enough decimals to differ from 0."""
 
 
 class Line(NamedTuple):
     """Line of a panel."""
 
     name: str
-    """Value of its rows in the column `line`."""
+    """Value of the line's rows in the column `line`."""
     label: str
-    """Its name at its end."""
+    """Name at the end of the line."""
     style: Style
 
 
 class Beside(NamedTuple):
-    """Curve from elsewhere, drawn beside the lines."""
+    """Published curve from elsewhere, drawn beside the lines."""
 
     label: str
     colour: str
@@ -59,24 +60,24 @@ class Beside(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Look of a panel: what it draws of its lines besides their means."""
+    """Look of a panel: everything that it draws besides the means."""
 
     floor: str
-    """Data of the chance floor, in a few words."""
+    """Data on which the chance level is computed, in a few words."""
     ceiling: str = ""
-    """Most that the numbers can be, in a few words; empty where it is not drawn."""
+    """Largest possible value, in a few words; empty if no ceiling is drawn."""
     opacity: float = 0.18
     """Opacity of bands."""
     seeds: bool = True
-    """Whether each seed is a thin line, where there are several."""
+    """Whether each seed is a thin line, if there are several."""
     every: bool = True
-    """Whether a place without a number is a gap: every layer is there, not every step."""
+    """Whether the line breaks at a place without a number: True for layers, False for steps."""
     own_floors: bool = True
-    """Whether each line has its floor, or all of them one, the mean."""
+    """Whether each line has its own chance level; otherwise all share one, the mean."""
     bars: bool = False
-    """Whether bands are bars at the points, side by side, as where many lines cross."""
+    """Whether bands are bars at the points, side by side, which keeps many crossing lines readable."""
     note: str = ""
-    """First words of what stands above the axes."""
+    """First line of the note above the axes."""
 
 
 def draw_lines(
@@ -88,15 +89,16 @@ def draw_lines(
     look: Look,
     beside: Sequence[Beside] = (),
 ) -> None:
-    """Draw means, bands, seeds, floors and ceilings of the lines, curves beside them, and the names of all.
+    """Draw means, bands, seeds, chance levels and ceilings of the lines, curves from elsewhere, and the names
+    of all.
 
     Args:
-        rows: each seed's values, `floor` and, where it is drawn, `ceiling`. The axis fits the values and floors of
-            all lines, also those that are not drawn.
-        summary: `bands` of these rows.
-        lines: those to draw.
-        ax: where to draw.
-        look: what is drawn besides means.
+        rows: values of each seed, with `floor` and, if drawn, `ceiling`. The axis fits the values and chance
+            levels of all lines, also of those that are not drawn.
+        summary: result of `bands` for these rows.
+        lines: lines to draw.
+        ax: axes to draw on.
+        look: everything that is drawn besides means.
         beside: curves from elsewhere, which the axis fits too.
     """
     whole = list(range(int(rows["x"].min()), int(rows["x"].max()) + 1))
@@ -105,7 +107,7 @@ def draw_lines(
     drawn, shown = rows[rows["line"].isin(names)], summary[summary["line"].isin(names)]
     for line, aside in zip(lines, asides.tolist(), strict=True):
         line_rows = drawn[drawn["line"] == line.name]
-        # A layer without a number is a gap; between two measured steps a line may run.
+        # The line breaks at a layer without a number, but it connects measured steps.
         places = whole if look.every else sorted(line_rows["x"].unique().tolist())
         if look.own_floors:
             _draw_floor(line_rows, places, ax=ax, colour=line.style.colour)
@@ -117,7 +119,7 @@ def draw_lines(
     floors = _finite(rows.groupby(["line", "x"])["floor"].mean())
     if floors.size and not look.own_floors:
         _draw_floor(drawn, whole, ax=ax, colour="0.4")
-    # A band over text is the whole of what is known of how sure a number is: it stays in sight.
+    # A band over text is all that is known about the error of a single run, so the axis fits it.
     over_text = _finite(summary.loc[summary["band"] == "text", ["low", "high"]])
     elsewhere = [value for curve in beside for value in curve.y_by_x.values()]
     values = np.concatenate([_finite(rows["value"]), over_text.ravel(), elsewhere])
@@ -131,7 +133,7 @@ def draw_lines(
 
 
 def _end(summary: DataFrame, line: Line) -> list[End]:
-    """Return the last point of a line with its name; nothing where it has no number."""
+    """Return the last point of a line with its name; empty if the line has no number."""
     points = summary.loc[summary["mean"].notna(), ["x", "mean"]].sort_values("x").to_numpy(float)
     return [End(float(x), float(y), line.label, line.style.colour) for x, y in points[-1:]]
 
@@ -143,7 +145,7 @@ def _end_beside(curve: Beside) -> End:
 
 
 def _draw_beside(curve: Beside, *, ax: Axes) -> None:
-    """Draw a curve from elsewhere: dashed, with hollow points."""
+    """Draw a curve from elsewhere, dashed with hollow points."""
     ax.plot(
         list(curve.y_by_x),
         list(curve.y_by_x.values()),
@@ -162,9 +164,9 @@ def _draw_beside(curve: Beside, *, ax: Axes) -> None:
 def _draw_mean(
     summary: DataFrame, places: list[int], *, ax: Axes, line: Line, look: Look, aside: float = 0.0
 ) -> None:
-    """Draw mean and band of one line. A layer without a number is a gap, never bridged.
+    """Draw mean and band of one line. The line breaks at a place without a number.
 
-    `aside` is how far its points are from their places.
+    `aside` is the distance of its points from their places.
     """
     style = line.style
     at = summary.set_index("x")[["mean", "low", "high"]].reindex(places).astype(float)
@@ -192,7 +194,7 @@ def _draw_mean(
 
 
 def _draw_floor(rows: DataFrame, places: list[int], *, ax: Axes, colour: str) -> None:
-    """Draw the floor, dashed, its mean over seeds."""
+    """Draw the chance level, dashed, as mean over seeds."""
     floors = rows.groupby("x")["floor"].mean().reindex(places).to_numpy(float)
     if np.isfinite(floors).any():
         ax.plot(places, floors, color=colour, linestyle="--", lw=1, alpha=0.8, zorder=1, gid="floor")
@@ -208,10 +210,10 @@ def _fit_ends(
     look: Look,
     written: np.ndarray,
 ) -> None:
-    """Fit the y axis to the curves, and to their floors and then their ceilings if these leave them readable.
+    """Fit the y axis to the curves, and to chance levels and then ceilings if the curves stay readable.
 
-    Above the axes stands what the lines of floors and ceilings are; of those that do not fit the number, of the
-    floors `written`.
+    A note above the axes explains the lines of chance levels and ceilings. Those that do not fit are written
+    out as numbers; for chance levels these are the numbers of `written`.
     """
     notes, beyond = [look.note] if look.note else [], []
     inside = floors if fit_values(ax, values, bands, floors) else floors[:0]
@@ -231,7 +233,8 @@ def _fit_ends(
 
 
 def _draw_ceilings(rows: DataFrame, lines: Sequence[Line], places: list[int], *, ax: Axes) -> np.ndarray:
-    """Draw the ceiling of each line, thin, and return their numbers; in grey, once, where all have the same."""
+    """Draw the ceiling of each line, thin, and return the numbers of all ceilings. If all are the same, one
+    grey line is drawn."""
     ceiling_by_line = {
         line.name: rows[rows["line"] == line.name].groupby("x")["ceiling"].mean().reindex(places).to_numpy(float)
         for line in lines
@@ -252,7 +255,7 @@ def _draw_ceilings(rows: DataFrame, lines: Sequence[Line], places: list[int], *,
 
 
 def _draw_seeds(rows: DataFrame, places: list[int], *, ax: Axes, colour: str) -> None:
-    """Draw each seed, thin, where there are several."""
+    """Draw each seed as a thin line, if there are several."""
     value_by_x = rows.pivot(index="seed", columns="x", values="value").reindex(columns=places)
     if len(value_by_x) > 1:
         curves = [np.column_stack([places, values]) for values in value_by_x.to_numpy(float)]
@@ -265,13 +268,14 @@ def _finite(numbers: DataFrame | Series) -> np.ndarray:
 
 
 def fit_values(ax: Axes, values: np.ndarray, bands: np.ndarray, floors: np.ndarray) -> bool:
-    """Fit the y axis to the curves; return whether their floors fit too and leave them readable."""
+    """Fit the y axis to the curves. Return whether their chance levels fit too and leave the curves
+    readable."""
     if not values.size:
         return True
     low, high = values.min(), values.max()
     height = (high - low) or abs(high) or 1.0
     if bands.size:
-        # Two seeds have an interval of thirteen standard errors: it may leave the axis, curves may not.
+        # The interval of two seeds is 13 standard errors wide on each side: it may leave the axis, curves may not.
         low = min(low, max(bands.min(), low - height / 2))
         high = max(high, min(bands.max(), high + height / 2))
     least, most = min([low, *floors]), max([high, *floors])
@@ -284,7 +288,8 @@ def fit_values(ax: Axes, values: np.ndarray, bands: np.ndarray, floors: np.ndarr
 
 
 def write_above(ax: Axes, text: str) -> None:
-    """Write a note above the axes, small, at the right: as the label of an axis, of which titles keep clear."""
+    """Write a small note above the axes, at the right. It is the label of a second axis, because titles keep
+    clear of labels."""
     above = ax.secondary_xaxis("top")
     above.set_xticks([])
     above.spines["top"].set_visible(False)
@@ -299,7 +304,7 @@ def written_above(ax: Axes) -> list[str]:
 
 
 def where_beyond(ax: Axes, floors: np.ndarray, *, name: str) -> str:
-    """Return the place of numbers that lie beyond the axis: ``chance floor: 4.81 ↑``."""
+    """Return the numbers beyond the axis in words: ``chance floor (rows shuffled): 4.81 ↑``."""
     least, most = (number(value, _digits(value)) for value in (floors.min(), floors.max()))
     where = least if least == most else f"{least} to {most}"
     bottom, top = ax.get_ylim()

@@ -1,4 +1,4 @@
-"""Figures over training: layers by steps, the colour is the value, one map an arm."""
+"""Figures over training: a map of layers by steps for each arm, in which colour is the value."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -34,12 +34,12 @@ from reports.figures.style import TICK_LETTERS, thinned
 from reports.words import MINUS, axis_label, count, leads_on, number
 
 SHADES = 20
-"""Colours of a map, so few that a reader finds them again beside it."""
+"""Number of colours of a map, few enough to find each again in the colour bar."""
 
 
 def map_table(table: DataFrame, *, measure: str, metric: str, arms: Sequence[str]) -> tuple[DataFrame, list[str]]:
-    """Return the rows that maps of a metric are made of, and the names that may have a map: arms, or pairs of them
-    for distances between runs.
+    """Return the rows from which maps of a metric are made, and the names that may have a map: arms, or pairs
+    of arms for distances between runs.
 
     Raises:
         ResultsError: the table lacks a column.
@@ -53,10 +53,10 @@ def map_table(table: DataFrame, *, measure: str, metric: str, arms: Sequence[str
 def choose_steps(
     table: DataFrame, *, measure: str, metric: str, arm: str | None = None, group: str | None = None
 ) -> DataFrame:
-    """Return the rows of all tokens (or a group), of an arm or of all, at every step that each of the arm's seeds
-    was measured at.
+    """Return the rows of one group (None: all tokens), of one arm or of all arms, at every step at which all
+    seeds of an arm were measured.
 
-    A mean over other seeds at every step would jump from step to step. Without rows, none.
+    With other seeds at other steps, the mean would jump. The result is empty if there are no such rows.
 
     Raises:
         ResultsError: the table lacks a column.
@@ -72,7 +72,7 @@ def choose_steps(
 
 
 def grid(rows: DataFrame) -> DataFrame:
-    """Return the mean over seeds, a row a layer from 0 up, a column a step.
+    """Return the mean over seeds, with a row for each layer from 0 up and a column for each step.
 
     Raises:
         ResultsError: a seed has two values for one layer and step.
@@ -83,7 +83,7 @@ def grid(rows: DataFrame) -> DataFrame:
 
 
 class StepMap(NamedTuple):
-    """Map of one arm, or of one pair of arms."""
+    """Map of layers by steps of one arm, or of one pair of arms."""
 
     measure: str
     metric: str
@@ -93,7 +93,7 @@ class StepMap(NamedTuple):
     means: DataFrame
     """Cells of the map: the `grid` of these rows."""
     ends: tuple[float, float]
-    """The values of the first and the last colour, the same for all arms of a metric."""
+    """Values of the first and the last colour, the same for all arms of a metric."""
     curve: Curve
 
     def draw(self, figure: Figure) -> None:
@@ -104,7 +104,7 @@ class StepMap(NamedTuple):
 def step_maps(
     table: DataFrame, *, measure: str, metric: str, arms: Sequence[str] | None = None, group: str | None = None
 ) -> dict[str, StepMap]:
-    """Return the map of each arm with enough steps for one, in their order.
+    """Return the map of each arm that has enough steps, in the order of the arms.
 
     Raises:
         ResultsError: the table lacks a column, or a seed has several values for one cell.
@@ -127,7 +127,7 @@ def step_maps(
 
 
 def draw_map(drawn: StepMap, *, ax: Axes) -> Axes:
-    """Draw one of `step_maps`."""
+    """Draw one map of `step_maps`, and return the axes."""
     measure, metric, means, ends = drawn.measure, drawn.metric, drawn.means, drawn.ends
     mesh = ax.pcolormesh(
         np.arange(means.shape[1] + 1) - 0.5,
@@ -136,13 +136,13 @@ def draw_map(drawn: StepMap, *, ax: Axes) -> Axes:
         cmap=colormaps["cividis"].resampled(SHADES),
         vmin=ends[0],
         vmax=ends[1] if ends[1] > ends[0] else ends[0] + 1,
-        # The lines between cells have the cells' colours: without them the page shines through.
+        # Edges in the colours of the cells close the thin gaps between cells.
         edgecolors="face",
         linewidth=0.4,
         clip_on=False,
         gid="map",
     )
-    ax.set_facecolor("0.85")  # of cells without a number
+    ax.set_facecolor("0.85")  # colour of cells without a number
     _label(ax, means, leads=leads_on(measure, metric))
     bar = ax.figure.colorbar(mesh, ax=ax, label=axis_label(measure, metric, drawn.group))
     bar.outline.set_visible(False)
@@ -153,7 +153,7 @@ def draw_map(drawn: StepMap, *, ax: Axes) -> Axes:
 
 
 def _label(ax: Axes, means: DataFrame, *, leads: bool) -> None:
-    """Write ticks and labels of both axes; the last step has one, whatever is left out."""
+    """Write ticks and labels of both axes. The last step always has a label."""
     steps, layers = [int(step) for step in means.columns], [int(layer) for layer in means.index]
     most = TICK_LETTERS // (len(count(steps[-1])) + 1)
     places = thinned(list(range(len(steps)))[::-1], most=most)[::-1]
@@ -168,7 +168,7 @@ def _label(ax: Axes, means: DataFrame, *, leads: bool) -> None:
 
 
 def map_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
-    """Yield for each arm, or pair of arms, that was measured at enough steps a map of layers by steps."""
+    """Yield a map of layers by steps for each arm, or pair of arms, that was measured at enough steps."""
     measure, metric, group = shown.measure, shown.metric, shown.about
     table, arms = map_table(table, measure=measure, metric=metric, arms=arms)
     maps = step_maps(table, measure=measure, metric=metric, arms=arms, group=group)
@@ -191,7 +191,7 @@ def map_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[s
 
 
 def _cells(drawn: StepMap, *, arm: str) -> list[dict[str, Any]]:
-    """Return the cells of a map, step by step."""
+    """Return the cells of a map as plain data, step by step."""
     means, leads = drawn.means, leads_on(drawn.measure, drawn.metric)
     steps, layers = means.columns.astype(int).tolist(), means.index.astype(int).tolist()
     return [
@@ -202,7 +202,7 @@ def _cells(drawn: StepMap, *, arm: str) -> list[dict[str, Any]]:
 
 
 def map_in_words(points: Sequence[dict[str, Any]], *, arm: str, seeds: int, digits: int) -> str:
-    """Return where each layer starts and where it ends, in the mean of so many seeds."""
+    """Return the first and the last value of each layer in words; they are means over so many seeds."""
     steps = sorted({point["step"] for point in points})
     of = "mean over seeds" if seeds > 1 else "one run"
     sentences = [f"{arm}: {of} by layer at {len(steps)} steps, {count(steps[0])} to {count(steps[-1])}."]
@@ -214,25 +214,25 @@ def map_in_words(points: Sequence[dict[str, Any]], *, arm: str, seeds: int, digi
 
 
 def caption(bands: set[str], about_tasks: bool) -> str:
-    """Return what the cells are."""
+    """Return the sentence that says what the cells are."""
     cells = "means over seeds" if "seeds" in bands else "single runs"
     return f"Cells are {cells}; grey ones have no number. All arms of a metric share their colours."
 
 
 STEP_MAPS = FigureKind("maps", map_panels, caption)
-"""A panel is the map of one arm: layers by steps."""
+"""Kind of panels with the map of one arm: layers by steps."""
 
 MAPPED_RANKS = ((1, 10), (101, 250), (1001, 2500))
-"""Frequency groups that are mapped over training: frequent, middling and rare tokens."""
+"""Frequency ranks that are mapped over training: frequent, medium and rare tokens."""
 
 MAPPED_TAGS = ("NOUN", "VERB", "DET")
-"""Parts of speech that are mapped over training, as Universal Dependencies call them."""
+"""Parts of speech that are mapped over training, in the tags of Universal Dependencies."""
 
 MAPPED_GROUPS = (
     *((f"frequency ranks {first}\N{EN DASH}{last}", f"rank {first}-{last}") for first, last in MAPPED_RANKS),
     *((f"part of speech {tag}", f"tag {tag}") for tag in MAPPED_TAGS),
 )
-"""Name of each mapped group, and its name in the results."""
+"""Name of each mapped group on the page, and its name in the results."""
 
 OVER_TRAINING = FigureText(
     name="over_training",

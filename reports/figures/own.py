@@ -1,5 +1,8 @@
-"""Figures and curves that a spec brings: figures of one's own, a panel each, of the rows that its author selects
-and draws; and curves that a paper published, drawn beside those of an experiment."""
+"""Figures and curves that a spec adds: figures by plugins, and published curves.
+
+A plugin's figure has one panel, with the rows that its author selects and draws. Published curves are drawn
+beside those of an experiment.
+"""
 
 import json
 import re
@@ -22,13 +25,14 @@ OWN = FigureKind("own", None, lambda bands, about_tasks: SOURCE)
 
 
 class OwnContent(NamedTuple):
-    """Content of a figure of one's own."""
+    """Content of a figure by a plugin."""
 
     figure: NamedFigure
     rows: DataFrame
 
     def draw(self, figure: Figure) -> None:
-        """Let the function of its author draw the rows, then lay them out: a wrong formula fails there."""
+        """Let the author's function draw the rows, then lay out the figure, which raises on a wrong
+        formula."""
         self.figure.draw(self.rows, figure)
         with lacking_glyphs():
             self.figure.attempt(figure.draw_without_rendering)
@@ -37,14 +41,15 @@ class OwnContent(NamedTuple):
 def own_figures(
     table: DataFrame, records: Mapping[str, Mapping[str, str]]
 ) -> tuple[list[tuple[FigureText, list[Panel]]], dict[str, str]]:
-    """Return the text and the panel of each figure of one's own, no panel where it has no rows; and a sentence on
-    each that fails, by its name on the page.
+    """Return the text and the panels of each plugin figure (an empty list if it has no rows), and an error
+    sentence for each that fails, by its name on the page.
 
-    Each is drawn once, and the drawing thrown away: so one that fails leaves no gap among the numbers of figures.
+    Each figure is drawn once as a trial, so that a figure that fails leaves no gap in the numbering of
+    figures.
 
     Args:
         table: the results.
-        records: `Plugin.record` of each, by its name in the spec.
+        records: `Plugin.record` of each figure, by its name in the spec.
     """
     figures, failures = [], {}
     for name, record in records.items():
@@ -88,13 +93,14 @@ def _figure(table: DataFrame, figure: NamedFigure) -> tuple[FigureText, list[Pan
 
 
 def beside_published(panel: Panel, points: Sequence[PublishedPoint], *, objectives: Mapping[str, str]) -> Panel:
-    """Return the panel with the published curves of its metric, if it has a line an arm and there are any.
+    """Return the panel with the published curves of its metric, if it has a line for each arm and such curves
+    exist.
 
     Args:
         panel: any panel.
-        points: of published curves.
-        objectives: kind of the objective of each trained arm. A curve has the colour of the first arm that the
-            panel shows with its objective; without such an arm it is left out.
+        points: points of published curves.
+        objectives: kind of objective of each trained arm. A curve gets the colour of the first arm in the
+            panel with its objective; without such an arm it is left out.
     """
     drawn = panel.content
     if not isinstance(drawn, ArmLines) or drawn.axis is not None:
@@ -130,7 +136,8 @@ PUBLISHED = "Long dashes with hollow points: published curves, of other text and
 
 
 def _published_point(point: PublishedPoint, name: str) -> dict[str, Any]:
-    """Return the entry of a published point: its band is how sure its reading is."""
+    """Return the entry of a published point. Its band is the error of reading it from the paper; NaN if it is
+    not known."""
     error = float("nan") if point.error is None else point.error
     return {
         "arm": name,

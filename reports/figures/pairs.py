@@ -1,4 +1,4 @@
-"""Figure of the distance of runs at equal depth: pairs of arms, and the seeds of each arm."""
+"""Figure of the distance between runs in each layer: pairs of arms, and the seeds of each arm."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -32,14 +32,14 @@ from reports.statistics.summaries import bands, last_step
 from reports.words import MINUS, axis_label, named
 
 MOST_ARMS = 4
-"""Arms of which all pairs are drawn; with more, only those with the first arm."""
+"""Most arms of which all pairs are drawn; of more arms, only pairs with the first arm are drawn."""
 
 MOST_BESIDE_FIRST = 6
-"""Arms, the first included, that are drawn then."""
+"""Most arms in such a figure of pairs with the first arm, the first included."""
 
 
 class Pair(NamedTuple):
-    """Pair of arms, or one arm twice for its seeds."""
+    """Pair of arms, or one arm twice for pairs of its seeds."""
 
     first: str
     second: str
@@ -53,11 +53,11 @@ class Pair(NamedTuple):
 
 
 def choose_pairs(table: DataFrame, *, metric: str, arms: Sequence[str] | None = None) -> DataFrame:
-    """Return the rows of every pair of runs at the last step it was compared at, with further columns. Two arms
-    are those of one seed: pairs at different seeds have another distance, and are for claims.
+    """Return the rows of every pair of runs at the last step at which it was compared.
 
-    `x` is the layer; `line` names the two arms, in the order of `arms`; `overlapping` tells the seeds of one arm,
-    whose pairs share runs.
+    Two arms are compared at the same seed; pairs at different seeds have another distance, which only claims
+    read. There are three more columns. `x` is the layer. `line` names the two arms, in the order of `arms`.
+    `overlapping` marks the seeds of one arm, whose pairs share runs.
 
     Raises:
         ResultsError: the table lacks a column, or has no such rows.
@@ -66,8 +66,8 @@ def choose_pairs(table: DataFrame, *, metric: str, arms: Sequence[str] | None = 
 
 
 def pairs_over_training(table: DataFrame, *, metric: str, arms: Sequence[str] | None = None) -> DataFrame:
-    """Return a table in which each drawn pair is an arm, with its distance at every step it was compared at: what
-    a map of layers by steps takes. `seed` holds the unit of `one_a_unit`.
+    """Return a table for maps of layers by steps, in which each drawn pair is an arm with its distance at
+    every compared step. `seed` holds the unit of `one_a_unit`.
 
     Raises:
         ResultsError: the table lacks a column, or has no such rows.
@@ -84,7 +84,7 @@ def pairs_over_training(table: DataFrame, *, metric: str, arms: Sequence[str] | 
 
 
 def _named(table: DataFrame, *, metric: str, arms: Sequence[str] | None) -> DataFrame:
-    """Return the rows of every pair of runs at every step; see `choose_pairs`."""
+    """Return the rows of every pair of runs at every step, with the columns of `choose_pairs`."""
     rows = rows_of(table, measure="run_distance", metric=metric)
     rows = require(
         rows[rows["other_run_id"].notna() & rows["group"].notna()], table, f"run_distance {metric}", by="layer"
@@ -99,10 +99,10 @@ def _named(table: DataFrame, *, metric: str, arms: Sequence[str] | None) -> Data
 
 
 def one_a_unit(rows: DataFrame) -> DataFrame:
-    """Return rows of `choose_pairs` with one value for each line, layer and unit, which is in `seed`.
+    """Return rows of `choose_pairs` with one value for each line, layer and unit; the unit is in `seed`.
 
-    The unit is the seed where two arms are compared at equal seed, and the pair of runs where two seeds of an arm
-    are. What was compared in both directions is averaged.
+    For two arms the unit is the seed at which they are compared. For the seeds of one arm it is the pair of
+    runs. Values of both directions are averaged.
     """
     ids = pd.Series(
         ["+".join(sorted(two)) for two in zip(rows["run_id"], rows["other_run_id"], strict=True)], index=rows.index
@@ -114,9 +114,10 @@ def one_a_unit(rows: DataFrame) -> DataFrame:
 
 
 def drawn_pairs(rows: DataFrame, arms: Sequence[str] | None = None) -> list[Pair]:
-    """Return the pairs that a panel has lines for: first those of two arms, then the seeds of each.
+    """Return the pairs that get a line: first those of two arms, then the seeds of each arm.
 
-    All of them up to four arms; of more arms those with the first, and no more than six arms.
+    Up to four arms have all their pairs. Of more arms, only the first six are drawn, each paired with the
+    first.
     """
     present = _arms(rows, arms)
     if len(present) > MOST_ARMS:
@@ -129,10 +130,12 @@ def drawn_pairs(rows: DataFrame, arms: Sequence[str] | None = None) -> list[Pair
 
 
 def run_distance(table: DataFrame, *, ax: Axes, metric: str = "pwcca", arms: Sequence[str] | None = None) -> Axes:
-    """Draw the distance of runs on the same tokens in each layer: 1 - similarity, 0 = the same but for a map.
+    """Draw the distance between runs on the same tokens in each layer: 1 - similarity, where 0 means the same
+    up to a map. Return the axes.
 
-    A line for each pair of arms, mean and interval over seeds, a bar; dotted and hollow, the seeds of one arm, a
-    mean over pairs of them. Points of a layer stand side by side. With many arms only the pairs of `drawn_pairs`.
+    Each pair of arms has a line with its mean over seeds, and bars for the interval. The seeds of one arm
+    have a dotted line with hollow markers, a mean over pairs of seeds. Points of the same layer are drawn
+    side by side. With many arms only the pairs of `drawn_pairs` are drawn.
 
     Raises:
         ResultsError: the table has no such rows, or lacks a column.
@@ -141,17 +144,17 @@ def run_distance(table: DataFrame, *, ax: Axes, metric: str = "pwcca", arms: Seq
 
 
 class PairLines(NamedTuple):
-    """Content of a figure with a line a pair of arms: one metric, selected once."""
+    """Content of a figure with a line for each pair of arms: one metric, selected once."""
 
     metric: str
     pairs: list[Pair]
     """Pairs that have a line."""
     rows: DataFrame
-    """Rows of `choose_pairs`, of all pairs."""
+    """Rows of `choose_pairs` for all pairs."""
     units: DataFrame
-    """Rows of `one_a_unit`, of the drawn pairs: one value a unit."""
+    """Rows of `one_a_unit` for the drawn pairs: one value for each unit."""
     summary: DataFrame
-    """The `bands` of the units."""
+    """Result of `bands` for the units."""
     styles: dict[str, Style]
     """Styles by arm."""
 
@@ -160,12 +163,13 @@ class PairLines(NamedTuple):
         lay_out(figure, lambda ax: draw_pairs(self, ax=ax), names=[self.label(pair) for pair in self.pairs])
 
     def label(self, pair: Pair) -> str:
-        """Return the name of a pair at the end of its line, with the number of its seeds or of pairs of them."""
+        """Return the name of a pair for the end of its line, with the number of its seeds or of pairs of
+        seeds."""
         return end_name(f"{pair.name} ({_counted(self.units, pair)})")
 
 
 def pair_lines(table: DataFrame, *, metric: str, arms: Sequence[str] | None = None) -> PairLines:
-    """Select what `run_distance` draws, with the same arguments.
+    """Select the content that `run_distance` draws; the arguments are those of `run_distance`.
 
     Raises:
         ResultsError: the table has no such rows, or lacks a column.
@@ -178,7 +182,7 @@ def pair_lines(table: DataFrame, *, metric: str, arms: Sequence[str] | None = No
 
 
 def draw_pairs(drawn: PairLines, *, ax: Axes) -> Axes:
-    """Draw what `pair_lines` selected."""
+    """Draw the content that `pair_lines` selected, and return the axes."""
     lines = []
     for pair in drawn.pairs:
         first, second = (drawn.styles[arm] for arm in pair)
@@ -193,7 +197,7 @@ def draw_pairs(drawn: PairLines, *, ax: Axes) -> Axes:
 
 
 def _arms(rows: DataFrame, arms: Sequence[str] | None) -> list[str]:
-    """Return the arms on either side, first those of `arms` in that order."""
+    """Return the arms on both sides of pairs: first those of `arms` in that order, then the others."""
     sides = pd.concat([rows["arm"], rows["group"]])
     return order(DataFrame({"arm": sides}), arms)
 
@@ -206,7 +210,8 @@ def _counted(rows: DataFrame, pair: Pair) -> str:
 
 
 def pair_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
-    """Yield the panel with a line a pair of arms, and one for the seeds of each, if it has rows."""
+    """Yield one panel with a line for each pair of arms and for the seeds of each arm, if the metric has
+    rows."""
     if rows_shown(table, shown)["other_run_id"].isna().all():
         return
     drawn = pair_lines(table, metric=shown.metric, arms=arms)
@@ -240,7 +245,7 @@ def pair_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[
 
 
 def _pairs_note(arms: list[str]) -> str:
-    """Return a note on which pairs are drawn where there are too many."""
+    """Return a note on which pairs are drawn if there are too many; empty otherwise."""
     if len(arms) <= MOST_ARMS:
         return ""
     some = f", and only of {MOST_BESIDE_FIRST} arms" if len(arms) > MOST_BESIDE_FIRST else ""
@@ -250,7 +255,8 @@ def _pairs_note(arms: list[str]) -> str:
 def _pair_facts(
     rows: DataFrame, pair: Pair, doubts: dict[str, str], step: int | None, *, band: str
 ) -> dict[str, Any]:
-    """Return the facts about a line; `step` is where its runs were compared if not at their last."""
+    """Return the facts about a line. `step` is the step at which its runs were compared, if it is not their
+    last step."""
     line = Curve(
         arm=pair.name,
         measure="run_distance",
@@ -267,21 +273,21 @@ def _pair_facts(
 
 
 def _doubts(table: DataFrame) -> dict[str, str]:
-    """Return why each arm's layers say little about its objective, if they do."""
+    """Return for each arm why its layers say little about its objective; empty if there is no reason."""
     gains = learned(table)
     return {str(arm): curve(rows, gains).doubt for arm, rows in with_columns(table).groupby("arm", sort=False)}
 
 
 def _early(rows: DataFrame) -> dict[str, int]:
-    """Return the step of each line whose runs were compared earlier than others, for want of a later step in
-    common."""
+    """Return the step of each line whose runs were compared before their last step, because they share no
+    later one."""
     last = rows.groupby("run_id")["step"].transform("max")
     early = rows[(rows["step"] < last).fillna(False)]
     return {str(line): int(step) for line, step in early.groupby("line")["step"].min().items()}
 
 
 def caption(bands: set[str], about_tasks: bool) -> str:
-    """Return what lines and bars are."""
+    """Return the sentence that says what lines and bars are."""
     sentence = (
         "Lines are means, bars the 95% Student t intervals over seeds, side by side where they stand for the "
         "same layer. The pairs of one arm's seeds share runs, so their mean has no interval."
@@ -292,7 +298,7 @@ def caption(bands: set[str], about_tasks: bool) -> str:
 
 
 PAIR_LINES = FigureKind("pairs", pair_panels, caption)
-"""A panel has a line a pair of arms."""
+"""Kind of panels with a line for each pair of arms."""
 
 RUN_DISTANCE = FigureText(
     name="run_distance",

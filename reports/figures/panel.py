@@ -1,6 +1,7 @@
 """Figure of the page as data: its text, its kind, and its panels with their words.
 
-The text of a figure is what is known before any numbers: what it shows and how to read it. Nothing is judged here.
+The text of a figure is known before any numbers: what the figure shows and how to read it. Nothing is judged
+here.
 """
 
 import re
@@ -29,11 +30,11 @@ OF_EXAMPLES = (
 
 
 def line_caption(bands: set[str], *, about_tasks: bool, thin: str = "") -> str:
-    """Return what lines and bands are, in every panel of a figure with these bands.
+    """Return the sentence that says what lines and bands are, for a figure whose panels have these bands.
 
     Args:
-        about_tasks: whether a band over a text is one over examples.
-        thin: a remark on thin lines.
+        about_tasks: whether the band of a single run is over examples, and not over text.
+        thin: remark on thin lines.
     """
     over = OF_EXAMPLES if about_tasks else OF_TEXT
     if bands == {""}:
@@ -51,9 +52,10 @@ def line_caption(bands: set[str], *, about_tasks: bool, thin: str = "") -> str:
 
 
 def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) -> str:
-    """Return where each line starts, ends, is lowest and is highest, its mean floor and its mean ceiling, if any.
+    """Return in words where each line starts, ends, is lowest and is highest, with its mean chance level and
+    mean ceiling.
 
-    `line` is what tells them apart: `arm`, `pair` or `group`.
+    `line` names the key that tells lines apart: `arm`, `pair` or `group`.
     """
     by = AXES[axis_of(points[0])].head.lower() if points else "layer"
     sentences = []
@@ -80,7 +82,7 @@ def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) 
 
 
 def place(point: dict[str, Any]) -> str:
-    """Return a point's place on the x axis: ``3``, ``3→4``, a step, or what else it runs along."""
+    """Return a point's place on the x axis: ``3``, ``3→4``, a step, or the value of another axis."""
     if "setting" in point:
         return str(point["at"])
     at = point[axis_of(point)]
@@ -89,33 +91,34 @@ def place(point: dict[str, Any]) -> str:
 
 
 def axis_of(point: dict[str, Any]) -> Axis:
-    """Return the axis that a point's place is on."""
+    """Return the axis on which a point has its place."""
     return next(axis for axis in AXES if axis in point)
 
 
 def axis_head(points: Sequence[dict[str, Any]]) -> str:
-    """Return the head of a column of the points' places."""
+    """Return the heading of a table column with the points' places."""
     if "setting" in points[0]:
         return sentence_case(points[0]["setting"])
     return AXES[axis_of(points[0])].head
 
 
 def sentence_case(title: str) -> str:
-    """Return a title with a capital letter in front, the rest as it is."""
+    """Return a title with a capital first letter; the other letters stay as they are."""
     return title[:1].upper() + title[1:]
 
 
 def of_seeds(points: Sequence[Mapping[str, Any]]) -> str:
-    """Return what the numbers of points are, as the start of a sentence that goes on with *by*."""
+    """Return whether points are means over seeds or single runs, as the start of a sentence that goes on with
+    *by*."""
     return "Mean over seeds" if max((point["seeds"] for point in points), default=0) > 1 else "Single runs"
 
 
 MOST_PANELS = 6
-"""Arms that get a panel of their own."""
+"""Most arms that get their own panel."""
 
 
 def left_out_note(arms: Sequence[str], most: int) -> str:
-    """Return a note on the arms that have no panel of their own because there are too many."""
+    """Return a note on the arms without a panel if there are too many; empty otherwise."""
     if len(arms) <= most:
         return ""
     rest = named_or_counted(arms[most:], at_most=8)
@@ -123,56 +126,58 @@ def left_out_note(arms: Sequence[str], most: int) -> str:
 
 
 def named_or_counted(arms: Sequence[str], *, at_most: int) -> str:
-    """Return the names of arms for a sentence, or how many they are where they are more."""
+    """Return the names of arms for a sentence; if there are more than `at_most`, return their number."""
     return listed(list(arms)) if len(arms) <= at_most else f"{len(arms)} arms"
 
 
 def without_panel(place: int, arms: Sequence[str], present: Sequence[str]) -> list[str]:
-    """Return the arms without a panel, reported once: with the first panel."""
+    """Return the arms without a panel for the first panel, and an empty list for others, so that they are
+    reported once."""
     return [arm for arm in arms if arm not in present] if place == 0 else []
 
 
 def letters(place: int) -> str:
-    """Return the letter of a panel, from 0: a to z, then aa, ab, ..."""
+    """Return the letter of a panel, counted from 0: a to z, then aa, ab, ..."""
     return (letters(place // 26 - 1) if place >= 26 else "") + chr(ord("a") + place % 26)
 
 
 class FigureKind(NamedTuple):
-    """Kind of figure: how its panels are made and what its caption says."""
+    """Kind of figure: how its panels are made, and what its caption says."""
 
     name: str
     panels: Callable[..., Iterator["Panel"]] | None
-    """Function of (table, text, shown, arms=...) that yields the panels of one metric; None for figures that
-    depend on more than the table, as on the settings that arms vary."""
+    """Function of (table, text, shown, arms=...) that yields the panels of one metric. None for figures that
+    need more than the table, such as the settings that arms vary."""
     caption: Callable[[set[str], bool], str]
-    """Function that returns what lines, bands or cells are, from the bands of all panels, and from whether the
-    figure is about tasks."""
+    """Function that returns what lines, bands or cells are. Its arguments are the bands of all panels, and
+    whether the figure is about tasks."""
 
 
 class Content(Protocol):
     """Content of a panel, selected once."""
 
     def draw(self, figure: Figure) -> None:
-        """Draw all of it on an empty figure, legend included, and set the height of the figure."""
+        """Draw everything on an empty figure, legend included, and set the height of the figure."""
 
 
 class Shown(NamedTuple):
-    """Selection of rows that a panel shows, or one panel for each arm."""
+    """Selection of rows that a panel shows; some kinds of figures make a panel for each arm of it."""
 
     measure: str
     metric: str
     title: str = ""
-    """Title of the panel; its metric's unless given."""
+    """Title of the panel; if empty, that of the metric."""
     about: str | None = None
-    """The rows' group; None means all tokens."""
+    """Group of the rows; None stands for all tokens."""
     part: str = ""
-    """The heading of the part of the figure that it stands in, if any; of maps, each metric is one."""
+    """Heading of the figure's part that holds the panel; empty if it is in none. In maps each metric is a
+    part."""
     folded: bool = False
-    """Whether that part is opened on demand."""
+    """Whether that part is folded until a reader opens it."""
     each: bool = False
-    """Whether there is such a panel for each task that the rows are about, instead of the one in `about`."""
+    """Whether each task of the rows has such a panel, instead of the group in `about`."""
     axis: Axis | None = None
-    """Axis of a panel with a line an arm, if not its measure's own axis."""
+    """Axis of a panel with a line for each arm; None for the measure's own axis."""
 
 
 class FigureText(NamedTuple):
@@ -186,9 +191,9 @@ class FigureText(NamedTuple):
     """Unit that n counts."""
     how_to_read: tuple[str, ...]
     d: str = ""
-    """Unit that d counts, if there is one."""
+    """Unit that d counts; empty if there is none."""
     family: str = ""
-    """First word of the names of groups."""
+    """First word of the names of groups, if the figure is about groups."""
     section: Literal["layers", "tasks"] = "layers"
     """Section of the page in which the figure stands."""
 
@@ -196,56 +201,56 @@ class FigureText(NamedTuple):
 CHANGE, CHANGE_CKA = Shown("layer_change", "pwcca"), Shown("layer_change", "debiased_cka")
 
 OTHER_TOKENS = ("next token", "previous token", "output label", "shown token")
-"""Groups of `token_information` and `read_out` about another token than the one that is read."""
+"""Groups of `token_information` and `read_out` that are about another token than the one that is read."""
 
 
 NAME_LETTERS = 40
-"""Letters of an arm in the names of its files."""
+"""Most letters of an arm or task in the names of its files."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Panel:
-    """Panel of a figure, built once: its picture, its CSV and its entry in report.json are made from it alone."""
+    """Panel of a figure. Its picture, its CSV and its entry in report.json are all made from it."""
 
     name: str
-    """Unique on the page; letters, digits, `-` and `_`."""
+    """Name that is unique on the page; letters, digits, `-` and `_`."""
     kind: str
-    """The name of its kind."""
+    """Name of the kind of figure."""
     measure: str
     metric: str
     group: str | None
     family: str | None
     arm: str | None
-    """The arm that it shows, if it is one."""
+    """Arm of a panel that shows only one; None otherwise."""
     axis: Axis | None
-    """Axis of the panel, if not its measure's own."""
+    """Axis of the panel; None for the measure's own axis."""
     title: str
     unit: str
     digits: int
     part: str
     folded: bool
     data: str
-    """The name of its CSV, which panels with the same rows share."""
+    """Name of its CSV, which panels with the same rows share."""
     content: Content
     rows: DataFrame
-    """Its CSV: rows of the table of results, or a run each where arms vary a setting."""
+    """Rows of its CSV: rows of the table of results, or a row for each run if arms vary a setting."""
     points: list[dict[str, Any]]
-    """The numbers that it draws, but for single seeds."""
+    """Numbers that it draws, without those of single seeds."""
     curves: list[dict[str, Any]]
     """Facts about each of its curves."""
     description: str
-    """Description of the panel, for a reader who does not see it."""
+    """Description of the panel for readers who do not see it."""
     without_rows: list[str]
-    """Arms that it lacks."""
+    """Arms that it cannot show, as they have no rows."""
     arms: list[str] | None = None
-    """The arms that it compares, if it leaves out others."""
+    """Arms that it compares; None if it leaves no arm out."""
     more: Mapping[str, Any] = field(default_factory=dict)
-    """More of its entry, which only its kind has."""
+    """Further fields of its entry that only its kind has."""
     notes: tuple[str, ...] = ()
-    """Sentences for below the figure."""
+    """Sentences that are shown below the figure."""
     letter: str = ""
     id: str = ""
-    """Short and unique on the page."""
+    """Short name that is unique on the page."""
 
     @property
     def svg(self) -> str:
@@ -272,7 +277,7 @@ class Panel:
 
 
 def title_of(shown: Shown) -> str:
-    """Return the title of a panel without the words that tell it from others of its metric."""
+    """Return the title of a panel, without the words that tell it from other panels of its metric."""
     return shown.title or named(shown.measure, shown.metric).title
 
 
@@ -292,12 +297,12 @@ def facts_of(
 
     Args:
         text: the figure.
-        shown: what the panel shows of it.
-        arm: the arm that it shows, if it is one.
-        place: where that arm stands among the panels, or the task.
-        more: the end of its title.
-        prefix: the word that its name has before the arm or task.
-        suffix: the end of its name.
+        shown: selection of rows that the panel shows.
+        arm: arm of a panel that shows only one.
+        place: place of that arm, or of the task, among the panels.
+        more: end of the title.
+        prefix: word before the arm or task in the panel's name.
+        suffix: end of the panel's name.
         one_csv: whether panels of all metrics share a CSV.
         part_each: whether each metric is a part of the figure.
     """
@@ -328,18 +333,18 @@ def _name(text: FigureText, shown: Shown, arm: str | None, place: int, prefix: s
     parts = [measure, metric, about, text.family, prefix, shown.axis]
     name = "-".join(part.replace(" ", "_") for part in parts if part)
     subject = shown.about if shown.each else arm
-    if subject is not None:  # by its place too, since two names may have the same letters and digits
+    if subject is not None:  # the place makes it unique, since two names may have the same letters and digits
         name += f"-{place + 1}_{re.sub(r'[^A-Za-z0-9]+', '_', subject)[:NAME_LETTERS].strip('_')}"
     return name
 
 
 def rows_shown(table: DataFrame, shown: Shown) -> DataFrame:
-    """Return all rows of the metric that have a place on the axis, of any group."""
+    """Return all rows of the metric that have a place on the axis, for any group."""
     return rows_of(table, measure=shown.measure, metric=shown.metric, axis=shown.axis)
 
 
 def facts(curve: Curve, *remarks: str) -> dict[str, Any]:
-    """Return the facts about a curve, with further remarks."""
+    """Return the facts about a curve as plain data, with further remarks."""
     return curve._asdict() | {
         "tokens_per_dimension": curve.tokens_per_dimension,
         "remarks": [*remarks, *curve.remarks],
@@ -349,15 +354,15 @@ def facts(curve: Curve, *remarks: str) -> dict[str, Any]:
 def points_of(
     rows: DataFrame, summary: DataFrame, shown: Shown, *, key: str, names: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Return mean, band and floor of each line at each place on the axis, as drawn, and the ceiling where there is
-    one.
+    """Return mean, band and chance level of each line at each place on the axis, as drawn, and the ceiling if
+    there is one.
 
     Args:
-        rows: with the column `line`.
-        summary: `bands` of these rows.
-        shown: what the panel shows.
-        key: what a point calls its line: `arm`, `pair` or `group`.
-        names: of each line that is drawn, by the value that it has in `line`.
+        rows: rows with the column `line`.
+        summary: result of `bands` for these rows.
+        shown: selection of rows that the panel shows.
+        key: key of a point under which its line is named: `arm`, `pair` or `group`.
+        names: name of each drawn line, by its value in the column `line`.
     """
     floors = rows.groupby(["line", "x"])["floor"].mean().to_dict()
     ceilings = rows.groupby(["line", "x"])["ceiling"].mean().dropna().to_dict() if "ceiling" in rows else {}

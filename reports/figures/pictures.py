@@ -1,4 +1,4 @@
-"""Figures of single tokens in some layers of one run: a frame a layer, a point an occurrence."""
+"""Figures of single tokens in some layers of one run: a frame for each layer, a point for each occurrence."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -32,24 +32,25 @@ from reports.statistics.summaries import last_step
 from reports.words import listed
 
 LEGEND_ROW_LETTERS = 54
-"""Letters that stand side by side in a legend, each with room for six more."""
+"""Letters that fit side by side in a legend; each entry takes six more than its name."""
 
 FRAME_INCHES = 2.4
-"""Height of a frame of a picture, two of which stand side by side."""
+"""Height of a frame of a picture; two frames stand side by side."""
 
 FACTS = ("word", "position", "relation", "sense", "number")
-"""Facts in the group of an occurrence, in this order, between bars; `-` where one is not known."""
+"""Facts in the group name of an occurrence, in this order, separated by bars; `-` stands for an unknown
+fact."""
 
 FRAMES = 4
-"""Layers of a picture: the first, the last, and between them as evenly as may be."""
+"""Number of layers in a picture: the first, the last, and others between them at even distances."""
 
 MOST_KINDS = 6
-"""Kinds of points told apart; rarer ones are `other`."""
+"""Most kinds of points that are told apart; rarer kinds are `other`."""
 
 OTHER = "other"
 
 RANGES = 5
-"""Number of ranges of positions."""
+"""Number of ranges into which positions are divided."""
 
 
 def choose_picture(table: DataFrame, *, arm: str) -> DataFrame:
@@ -69,8 +70,8 @@ def choose_picture(table: DataFrame, *, arm: str) -> DataFrame:
 
 
 def points(rows: DataFrame) -> DataFrame:
-    """Return the points of one picture, a row an occurrence and layer: `layer, x, y` and the facts, absent where
-    unknown.
+    """Return the points of one picture, with a row for each occurrence and layer: `layer, x, y` and the
+    facts, absent if unknown.
 
     Raises:
         ResultsError: an occurrence has two places in one layer.
@@ -85,13 +86,13 @@ def points(rows: DataFrame) -> DataFrame:
 
 
 def known_facts(points: DataFrame) -> list[str]:
-    """Return the facts by which the points of a picture differ."""
+    """Return the facts in which the points of a picture differ."""
     return [fact for fact in FACTS[:-1] if points[fact].nunique() > 1]
 
 
 def picture(table: DataFrame, *, axes: Sequence[Axes], arm: str, by: str = "word") -> Sequence[Axes]:
-    """Draw the tokens of the arm's first seed, in as many layers as there are axes, told apart by one of the
-    facts.
+    """Draw the tokens of the arm's first seed, in as many layers as there are axes, with a colour for each
+    value of one fact. Return the axes.
 
     Raises:
         ResultsError: the arm has no such rows, or the table lacks a column.
@@ -100,16 +101,16 @@ def picture(table: DataFrame, *, axes: Sequence[Axes], arm: str, by: str = "word
 
 
 class Cloud(NamedTuple):
-    """Content of a picture."""
+    """Content of a picture: the tokens of one arm as points."""
 
     arm: str
     by: str
-    """The fact that tells its points apart."""
+    """Fact by which the points are told apart."""
     points: DataFrame
-    """Rows of `points`."""
+    """Rows of the function `points`."""
 
     def draw(self, figure: Figure) -> None:
-        """Draw frames in two columns, the arm above, the legend below."""
+        """Draw frames in two columns, with the name of the arm above and the legend below."""
         layers = self.points["layer"].nunique()
         axes = figure.subplots(-(-layers // 2), 2, squeeze=False).ravel().tolist()
         for unused in axes[layers:]:
@@ -128,7 +129,7 @@ class Cloud(NamedTuple):
 
 
 def draw_picture(drawn: Cloud, *, axes: Sequence[Axes]) -> Sequence[Axes]:
-    """Draw a picture, a layer in each of the axes."""
+    """Draw a picture with one layer on each of the axes, and return the axes."""
     cloud_points, by = drawn.points, drawn.by
     kind = kinds(cloud_points[by], ordered=by == "position")
     styles = kind_styles(kind.cat.categories.tolist(), ordered=by == "position")
@@ -154,8 +155,11 @@ def draw_picture(drawn: Cloud, *, axes: Sequence[Axes]) -> Sequence[Axes]:
 
 
 def kinds(facts: Series, *, ordered: bool) -> Series:
-    """Return for each point the name of its kind, a category: the most frequent facts, the others together,
-    unknown ones absent; of numbers ranges that hold about as many each."""
+    """Return a category for each point; unknown facts are absent.
+
+    Names become the most frequent facts, and `other` for all others. Numbers (`ordered`) become ranges with
+    about equally many points each.
+    """
     if ordered:
         whole = pd.to_numeric(facts)
         numbers = sorted(whole.dropna().astype(int))
@@ -171,7 +175,7 @@ def kinds(facts: Series, *, ordered: bool) -> Series:
 
 
 def kind_styles(names: Sequence[str], *, ordered: bool) -> dict[str, Style]:
-    """Return colours and markers: a sequential palette for what has an order, grey for the rest of the others."""
+    """Return the style of each kind: a sequential palette if the kinds are ordered, and grey for `other`."""
     shades = colormaps["viridis"]
     styles = {}
     for i, name in enumerate(names):
@@ -182,9 +186,9 @@ def kind_styles(names: Sequence[str], *, ordered: bool) -> dict[str, Style]:
 
 
 def picture_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
-    """Yield for each arm the tokens of its first seed, if the fact tells them apart.
+    """Yield a panel for each arm with the tokens of its first seed, if the fact tells them apart.
 
-    Where they lie is in the CSV alone: the numbers mean nothing by themselves.
+    The coordinates are in the CSV alone, because the numbers mean nothing by themselves.
     """
     present = order(table[(table["measure"] == shown.measure) & table["layer"].notna()], arms)
     for i, arm in enumerate(present[:MOST_PANELS]):
@@ -205,7 +209,7 @@ def picture_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: li
 
 
 def picture_in_words(rows: DataFrame, *, arm: str, by: str) -> str:
-    """Return how many tokens of which layers a picture shows."""
+    """Return the number of tokens and the layers of a picture in words."""
     layers = listed([str(layer) for layer in sorted(rows["layer"].unique().tolist())])
     return (
         f"{arm}, seed {rows['seed'].iloc[0]}: {rows['group'].nunique()} tokens in layers {layers}, a point each, "
@@ -214,12 +218,12 @@ def picture_in_words(rows: DataFrame, *, arm: str, by: str) -> str:
 
 
 def caption(bands: set[str], about_tasks: bool) -> str:
-    """Return what the pictures are."""
+    """Return the sentence that says what the pictures are."""
     return "Each picture is one run, that of the arm's first seed, at its last step."
 
 
 TOKEN_CLOUDS = FigureKind("pictures", picture_panels, caption)
-"""A panel is of one arm: where tokens lie in some of its layers."""
+"""Kind of panels of one arm that show where tokens lie in some of its layers."""
 
 PICTURES = FigureText(
     name="pictures",

@@ -1,8 +1,8 @@
-"""Styles of lines and axes: how arms, pairs of arms and groups of tokens are told apart (by more than colour),
-which arms share a panel, and ticks, labels and names of lines.
+"""Styles of lines and axes: how arms, pairs of arms and groups of tokens are told apart, not by colour alone.
 
-Each name stands beside its line, moved no farther than it takes that none overlap; it can be found again by its
-gid, `end`. Axes of layers have whole layers, others are spread out from small numbers to large ones.
+This module also decides which arms share a panel, and sets ticks, labels and names of lines. Each name is
+written beside the end of its line, moved as little as possible so that none overlap. It can be found by its
+gid, `end`. Axes of layers have whole layers; other axes are spread out from small numbers to large ones.
 """
 
 import math
@@ -22,51 +22,53 @@ from matplotlib.colors import to_hex
 from reports.words import count, listed
 
 MOST_LINES = 8
-"""Lines that a panel has room for; more arms get several panels."""
+"""Most lines in a panel; more arms get several panels."""
 
 USUAL_LINES = 7
-"""Lines up to which small families share a panel: there are so many colours."""
+"""Most lines for which small families of arms share a panel; it is the number of colours."""
 
 MOST_NAMES = 3
-"""Beginnings that the name of several families lists."""
+"""Most beginnings of names that are listed in the name of several families."""
 
 
 SIGNS = " -_,=.:"
-"""Signs between the words of a name."""
+"""Signs that separate the words of a name."""
 
 LINE_POINTS = 10.5
-"""Height of a line of text of a name where labels have `LABEL_POINTS`."""
+"""Height of a line of text in points, if letters have `LABEL_POINTS`."""
 
 LABEL_POINTS = 10.56
-"""Size of letters on the page."""
+"""Size of letters on the page, in points."""
 
 NAME_AT = 1.045
-"""Place of the names: behind the right end of the axes, whose width is 1. A thin line leads to each."""
+"""Horizontal place of the names, to the right of the axes, whose width is 1. A thin line leads to each
+name."""
 
 
 LARGEST_STEP, LARGEST_SHARE = 4, 0.1
-"""Numbers that differ by that many times or more stand on a logarithmic axis, unless they are shares: all at most
-1 and some of them more than that."""
+"""Numbers get a logarithmic axis if the largest is at least `LARGEST_STEP` times the smallest. Shares do not:
+numbers of at most 1 whose largest is above `LARGEST_SHARE`."""
 
 
 class Family(NamedTuple):
     """Arms that share a panel."""
 
     name: str
-    """Beginnings of their names; empty where all arms are together."""
+    """Beginnings of their names; empty if all arms are together."""
     arms: tuple[str, ...]
     shared: str = ""
-    """Start of all their names, which the panel says once."""
+    """Common start of all their names, which the panel says once."""
 
     def short(self, arm: str) -> str:
-        """Return the name of an arm without what the panel says."""
+        """Return the name of an arm without the start that the panel says."""
         return arm.removeprefix(self.shared) if arm in self.arms else arm
 
 
 def families(arms: Sequence[str]) -> list[Family]:
-    """Return the arms in groups of at most `MOST_LINES`, all together where they are so few.
+    """Return the arms in groups of at most `MOST_LINES`; a single group if they are so few.
 
-    Arms whose names begin with the same word stay together as far as there is room; small families share a group.
+    Arms whose names begin with the same word stay together as far as there is room. Small families share a
+    group.
     """
     if len(arms) <= MOST_LINES:
         return [Family("", tuple(arms))]
@@ -81,7 +83,8 @@ def families(arms: Sequence[str]) -> list[Family]:
 
 
 def _alike(arms: Sequence[str], *, words: int) -> list[list[str]]:
-    """Return the arms by the first words of their names; of a group that is too large, by one word more."""
+    """Return the arms grouped by the first words of their names. A group that is too large is divided by one
+    word more."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for arm in arms:
         groups.setdefault(_beginning(arm, words), []).append(arm)
@@ -89,7 +92,7 @@ def _alike(arms: Sequence[str], *, words: int) -> list[list[str]]:
     for key, group in groups.items():
         if len(group) <= MOST_LINES:
             parts.append(group)
-        elif len(key) < words:  # their names have no more words
+        elif len(key) < words:  # the names have no further words to divide by
             size = _size(group)
             parts += [group[i : i + size] for i in range(0, len(group), size)]
         else:
@@ -98,18 +101,18 @@ def _alike(arms: Sequence[str], *, words: int) -> list[list[str]]:
 
 
 def _size(arms: Sequence[str]) -> int:
-    """Return the size of equal groups, as few as hold all arms."""
+    """Return the size of equal groups, if there are as few groups as can hold all arms."""
     return ceil(len(arms) / ceil(len(arms) / USUAL_LINES))
 
 
 def _beginning(arm: str, words: int) -> tuple[str, ...]:
-    """Return the first words and numbers of a name; the first is empty where the name begins with a number."""
+    """Return the first words and numbers of a name; the first is empty if the name begins with a number."""
     words_of_name = re.findall(r"[^\W\d_]+|\d+", arm)
     return tuple(("" if i == 0 and word.isdigit() else word) for i, word in enumerate(words_of_name[:words]))
 
 
 def _family(group: Sequence[Sequence[str]]) -> Family:
-    """Return the arms of a group, named by what the names in each of its parts share."""
+    """Return the arms of a group, named by the common start of the names in each of its parts."""
     names = [_start(part).rstrip(SIGNS) or f"{part[0]} …" if len(part) > 1 else part[0] for part in group]
     rest = len(names) - MOST_NAMES
     shown = names if rest <= 1 else [*names[:MOST_NAMES], f"{rest} more"]
@@ -119,25 +122,25 @@ def _family(group: Sequence[Sequence[str]]) -> Family:
 
 
 def _start(arms: Sequence[str]) -> str:
-    """Return the words with which all the names begin, and the signs behind them."""
+    """Return the words with which all the names begin, with the signs behind them."""
     words = [re.findall(r"[^\W_]+|[\W_]+", arm) for arm in arms]
     return "".join(same[0] for same in takewhile(lambda same: len(set(same)) == 1, zip(*words, strict=False)))
 
 
 class Style(NamedTuple):
-    """Style of a line; nobody needs colour alone to tell lines apart."""
+    """Style of a line; lines can be told apart without colours."""
 
     colour: str
     marker: str
     line: Any
-    """A matplotlib line style; dashes are kept for floors."""
+    """Line style of matplotlib; plain dashes are kept for chance levels."""
     filling: str | None = None
-    """Colour of the markers where it is not that of the line."""
+    """Colour of the markers; None for the colour of the line."""
 
 
 SOLID, DASH_DOT, DOTTED, DASH_DOT_DOT = "solid", (0, (6, 1.5, 1, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1, 1, 1))
 DASH_DASH_DOT = (0, (4, 1.2, 4, 1.2, 1, 1.2))
-"""Line style of pairs of arms alone, in place of what is dotted."""
+"""Line style that replaces dots in pairs of arms; no single arm has it."""
 
 FIXED_STYLES = {
     "mlm": Style("#0072B2", "o", SOLID),
@@ -145,45 +148,49 @@ FIXED_STYLES = {
     "mt": Style("#009E73", "^", DASH_DOT_DOT),
     "untrained": Style("#000000", "X", DOTTED),
 }
-"""Arms that most experiments have, the same in all of them. Colours: Okabe and Ito 2008."""
+"""Styles of arms that most experiments have, the same in all experiments. Colours: Okabe and Ito 2008."""
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#332288", "#5C4B00", "#882255")
-"""Four of Okabe and Ito's, whose yellow, orange and sky blue have contrasts below 3 on white, two of Paul Tol's
-muted ones, https://personal.sron.nl/~pault/, and an olive: colour-blind readers tell each two apart as well as the
-most similar of the four."""
+"""Four colours of Okabe and Ito, two of Paul Tol's muted ones, https://personal.sron.nl/~pault/, and an
+olive.
+
+Okabe and Ito's yellow, orange and sky blue are left out, as their contrast on white is below 3. Colour-blind
+readers tell any two of these colours apart as well as the most similar of the four.
+"""
 
 GREY = "#767676"
-"""Colour of the arm that the others of a panel are read against; its contrast on white is 4.5."""
+"""Colour of the arm with which the others of a panel are compared; its contrast on white is 4.5."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "*", "<", "d", ">", "p")
 LINES = (SOLID, DASH_DOT, DASH_DOT_DOT, DOTTED)
 # 11 markers and 4 lines have no common divisor, so that both together repeat after 44 uses of a colour.
 
 MARK_POINTS = {"*": 11.0, "P": 8.5, "X": 8.0, "d": 8.5, "<": 7.5, ">": 7.5}
-"""Sizes of marks in points, so that all look equally large; of the others `USUAL_POINTS`."""
+"""Sizes of markers in points, chosen so that all look equally large; other markers have `USUAL_POINTS`."""
 USUAL_POINTS = 7.0
 
 TAGS = (
     *("NOUN", "PROPN", "PRON", "VERB", "AUX", "ADJ", "ADV", "DET", "ADP"),
     *("CCONJ", "SCONJ", "PART", "NUM", "PUNCT", "INTJ", "SYM", "X"),
 )
-"""Universal parts of speech in the order of their looks and of a legend, related ones side by side."""
+"""Universal parts of speech in the order of styles and legends, related ones side by side."""
 
 LIGHTEST = 0.58
-"""Place of the rarest words on their palette: its light end is lost on white."""
+"""Place of the rarest words on their palette, of which the light end is hard to see on white."""
 
 
 def mark_points(marker: str) -> float:
-    """Return the size of a mark that stands alone."""
+    """Return the size of a marker without a line, in points."""
     return MARK_POINTS.get(marker, USUAL_POINTS)
 
 
 def arm_styles(arms: Sequence[str]) -> dict[str, Style]:
-    """Return the style of each arm, decided by the arms of the experiment and their order alone.
+    """Return the style of each arm. It depends only on the arms of the experiment and their order.
 
-    Arms at the same place of their families have the same colour, and those of a panel different ones as long as
-    there are colours. No two arms have the same colour, marker and line, nor the same colour and marker, which is
-    what single dots show, among the first 44; nor does an arm look like one of the fixed ones.
+    Arms at the same place of their families share a colour. Arms of one panel have different colours as long
+    as there are enough. No two arms share colour, marker and line until a colour is used 44 times. Among the
+    first 44 arms none share colour and marker, which is all that single dots show. No arm looks like one of
+    the fixed ones.
     """
     styles: dict[str, Style] = {}
     uses: Counter[str] = Counter()
@@ -192,7 +199,7 @@ def arm_styles(arms: Sequence[str]) -> dict[str, Style]:
         free = [colour for colour in COLOURS if colour not in fixed]
         for i, arm in enumerate(arm for arm in family.arms if arm not in FIXED_STYLES):
             colour = free[i % len(free)]
-            # Whenever a colour comes again, so do the next marker and the next line. The first markers are
+            # Each further use of a colour takes the next marker and the next line. The first three markers are
             # those of the fixed arms.
             turn = COLOURS.index(colour) + uses[colour]
             styles[arm] = Style(colour, MARKERS[(turn + 3) % len(MARKERS)], LINES[turn % len(LINES)])
@@ -201,25 +208,25 @@ def arm_styles(arms: Sequence[str]) -> dict[str, Style]:
 
 
 def pair_style(first: Style, second: Style) -> Style:
-    """Return the style of two arms compared: the line of the second with the markers of the first."""
+    """Return the style of a comparison of two arms: the line of the second with the markers of the first."""
     line = DASH_DASH_DOT if second.line == DOTTED else second.line
     return Style(second.colour, first.marker, line, filling=first.colour)
 
 
 def grey_style(arm: Style) -> Style:
-    """Return the style of an arm that others are read against: its marker and line in grey."""
+    """Return the style of an arm with which others are compared: its marker and line in grey."""
     return arm._replace(colour=GREY)
 
 
 def seeds_style(arm: Style) -> Style:
-    """Return the style of an arm's own seeds compared: its colour and marker, dotted and hollow."""
+    """Return the style of a comparison of an arm's own seeds: its colour and marker, dotted and hollow."""
     return Style(arm.colour, arm.marker, DOTTED, filling="white")
 
 
 def group_styles(groups: Sequence[str]) -> dict[str, Style]:
     """Return the style of each group of tokens, in the order of a legend.
 
-    Frequency ranks run through a sequential palette, from dark (frequent) to light (rare); every part of speech
+    Frequency ranks follow a sequential palette, from dark (frequent) to light (rare). Every part of speech
     looks the same in every experiment.
     """
     ranks = sorted((group for group in groups if _first_rank(group)), key=_first_rank)
@@ -242,7 +249,7 @@ def _first_rank(group: str) -> int:
 
 
 class End(NamedTuple):
-    """End of a line: where it is, and its name."""
+    """End of a line: its place and the line's name."""
 
     x: float
     y: float
@@ -251,7 +258,7 @@ class End(NamedTuple):
 
 
 def name_ends(ax: Axes, ends: Sequence[End]) -> None:
-    """Write the name of each line at the right of the axes, as near its end as the others let it.
+    """Write the name of each line at the right of the axes, as near to its end as the other names allow.
 
     The limits of the y axis must be set.
     """
@@ -275,7 +282,7 @@ def name_ends(ax: Axes, ends: Sequence[End]) -> None:
                 "color": end.colour,
                 "lw": 0.6,
                 "alpha": 0.6,
-                # From the middle of the name's left side to the end itself: matplotlib clips slowly at both.
+                # From the middle of the name's left side to the end of the line, without clipping, which is slow.
                 "relpos": (-0.03, 0.5),
                 "patchA": None,
                 "shrinkA": 0,
@@ -287,27 +294,28 @@ def name_ends(ax: Axes, ends: Sequence[End]) -> None:
 
 
 def line_points() -> float:
-    """Return the height of a line of text of a name, in the present size of letters."""
+    """Return the height of a line of text in points, at the present size of letters."""
     return LINE_POINTS * mpl.rcParams["font.size"] / LABEL_POINTS
 
 
 def room(names: Sequence[str]) -> float:
-    """Return the points that names need that stand one above the other."""
+    """Return the height in points of names written one below the other."""
     return line_points() * sum(name.count("\n") + 1 for name in names)
 
 
 def spread(places: Sequence[float], heights: Sequence[float]) -> list[float]:
-    """Return the middles of labels in their order that do not overlap and are as near as can be to their places.
+    """Return the middles of labels that keep their order, do not overlap and are as near to their places as
+    possible.
 
     The sum of squared moves is least. Labels stay between 0 and 1 as long as there is room.
 
     Args:
-        places: where each label wants its middle.
-        heights: how much each takes.
+        places: wanted middle of each label.
+        heights: height of each label.
     """
     order = sorted(range(len(places)), key=lambda i: places[i])
     sizes = np.array([heights[i] for i in order])
-    below = np.cumsum(sizes) - sizes / 2  # the middle of each in a pile without gaps
+    below = np.cumsum(sizes) - sizes / 2  # middle of each label in a pile without gaps
     lowest = np.array([places[i] for i in order]) - below
     middles = np.clip(_rising(lowest), 0, max(0.0, 1 - sizes.sum())) + below
     by_label = dict(zip(order, middles.tolist(), strict=True))
@@ -315,7 +323,8 @@ def spread(places: Sequence[float], heights: Sequence[float]) -> list[float]:
 
 
 def _rising(values: np.ndarray) -> np.ndarray:
-    """Return the numbers that never fall and are nearest to the values: neighbours that fall take their mean."""
+    """Return the nearest numbers to the values that never fall; neighbours that fall are replaced by their
+    mean."""
     pools: list[tuple[float, int]] = []
     for value in values.tolist():
         pools.append((value, 1))
@@ -326,12 +335,12 @@ def _rising(values: np.ndarray) -> np.ndarray:
 
 
 TICK_LETTERS = 36
-"""Letters that stand side by side below an axis."""
+"""Number of letters that fit side by side below an axis."""
 
 
 def spread_out(ax: Axes, places: Sequence[int]) -> None:
-    """Set a logarithmic axis, ticks at some of the places; 0 is as far left of the first as its double right of
-    it."""
+    """Set a logarithmic axis with ticks at some of the places. A place of 0 has its own room at the left
+    end."""
     every = sorted(set(places))
     first = next((place for place in every if place > 0), 1)
     ax.set_xscale("symlog", base=2, linthresh=first, linscale=0.5)
@@ -342,7 +351,7 @@ def spread_out(ax: Axes, places: Sequence[int]) -> None:
 
 
 def label_layers(ax: Axes, layers: Sequence[int], *, leads: bool) -> None:
-    """Write ticks and label of an axis of layers, or of steps from a layer to the next."""
+    """Write ticks and label of an axis of layers, or of changes from a layer to the next."""
     every = list(range(int(min(layers)), int(max(layers)) + 1))
     if leads:
         shown = thinned(every, most=9)
@@ -354,16 +363,16 @@ def label_layers(ax: Axes, layers: Sequence[int], *, leads: bool) -> None:
 
 
 def thinned(layers: list[int], *, most: int) -> list[int]:
-    """Return every layer, or every second, third, ... so that no more labels than that stand side by side."""
+    """Return every layer, or every second, third, ..., so that there are at most so many labels."""
     return layers[:: -(-len(layers) // most)]
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a finite number; true and false are none."""
+    """Return whether a value is a finite number; True and False do not count."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def is_logarithmic(values: Sequence[float]) -> bool:
-    """Return whether numbers stand on a logarithmic axis."""
+    """Return whether numbers get a logarithmic axis."""
     shares = max(values) <= 1 and max(values) > LARGEST_SHARE
     return min(values) > 0 and max(values) >= LARGEST_STEP * min(values) and not shares

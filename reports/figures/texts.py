@@ -1,6 +1,7 @@
-"""Texts of the figures with a line an arm, about layers and about tasks, and all figures in the order of the page.
+"""Texts of the figures with a line for each arm, about layers and tasks, and the order of all figures.
 
-A text says what a figure shows and how to read it. Those of other kinds stand beside their kind.
+A text says what a figure shows and how to read it. Texts of other kinds of figures are in the modules of
+their kinds.
 """
 
 import re
@@ -342,10 +343,10 @@ GEOMETRY = FigureText(
 
 
 def of_plugin(measure: str, metrics: Sequence[str], described: str) -> FigureText:
-    """Return the figure of the layers of a measure of one's own: a panel a metric, a line an arm.
+    """Return the figure for the layers of a plugin's measure: a panel for each metric, a line for each arm.
 
     Args:
-        measure: its name, as in ``my_measures.py:Rank``.
+        measure: name of the measure, as in ``my_measures.py:Rank``.
         metrics: metrics that have numbers of layers.
         described: description of the measure, from its source.
     """

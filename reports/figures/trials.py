@@ -1,6 +1,7 @@
-"""Figures of the search for each arm's settings: the loss over a tuned setting, and over the number of trials.
+"""Figures of the search for each arm's settings: the loss against a tuned setting, and against the number of
+trials.
 
-What is drawn can be found again by its gid: `trial`, `chosen`, `diverged`, `join`, `expected`.
+Drawn artists can be found by their gid: `trial`, `chosen`, `diverged`, `join`, `expected`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,28 +24,29 @@ from reports.statistics.summaries import expected_best
 from reports.words import name_of, number
 
 ABOVE = "Loss above the arm's best (nats)"
-"""Label of the axis of losses: those of two objectives are of different predictions."""
+"""Label of the axis of losses. The difference to the arm's best is drawn, because objectives predict
+different tokens."""
 
 NEAR_TOP = 0.985
-"""Height of a diverged trial in the axes."""
+"""Height of a diverged trial, as a share of the axes."""
 
 
 class TrialMarks(NamedTuple):
-    """Content of a panel: a line an arm, over the values of a setting or over the number of trials."""
+    """Content of a panel: a line for each arm, against the values of a setting or the number of trials."""
 
     label: str
-    """Label of the axis below."""
+    """Label of the axis of values."""
     gid: str
-    """`trial`, or `expected`."""
+    """Gid of the points: `trial` or `expected`."""
     logarithmic: bool
     places: Mapping[float, str]
     """Tried values in words, by their place on the axis; empty for numbers of trials."""
     points: list[dict[str, Any]]
-    """`arm, x, above, chosen` in the order of the line; `above` is None where training diverged."""
+    """`arm, x, above, chosen` in the order of the line; `above` is None if training diverged."""
     styles: Mapping[str, Style]
 
     def draw(self, figure: Figure) -> None:
-        """Draw the lines, and the legend of the arms below them."""
+        """Draw the lines, with the legend of the arms below them."""
         ax = figure.subplots()
         for arm in dict.fromkeys(point["arm"] for point in self.points):
             self._draw_arm(ax, arm, [point for point in self.points if point["arm"] == arm])
@@ -61,7 +63,7 @@ class TrialMarks(NamedTuple):
         figure.legend(loc="outside lower left", frameon=False, fontsize="small", ncols=4)
 
     def _name_places(self, ax: Axes) -> None:
-        """Write the tried values below the axis, as many as have room."""
+        """Write as many of the tried values below the axis as have room."""
         places = sorted(self.places)
         at = [log(x) if self.logarithmic else x for x in places]
         width = (at[-1] - at[0]) or 1.0
@@ -95,11 +97,12 @@ class TrialMarks(NamedTuple):
 
 
 def tuning_panels(tuning: Tuning, *, arms: Sequence[str]) -> list[Panel]:
-    """Return a panel for each tuned setting and one over the number of trials; none before a trial has ended.
+    """Return a panel for each tuned setting and one for the number of trials; an empty list before any trial
+    has ended.
 
     Args:
         tuning: the search.
-        arms: the experiment's, in its order, which decides how they look.
+        arms: arms of the experiment in order, which decides their styles.
     """
     tuned = [arm for arm in tuning.arms if any(trial.loss is not None for trial in arm.trials)]
     if not tuned:
@@ -110,7 +113,7 @@ def tuning_panels(tuning: Tuning, *, arms: Sequence[str]) -> list[Panel]:
 
 
 def _by_setting(path: str, tuned: Sequence[TunedArm], styles: Mapping[str, Style], place: int) -> Panel:
-    """Return the panel of a setting: at each value the lowest loss over the values of the other settings."""
+    """Return the panel of a setting: for each value the lowest loss over the values of the other settings."""
     values = list(
         {shown(trial.values[path]): trial.values[path] for arm in tuned for trial in arm.trials}.values()
     )
@@ -146,7 +149,7 @@ def _points_of(arm: TunedArm, path: str, x_of: Mapping[str, float]) -> list[dict
 
 
 def _by_trials(tuned: Sequence[TunedArm], styles: Mapping[str, Style]) -> Panel:
-    """Return the panel of the best loss that fewer trials would be expected to have found."""
+    """Return the panel of the best loss that is expected from fewer trials."""
     points = []
     for arm in tuned:
         expected = expected_best([trial.loss for trial in arm.trials])

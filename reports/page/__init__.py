@@ -1,1 +1,1 @@
-"""Page of an experiment, its tables and its twins in JSON and Markdown."""
+"""Page of an experiment, its tables, and the same content as JSON and Markdown."""

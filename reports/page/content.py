@@ -1,7 +1,7 @@
 """Content of a page as plain data: the same for HTML and JSON.
 
-Intervals over seeds and examples stand beside those over seeds; a claim with one seed has a test in it. They
-decide no claim: its t interval over seeds was planned beforehand.
+Intervals over seeds and examples are shown beside those over seeds. A claim with one seed has a test over its
+examples. Neither decides a claim: the t interval over seeds, which was planned beforehand, does.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -52,13 +52,14 @@ AVERAGED = (
 """Numbers of a run that the table of arms averages over seeds."""
 
 MEASURED = ("loss", "gain", "perplexity", "bleu", "chrf", "next_sentence", "sentence_order")
-"""Averaged numbers that come from the table; the last two are accuracies of a head on pairs."""
+"""Averaged numbers that come from the table of results; the last two are accuracies of a head on pairs."""
 
 READ_COLUMNS = ("measure", "step", "key", "task", "metric", "example", "points", "weight")
-"""Columns of predictions that are read."""
+"""Columns of predictions that a page reads."""
 
 EQUAL_UP_TO = 1e-9
-"""Predictions are those of a number in the table whose value is their mean up to this: rounding in float64."""
+"""Largest difference, due to rounding in float64, at which the mean of predictions counts as the number in
+the table."""
 
 
 def content(
@@ -68,12 +69,12 @@ def content(
     failures: Collection[str] = (),
     of_trials: Sequence[Panel] = (),
 ) -> dict[str, Any]:
-    """Return everything the page shows, in its order; absent numbers are None or NaN.
+    """Return everything that the page shows, in its order; absent numbers are None or NaN.
 
     Args:
-        judged: the experiment with its claims judged.
-        shown: its figures, as `page_figures` gives them.
-        failures: sentences on figures of one's own that fail.
+        judged: experiment with its claims judged.
+        shown: figures of the page, from `page_figures`.
+        failures: sentences on plugin figures that fail.
         of_trials: panels of the search for settings.
     """
     experiment = judged.experiment
@@ -113,7 +114,7 @@ def content(
 
 
 def tuning_entry(tuning: Tuning, panels: Sequence[Panel]) -> dict[str, Any]:
-    """Return the search for the arms' settings as plain data: an entry an arm, and the panels."""
+    """Return the search for the arms' settings as plain data: an entry for each arm, and the panels."""
     arms = []
     for tuned in tuning.arms:
         losses = [trial.loss for trial in tuned.trials]
@@ -128,7 +129,7 @@ def tuning_entry(tuning: Tuning, panels: Sequence[Panel]) -> dict[str, Any]:
 
 
 def spread_entry(tables: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return where the spread over seeds comes from as plain data; None without tables."""
+    """Return the sources of the spread over seeds as plain data; None without tables."""
     if not tables:
         return None
     panels = [panel.entry() for panel in spread_panels(tables)]
@@ -137,8 +138,11 @@ def spread_entry(tables: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def page_figures(judged: Judged) -> tuple[list[PageFigure], dict[str, str]]:
-    """Return the figures of an experiment's page, first the one that shows what its claims read; and a sentence on
-    each figure of one's own that fails, by its name."""
+    """Return the figures of an experiment's page, and an error sentence for each plugin figure that fails, by
+    its name.
+
+    The figure that shows most of what the claims read comes first.
+    """
     experiment = judged.experiment
     of_authors, failures = own_figures(experiment.table, experiment.plan.figures)
     shown = figures(
@@ -160,7 +164,7 @@ def page_figures(judged: Judged) -> tuple[list[PageFigure], dict[str, str]]:
 
 
 def _runs(experiment: Experiment) -> list[dict[str, Any]]:
-    """Return one row a planned run, in the order of the plan."""
+    """Return one row for each planned run, in the order of the plan."""
     measured = _validation(experiment.table)
     rows = []
     for run in experiment.runs:
@@ -170,7 +174,7 @@ def _runs(experiment: Experiment) -> list[dict[str, Any]]:
             {"arm": run.plan.arm, "seed": run.plan.seed, "run_id": run.plan.run_id}
             | state
             | {"max_steps": run.plan.max_steps if state["max_steps"] is None else state["max_steps"]}
-            | ({} if state["tokens_seen"] else {"tokens_per_second": None})  # which takes no step
+            | ({} if state["tokens_seen"] else {"tokens_per_second": None})  # a run without steps has no speed
             | {name: numbers.get(name) for name in MEASURED}
         )
     return rows
@@ -189,7 +193,7 @@ def _validation(table: DataFrame) -> dict[tuple[str, int], dict[str, float]]:
 
 
 def _arms(experiment: Experiment, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return one row an arm: the mean and 95% t interval over seeds of every number of its runs."""
+    """Return one row for each arm: the mean and 95% t interval over seeds of every number of its runs."""
     numbers = DataFrame(
         [
             {"arm": run["arm"], "seed": run["seed"], "name": name, "value": run[name]}
@@ -213,7 +217,8 @@ def _arms(experiment: Experiment, runs: list[dict[str, Any]]) -> list[dict[str, 
 
 
 def _training(runs: list[Run], gained: dict[str, Any]) -> str:
-    """Return whether an arm is trained enough to interpret: `yes`, `no`, `untrained` on purpose, or `unknown`."""
+    """Return whether an arm is trained enough to interpret: `yes`, `no`, `untrained` on purpose, or
+    `unknown`."""
     if runs and all(run.is_untrained for run in runs):
         return "untrained"
     if is_absent(gained["mean"]):
@@ -245,7 +250,7 @@ def _provenance(experiment: Experiment, claim_files: list[dict[str, Any]]) -> di
 
 
 def _tokens_measured(table: DataFrame) -> dict[str, list[int]]:
-    """Return the different n of each measure by layer."""
+    """Return the numbers of tokens (n) on which each measure of layers was computed."""
     rows = table[table["layer"].notna() & table["group"].isna() & table["n"].notna()]
     return {str(measure): sorted({int(n) for n in part["n"]}) for measure, part in rows.groupby("measure")}
 
@@ -263,12 +268,12 @@ def _written(value: Any) -> str | None:
 
 
 def _different(values: Iterable[str | None]) -> list[str]:
-    """Return the different values in order of appearance, without what is absent."""
+    """Return the different values in order of appearance, without absent ones."""
     return [value for value in dict.fromkeys(values) if value is not None]
 
 
 def answers_by_arm(experiment: Experiment) -> dict[str, Answers]:
-    """Return the predictions of each arm that has some.
+    """Return the predictions of each arm that has any.
 
     Raises:
         ResultsError: a file of predictions is damaged.
@@ -283,7 +288,8 @@ def answers_by_arm(experiment: Experiment) -> dict[str, Answers]:
 def scores_over_examples(experiment: Experiment, by_arm: Mapping[str, Answers]) -> OverExamples:
     """Return the interval of each score over seeds and examples together, by measure, task, metric and arm.
 
-    Only of scores that are the mean over examples of the predictions, in every seed, and of three seeds or more.
+    A score has one only if it is the mean of its predictions over examples in every seed, and has three seeds
+    or more.
     """
     rows = last_step(experiment.table)
     rows = rows[rows["layer"].isna() & rows["group"].notna()]
@@ -307,7 +313,8 @@ def scores_over_examples(experiment: Experiment, by_arm: Mapping[str, Answers]) 
 
 
 def claims_over_examples(judged: Judged, by_arm: Mapping[str, Answers]) -> dict[str, list[str]]:
-    """Return sentences on each claim that compares two arms on the examples of one task, by the claim's name."""
+    """Return sentences on each claim that compares two arms on the examples of one task, by the claim's
+    name."""
     sentences = {}
     for entry in judged.entries:
         claim = judged.claims.get(entry["name"])
@@ -339,7 +346,7 @@ def _is_of_examples(effect: Difference) -> bool:
 
 
 def _examples_in_words(task: Mapping[str, Any], arm: str, minus: str) -> str:
-    """Return how two arms differ on the examples of a task: over seeds and examples, or in the one seed."""
+    """Return how two arms differ on the examples of a task: over seeds and examples, or in a single seed."""
     examples = f"{count(task['examples'])} examples of {task['task']}"
     if len(task["seeds"]) > 1:
         mean, low, high = (significant(task["over_seeds_and_examples"][name]) for name in ("mean", "low", "high"))

@@ -1,8 +1,8 @@
-"""Comparison of two experiments, or of one before and after a change, side by side: claims, results, settings; as
-plain data.
+"""Comparison of two experiments, or of one before and after a change, as plain data: claims, results and
+settings.
 
-Both are judged now, from their tables, by the same rule: their pages may have been judged by an older one.
-Differences are of two means over seeds, of the same seeds or of others.
+Both sides are judged now, from their tables, by the same rule; their pages may have been judged by an older
+rule. Differences are between two means over seeds, of the same seeds or of others.
 """
 
 import math
@@ -28,17 +28,17 @@ CONFIDENCE = 0.95
 """Confidence of the intervals of differences."""
 
 Seeds = Mapping[int, float]
-"""A number a seed."""
+"""Number of each seed."""
 
 
 def difference(before: Seeds, after: Seeds) -> dict[str, Any] | None:
-    """Return the mean of `after` minus that of `before`, and its 95% t interval; None without a number on both
-    sides.
+    """Return the mean of `after` minus the mean of `before`, with its 95% t interval; None without a number
+    on both sides.
 
-    Keys `mean, low, high, confidence, paired`. Where both sides have the same seeds the interval is that of the
-    differences within seeds. Otherwise it is Welch's, for independent seeds; if some seed then has a run on both
-    sides, it is wider than it need be. No interval where a side has one seed, or there is no spread. What is less
-    than the rounding of the numbers compared is 0.
+    Keys are `mean, low, high, confidence, paired`. If both sides have the same seeds, the interval is that of
+    the differences within seeds. Otherwise it is Welch's for independent seeds, which is wider than needed if
+    some seed has a run on both sides. There is no interval if a side has one seed, or if there is no spread.
+    A difference below the rounding of the compared numbers is 0.
     """
     paired = before.keys() == after.keys()
     if not before or not after:
@@ -49,7 +49,7 @@ def difference(before: Seeds, after: Seeds) -> dict[str, Any] | None:
         mean, low, high = _welch(list(before.values()), list(after.values()))
     if not math.isfinite(mean):
         return None
-    # Of two equal numbers one may have been computed in another order: their difference says nothing.
+    # Equal numbers that were computed in another order may differ by rounding.
     rounding = ROUNDING * max(map(abs, (*before.values(), *after.values())))
     ends = {"low": low, "high": high} if high - low > rounding else {"low": None, "high": None}
     return {"mean": mean if abs(mean) > rounding else 0.0, **ends, "confidence": CONFIDENCE, "paired": paired}
@@ -61,23 +61,24 @@ def _welch(before: list[float], after: list[float]) -> tuple[float, float, float
     if min(len(before), len(after)) < 2 or not math.isfinite(mean):
         return mean, math.nan, math.nan
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of a side whose seeds agree
+        warnings.simplefilter("ignore", RuntimeWarning)  # raised if the seeds of a side agree
         interval = stats.ttest_ind(after, before, equal_var=False).confidence_interval(CONFIDENCE)
     return mean, float(interval.low), float(interval.high)
 
 
 FORMAT = 1
-"""Version of what `ablate diff --json` prints."""
+"""Version of the output of `ablate diff --json`."""
 
 
 def folder_of(place: Path, *, out: Path, given: Sequence[str] = ()) -> Path:
-    """Return the folder of an experiment's results: `place` itself, or the folder in `out` of the spec that it is.
+    """Return the folder of an experiment's results: `place` itself, or the folder in `out` for the spec at
+    `place`.
 
     Args:
-        given: settings that a command line laid over the spec.
+        given: settings that the command line sets over the spec.
 
     Raises:
-        SpecError: it is neither a folder nor a good spec.
+        SpecError: `place` is neither a folder nor a good spec.
         ResultsError: there is no such folder, no experiment was planned there, or nothing of it is measured.
     """
     if not place.exists() and place.suffix not in (".yaml", ".yml"):
@@ -103,9 +104,9 @@ def folder_of(place: Path, *, out: Path, given: Sequence[str] = ()) -> Path:
 
 
 def compare(before: Path, after: Path) -> dict[str, Any]:
-    """Compare two folders of experiments, side by side; nothing is written.
+    """Return the comparison of two folders of experiments; nothing is written.
 
-    Numbers that are not finite are None. What one side lacks is None there.
+    Numbers that are not finite, and those that one side lacks, are None.
 
     Raises:
         ResultsError: a file is missing or damaged.
@@ -126,16 +127,16 @@ def compare(before: Path, after: Path) -> dict[str, Any]:
 
 
 class Side(NamedTuple):
-    """Side of the comparison: one experiment."""
+    """One experiment of the comparison."""
 
     folder: Path
     experiment: Experiment
     files: dict[str, str]
     """SHA-256 of each file of claims."""
     written: dict[str, Claim]
-    """The claims as their files have them, by name."""
+    """Claims by name, as their files have them."""
     entries: dict[str, dict[str, Any]]
-    """Claims with their verdicts, by name."""
+    """Entries of claims with their verdicts, by name."""
 
 
 def _side(folder: Path) -> Side:
@@ -153,7 +154,7 @@ def _side(folder: Path) -> Side:
 
 
 def _claims(old: Side, new: Side) -> list[dict[str, Any]]:
-    """Return every claim of either side, in the order of the files of `old`, then those of `new` alone."""
+    """Return every claim of either side: first in the order of `old`, then those that only `new` has."""
     rows = []
     for name in dict.fromkeys((*old.entries, *new.entries)):
         before, after = old.entries.get(name), new.entries.get(name)
@@ -175,14 +176,15 @@ def _claims(old: Side, new: Side) -> list[dict[str, Any]]:
 
 
 def _rewritten(was: Claim | None, now: Claim | None) -> list[str]:
-    """Return the keys of the claim that are written otherwise: `smallest_effect`, `says`, ..."""
+    """Return the keys of the claim whose values differ: `smallest_effect`, `says`, ..."""
     if was is None or now is None:
         return []
     return [name for name in Claim.model_fields if getattr(was, name) != getattr(now, name)]
 
 
 def _judged(entry: Mapping[str, Any] | None, claim: Claim | None) -> dict[str, Any] | None:
-    """Return the judged entry of a claim. The smallest effect is the claim's; some parts have one of their own."""
+    """Return the judged entry of a claim. The smallest effect is that of the claim; some parts have their
+    own."""
     if entry is None or claim is None:
         return None
     judged = {name: entry[name] for name in ("file", "verdict", "rule", "deciding")}
@@ -192,7 +194,8 @@ def _judged(entry: Mapping[str, Any] | None, claim: Claim | None) -> dict[str, A
 def _parts(
     before: Mapping[str, Any], after: Mapping[str, Any], was: Claim | None, now: Claim | None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the effects of a claim by name; no difference where the two sides compare something else."""
+    """Yield the effects of a claim by name. The difference is None if the two sides compare different
+    things."""
     sides = [{part["name"]: part for part in entry.get("parts", ())} for entry in (before, after)]
     for name in dict.fromkeys((*sides[0], *sides[1])):
         old, new = (side.get(name) for side in sides)
@@ -207,7 +210,8 @@ def _parts(
 
 
 def _same_effect(part: str, was: Claim | None, now: Claim | None) -> bool:
-    """Return whether what is compared is written the same; the names of parts begin with that of their effect."""
+    """Return whether both claims define the effect of a part in the same way. The name of a part begins with
+    that of its effect."""
     if was is None or now is None:
         return False
     old, new = (
@@ -231,8 +235,8 @@ def _by_seed(part: Mapping[str, Any]) -> Seeds:
 
 
 def _results(old: Experiment, new: Experiment) -> list[dict[str, Any]]:
-    """Return validation loss and gain of each arm, in the order of the arms of `old`, then those of `new`
-    alone."""
+    """Return validation loss and gain of each arm: first in the order of `old`, then arms that only `new`
+    has."""
     sides = _validation(old), _validation(new)
     return [
         {
@@ -250,7 +254,7 @@ def _results(old: Experiment, new: Experiment) -> list[dict[str, Any]]:
 
 
 def _validation(experiment: Experiment) -> dict[tuple[str, str], dict[int, float]]:
-    """Return loss and gain after the last step, a number a seed, by arm and name."""
+    """Return validation loss and gain after the last step, as a number for each seed, by arm and name."""
     table = experiment.table
     loss = last_step(
         table[(table["measure"] == "validation") & (table["metric"] == "loss") & table["group"].isna()]
@@ -272,8 +276,8 @@ def _mean(values: Seeds) -> dict[str, Any] | None:
 
 
 def _settings(before: Path, after: Path) -> dict[str, Any]:
-    """Return the differences between the specs; why they are not compared, where one is missing or is no good spec
-    today."""
+    """Return the differences between the specs, or the reason why they are not compared: one is missing, or
+    is no good spec today."""
     try:
         differences = changes(*(load.load(folder / "spec.yaml") for folder in (before, after)))
     except SpecError as error:
@@ -282,7 +286,7 @@ def _settings(before: Path, after: Path) -> dict[str, Any]:
 
 
 def _described(side: Side) -> dict[str, Any]:
-    """Return the facts about an experiment, and what its numbers were made with and from."""
+    """Return the facts about an experiment: its plan, text, commits, runs and seeds."""
     plan = side.experiment.plan
     return {
         "folder": str(side.folder),

@@ -1,5 +1,7 @@
-"""Tables of `ablate diff` on the terminal, in 80 columns: claims, results and settings of two experiments, and the
-examples on which two arms or runs differ."""
+"""Tables of `ablate diff` on the terminal, in 80 columns.
+
+They show claims, results and settings of two experiments, and the examples on which two arms or runs differ.
+"""
 
 import json
 import textwrap
@@ -22,15 +24,15 @@ LOSS_DIGITS = 3
 NOT_RUN = "not run"
 
 Row = tuple[str, ...]
-"""A label and what stands in the columns; a cell may have several lines."""
+"""Row of a table: its label and the cells of its columns; a cell may have several lines."""
 
 HEADS: Row = ("Claims", *SIDES, "after - before")
 
 NARROWEST = 16
-"""Characters that labels get at least."""
+"""Fewest characters for the column of labels."""
 
 MOST_OF_A_PATH = 40
-"""Characters of a setting's path that stay in one line."""
+"""Most characters of a setting's path on one line."""
 
 READING = (
     "Effects are those that decide on either side; their intervals are at the level of the claim in its "
@@ -40,7 +42,8 @@ READING = (
 
 
 def diff_tables(content: Mapping[str, Any]) -> None:
-    """Print the result of `reports.page.diff.compare`, for people; 80 columns wide where there is no terminal."""
+    """Print the result of `reports.page.diff.compare` for people. It is 80 columns wide if there is no
+    terminal."""
     console = Console()
     for side in SIDES:
         _say_whole(console, f"{side}: {content[side]['folder']}")
@@ -66,7 +69,7 @@ def _side(side: Mapping[str, Any]) -> str:
 
 
 def _claims(console: Console, claims: Sequence[Mapping[str, Any]]) -> None:
-    """Print the claims that were judged on a side, or are written otherwise; then the others by name."""
+    """Print the claims that are judged on a side or whose text differs, then the names of the others."""
     if not claims:
         _print_plain(console, "\nNeither side has claims; a spec names them, as in `claims: [article]`.")
         return
@@ -84,7 +87,7 @@ def _claims(console: Console, claims: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _effects(console: Console, claims: Sequence[Mapping[str, Any]]) -> None:
-    """Print under the name of each claim its rows, all in the same columns."""
+    """Print the rows of each claim under its name, all in the same columns."""
     rows = {_label(claim): list(_rows(claim)) for claim in claims}
     cells = [HEADS, *(row for claim_rows in rows.values() for row in claim_rows)]
     widths = [max(len(line) for row in cells for line in row[place].split("\n")) for place in range(1, len(HEADS))]
@@ -107,7 +110,8 @@ def _effects(console: Console, claims: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _rows(claim: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield the verdicts of a claim, what is written otherwise, and the effects that decide on either side."""
+    """Yield the verdicts of a claim, the keys whose values differ, and the effects that decide on either
+    side."""
     before, after = (claim[side] or {} for side in SIDES)
     verdicts = (side.get("verdict", "no such claim") for side in (before, after))
     yield "  verdict", *verdicts, "another" if "verdict" in claim["changed"] else ""
@@ -127,7 +131,7 @@ def _rows(claim: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _effect(part: Mapping[str, Any] | None) -> str:
-    """Return a mean and n, and below them the interval."""
+    """Return a mean with n, and its interval on the next line."""
     if part is None:
         return ABSENT
     mean, *interval = _mean_and_interval(part)
@@ -139,7 +143,8 @@ def _difference(difference: Mapping[str, Any] | None) -> str:
 
 
 def _mean_and_interval(part: Mapping[str, Any]) -> list[str]:
-    """Return mean and interval without the unit; with exponents where decimals would be zeros alone."""
+    """Return mean and interval as two texts without the unit. Exponents are used if all decimals would be
+    zeros."""
     mean, low, high = (part[name] for name in ("effect", "low", "high"))
     if not any(map(is_absent, (mean, low, high))) and 0 < (high - low) / 2 < 10.0 ** (1 - MOST_DECIMALS):
         return [significant(mean), f"[{significant(low)}, {significant(high)}]"]
@@ -148,7 +153,7 @@ def _mean_and_interval(part: Mapping[str, Any]) -> list[str]:
 
 
 def _reasons(console: Console, claim: Mapping[str, Any]) -> None:
-    """Print why a verdict is another one, or why a side that is not run is not."""
+    """Print why the verdict of a claim differs, or why a side was not run."""
     for side in SIDES:
         judged = claim[side]
         if judged and ("verdict" in claim["changed"] or judged["verdict"] == NOT_RUN):
@@ -156,7 +161,7 @@ def _reasons(console: Console, claim: Mapping[str, Any]) -> None:
 
 
 def _files(console: Console, files: Sequence[Mapping[str, Any]]) -> None:
-    """Print files of claims that are not the same, by their hashes."""
+    """Print the hashes of files of claims that differ."""
     for file in files:
         if file["before"] != file["after"]:
             hashes = [(file[side] or "none")[:10] for side in SIDES]
@@ -230,11 +235,11 @@ def _value(value: Any) -> str:
 
 POINTS_DIGITS = 3
 MOST_ANSWERS = 3
-"""Different answers to an example that are printed."""
+"""Most different answers to an example that are printed."""
 
 
 def example_tables(content: Mapping[str, Any]) -> None:
-    """Print the result of `reports.page.flips.compare_examples`, for people."""
+    """Print the result of `reports.page.flips.compare_examples` for people."""
     console = Console()
     for side in SIDES:
         _say_whole(console, f"{side}: {content[side]}")
@@ -280,7 +285,7 @@ def _task(console: Console, task: Mapping[str, Any], *, by: str | None) -> None:
 
 
 def _both(numbers: Mapping[str, Any]) -> str:
-    """Return the difference with its interval over seeds and examples, and with that over seeds."""
+    """Return the difference with its interval over seeds and examples, and with its interval over seeds."""
     shown = _bootstrapped(numbers)
     ways = [" by multi-bootstrap"] * ("[" in shown)
     if numbers["over_seeds"]["low"] is not None:
@@ -300,7 +305,7 @@ def _bootstrapped(numbers: Mapping[str, Any]) -> str:
 
 
 def _example(console: Console, example: Mapping[str, Any]) -> None:
-    """Print a line or two on an example: its texts, the right answer, and the answers of both sides."""
+    """Print an example in two lines: its texts, the right answer, and the answers of both sides."""
     kind = "better" if example["mean_after"] > example["mean_before"] else "worse"
     texts = " | ".join(filter(None, (example["text"], example["second"])))
     _say_whole(console, f"{kind} {example['example']}  {texts}")
@@ -314,7 +319,8 @@ def _example(console: Console, example: Mapping[str, Any]) -> None:
 
 
 def _plain(text: str, style: str = "") -> Text:
-    """Return text with the minus that other programs read, and without what a terminal would obey."""
+    """Return text with ASCII minus signs, which other programs read, and without control characters for the
+    terminal."""
     return Text(printable(text).replace(MINUS, "-").replace(ABSENT, "-"), style)
 
 
@@ -323,5 +329,5 @@ def _print_plain(console: Console, sentence: str) -> None:
 
 
 def _say_whole(console: Console, sentence: str) -> None:
-    """Print a sentence in one line, so that a path in it stays whole."""
+    """Print a sentence without line breaks, so that a path in it stays whole."""
     console.print(_plain(sentence), soft_wrap=True)

@@ -1,7 +1,9 @@
-"""Entries of claims on the page, as plain data: each with its plot and the figures that show what it reads.
+"""Entries of claims on the page as plain data: each with its plot, and the figures that show the numbers it
+reads.
 
-The plot shows the effects of a claim: one row a part, its mean, interval and seeds against 0 and what matters.
-Drawn artists can be found again by their gid: `mean`, `interval`, `seed`, `margin` and `zero`.
+The plot shows the effects of a claim: a row for each part, with mean, interval and seeds against 0 and the
+smallest effect that matters. Drawn artists can be found by their gid: `mean`, `interval`, `seed`, `margin`
+and `zero`.
 """
 
 import re
@@ -26,7 +28,7 @@ from reports.scores.runs import SHOWN
 from reports.words import is_absent
 
 NO_CLAIM: dict[str, Any] = {"number": None, "says": None, "as_expected": None, "parts": [], "beside": []}
-"""Fields that the entry of a file that cannot be read lacks."""
+"""Default fields for a file of claims that cannot be read."""
 
 COLUMNS = (
     *("claim", "part", "decides", "seed", "value", "unit", "layer"),
@@ -37,18 +39,19 @@ COLUMNS = (
 def claim_entries(claims: Mapping[str, Claim], page: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the entries of the claims, each with further facts.
 
-    `id` is its place on the page; `plot` the files of its plot, None where it is not judged; `shown_in` the
-    figures and tables of what it reads; `over_examples` sentences from the predictions for examples.
+    `id` names the entry on the page. `plot` has the files of its plot, None if the claim is not judged.
+    `shown_in` lists the figures and tables of the numbers that the claim reads. `over_examples` has sentences
+    from the predictions for examples.
 
     Args:
-        claims: as their files have them, by name.
-        page: its content, with the verdicts.
+        claims: claims by name, as their files have them.
+        page: content of the page, with the verdicts.
     """
     names: set[str] = set()
     entries = []
     for entry in _printable(page["claims"]):
         name = f"claim-{re.sub('[^a-z0-9._-]+', '_', entry['name'])}"
-        while name in names:  # a file that is missing has any name, and names differ in what is left out here
+        while name in names:  # names may differ only in letters that are replaced here
             name += "_"
         names.add(name)
         with_facts = NO_CLAIM | entry | {"id": name, "plot": None, "shown_in": []}
@@ -65,7 +68,8 @@ def claim_entries(claims: Mapping[str, Claim], page: Mapping[str, Any]) -> list[
 
 
 def _printable(value: Any) -> Any:
-    """Return the value, every text in it fit for HTML and SVG: a file of claims may hold any character."""
+    """Return the value with every text in it fit for HTML and SVG; a file of claims may hold any
+    character."""
     if isinstance(value, dict):
         return {name: _printable(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -74,7 +78,7 @@ def _printable(value: Any) -> Any:
 
 
 def claim_csv(entry: Mapping[str, Any]) -> str:
-    """Return the effects of a claim as CSV: a row a part and seed."""
+    """Return the effects of a claim as CSV: a row for each part and seed."""
     rows = []
     for decides, parts in (("yes", entry["parts"]), ("no", entry["beside"])):
         for part in parts:
@@ -90,7 +94,7 @@ def claim_csv(entry: Mapping[str, Any]) -> str:
 
 
 def _shown_in(entry: Mapping[str, Any], claim: Claim | None, page: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return for each measure the figure and the table that show it, where the page has them."""
+    """Return the figures and tables of the page that show the measures of a claim."""
     places = []
     metrics = _metrics(claim)
     for measure in entry["needs"]["measures"]:
@@ -116,14 +120,14 @@ def _shown_in(entry: Mapping[str, Any], claim: Claim | None, page: Mapping[str, 
 
 
 def _metrics(claim: Claim | None) -> set[str]:
-    """Return the metrics that the parts of a claim read of single runs."""
-    read = read_by(claim) if claim else ()  # distances of runs have a measure of their own
+    """Return the metrics of single runs that the parts of a claim read."""
+    read = read_by(claim) if claim else ()  # distances between runs are no numbers of single runs
     return {reading.metric for reading in read if reading.measure != "run_distance"}
 
 
 def _by_setting(figure: Mapping[str, Any], needs: Mapping[str, Any], metrics: set[str]) -> bool:
-    """Return whether a figure of arms that differ in a setting compares what a claim compares; a loss shows as a
-    gain."""
+    """Return whether a figure of arms that differ in a setting compares the same arms and numbers as a claim.
+    A loss is shown as a gain."""
     compared = set(figure["arms"]) & set(needs["arms"])
     drawn = metrics | ({"gain"} if "loss" in metrics else set())
     return len(compared) > 1 and any(
@@ -137,10 +141,10 @@ def _shows(panel: Mapping[str, Any], measure: str, claim: Claim | None) -> bool:
 
 
 ROW_INCHES, AXIS_INCHES = 0.44, 0.62
-"""Height of a part, and of what stands below an axis."""
+"""Height of one part, and of the labels below an axis, in inches."""
 
 LETTERS = 50
-"""Longest name that has room, which is one line of `shown_name`."""
+"""Most letters of a name, which then is one line of `shown_name`."""
 
 LOOKS = {
     "supported": ("#0072B2", "o"),
@@ -151,21 +155,21 @@ LOOKS = {
     "not testable here": ("#555555", "o"),
     "insufficient evidence": ("#555555", "o"),
 }
-"""Colour and marker of a part by its verdict; nobody needs the colour alone: markers differ, and what is open is
-hollow."""
+"""Colour and marker of a part by its verdict. Markers differ too, and open verdicts are hollow, so colour is
+not needed."""
 
 HOLLOW = ("undecided", "not testable here", "insufficient evidence")
 
 MOST_BEYOND = 1.0
-"""Limit of how far an interval may widen the axis on either side, in widths of all seeds and 0; beyond it has an
-arrow."""
+"""Most that an interval may widen the axis on either side, in widths of all seeds and 0; a longer one is cut
+off with an arrow."""
 
 
 def draw_claim(entry: Mapping[str, Any]) -> Drawing:
-    """Draw the plot of a claim that is judged, and return it with the numbers of its seeds.
+    """Draw the plot of a judged claim, and return it with the numbers of its seeds.
 
     Args:
-        entry: as `claim_entries` describes it.
+        entry: entry from `claim_entries`.
     """
     shared = _by_unit([*entry["parts"], *(part | {"beside": True} for part in entry["beside"])])
     heights = [ROW_INCHES * len(parts) + AXIS_INCHES for parts in shared.values()]
@@ -179,15 +183,14 @@ def draw_claim(entry: Mapping[str, Any]) -> Drawing:
 
 
 def effects(parts: Sequence[Mapping[str, Any]], *, ax: Axes, unit: str = "") -> Axes:
-    """Draw effects of one unit, a row each, the first at the top.
+    """Draw effects of one unit, a row for each, the first at the top; return the axes.
 
-    Grey is what is too small to matter, the thin dots are seeds, and the marker of a mean says its verdict. An
-    interval that would make everything else small is cut off, with an arrow.
+    The grey band holds effects too small to matter, thin dots are seeds, and the marker of a mean tells its
+    verdict. An interval that would make everything else small is cut off, with an arrow.
 
     Args:
-        parts: as the entry of a claim has them; of those that decide nothing `beside` is true, and their lines are
-            thin.
-        unit: of the axis.
+        parts: parts from the entry of a claim; those with `beside` true do not decide, and have thin lines.
+        unit: unit of the axis.
     """
     low, high = _limits(parts)
     ax.axvline(0, color="0.25", lw=0.9, zorder=1, gid="zero")
@@ -248,8 +251,8 @@ def _draw_part(part: Mapping[str, Any], row: int, *, ax: Axes, limits: tuple[flo
 
 
 def _limits(parts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """Return the limits of the axis: all seeds, 0 and what matters are on it, and intervals as far as they leave
-    them readable."""
+    """Return the limits of the axis. It holds all seeds, 0 and the smallest effects, and intervals as far as
+    the rest stays readable."""
     seeds = np.array([value for part in parts for value in part["values"] if np.isfinite(value)] + [0.0])
     least, most = seeds.min(), seeds.max()
     margins = [part["smallest_effect"] for part in parts]
@@ -264,13 +267,13 @@ def _limits(parts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
 
 
 def _short(name: str) -> str:
-    """Return a name on one line; the rest of a name that is too long stands in the text alternative and in the
+    """Return a name on one line. The end of a name that is too long is only in the text alternative and the
     table."""
     return shown_name(name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…")
 
 
 def _by_unit(parts: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """Return the parts that can stand on one axis, by unit."""
+    """Return the parts by unit; parts of one unit share an axis."""
     shared: dict[str, list[Mapping[str, Any]]] = {}
     for part in parts:
         shared.setdefault(part["unit"], []).append(part)

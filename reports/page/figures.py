@@ -1,4 +1,4 @@
-"""Figures of a page in their order, which of them answers the question, and their files: pictures and rows."""
+"""Figures of a page in order, and the choice of the figure that answers the question."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,18 +23,18 @@ from reports.words import is_of_plugin, listed
 
 
 class Reading(NamedTuple):
-    """Numbers that a claim reads."""
+    """Measure and metric that a claim reads."""
 
     measure: str
     metric: str
     along_steps: bool
-    """Whether the course of training is compared, not its end."""
+    """Whether the claim compares the course of training, and not its end."""
 
 
 def readings(judged: Judged) -> list[Reading]:
-    """Return what the claims read, each as often as claims read it.
+    """Return the readings of the claims; a reading appears as often as claims have it.
 
-    Of the claims those count that are decided; if there are none, those that are judged; if there are none, all.
+    Decided claims are read. If there are none, judged claims are; if there are none either, all claims.
     """
     verdicts = {entry["name"]: entry["verdict"] for entry in judged.entries}
     decided = [claim for name, claim in judged.claims.items() if verdicts[name] in DECIDED]
@@ -43,14 +43,14 @@ def readings(judged: Judged) -> list[Reading]:
 
 
 def read_by(claim: Claim) -> list[Reading]:
-    """Return what the parts of a claim read that decide it."""
+    """Return the readings of the parts that decide a claim, without repetition."""
     along_steps = compares_courses(claim)
     read = (of for part in claim.parts.values() for of in part.quantities())
     return list(dict.fromkeys(Reading(of.measure, of.metric, along_steps) for of in read))
 
 
 def compares_courses(claim: Claim) -> bool:
-    """Return whether a claim compares the course of training, not its end."""
+    """Return whether a claim compares the course of training, and not its end."""
     return any(
         isinstance(part, Ahead) or (isinstance(part, Difference) and part.of.steps == "area")
         for part in claim.parts.values()
@@ -58,14 +58,15 @@ def compares_courses(claim: Claim) -> bool:
 
 
 def is_along(kind: str, measure: str, axis: Axis | None, *, along_steps: bool) -> bool:
-    """Return whether lines of a panel run along what is compared: training, or layers and the like."""
+    """Return whether the lines of a panel have the axis that a claim compares: training steps, or else layers
+    or the masking ratio."""
     if kind not in ("arms", "pairs"):
         return False
     return measure in ALONG_STEPS or (axis == "step" if along_steps else axis in (None, "layer", "ratio"))
 
 
 def times_read(panel: Panel, read: Iterable[Reading]) -> int:
-    """Return how many of the readings a panel shows; where arms vary a setting, a loss is shown as a gain."""
+    """Return how many of the readings a panel shows. If arms vary a setting, a loss is shown as a gain."""
     metrics = {panel.metric} | ({"loss"} if panel.metric == "gain" else set())
     return sum(
         reading.measure == panel.measure
@@ -80,11 +81,12 @@ def times_read(panel: Panel, read: Iterable[Reading]) -> int:
 
 
 def answering(figures: Mapping[str, Sequence[Panel]], read: Sequence[Reading]) -> str | None:
-    """Return the name of the figure that shows most of what is read, the first of several; None if none does.
+    """Return the name of the figure with the panel that shows most readings, the first of equals; None if no
+    panel shows any.
 
     Args:
         figures: panels by the name of their figure.
-        read: what claims read.
+        read: readings of the claims.
     """
     most = {
         name: max((times_read(panel, read) for panel in panels), default=0) for name, panels in figures.items()
@@ -101,9 +103,9 @@ class PageFigure:
     number: int
     panels: tuple[Panel, ...]
     notes: tuple[str, ...]
-    """Sentences for below it."""
+    """Sentences that are shown below it."""
     factor: Factor | None = None
-    """The setting that its arms vary, if it is a figure of one."""
+    """Setting that its arms vary; None for other figures."""
 
     def entry(self) -> dict[str, Any]:
         """Return the figure as plain data, for the page and report.json."""
@@ -143,20 +145,23 @@ def figures(
     described: Mapping[str, str] = MappingProxyType({}),
     of_authors: Sequence[tuple[FigureText, list[Panel]]] = (),
 ) -> list[PageFigure]:
-    """Return every figure that has rows, with its panels. The figure that shows most of what claims read comes
-    first, and the panel of it that does; without claims and with many arms, the scores by what the arms vary,
-    which stand before the maps otherwise.
+    """Return every figure that has rows, with its panels.
+
+    The figure that shows most readings of the claims comes first, and in it the panel that does. Without
+    claims and with many arms, the first is the figure of scores by the setting that arms vary. Other such
+    figures come before the maps.
 
     Args:
         table: the results.
-        arms: the experiment's, in its order.
-        factors: the settings that its arms vary.
-        quick: measures of which a figure says that they are no evidence.
-        read: what claims read.
+        arms: arms of the experiment in order.
+        factors: settings that its arms vary.
+        quick: measures with `effort: quick`; their figures say that they are no evidence.
+        read: readings of the claims.
         published: points of published curves, drawn beside those of arms.
-        objectives: kind of the objective of each trained arm, which says whose curve a published one is beside.
-        described: descriptions of the measures of one's own, by name.
-        of_authors: figures of one's own with their panels, which come last.
+        objectives: kind of objective of each trained arm, which decides beside which arm a published curve is
+            drawn.
+        described: descriptions of the measures of plugins, by name.
+        of_authors: figures of plugins with their panels, which come last.
     """
     candidates: list[tuple[FigureText, list[Panel], Factor | None]]
     texts = (*FIGURES, *_of_plugins(table, described))
@@ -177,7 +182,7 @@ def figures(
     for text, panels, _ in shown:
         if text.name == answer:
             panels.sort(key=lambda panel: -times_read(panel, read))
-    shown.sort(key=lambda figure: figure[0].name != answer)  # which leaves the others in their order
+    shown.sort(key=lambda figure: figure[0].name != answer)  # a stable sort keeps the order of the others
     return [
         _figure(text, panels, factor, number=number, quick=quick)
         for number, (text, panels, factor) in enumerate(shown, start=1)
@@ -185,7 +190,7 @@ def figures(
 
 
 def _of_plugins(table: DataFrame, described: Mapping[str, str]) -> list[FigureText]:
-    """Return the text of a figure for each measure of one's own that has numbers of layers."""
+    """Return the text of a figure for each measure of a plugin that has numbers of layers."""
     rows = table[table["measure"].map(is_of_plugin).astype(bool) & table["layer"].notna()]
     return [
         of_plugin(str(measure), part["metric"].unique().tolist(), described.get(str(measure), ""))
@@ -194,7 +199,8 @@ def _of_plugins(table: DataFrame, described: Mapping[str, str]) -> list[FigureTe
 
 
 def _panels(table: DataFrame, text: FigureText, *, measured: Collection[str], arms: list[str]) -> list[Panel]:
-    """Return the panels of a figure; of measures that the table lacks, which are most, nobody looks for rows."""
+    """Return the panels of a figure. Measures that the table lacks, which are most, are skipped early to save
+    time."""
     panels = text.kind.panels
     assert panels is not None, f"{text.name} is in FIGURES, so its panels come from the table alone"
     of_table = [shown for shown in text.shown if shown.measure in measured]
@@ -204,7 +210,7 @@ def _panels(table: DataFrame, text: FigureText, *, measured: Collection[str], ar
 def _figure(
     text: FigureText, panels: list[Panel], factor: Factor | None, *, number: int, quick: Collection[str]
 ) -> PageFigure:
-    """Return the figure with its place on the page: its panels get their letters."""
+    """Return the figure with its number on the page, and letters for its panels."""
     lettered = tuple(
         replace(panel, letter=letters(i), id=f"f{number}{letters(i)}") for i, panel in enumerate(panels)
     )
@@ -213,7 +219,8 @@ def _figure(
 
 
 def _quick_words(panels: Sequence[Panel], quick: Collection[str]) -> list[str]:
-    """Return the sentence about panels of quick measures: which they are, unless they are all."""
+    """Return the sentence about panels of quick measures; it names their letters unless all panels are
+    quick."""
     those = [panel.letter for panel in panels if panel.measure in quick]
     if 0 < len(those) < len(panels):
         return [f"Panel{'s' * (len(those) > 1)} {listed(those)}: {QUICK[0].lower()}{QUICK[1:]}"]
@@ -221,7 +228,8 @@ def _quick_words(panels: Sequence[Panel], quick: Collection[str]) -> list[str]:
 
 
 def _samples(panels: Sequence[Panel]) -> list[dict[str, Any]]:
-    """Return the curves behind panels, once for all panels that have the same: their letters, and the curves."""
+    """Return the facts about the curves of panels. Panels with the same facts are one entry: their letters,
+    and the curves."""
     samples: list[dict[str, Any]] = []
     for panel in panels:
         same = next((sample for sample in samples if sample["curves"] == panel.curves), None)

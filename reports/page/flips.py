@@ -1,8 +1,10 @@
-"""Comparison of two arms or two runs example by example: which each answers better, and on which kinds of them.
+"""Comparison of two arms or runs example by example: which side answers each example better, and on which
+kinds of examples.
 
-It reads the predictions that runs keep with `predictions: true`, at the last step that was measured. Examples are
-paired by their ids. Seeds are paired where both arms have them. A published folder has the predictions of all its
-runs in one file, without texts and answers, so that nobody's test set is published and the file is small.
+It reads the predictions that runs keep with `predictions: true`, at the last measured step. Examples are
+paired by their ids. Seeds are paired if both arms have them. A published folder has the predictions of all
+its runs in one file, without texts and answers, so that nobody's test set is published and the file stays
+small.
 """
 
 import json
@@ -26,14 +28,14 @@ from reports.page.diff import difference, folder_of
 from reports.statistics.over_examples import multi_bootstrap, sign_test
 
 By = Literal["length", "frequency", "part"]
-"""Property of examples by which they are put into slices."""
+"""Property of examples by which they are divided into slices."""
 
 LENGTH_SLICES = 4
-"""Slices by length, of about as many examples each."""
+"""Number of slices by length, with about equally many examples each."""
 
 
 PUBLISHED = "predictions.parquet"
-"""Name of the file in a published folder that has the predictions of all its runs."""
+"""Name of the file in a published folder with the predictions of all runs."""
 
 PUBLISHED_COLUMNS = [
     *("arm", "seed", "measure", "step", "key", "task", "metric", "example"),
@@ -42,17 +44,18 @@ PUBLISHED_COLUMNS = [
 
 
 class Side(NamedTuple):
-    """Side of the comparison: an arm of an experiment, also of a published one, or a single run."""
+    """Side of the comparison: an arm of an experiment, which may be published, or a single run."""
 
     name: str
     runs: Mapping[int, Path]
-    """Folders of its runs, by seed; none of a published arm."""
+    """Folders of its runs, by seed; empty for a published arm."""
     is_run: bool = False
     published: DataFrame | None = None
-    """Predictions of a published arm, with the columns PUBLISHED_COLUMNS."""
+    """Predictions of a published arm, with the columns PUBLISHED_COLUMNS; None for other sides."""
 
     def predictions(self, columns: Sequence[str] | None) -> Iterator[tuple[int, DataFrame]]:
-        """Yield the predictions of each run with its seed: all columns that are kept, or some of them."""
+        """Yield the predictions of each run with its seed: all columns that are kept, or only the given
+        ones."""
         for seed, path in self.runs.items():
             if (path / run_rows.PREDICTIONS).exists():
                 yield seed, run_rows.predictions(path, columns)
@@ -68,14 +71,16 @@ class Question(NamedTuple):
     metric: str
     task: str
     key: str
-    """Of the settings of the measure: numbers of other settings are not compared."""
+    """Hash of the measure's settings; numbers of different settings are not compared."""
 
 
 def side_of(place: Path, *, out: Path) -> Side | None:
-    """Return the arm or the run that a place names, as out/NAME:ARM or out/runs/RUN; None of an experiment.
+    """Return the arm or the run that a place names, as out/NAME:ARM or out/runs/RUN; None if it names an
+    experiment.
 
     Raises:
-        SpecError, ResultsError: it is none of these, as `folder_of` says, or the experiment has no such arm.
+        SpecError, ResultsError: the place is none of these, as `folder_of` says, or the experiment has no
+            such arm.
     """
     if (place / "run.json").is_file():
         return Side(place.name, {int(json.loads((place / "run.json").read_bytes())["seed"]): place}, is_run=True)
@@ -127,8 +132,8 @@ def publish_predictions(folder: Path, to: Path) -> None:
     if not any(map(len, parts)):
         (to / PUBLISHED).unlink(missing_ok=True)
         return
-    # The runs of an example stand together, which makes the file small; else all keeps its order, in which
-    # `multi_bootstrap` draws.
+    # The runs of an example are side by side, which makes the file small. Everything else keeps its order, on
+    # which the draws of `multi_bootstrap` depend.
     table = pd.concat([part for part in parts if len(part)])[PUBLISHED_COLUMNS].sort_values(
         ["measure", "task", "metric", "key", "example", "arm", "seed"], key=lambda column: pd.factorize(column)[0]
     )
@@ -149,18 +154,19 @@ def _at_last_step(table: DataFrame) -> DataFrame:
 
 
 def compare_examples(before: Side, after: Side, *, by: By | None = None, examples: int = 0) -> dict[str, Any]:
-    """Compare the predictions of two sides, task by task, as plain data.
+    """Return the comparison of the predictions of two sides, task by task, as plain data.
 
-    Numbers that are not finite are None. `better` counts the examples that the second side answers better, `worse`
-    those that it answers worse, with `p` of the sign test in each seed.
+    Numbers that are not finite are None. `better` counts the examples that the second side answers better,
+    and `worse` those that it answers worse. `p` is the sign test in each seed.
 
     Args:
-        by: also compares slices of the examples.
-        examples: so many examples are listed of either kind, first those with the largest difference.
+        by: property for slices of the examples, which are compared too.
+        examples: number of listed examples that became better, and of those that became worse, largest
+            differences first.
 
     Raises:
-        ResultsError: a side keeps no predictions, or both have none in common; a file is damaged; or examples of a
-            published side are to be listed.
+        ResultsError: a side keeps no predictions, or both have none in common; a file is damaged; or examples
+            of a published side are to be listed.
     """
     for side in (before, after):
         if examples and side.published is not None:
@@ -175,7 +181,7 @@ def compare_examples(before: Side, after: Side, *, by: By | None = None, example
                 f"{side.name}: no predictions are kept; set `predictions: true` in a measure of its spec, as in "
                 "{kind: minimal_pairs, predictions: true}, and start `ablate run` again."
             )
-    if before.is_run and after.is_run:  # the two are compared, whatever their seeds
+    if before.is_run and after.is_run:  # two runs are paired even if their seeds differ
         (first,), (second,) = before.runs, after.runs
         tables[1] = {question: {first: frames[second]} for question, frames in tables[1].items()}
     tasks = list(compare_questions(tables[0], tables[1], by=by, examples=examples))
@@ -194,7 +200,7 @@ def compare_examples(before: Side, after: Side, *, by: By | None = None, example
 
 
 Answers = dict[Question, dict[int, DataFrame]]
-"""Predictions by what they answer and by seed, with the ids of the examples as index."""
+"""Predictions by question and seed, with the ids of the examples as index."""
 
 
 def answers_of(side: Side, columns: Sequence[str] | None = None) -> Answers:
@@ -218,11 +224,11 @@ def compare_questions(
     examples: int = 0,
     seeds: Collection[int] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the comparison of each measure and task that both sides have, as `compare_examples` says; nothing of
-    one without an example that all runs have.
+    """Yield the comparison of each measure and task that both sides have, in the form of `compare_examples`.
+    A task without an example that all runs have is skipped.
 
     Args:
-        seeds: only these; all unless given.
+        seeds: seeds to compare; by default all.
     """
     for question in before:
         if question in after:
@@ -237,7 +243,7 @@ def compare_questions(
 def _compared(
     question: Question, old: dict[int, DataFrame], new: dict[int, DataFrame], *, by: By | None, examples: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield the comparison of one task; nothing where no example is common to all runs."""
+    """Yield the comparison of one task; nothing if no example is common to all runs."""
     pairs = [seed for seed in old if seed in new]
     paired = bool(pairs)
     if paired:
@@ -277,7 +283,8 @@ def _numbers(
     paired: bool,
     seeds: tuple[Sequence[int], Sequence[int]],
 ) -> dict[str, Any]:
-    """Return the means of both sides, their difference over seeds, and the same over seeds and examples."""
+    """Return the means of both sides, and their difference with intervals over seeds and over seeds and
+    examples."""
     old_SN, new_SN = points
     means = [(side @ weight_N / weight_N.sum()).tolist() for side in points]
     by_seed = [
@@ -314,7 +321,8 @@ def _seed(old_N: NDArray[np.float64], new_N: NDArray[np.float64], weight_N: NDAr
 
 
 def _slices(one: DataFrame, by: By) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """Yield the slices that have examples, each with its name; of tasks without parts the whole."""
+    """Yield the slices that have examples, each with its name and mask. By part, a task without parts is one
+    slice."""
     if by == "part":
         names = one["part"].fillna("all")
         for name in sorted(set(names)):
@@ -342,7 +350,8 @@ def _listed(
     points: Sequence[NDArray[np.float64]],
     count: int,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the examples with the largest differences, those that became better first; of equal ones the first."""
+    """Yield the examples with the largest differences, those that became better first. Ties keep the order of
+    the examples."""
     change_N = points[1].mean(0) - points[0].mean(0)
     for sign in (1, -1):
         for place in np.argsort(-sign * change_N, kind="stable")[:count]:
@@ -365,7 +374,8 @@ def _listed(
 
 
 def _answers(frames: Sequence[DataFrame], example: str) -> list[str]:
-    """Return the different answers to an example, the most frequent first; the margin of minimal pairs."""
+    """Return the different answers to an example, the most frequent first; for minimal pairs, the mean
+    margin."""
     given = [frame.loc[example] for frame in frames]
     if given[0]["prediction"] is None:
         return [f"{np.mean([row['margin'] for row in given]):+.3g} nats"]

@@ -1,4 +1,5 @@
-"""Tables of a page in LaTeX: a tabular each, with the rules of booktabs; table and caption are the paper's."""
+"""Tables of a page in LaTeX: a tabular for each with the rules of booktabs; the paper adds table and
+caption."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,7 +11,7 @@ from reports.claims.words import headline_effect
 SIGNS = {
     "\\": r"\textbackslash{}",
     **{sign: f"\\{sign}" for sign in "{}$&#_%"},
-    **{sign: f"{{{sign}}}" for sign in "[]"},  # behind the end of a row a bracket would be an argument of it
+    **{sign: f"{{{sign}}}" for sign in "[]"},  # a bracket after the end of a row would be read as its argument
     "^": r"\textasciicircum{}",
     "~": r"\textasciitilde{}",
     "<": r"\textless{}",
@@ -28,22 +29,22 @@ SIGNS = {
     "…": r"\ldots{}",
     "\N{NO-BREAK SPACE}": "~",
 }
-"""Signs that mean something in LaTeX, or that its fonts lack."""
+"""Signs with a meaning in LaTeX, or that its fonts lack, with their replacements."""
 
 MARKS = {"at": "a", "below": "b"}
-"""Marks of scores by their verdict beside chance."""
+"""Marks of scores by their verdict against chance."""
 
 
 def escaped(text: str) -> str:
-    """Return text on one line in which nothing is a command of LaTeX."""
+    """Return text on one line, with all signs escaped that LaTeX would interpret."""
     return "".join(SIGNS.get(sign, sign) for sign in " ".join(text.split()))
 
 
 def tables(page: dict[str, Any]) -> dict[str, str]:
-    """Return each table of a page's content that has rows, by the name of its file without the ending.
+    """Return each table of the page that has rows, by the name of its file without the ending.
 
-    `claims` has the verdicts with effect, interval and n, `arms` what each arm learned in pre-training; the others
-    are the tables of tasks.
+    `claims` has the verdicts with effect, interval and n. `arms` has what each arm learned in pre-training.
+    The others are the tables of tasks.
     """
     judged = [claim for claim in page["claims"] if claim["plot"]]
     written = {"claims": _claims(judged)} if judged else {}
@@ -54,7 +55,7 @@ def tables(page: dict[str, Any]) -> dict[str, str]:
 
 
 def _head(page: dict[str, Any]) -> str:
-    """Return comments: what it is from, and what the command line changed."""
+    """Return comments on the origin of a table, and on settings that the command line changed."""
     lines = [f"{page['experiment']}, by ablate report. Needs \\usepackage{{booktabs}}."]
     if page["changed"]:
         lines.append(
@@ -64,7 +65,7 @@ def _head(page: dict[str, Any]) -> str:
 
 
 def _tabular(columns: str, heads: Sequence[str], rows: Iterable[Sequence[str]], notes: Sequence[str]) -> str:
-    """Return a tabular of cells that are LaTeX already, with comments above it."""
+    """Return a tabular with comments above it; the cells must be LaTeX already."""
     body = "".join(f"{' & '.join(row)} \\\\\n" for row in rows)
     return (
         "".join(f"% {note}\n" for note in notes)

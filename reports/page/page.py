@@ -1,7 +1,7 @@
-"""Page of an experiment: one HTML file that needs nothing else, and the same content as Markdown and JSON.
+"""Page of an experiment: one HTML file that needs no other files, and the same content as Markdown and JSON.
 
-Its one script sorts and filters tables; without it everything is there. Its tables are also CSV, the numbers as
-they are computed, not as they are rounded.
+A script sorts and filters tables; without the script everything is shown. Tables are also written as CSV,
+with unrounded numbers.
 """
 
 import base64
@@ -35,15 +35,15 @@ from reports.scores.tables import mark
 TEMPLATES = Path(__file__).parent / "templates"
 
 _MARKUP = re.compile(r"[\\`*\[\]|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-"""Signs that mean something anywhere in a line; an underscore does not between letters."""
+"""Signs that have a meaning anywhere in a line of Markdown; an underscore between letters has none."""
 
 _COMMAND = re.compile(r"(`ablate [a-z]+`)")
-"""A command that our own sentences name, which is code for readers of either form; code of others is text."""
+"""Command that our own sentences name, which is shown as code; backquotes in other texts are escaped."""
 
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 _OPENING = re.compile(r"^\s*([#+=:-]|\d+(?=[.)](\s|$)))")
-"""Signs that mean something at the start of a line."""
+"""Signs that have a meaning at the start of a line of Markdown."""
 
 _INDENT = re.compile(r"^[ \t]{2,}")
 _BREAK = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
@@ -54,21 +54,21 @@ class Written(str):
 
 
 def markdown(page: dict[str, Any]) -> str:
-    """Return the content of a page as Markdown (with the tables of GitHub's). Whatever does not come from the
+    """Return the content of a page as Markdown, with GitHub's tables. Everything that does not come from the
     template is escaped."""
     return _markdown_template().render(page)
 
 
 @cache
 def _markdown_template() -> Template:
-    # This is no HTML: `escaped` makes text of what is not from the template.
+    # Markdown needs other escapes than HTML: `escaped` is applied to every value of the template.
     environment = _environment(autoescape=False, finalize=escaped)
     environment.filters["code"] = _code
     return environment.get_template("report.md")
 
 
 def _environment(**options: Any) -> Environment:
-    """Return jinja's environment for the templates, with words for page and Markdown."""
+    """Return jinja's environment for the templates, with filters for HTML and Markdown."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
@@ -86,7 +86,8 @@ def _environment(**options: Any) -> Environment:
 
 
 def escaped(value: Any) -> Any:
-    """Return text on one line, of which nothing is Markdown or HTML; anything but text as it is."""
+    """Return text on one line with Markdown and HTML escaped. Values that are not text are returned
+    unchanged."""
     if not isinstance(value, str) or isinstance(value, Written):
         return value
     line = _INDENT.sub(" ", _BREAK.sub(" ", value))
@@ -98,13 +99,13 @@ def escaped(value: Any) -> Any:
 
 
 def _opened(start: str) -> str:
-    """Return the start of a line, escaped: at the start of a line a sign would open a heading or a list; behind a
-    number the next sign does."""
+    """Return the start of a line, escaped so that it opens no heading or list. After a number, the next sign
+    is escaped."""
     return start + "\\" if start[0].isdigit() else "\\" + start
 
 
 def _code(value: str) -> Written:
-    """Return text in which every line counts, indented as a block of code."""
+    """Return text as an indented block of code, with its line breaks."""
     return Written("\n".join(f"    {line}" for line in value.splitlines()))
 
 
@@ -112,11 +113,11 @@ COLUMNS = (
     *("task", "part", "metric", "layer", "arm", "beside", "mean", "low", "high"),
     *("band", "seeds", "floor", "verdict", "n"),
 )
-"""Columns of scores: a row has an arm, or is about what stands beside them."""
+"""Columns of scores; a row has an arm, or one of the columns beside the arms."""
 
 
 def score_csv(table: dict[str, Any]) -> str:
-    """Return all rows of a table of scores as CSV, its folded ones too."""
+    """Return all rows of a table of scores as CSV, folded ones included."""
     bodies = [("", table["rows"]), *((part["title"], part["rows"]) for part in table["folded"])]
     rows = []
     for title, body in bodies:
@@ -129,13 +130,13 @@ def score_csv(table: dict[str, Any]) -> str:
 
 
 def joined_csv(table: dict[str, Any]) -> str:
-    """Return the table of runs as CSV, a row a run."""
+    """Return the table of runs as CSV, with a row for each run."""
     names = ["arm", "seed", "run_id", *(column["name"] for column in table["columns"])]
     return _csv(DataFrame(table["rows"], columns=names))
 
 
 def tables_of(page: dict[str, Any]) -> dict[str, str]:
-    """Return the CSV of every table of the page's content, by its name."""
+    """Return the CSV of every table of the page, by its name."""
     tables = {table["name"]: score_csv(table) for table in page["tasks"]}
     return tables | ({"joined": joined_csv(page["joined"])} if page["joined"]["rows"] else {})
 
@@ -145,20 +146,21 @@ def _csv(frame: DataFrame) -> str:
 
 
 EMBEDDED_CSV_BYTES = 500_000
-"""Most bytes of CSV inside the page, all panels together; once they are used up, a panel links its file alone."""
+"""Most bytes of CSV inside the page, over all panels; further panels only link to their files."""
 
 
 def write(folder: Path, judged: Judged | None = None) -> Path:
-    """Write report.html, .md and .json, figures/ and tables/ into the experiment's folder; return the HTML's path.
+    """Write report.html, .md and .json, figures/ and tables/ into the experiment's folder, and return the
+    path of the HTML.
 
-    Reads only what lies in `folder` and in the `runs` beside it. The same input gives the same bytes. Files of
-    figures/ and tables/ that a page before has written, and this one has not, are removed; other files stay.
-    Runs that are missing or failed are said to be so, and figures of one's own that fail; a page is written
-    whatever the state.
+    It reads only `folder` and the folder `runs` beside it. The same input gives the same bytes. Files in
+    figures/ and tables/ that an earlier page wrote and this one does not are removed; other files stay. A
+    page is written whatever the state: it names runs that are missing or failed, and plugin figures that
+    fail.
 
     Args:
-        folder: of the experiment.
-        judged: the experiment that lies there with its claims judged, if a command has done that already.
+        folder: folder of the experiment.
+        judged: experiment of this folder with its claims judged, if a command has done that already.
 
     Raises:
         ResultsError: a file of the experiment is damaged or plan.json missing, or the page cannot be written.
@@ -188,7 +190,7 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
     for name in _files_before(folder) - set(files):
         (folder / name).unlink(missing_ok=True)
     page["files"] = sorted(files)
-    written = json.dumps(finite(page), ensure_ascii=False, allow_nan=False)  # indented it takes five times as long
+    written = json.dumps(finite(page), ensure_ascii=False, allow_nan=False)  # indenting takes five times as long
     write_whole(folder / "report.json", written.encode())
     write_whole(folder / "report.md", markdown(page).encode())
     write_whole(folder / "report.html", html(page, drawn).encode())
@@ -196,7 +198,7 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
 
 
 def _files_before(folder: Path) -> set[str]:
-    """Return the files of the existing page in figures/ and tables/, if it names them."""
+    """Return the files in figures/ and tables/ of the existing page, as its report.json names them."""
     try:
         report = json.loads((folder / "report.json").read_bytes())
     except (OSError, ValueError):
@@ -207,12 +209,12 @@ def _files_before(folder: Path) -> set[str]:
 
 
 def is_made(name: str) -> bool:
-    """Return whether a name is that of a figure or table in the experiment's folder, and of nothing outside it."""
+    """Return whether a name is that of a figure or table inside the experiment's folder."""
     return re.fullmatch(r"(figures|tables)/[^/\0]+", name) is not None and not name.endswith(("/.", "/.."))
 
 
 def html(page: dict[str, Any], drawn: dict[str, Drawing]) -> str:
-    """Return the page as HTML. Everything but the drawings is escaped."""
+    """Return the page as HTML. Everything except the drawings is escaped."""
     arms = [arm["arm"] for arm in page["arms"]]
     return _html_template().render(
         page,
@@ -227,7 +229,7 @@ def html(page: dict[str, Any], drawn: dict[str, Drawing]) -> str:
 
 @cache
 def _html_template() -> Template:
-    """Return the template of the page; a process that makes several pages compiles it once."""
+    """Return the template of the page, which a process compiles once for several pages."""
     environment = _environment(autoescape=True)
     environment.filters |= {"place": place, "axis_head": axis_head, "verdicts": _verdicts}
     environment.filters |= {"breakable": _breakable, "digest": _sha256}
@@ -235,30 +237,30 @@ def _html_template() -> Template:
 
 
 def _sha256(text: str) -> str:
-    """Return the hash of a text as a content security policy names it."""
+    """Return the hash of a text in the form of a content security policy."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _breakable(name: str) -> Markup:
-    """Return a name that a narrow column may break after its commas, as those of the arms of a grid have them, and
-    after its underscores, as those of paradigms have them."""
+    """Return a name that a narrow column may break after commas (arms of a grid) and underscores
+    (paradigms)."""
     return Markup("<wbr>").join(re.split("(?<=[,_])", name))
 
 
 def _verdicts(cells: dict[str, dict[str, Any]]) -> list[str]:
-    """Return the verdicts of a row of a table of scores."""
+    """Return the verdicts in a row of a table of scores."""
     return [cell["verdict"] for cell in cells.values()]
 
 
 def _csv_files(page: dict[str, Any], drawn: dict[str, Drawing]) -> dict[str, str]:
-    """Return the CSV files by name, those of the claims first, which are small."""
+    """Return the CSV files by name. Those of claims come first, as they are small."""
     first = [entry["id"] for entry in page["claims"] if entry["plot"]]
     names = [*first, *(name for name in drawn if name not in first)]
     return {name: drawn[name].csv for name in names} | tables_of(page)
 
 
 def _embedded(files: Mapping[str, str]) -> dict[str, str]:
-    """Return the CSV of the first panels and tables, in base64, as far as there is room."""
+    """Return the CSV of the first panels and tables in base64, as far as there is room."""
     encoded, room = {}, EMBEDDED_CSV_BYTES
     for name, text in files.items():
         room -= len(text)
@@ -269,5 +271,5 @@ def _embedded(files: Mapping[str, str]) -> dict[str, str]:
 
 
 def _table_numbers(page: dict[str, Any]) -> dict[str, int]:
-    """Return the number of each table about tasks, in the order of the page."""
+    """Return the number of each table, in the order of the page."""
     return {name: number for number, name in enumerate(tables_of(page), start=1)}

@@ -1,4 +1,5 @@
-"""Published results: files of an experiment that a repository keeps, and the page that is made from them again."""
+"""Published results: the files of an experiment that a repository keeps, from which its page can be made
+again."""
 
 import json
 from pathlib import Path
@@ -16,20 +17,21 @@ from reports.page.flips import publish_predictions
 from reports.page.page import is_made
 
 RESULTS = ("plan.json", "spec.yaml", "results.parquet", "looks.json", "tuned.json")
-"""Files that a page is made from and that are copied as they are; an experiment without `tune` has no tuned.json,
-one with a fixed list of seeds no looks.json."""
+"""Files that a page is made from and that are copied unchanged. Without `tune` there is no tuned.json, and
+with a fixed list of seeds no looks.json."""
 
 MADE = ("report.md", "claims.json")
 """Files of a page that are published; an experiment without claims has no claims.json."""
 
 
 def publish(folder: Path, to: Path) -> Path:
-    """Copy the files of a page to a folder of the experiment's name in `to`; return that folder.
+    """Copy the files of a page to a folder in `to` with the experiment's name, and return that folder.
 
-    It then holds report.md with its figures, tables in LaTeX, results.parquet, the verdicts (claims.json), spec,
-    plan and claims, provenance.json with commits, versions, machines and dates, runs.parquet with settings, state
-    and provenance of each run, and predictions.parquet where runs keep some. Figures, tables and claims that only
-    an earlier publication had are removed. Files of other names stay, as the findings.md that a person writes.
+    It then holds report.md with its figures, tables in LaTeX, results.parquet, the verdicts (claims.json),
+    spec, plan and claims. provenance.json has commits, versions, machines and dates; runs.parquet has
+    settings, state and provenance of each run; predictions.parquet is there if runs keep predictions.
+    Figures, tables and claims that only an earlier publication had are removed. Other files stay, such as a
+    findings.md that a person wrote.
 
     Raises:
         ResultsError: `folder` has no page, or a file cannot be written.
@@ -55,10 +57,11 @@ def publish(folder: Path, to: Path) -> Path:
 
 
 def restore(published: Path, out: Path) -> Path:
-    """Copy what a page is made from out of a published folder to a folder of its name in `out`; return that one.
+    """Copy the files that a page is made from, out of a published folder into a folder of its name in `out`,
+    and return the latter.
 
-    A page can then be written there, with claims judged again by the published table. Runs that are added later
-    keep the dates at which their claims were planned.
+    A page can then be written there, with claims judged again on the published table. Runs that are added
+    later keep the dates at which their claims were planned.
 
     Raises:
         ResultsError: the folder in `out` holds other results, or a file cannot be written.
@@ -75,14 +78,14 @@ def restore(published: Path, out: Path) -> Path:
 
 
 def _claims(folder: Path) -> list[str]:
-    """Return the places of the files of claims that the plan names and that are there."""
+    """Return the relative paths of the files of claims that the plan names and that exist."""
     names = [name for name in experiment_folder.read_plan(folder).claims if claims_file.NAME.fullmatch(name)]
     places = [f"{claims_file.FOLDER}/{name}.yaml" for name in names]
     return [place for place in places if (folder / place).is_file()]
 
 
 def _copy(path: Path, to: Path) -> None:
-    """Copy a file whole; remove what is there if there is no such file."""
+    """Copy a whole file; without such a file, remove the one at the destination."""
     if path.is_file():
         write_whole(to, path.read_bytes())
     else:
@@ -90,7 +93,8 @@ def _copy(path: Path, to: Path) -> None:
 
 
 def _publish_runs(folder: Path, published: Path) -> None:
-    """Write the records of each run, which `experiment_folder.read` takes where there are no folders of runs."""
+    """Write the records of each run into one file, which `experiment_folder.read` uses if there are no
+    folders of runs."""
     texts = experiment_folder.run_texts(folder, experiment_folder.read_plan(folder).runs)
     table = pd.DataFrame(
         [{"run_id": run_id} | files for run_id, files in texts.items() if files],

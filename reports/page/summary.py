@@ -1,4 +1,4 @@
-"""Summary of an experiment in sentences: what was run and what is incomplete."""
+"""Summary of an experiment in sentences: what was run, and what is incomplete."""
 
 import re
 from collections import Counter
@@ -16,31 +16,32 @@ from reports.statistics.summaries import last_step
 from reports.words import TIMES, count, duration, listed, number
 
 AS_PLANNED = "measures"
-"""The kind of what was known before the first run; notices of every other kind are of something wrong."""
+"""Kind of notices about facts known before the first run; notices of every other kind are about something
+wrong."""
 
 VALIDATION = "validation"
-"""The measure that tells whether an arm is trained enough."""
+"""Measure that tells whether an arm is trained enough."""
 
 MOST_NAMED = 6
-"""Arms or runs that a sentence names; more are counted."""
+"""Most arms or runs that a sentence names; more are counted."""
 
 BETWEEN_RUNS = "run_distance"
-"""The measure of pairs of runs, each of which has its rows at one of the two."""
+"""Measure of pairs of runs; the rows of a pair belong to one of its two runs."""
 
 
 def summary(experiment: Experiment) -> str:
-    """Return one paragraph on what was run; what is not known is left out."""
+    """Return one paragraph on what was run; unknown facts are left out."""
     runs = experiment.runs
     sentences = [_extent(experiment), _encoder(runs), _steps(experiment), _text(experiment)]
     seconds = {run.plan.run_id: run.state.seconds for run in runs if run.state.seconds is not None}
-    if seconds:  # of runs that arms share, once
+    if seconds:  # a run that arms share counts once
         sentences.append(f"Training took {duration(sum(seconds.values()))} in all.")
     return " ".join(sentence for sentence in sentences if sentence)
 
 
 def notices(experiment: Experiment, arms: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """Return what is wrong, missing or left out by design, each with its kind and one sentence; empty when nothing
-    is.
+    """Return what is wrong, missing or left out by design, each with its kind and one sentence; empty if
+    there is nothing.
 
     `arms` are the rows of the table of arms.
     """
@@ -58,7 +59,7 @@ def notices(experiment: Experiment, arms: list[dict[str, Any]]) -> list[dict[str
 
 
 def grouped(notices: Iterable[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the notices, each with its `group`: first what is `wrong`, then what is `by design`."""
+    """Return the notices with their `group`: first those that are `wrong`, then those `by design`."""
     with_group = [
         notice | {"group": "by design" if notice["kind"] == AS_PLANNED else "wrong"} for notice in notices
     ]
@@ -100,7 +101,7 @@ def _result_notices(experiment: Experiment) -> Iterable[str]:
         for run in experiment.runs
         if run.state.state == "done"
         and (run.plan.arm, run.plan.seed) not in measured
-        and not run.plan.not_measured  # which is said below
+        and not run.plan.not_measured  # `_unmeasured` reports these
     ]
     if missing:
         remedy = _remedy(experiment, "measure")
@@ -115,7 +116,8 @@ def _result_notices(experiment: Experiment) -> Iterable[str]:
 
 
 def _incomparable(table: DataFrame, arms: list[str]) -> Iterable[str]:
-    """Yield what was measured on different numbers of tokens or at different steps."""
+    """Yield sentences on measures with different numbers of tokens, and on arms that were measured at
+    different steps."""
     by_sizes: dict[str, list[str]] = {}
     for (measure, metric), rows in table[table["layer"].notna()].groupby(["measure", "metric"]):
         sizes = sorted(rows.loc[rows["group"].isna(), "n"].dropna().unique())
@@ -128,7 +130,7 @@ def _incomparable(table: DataFrame, arms: list[str]) -> Iterable[str]:
             "not compare."
         )
     by_steps: dict[str, list[str]] = {}
-    # Two runs may share no later step than one that is early for either.
+    # Pairs of runs are left out: their last common step may be early for both.
     last = last_step(table[table["other_run_id"].isna()])
     steps_by_arm = last.groupby("arm")["step"].unique()
     for arm in arms:
@@ -141,7 +143,8 @@ def _incomparable(table: DataFrame, arms: list[str]) -> Iterable[str]:
 
 
 def _unmeasured(experiment: Experiment) -> Iterable[str]:
-    """Yield the measures of the spec that have no rows: first those that were refused, with the reason."""
+    """Yield sentences on measures of the spec without rows: first those that were refused, with the
+    reason."""
     done = [run for run in experiment.runs if run.state.state == "done"]
     refused: dict[tuple[str, str], list[Run]] = {}
     lacking: dict[str, list[Run]] = {}
@@ -166,7 +169,7 @@ def _unmeasured(experiment: Experiment) -> Iterable[str]:
 
 
 def _kind(name: str) -> str:
-    """Return the kind of a measure by its name, which may be of one task."""
+    """Return the kind of a measure from its name, which may also name a task."""
     return name.partition(" ")[0]
 
 
@@ -175,14 +178,17 @@ def _of(runs: list[Run], done: list[Run]) -> str:
 
 
 def _lacks_distances(experiment: Experiment, done: list[Run]) -> bool:
-    """Return whether runs are to be compared and none was."""
+    """Return whether runs were to be compared with each other and no pair was."""
     planned = BETWEEN_RUNS in experiment.measures and experiment.plan.pairs_to_compare != 0
     return planned and len(done) > 1 and BETWEEN_RUNS not in set(experiment.table["measure"])
 
 
 def _without_rows(experiment: Experiment) -> dict[str, list[Run]]:
-    """Return the kinds of measures without rows, and the runs that have others, where a plan does not say what
-    runs lack: apart from those that it says why it leaves out."""
+    """Return the kinds of measures without rows, with the runs that have rows of other measures. A plan's
+    notices excuse the arms that they name.
+
+    It serves plans that do not list what their runs lack.
+    """
     table = experiment.table
     has_rows = set(zip(table["arm"], table["seed"], strict=True))
     done = [run for run in experiment.runs if run.state.state == "done"]
@@ -203,7 +209,8 @@ def _names(notice: str, arm: str) -> bool:
 
 
 def _remedy(experiment: Experiment, command: str) -> str:
-    """Return the command that computes rows: this one, unless the models were trained elsewhere."""
+    """Return the command that computes rows: the given one, or `ablate analyse` if the models were trained
+    elsewhere."""
     analysed = experiment.runs and all(run.plan.analysed for run in experiment.runs)
     return f"`ablate {'analyse' if analysed else command}`"
 
@@ -232,7 +239,7 @@ def _planned_notices(experiment: Experiment, arms: list[dict[str, Any]]) -> Iter
 
 
 def _unknown_training(experiment: Experiment, arms: list[dict[str, Any]]) -> Iterable[str]:
-    """Yield the arms without the loss that would tell; by design where the spec does not measure it."""
+    """Yield a sentence on the arms without the loss that would tell whether they are trained enough."""
     measured = set(experiment.table["arm"])
     unknown = [arm["arm"] for arm in arms if arm["training"] == "unknown" and arm["arm"] in measured]
     if unknown:
@@ -241,19 +248,19 @@ def _unknown_training(experiment: Experiment, arms: list[dict[str, Any]]) -> Ite
 
 
 def _called(runs: list[Run]) -> str:
-    """Return the names of a few runs, or how many they are and of which arms."""
+    """Return the names of a few runs; of many runs, their number and their arms."""
     if len(runs) <= MOST_NAMED:
         return listed([f"{run.plan.arm} (seed {run.plan.seed})" for run in runs])
     return f"{several(len(runs), 'run')}{_of_arms(runs)}"
 
 
 def _of_arms(runs: list[Run]) -> str:
-    """Return of which arms runs are, or of how many: `` of mlm and clm``, `` of 12 arms``."""
+    """Return the arms of runs as the end of a phrase: `` of mlm and clm``, `` of 12 arms``."""
     return f" of {_few(list(dict.fromkeys(run.plan.arm for run in runs)))}"
 
 
 def _few(arms: list[str]) -> str:
-    """Return the names of a few arms, or how many they are."""
+    """Return the names of a few arms; of many arms, their number."""
     return listed(arms) if len(arms) <= MOST_NAMED else several(len(arms), "arm")
 
 
@@ -330,7 +337,7 @@ def _text(experiment: Experiment) -> str:
 
 
 def _cut(cut: dict[str, int]) -> str:
-    """Say how many sentences of each kind were cut."""
+    """Return a sentence on how many sentences of each kind were cut; empty if none were."""
     if not cut:
         return ""
     counts = []
@@ -341,8 +348,8 @@ def _cut(cut: dict[str, int]) -> str:
 
 
 def _other_texts(experiment: Experiment) -> str:
-    """Return a sentence on the arms that do not read the text of the first arm, the one that the plan
-    describes."""
+    """Return a sentence on the arms that read another text than the first arm, whose text the plan describes;
+    empty if there are none."""
     first = experiment.plan.arms[0]
     read = {run.plan.arm: run.tokens for run in experiment.runs if run.tokens is not None}
     described = read.get(first, experiment.plan.data.address)
@@ -359,11 +366,12 @@ def _other_texts(experiment: Experiment) -> str:
 
 
 def _different(values: Iterable[Any]) -> list[int]:
-    """Return the different numbers, smallest first."""
+    """Return the different whole numbers, smallest first."""
     return sorted({value for value in values if isinstance(value, int)})
 
 
 def _either(values: list[int], unit: str = "") -> str:
-    """Return ``1 layer``, ``6 layers``, ``1, 2 or 6 layers``; without a unit the numbers alone."""
+    """Return numbers as alternatives: ``1 layer``, ``6 layers``, ``1, 2 or 6 layers``; without a unit, the
+    numbers alone."""
     plural = "" if values == [1] else "s"
     return f"{alternatives([count(value) for value in values])} {unit}{plural if unit else ''}".rstrip()

@@ -1,5 +1,4 @@
-"""Tables of claims on the terminal: a line a claim, and below why claims are not run and what has changed; and the
-chances of claims before the first run."""
+"""Tables of claims on the terminal: the verdicts, and the power of claims before the first run."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,13 +26,13 @@ STYLES = {
 
 
 NARROWEST_CLAIM = 132
-"""Characters of a line that a table needs; in fewer each claim has lines of its own."""
+"""Fewest characters of a line for a table; on narrower terminals each claim has its own lines."""
 
 CLAIM_HEADS = ("verdict", "effect", "seeds", "can see", "would decide", "expected")
 
 
 def claims_table(content: Mapping[str, Any]) -> None:
-    """Print the content of claims.json for people; not narrower than its rows where nobody watches."""
+    """Print the content of claims.json for people. Without a terminal, the table is as wide as its rows."""
     console = console_for_tables()
     if console.width < NARROWEST_CLAIM:
         _print_lines(console, content)
@@ -56,7 +55,7 @@ def claims_table(content: Mapping[str, Any]) -> None:
 
 
 def power_table(powers: Sequence[ClaimPower | str]) -> None:
-    """Print the chances of claims, and below how to read them."""
+    """Print the chances of claims, and how to read them."""
     console = console_for_tables()
     table = bare_table(title="chance that a claim is supported")
     table.add_column("claim", overflow="fold")
@@ -86,7 +85,7 @@ def power_table(powers: Sequence[ClaimPower | str]) -> None:
 
 
 def _print_lines(console: Console, content: Mapping[str, Any]) -> None:
-    """Print under the name of each claim what the table has in a row."""
+    """Print the cells of each claim in lines below its name."""
     console.print(content["experiment"], style="italic", highlight=False, markup=False)
     for claim in content["claims"]:
         _, name, verdict, *others = _cells(claim)
@@ -141,7 +140,7 @@ def _print_sentence(console: Console, sentence: str) -> None:
 
 
 def bare_table(*heads: str, title: str) -> Table:
-    """Return a table without lines."""
+    """Return a table without lines, with these column heads."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for head in heads:
         table.add_column(head, overflow="fold")
