@@ -116,7 +116,7 @@ def draw_groups(drawn: GroupLines, *, ax: Axes) -> Axes:
     measure, metric = drawn.arm_rows[["measure", "metric"]].iloc[0]
     styles = group_styles(list(drawn.lines.values()))
     lines = [Line(line, shown_name(group_label(group)), styles[group]) for line, group in drawn.lines.items()]
-    # Shuffled rows give all groups the same chance level; in `influence` each group has its own random tokens.
+    # Shuffled rows give all groups one chance level; in `influence` each group has its own random tokens.
     own_floors = measure == "influence"
     note = f"a line each {FAMILIES.get(drawn.family, drawn.family)}"
     look = Look(named(measure, metric).floor, opacity=0.1, seeds=False, own_floors=own_floors, note=note)

@@ -1,5 +1,4 @@
-"""Figures of scores by the settings that arms vary: their panels, their table, how to read them, and the panels in
-words."""
+"""Figures of scores against the settings that arms vary: their panels, their table, and their text."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,8 @@ from reports.words import is_absent, listed, number
 
 
 def points_in_words(points: Sequence[Mapping[str, Any]], *, digits: int) -> str:
-    """Return every mean of a panel in words, line by line, with the floor and the untrained encoder."""
+    """Return every mean of a panel in words, line by line, with the chance level and the untrained
+    encoder."""
     placed = [point for point in points if point["x"] is not None]
     sentences = [f"{of_seeds(placed)} by {placed[0]['setting']}."]
     for line in dict.fromkeys(point["line"] for point in placed):
@@ -33,7 +33,7 @@ def points_in_words(points: Sequence[Mapping[str, Any]], *, digits: int) -> str:
 
 
 def alone_note(arms: Sequence[str]) -> str:
-    """Return a note on the arms that have no gain in any panel."""
+    """Return a note on the arms that have no gain in any panel; empty if there are none."""
     if not arms:
         return ""
     return f"Without a gain here, as nothing else predicts the same: {listed(list(arms))}."
@@ -48,13 +48,13 @@ def setting_notes(every: Factor, factor: Factor, panels: Sequence[Panel]) -> lis
     if left:
         notes.append(
             f"Only the first {len(factor.lines)} lines are drawn; in results.parquet alone: "
-            f"{named_or_counted(left, at_most=20)}."  # hundreds of names nobody reads
+            f"{named_or_counted(left, at_most=20)}."  # nobody reads hundreds of names
         )
     return notes
 
 
 def how_to_read(factor: Factor, scores: Sequence[str], *, first: Factor | None) -> tuple[str, ...]:
-    """Return how to read a figure: everything in the first such figure; in others what is new there."""
+    """Return how to read a figure: everything in the first such figure, and only what is new in others."""
     lines = "" if len(factor.lines) == 1 else " Arms of different lines differ in what the legend says as well."
     alone = f"Arms that are compared here differ in one setting ({factor.title}) and in nothing else.{lines}"
     if first is not None:
@@ -69,20 +69,20 @@ def how_to_read(factor: Factor, scores: Sequence[str], *, first: Factor | None) 
 
 
 FIGURES_IN_SIGHT = 4
-"""The panels of further settings are opened on demand."""
+"""Number of settings whose panels are open on the page; panels of further settings are folded."""
 
 MOST_LINES = 4
-"""Lines of arms that a panel has room for; those of further arms are left out."""
+"""Most lines of arms in a panel; further arms are left out."""
 
 OF_RUNS = ("arm", "seed", "run_id", "value", "floor", "n")
 """Columns of the runs of a panel."""
 
 FEWEST_ARMS = 2
-"""Least number of arms of one line, or there is nothing to compare."""
+"""Fewest arms of one line that can be compared."""
 
 
 class SettingFigure(NamedTuple):
-    """Figure by a setting before its panels have letters."""
+    """Figure of a setting, before its panels have letters."""
 
     factor: Factor
     text: FigureText
@@ -92,12 +92,12 @@ class SettingFigure(NamedTuple):
 def setting_figures(
     table: DataFrame, factors: Sequence[Factor], *, arms: Sequence[str] = ()
 ) -> list[SettingFigure]:
-    """Return a figure for each setting that arms vary and that any score is known for.
+    """Return a figure for each setting that arms vary, if any score of these arms is known.
 
     Args:
         table: the results.
         factors: the settings.
-        arms: the experiment's, in its order, which decides how they look.
+        arms: arms of the experiment in order, which decides their styles.
     """
     figures: list[SettingFigure] = []
     explained: set[str] = set()
@@ -123,8 +123,8 @@ def setting_figures(
 
 
 def _text(factor: Factor, *, folded: bool, taken: Sequence[str]) -> FigureText:
-    """Return the figure without what is said about it; its name is none of those taken, whatever a setting is
-    called."""
+    """Return the text of a figure without how to read it. Its name differs from those taken, whatever the
+    setting's name is."""
     name = "by_" + re.sub(r"[^A-Za-z0-9]+", "_", factor.setting).strip("_")
     name += f"_{len(taken) + 1}" if name in taken else ""
     part = f"By {factor.title}" if folded else ""
@@ -140,7 +140,7 @@ def _text(factor: Factor, *, folded: bool, taken: Sequence[str]) -> FigureText:
 
 
 def _within(factor: Factor) -> Factor:
-    """Return the factor with no more lines than a panel has room for."""
+    """Return the factor with at most as many lines as fit into a panel."""
     levels = tuple(level for level in factor.levels if level.line < MOST_LINES)
     return factor._replace(levels=levels, lines=factor.lines[:MOST_LINES])
 
@@ -154,7 +154,7 @@ def _panels(
     gains: Mapping[str, float],
     arms: Sequence[str],
 ) -> Iterator[Panel]:
-    """Yield the panel of a score; several where some arms predict something else than others."""
+    """Yield the panel of a score, or several panels if some arms predict something else than others."""
     arm_rows = table[table["arm"].isin(factor.arms)]
     scored = score.rows(arm_rows)
     scored = scored[scored["value"].notna()]
@@ -201,34 +201,34 @@ def _panels(
 
 
 def _has_line(levels: Sequence[Level]) -> bool:
-    """Return whether some of the arms differ in nothing but the setting."""
+    """Return whether any two of the arms differ in nothing but the setting."""
     lines = [level.line for level in levels]
     return any(lines.count(line) >= FEWEST_ARMS for line in lines)
 
 
 def _side_by_side(levels: Sequence[Level]) -> list[Level]:
-    """Return names without gaps for those that only other panels have."""
+    """Return the levels at places without gaps; a gap is a value that only other panels have."""
     places = sorted({level.at for level in levels})
     return [level._replace(at=float(places.index(level.at))) for level in levels]
 
 
 def _called(levels: Sequence[Level], factor: Factor) -> str:
-    """Return the name of the arms of one panel where there are several panels of a score."""
+    """Return the name of the arms of one panel, to tell it from other panels of the same score."""
     names = dict.fromkeys(factor.lines[level.line] for level in levels)
     return listed([name for name in names if name]) or listed([level.arm for level in levels])
 
 
 def _untrained(table: DataFrame, score: Score, factor: Factor) -> DataFrame:
-    """Return the score of the encoder before its training. It has none where encoders differ in shape, and no
-    gain: that measures training against a guess, which the floor stands for."""
+    """Return the score of the encoder before its training. It is empty if encoders differ in shape, and for
+    the gain, whose chance level already stands for no training."""
     rows = score.rows(table[table["arm"].isin([*factor.arms, factor.untrained])])
     suits = score.metric != "gain" and not factor.setting.startswith("encoder.")
     return rows[(rows["arm"] == factor.untrained) & rows["value"].notna() & suits]
 
 
 def _points(rows: DataFrame, levels: Sequence[Level], factor: Factor) -> list[dict[str, Any]]:
-    """Return the mean of each arm, its interval and its mean floor; last the untrained encoder, without a
-    place."""
+    """Return the mean of each arm, its interval and its mean chance level. The untrained encoder comes last,
+    without a place."""
     summary = mean_interval(rows, by=["arm"]).set_index("arm")
     floors = rows.groupby("arm")["floor"].mean()
     placed = [(level.arm, level.value, level.at, factor.lines[level.line]) for level in levels]
@@ -243,7 +243,7 @@ def _points(rows: DataFrame, levels: Sequence[Level], factor: Factor) -> list[di
 
 
 def _along(levels: Sequence[Level], factor: Factor) -> dict[str, Any]:
-    """Return the axis of the setting, and where on it the reference stands, if it is there."""
+    """Return the axis of the setting, with the place of the reference, None if it is not there."""
     places = {level.at: level.value for level in levels}
     return {
         "setting": factor.setting,
@@ -257,8 +257,8 @@ def _along(levels: Sequence[Level], factor: Factor) -> dict[str, Any]:
 
 
 def setting_rows(factor: Factor, panels: Sequence[Panel]) -> list[dict[str, Any]]:
-    """Return the table of a figure, a row an arm: its value of the setting, seeds, a cell a panel, and what to
-    doubt."""
+    """Return the table of a figure with a row for each arm: its value of the setting, seeds, a cell for each
+    panel, and remarks."""
     arms: dict[str, dict[str, Any]] = {}
     for panel in panels:
         for point in panel.points:

@@ -1,10 +1,10 @@
-"""Factors of an experiment: the settings in which its arms differ one at a time, read from the settings of their
-runs.
+"""Factors of an experiment: the settings in which its arms differ one at a time, read from the settings of
+their runs.
 
-A setting is worth a figure where two arms have another value of it and the same of everything else. Settings that
-follow from it do not count: the warm-up of longer training, the wider inside of a wider encoder, or the steps
-where `match` decides them. Another objective, another text and untrained weights are no settings in this sense:
-other figures compare those arms, and under another text nothing is measured on the same tokens.
+A setting gets a figure if two arms differ in it and in nothing else. Settings that follow from it do not
+count: the warm-up of longer training, the wider inside of a wider encoder, or the steps if `match` decides
+them. Another objective, another text and untrained weights are no settings in this sense. Other figures
+compare those arms, and arms with different texts are not measured on the same tokens.
 """
 
 import json
@@ -20,22 +20,22 @@ from reports.folder import Experiment
 from reports.words import SPLIT, name_of, words
 
 COMPARED = ("encoder", "objective", "training")
-"""Sections whose settings may differ in a figure."""
+"""Sections of a spec whose settings may be factors."""
 
 Decisions = dict[str, Any]
-"""Settings that decide what a run computes, by path; a setting that is not given is missing."""
+"""Settings that decide what a run computes, by path; settings without a value are missing."""
 
 
 class Level(NamedTuple):
-    """Level of a factor: an arm in a figure."""
+    """Level of a factor: one arm in a figure."""
 
     arm: str
     line: int
     """Number of the line that the arm belongs to, from 0."""
     at: float
-    """Place on the axis: the number itself, or where its value stands among the names."""
+    """Place on the axis: the number itself, or the place of its value among the names."""
     value: str
-    """In words."""
+    """Value in words."""
 
 
 class Factor(NamedTuple):
@@ -45,18 +45,18 @@ class Factor(NamedTuple):
     """Path of the setting in a spec."""
     title: str
     label: str
-    """Below an axis."""
+    """Label below an axis."""
     numeric: bool
     logarithmic: bool
     lines: tuple[str, ...]
-    """Names that tell the lines apart: arms of one line differ in nothing but the setting. Empty where there is
-    one."""
+    """Names of the lines. Arms of one line differ in nothing but the setting. A single line has an empty
+    name."""
     levels: tuple[Level, ...]
-    """Line by line, along the axis."""
+    """Levels line by line, and in each line along the axis."""
     reference: str
-    """The first of these arms in the experiment."""
+    """First of these arms in the experiment."""
     untrained: str | None
-    """The arm that is as the reference but not trained, if there is one."""
+    """Arm that equals the reference without its training; None if there is none."""
 
     @property
     def arms(self) -> list[str]:
@@ -65,9 +65,10 @@ class Factor(NamedTuple):
 
 
 def factors(experiment: Experiment) -> list[Factor]:
-    """Return the settings that arms vary, those with the most arms first, then in the order of the experiment.
+    """Return the settings that arms vary: those with the most arms first, ties in the order of the
+    experiment.
 
-    Arms without settings, as long as none of their runs has started, are left out.
+    Arms without settings are left out, as long as none of their runs has started.
     """
     decided: dict[str, Decisions] = {}
     matched = _are_matched(experiment)
@@ -83,10 +84,11 @@ def factors(experiment: Experiment) -> list[Factor]:
 
 
 def decisions(settings: Mapping[str, Any], *, matched: bool = False) -> Decisions:
-    """Return the settings that decide what a run computes, without its seeds and what follows from the rest.
+    """Return the settings that decide what a run computes, without its seeds and without settings that follow
+    from others.
 
     Args:
-        matched: whether the steps follow from the rest, too.
+        matched: whether the steps follow from other settings, too.
     """
     decided = {
         path: value
@@ -101,7 +103,7 @@ def decisions(settings: Mapping[str, Any], *, matched: bool = False) -> Decision
             del decided["training.max_steps"]
     if decided.get("objective.sees") == "window" and "objective.window" in decided:
         decided["objective.sees"] = f"window of {decided['objective.window']}"
-    if decided.get("objective.kind") != "skip_gram":  # elsewhere it says something of `sees: window` alone
+    if decided.get("objective.kind") != "skip_gram":  # otherwise it belongs to `sees: window`, as joined above
         decided.pop("objective.window", None)
     shares = [f"objective.masking.{name}" for name in ("mask", "keep", "random")]
     if all(is_number(decided.get(path)) for path in shares):
@@ -114,8 +116,8 @@ def decisions(settings: Mapping[str, Any], *, matched: bool = False) -> Decision
 
 
 def _leaves(value: Any, path: str, *, section: bool = False) -> Iterator[tuple[str, Any]]:
-    """Yield the settings below a path; what has a kind of its own, as a word order has, is one value, unless it is
-    all of a section."""
+    """Yield the settings below a path. A mapping with a `kind`, such as a word order, is one value, unless it
+    is a section."""
     if not isinstance(value, Mapping) or ("kind" in value and not section):
         yield from [] if value is None else [(path, value)]
         return
@@ -124,7 +126,8 @@ def _leaves(value: Any, path: str, *, section: bool = False) -> Iterator[tuple[s
 
 
 def _settings(decided: Mapping[str, Decisions]) -> list[str]:
-    """Return the paths that may be worth a figure, as they come to differ in the order of the arms."""
+    """Return the paths of settings that differ between arms, in the order in which arms first differ in
+    them."""
     every = list(dict.fromkeys(path for decisions in decided.values() for path in decisions))
     paths = [path for path in every if path.partition(".")[0] in COMPARED and path != "objective.kind"]
     first = next(iter(decided.values()), {})
@@ -140,7 +143,8 @@ def _key(value: Any) -> str:
 
 
 def _factor(setting: str, decided: Mapping[str, Decisions], untrained: Mapping[str, Decisions]) -> Factor | None:
-    """Return the setting with the arms that differ in it alone, if there are two."""
+    """Return the factor of a setting with the arms that differ in it alone; None if there are fewer than
+    two."""
     lines: dict[str, dict[str, str]] = {}  # everything else -> value -> the first arm that has it
     for arm, decisions in decided.items():
         rest = _key({path: value for path, value in decisions.items() if path != setting})
@@ -172,7 +176,8 @@ def _factor(setting: str, decided: Mapping[str, Decisions], untrained: Mapping[s
 
 
 def _value(setting: str, decisions: Decisions) -> Any:
-    """Return the value of a setting; of what is predicted as it is hidden, how much is hidden."""
+    """Return the value of a setting. If `predict` is not given, it is the masking ratio, as all hidden tokens
+    are predicted."""
     value = decisions.get(setting)
     if value is None and setting == "objective.masking.predict":
         return decisions.get("objective.masking.ratio")
@@ -180,15 +185,16 @@ def _value(setting: str, decisions: Decisions) -> Any:
 
 
 def _ordered(arms: list[str], values: Mapping[str, Any]) -> list[str]:
-    """Return arms in the order of their values: numbers by size, then names as the experiment has them."""
+    """Return arms in the order of their values: numbers by size, then names in the order of the
+    experiment."""
     numbers = [arm for arm in arms if is_number(values[arm])]
     others = [arm for arm in arms if arm not in numbers]
     return [*sorted(numbers, key=lambda arm: float(values[arm])), *others]
 
 
 def _line_names(firsts: Sequence[str], decided: Mapping[str, Decisions], setting: str) -> tuple[str, ...]:
-    """Return the names of lines, each known by its first arm: the objective, and what differs under the same
-    one."""
+    """Return the names of lines, each represented by its first arm: the objective, and differences under the
+    same objective."""
     if len(firsts) == 1:
         return ("",)
     names = []
@@ -209,7 +215,7 @@ def _line_names(firsts: Sequence[str], decided: Mapping[str, Decisions], setting
 
 
 def _begins(untrained: Decisions, trained: Decisions) -> bool:
-    """Return whether an arm is another without its training."""
+    """Return whether the first arm equals the second without its training."""
     steps = ("training.max_steps", "training.warmup_steps")
     start, end = (
         {path: decisions[path] for path in decisions if path not in steps} for decisions in (untrained, trained)
@@ -218,7 +224,7 @@ def _begins(untrained: Decisions, trained: Decisions) -> bool:
 
 
 def _are_matched(experiment: Experiment) -> bool:
-    """Return whether the spec has the steps of its arms follow from something else that is held equal."""
+    """Return whether the spec derives the steps of its arms from something else that is held equal."""
     path = None if experiment.folder is None else experiment.folder / "spec.yaml"
     if path is None or not path.is_file():
         return False

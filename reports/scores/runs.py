@@ -1,8 +1,8 @@
-"""Scores of whole runs, one row a run: what it learned in pre-training, what its layers are like, and what it
-scores on tasks; and a row an arm of what masked LM did to its tokens.
+"""Scores of whole runs, one row for each run: what it learned in pre-training, numbers of its layers, and
+scores on tasks.
 
-No column is chosen by looking at the scores it stands for: of probes the learned mix of layers counts, or the top
-layer where there is no mix.
+A second table has a row for each arm: what masked LM did to its tokens. No column is chosen by looking at
+scores: for probes it is the learned mix of layers, or the top layer without a mix.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,11 +18,11 @@ from reports.words import MINUS, are_whole, in_order, is_absent, is_of_plugin, l
 ARM_AND_SEED = ["arm", "seed"]
 
 Numbers = dict[tuple[str, int], float]
-"""A number of each run that has it, by arm and seed."""
+"""Number of each run that has one, by arm and seed."""
 
 
 class Column(NamedTuple):
-    """Column of the table of runs: a number of a run."""
+    """Column of the table of runs, with one number for each run."""
 
     name: str
     label: str
@@ -35,7 +35,7 @@ MEASURED = (
     Column("loss", "Validation loss", "nats", 3),
     Column("gain", "Gain over no context", "nats", 2),
 )
-"""Columns of the table of runs."""
+"""Columns with the numbers of pre-training."""
 
 LAYERS = (
     Column("change", "Change of layers, sum", "from 1→2", 3),
@@ -54,10 +54,10 @@ METRICS = {"fine_tuning": "score", "frozen_features": "score", "minimal_pairs": 
 
 
 def joined(table: DataFrame, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the table of runs by their scores; no rows where nothing was scored.
+    """Return the table of runs with their scores; it has no rows if nothing was scored.
 
     Args:
-        runs: the rows of the page's table of runs, in order.
+        runs: rows of the page's table of runs, in order.
     """
     tasks = {column.name: on_common_tasks(task_scores(table, column.name)) for column in SCORES}
     columns, rows = run_numbers(table, runs, tasks=tasks)
@@ -76,11 +76,11 @@ def joined(table: DataFrame, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def run_numbers(
     table: DataFrame, runs: Sequence[dict[str, Any]], *, tasks: Mapping[str, DataFrame] | None = None
 ) -> tuple[list[Column], list[dict[str, Any]]]:
-    """Return the numbers of whole runs: the columns that any run has, and a row a run, None where it has none.
+    """Return the columns that any run has, and a row for each run; missing numbers are None.
 
     Args:
-        runs: the rows of the page's table of runs, in order.
-        tasks: scores on the tasks that count, by measure; those on the tasks that all runs have unless given.
+        runs: rows of the page's table of runs, in order.
+        tasks: scores on the tasks that count, by measure; by default those on the tasks that all runs have.
     """
     if tasks is None:
         tasks = {column.name: on_common_tasks(task_scores(table, column.name)) for column in SCORES}
@@ -105,7 +105,8 @@ def run_numbers(
 
 
 def _of_plugins(table: DataFrame) -> Iterator[tuple[Column, Numbers]]:
-    """Yield a column for each metric of a measure of one's own that has a number of a whole run."""
+    """Yield a column for each metric of a plugin's measure that has a number for a whole run, with its
+    numbers."""
     rows = with_columns(table)
     whole = rows["layer"].isna() & rows["group"].isna() & rows["other_run_id"].isna()
     rows = last_step(rows[rows["measure"].map(is_of_plugin).astype(bool) & whole & rows["value"].notna()])
@@ -126,7 +127,8 @@ def _number(run: dict[str, Any], column: Column, numbers_by_column: dict[str, Nu
 
 
 def task_scores(table: DataFrame, measure: str) -> DataFrame:
-    """Return a score of each run on each whole task, at its last step."""
+    """Return one score of each run on each whole task, at its last step: without a layer if there is one,
+    else at the top layer."""
     rows = with_columns(table)
     rows = last_step(rows[(rows["measure"] == measure) & (rows["metric"] == METRICS[measure])])
     rows = rows[are_whole(rows["group"]) & rows["value"].notna()]
@@ -136,13 +138,14 @@ def task_scores(table: DataFrame, measure: str) -> DataFrame:
 
 
 def on_common_tasks(scores: DataFrame) -> DataFrame:
-    """Return the scores on tasks that every run with any score has: means over other tasks would not compare."""
+    """Return the scores on tasks that every run with any score has. Means over different tasks would not
+    compare."""
     runs = scores.groupby("group").size()
     return scores[scores["group"].isin(runs.index[runs == len(scores[ARM_AND_SEED].drop_duplicates())])]
 
 
 def _notes(table: DataFrame, tasks: dict[str, DataFrame]) -> list[str]:
-    """Return notes on the tasks that each mean is over."""
+    """Return notes on the tasks over which each mean is taken."""
     sentences = []
     for column in SCORES:
         every = task_scores(table, column.name)
@@ -160,19 +163,19 @@ def _notes(table: DataFrame, tasks: dict[str, DataFrame]) -> list[str]:
 
 
 def rows_by_layer(table: DataFrame, measure: str, metric: str) -> DataFrame:
-    """Return the rows of a metric of single runs, of all tokens, at each run's last step."""
+    """Return the rows of a metric of single runs over all tokens, by layer, at each run's last step."""
     rows = with_columns(table)
     rows = rows[(rows["measure"] == measure) & (rows["metric"] == metric) & rows["group"].isna()]
     return last_step(rows[rows["layer"].notna() & rows["other_run_id"].isna() & rows["value"].notna()])
 
 
 def _change(table: DataFrame) -> Numbers:
-    """Return the sum over layers of the change to the next, from 1 -> 2 on."""
+    """Return the sum of the changes from each layer to the next, from 1 -> 2 on."""
     return _numbers_by_run(inner_changes(table).groupby(ARM_AND_SEED)["value"].sum())
 
 
 def inner_changes(table: DataFrame) -> DataFrame:
-    """Return the rows of the change to the next layer, from 1 -> 2 on."""
+    """Return the rows of the change from each layer to the next, from 1 -> 2 on."""
     rows = rows_by_layer(table, "layer_change", "pwcca")
     return rows[(rows["layer"] >= 1) & (rows["layer_to"] == rows["layer"] + 1).fillna(False).astype(bool)]
 
@@ -202,12 +205,12 @@ _OF_LAYERS: dict[str, Callable[[DataFrame], Numbers]] = {
 RUN = ["arm", "seed", "run_id", "step"]
 
 Read = Callable[[DataFrame], DataFrame]
-"""Function from the tidy table of some arms to a row a run: RUN, `value`, `floor` and `n`. Where there is a column
-`asked`, only runs with the same there compare."""
+"""Function from the tidy table of some arms to a row for each run: RUN, `value`, `floor` and `n`. If there is
+a column `asked`, only runs with the same value in it compare."""
 
 
 class Score(NamedTuple):
-    """Score of a run."""
+    """Score of a whole run."""
 
     measure: str
     metric: str
@@ -215,7 +218,7 @@ class Score(NamedTuple):
     axis: str
     """Name of the score below an axis, with the unit."""
     floor: str
-    """Data of the chance floor."""
+    """Data on which the chance level is computed."""
     unit: str
     digits: int
     rows: Read
@@ -226,14 +229,17 @@ class Score(NamedTuple):
 
 
 def gains(table: DataFrame) -> DataFrame:
-    """Return the gain of each run over a guess without context. Runs predict the same where there are as many
-    predictions with the same loss of that guess: losses of other predictions do not compare."""
+    """Return the gain of each run over a guess without context, with what it predicts in the column `asked`.
+
+    Runs predict the same if they have as many predictions and the same loss of that guess. Losses of
+    different predictions do not compare.
+    """
     rows = with_columns(table)
     rows = rows[(rows["measure"] == "validation") & (rows["metric"] == "loss") & rows["group"].isna()]
     rows = last_step(rows)
     rows = rows.assign(value=rows["floor"] - rows["value"], least=0.0)
     rows = rows[np.isfinite(rows["value"].to_numpy(float))]
-    guess = rows["floor"].round(6).astype("string")  # the last digits depend on how a text was cut into batches
+    guess = rows["floor"].round(6).astype("string")  # its last digits depend on how the text is divided into batches
     predictions = (rows["n"].astype("string").fillna("") + " " + guess).groupby(rows["arm"]).transform(_together)
     return rows.assign(floor=rows["least"], asked=predictions)[[*RUN, "value", "floor", "n", "asked"]]
 
@@ -243,18 +249,20 @@ def _together(values: Sequence[str]) -> str:
 
 
 def changes(table: DataFrame) -> DataFrame:
-    """Return the sum over layers of the change to the next, from 1 -> 2 on, and of its floors."""
+    """Return the sum of the changes from each layer to the next, from 1 -> 2 on, and the sum of their chance
+    levels."""
     return _by_run(inner_changes(table), value="sum")
 
 
 def top_information(table: DataFrame) -> DataFrame:
-    """Return the information of the last layer about its input token."""
+    """Return the information of the top layer about its input token."""
     rows = rows_by_layer(table, "token_information", "cross_fitted").sort_values("layer", kind="stable")
     return rows.groupby(RUN, sort=False, dropna=False).tail(1)[[*RUN, "value", "floor", "n"]]
 
 
 def task_means(measure: str) -> Read:
-    """Return the mean over the tasks that all runs with any have, and over their floors."""
+    """Return a function for the mean score over the tasks that all runs have, and the mean of their chance
+    levels."""
 
     def rows(table: DataFrame) -> DataFrame:
         return _by_run(on_common_tasks(task_scores(table, measure)), value="mean")
@@ -263,7 +271,7 @@ def task_means(measure: str) -> Read:
 
 
 def tasks_of(table: DataFrame, score: Score) -> str:
-    """Return the tasks that a mean is over, in a sentence; empty of other scores."""
+    """Return the tasks over which a score is averaged, in a sentence; empty for other scores."""
     if not score.over_tasks:
         return ""
     tasks = in_order(on_common_tasks(task_scores(table, score.measure))["group"].tolist())
@@ -272,7 +280,7 @@ def tasks_of(table: DataFrame, score: Score) -> str:
 
 def _by_run(rows: DataFrame, *, value: str) -> DataFrame:
     groups = rows.groupby(RUN, sort=False, dropna=False)
-    # A floor that is absent of one layer or task is absent of all of them together.
+    # If one layer or task has no chance level, their sum or mean has none.
     floors = groups["floor"].agg(lambda floors: getattr(floors, value)(skipna=False))
     return groups.agg(value=("value", value), n=("n", "min")).assign(floor=floors).reset_index()
 
@@ -319,25 +327,28 @@ RUN_SCORES = (
     ),
     _of_tasks("probing", "Probes", "Probes are linear, on the learned mix of layers or, without one, on the top."),
 )
-"""In the order of a figure's panels."""
+"""Scores in the order of a figure's panels."""
 
 
 RATES = ("hidden", "masked", "random", "kept", "collision_rate")
-"""Rates of `corruption`, as the run's log counted them."""
+"""Rates of the measure `corruption`, as counted in the run's log."""
 
 LOSSES = ("masked", "random", "kept")
-"""Groups of the loss of `validation`: how the predicted token was shown."""
+"""Groups of the validation loss: how the predicted token was shown."""
 
 OBSERVED = ("observed_clean", "observed_replaced", "recovered_replaced")
-"""Metrics of `validation`; see `ablations.measures.validation`."""
+"""Metrics of `validation` on shown tokens; see `ablations.measures.validation`."""
 
 GUESSED = "guessed_clean"
-"""The floor of `observed_clean` as a number of its own: how often the same tokens are guessed where hidden."""
+"""Name for the chance level of `observed_clean`: how often the same tokens are guessed if they are hidden."""
 
 
 def corruptions(table: DataFrame, *, arms: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a row an arm that has any of the numbers: each a mean over seeds with its 95% t interval, under the
-    names of `RATES`, `OBSERVED`, `GUESSED` and `loss_` with one of `LOSSES`; of the last step."""
+    """Return a row for each arm that has any of these numbers, each a mean over seeds with its 95% t
+    interval, at the last step.
+
+    Their names are those of `RATES`, `OBSERVED`, `GUESSED`, and `loss_` with one of `LOSSES`.
+    """
     last = last_step(table[table["measure"].isin(["corruption", "validation"])])
     by_treatment = (last["metric"] == "loss") & last["group"].isin(LOSSES)
     of_all_tokens = last["group"].isna() & last["metric"].isin([*RATES, *OBSERVED])
@@ -357,4 +368,4 @@ def corruptions(table: DataFrame, *, arms: Sequence[str]) -> list[dict[str, Any]
 
 
 SHOWN = frozenset({*RATES, *OBSERVED})
-"""Metrics that the table shows."""
+"""Metrics that the table of `corruptions` shows."""

@@ -1,11 +1,11 @@
-"""Spread over seeds by the sources of chance: the variance of runs in which some sources are the same, with its
-figure.
+"""Spread over seeds by the sources of chance: the variance of runs in which some sources are held fixed, with
+its figure.
 
-Arms that differ in `training.seeds` alone are compared: one in which every source follows the seed of the run,
-and others in which some sources have one seed in all runs. An arm in which one source alone follows the seed shows
-the variance from that source (Bouthillier et al. 2021, *Accounting for Variance in Machine Learning Benchmarks*).
+The compared arms differ in `training.seeds` alone. In one arm every source follows the seed of the run; in
+the others some sources have one seed in all runs. If only one source follows the seed, the variance is due to
+that source (Bouthillier et al. 2021, *Accounting for Variance in Machine Learning Benchmarks*).
 
-The figure shows the standard deviation with each source of chance. What is drawn can be found again by its gid:
+The figure shows the standard deviation for each set of sources. Drawn artists can be found by their gid:
 `sd`, `interval`.
 """
 
@@ -27,12 +27,12 @@ from reports.statistics.summaries import Share, Spread, pooled_spread, share_of_
 from reports.words import is_absent, listed, number
 
 IN_WORDS = {"init": "initial weights", "order": "order", "corruption": "corruption", "dropout": "dropout"}
-"""Sources of chance in a training, the keys of `training.seeds`, in words."""
+"""Sources of chance in training, the keys of `training.seeds`, with their words."""
 
 SOURCES = tuple(IN_WORDS)
 EVERYTHING = "every source"
 HEADS = ("fine_tuning", "frozen_features")
-"""Scores with heads that are trained after pre-training, on seeds of their own."""
+"""Scores with heads that are trained after pre-training, with their own seeds."""
 
 
 HOW_TO_READ = (
@@ -43,32 +43,33 @@ HOW_TO_READ = (
     "The intervals take the numbers for normal. A standard deviation of few runs is rough: with 5 runs the "
     "interval reaches from 0.6 to 2.9 times the number. The noise of a measure is in every row.",
 )
-"""Sentences for the page."""
+"""Sentences on the page about the tables and figure of the spread."""
 
 OF_HEADS = (
     "The heads of a task are trained several times on each run, on the same seeds for all runs. Their row is the "
     "part of this draw in a run's mean over tasks."
 )
-"""The same, where there is such a row."""
+"""Further sentences on the page if there is a row for heads."""
 
 NO_SHARE = Share(None, None, None)
 
 
 class Family(NamedTuple):
-    """Arms with equal settings, by the sources of chance that follow the seed of the run."""
+    """Arms with equal settings, grouped by the sources of chance that follow the seed of the run."""
 
     name: str
-    """Name of the first arm in which every source does."""
+    """Name of the first arm in which every source follows the seed."""
     arms_by_varying: Mapping[tuple[str, ...], list[str]]
-    """The first entry has every source; of the others those with fewer sources come first."""
+    """Arms by the sources that follow the seed. Every source comes first; then sets of sources from few to
+    many."""
 
 
 def spread_tables(experiment: Experiment, runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a table for each number of whole runs and each family of arms; none where no arm has
+    """Return a table for each number of whole runs and each family of arms; an empty list if no arm has
     `training.seeds`.
 
     Args:
-        runs: the rows of the page's table of runs.
+        runs: rows of the page's table of runs.
     """
     of_arms = families(experiment)
     if not of_arms:
@@ -79,7 +80,7 @@ def spread_tables(experiment: Experiment, runs: Sequence[dict[str, Any]]) -> lis
         {"arm": family.name, "number": column._asdict(), "rows": table_rows}
         for family in of_arms
         for column in columns
-        if column.name != "gain"  # which has the spread of the loss
+        if column.name != "gain"  # its spread is that of the loss
         and (table_rows := list(_rows(family, column, numbers, experiment.table)))
     ]
 
@@ -112,8 +113,8 @@ def families(experiment: Experiment) -> list[Family]:
 
 
 def _rows(family: Family, column: Column, numbers: DataFrame, table: DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield what varies, the number of runs, the standard deviation with its interval, and the share of the
-    variance with every source, with its interval."""
+    """Yield for each set of sources: the number of runs, their standard deviation and its share of the
+    variance of all sources, both with intervals."""
     whole: Spread | None = None
     for varying, arms in family.arms_by_varying.items():
         values = [_values(numbers, arm, column.name) for arm in arms]
@@ -133,10 +134,11 @@ def _rows(family: Family, column: Column, numbers: DataFrame, table: DataFrame) 
 
 
 def _of_heads(family: Family, column: Column, whole: Spread, table: DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield the row of the heads that are trained on a task, if each run had several.
+    """Yield the row for the heads that are trained on a task, if each run had several.
 
-    A score is a mean over repetitions with other heads. Its error is that over examples, of which the values
-    without each block tell, and that over heads. A run's number is a mean over tasks.
+    A score is a mean over repetitions with other heads. Its error has two parts. The part over examples
+    follows from the values without each block; the rest is the part over heads. A run's number is a mean over
+    tasks.
     """
     arms = family.arms_by_varying[SOURCES]
     scores = task_scores(table, column.name)
@@ -168,12 +170,12 @@ class SpreadMarks(NamedTuple):
     """Content of a panel: a mark with its interval for each set of sources."""
 
     label: str
-    """Label of the axis below."""
+    """Label of the axis of standard deviations."""
     points: list[dict[str, Any]]
     """`says, sd, low, high` from top to bottom; `low` and `high` may be None."""
 
     def draw(self, figure: Figure) -> None:
-        """Draw the marks, the first one on top."""
+        """Draw the marks, the first one at the top."""
         ax = figure.subplots()
         places = range(len(self.points))
         for place, point in zip(places, self.points, strict=True):

@@ -1,8 +1,8 @@
-"""Tables of scores as data: the tasks and arms of each, every number, its rows in their order, and in words which
-arms are at chance.
+"""Tables of scores as data: tasks and arms, every number, rows in order, and sentences on which arms are at
+chance.
 
-A score is judged by its own interval: over seeds, or of one run. At chance is what includes it. Whole tasks have
-rows, and parts of them are opened on demand.
+A score is judged by its own interval, over seeds or of one run: it is at chance if the interval includes the
+chance level. Whole tasks have rows; their parts are folded below.
 """
 
 import re
@@ -23,25 +23,27 @@ class Entry(NamedTuple):
     """Entry of a table: a task, or a part of one."""
 
     group: str | None
-    """Name of the entry in the table of results."""
+    """Name of the group in the table of results; None stands for everything."""
     label: str
     indented: bool = False
 
 
 class Listing(NamedTuple):
-    """Listing of rows under one head."""
+    """Listing of rows under one heading."""
 
     title: str
     entries: list[Entry]
     scores: tuple[Score, ...]
     arms_of: tuple[str, ...] = ()
-    """Groups; arms without a score of these are left out, where there are any."""
+    """Groups that decide which arms are listed: arms without a score on any of them are left out. Empty for
+    all arms."""
 
 
 def listings(text: TableText, groups: Sequence[str | None]) -> list[Listing]:
     """Return the listing of the table itself, then those that are folded below it.
 
-    An absent group is all there is. Numbers of training examples (``sst2@100``) are for a figure and left out.
+    An absent group stands for everything. Groups with a number of training examples (``sst2@100``) are left
+    out, as a figure shows them.
     """
     named = [group for group in groups if isinstance(group, str)]
     series = _series(text, named)
@@ -67,7 +69,7 @@ def listings(text: TableText, groups: Sequence[str | None]) -> list[Listing]:
 
 
 def _kind(task: str) -> str:
-    """Return the name of the parts of a task."""
+    """Return the word for the parts of a task."""
     catalogued = known_task(task)
     return catalogued.groups[-1] if catalogued is not None and catalogued.groups else "part"
 
@@ -78,7 +80,7 @@ def _has_fields(task: str) -> bool:
 
 
 def _series(text: TableText, groups: Sequence[str]) -> dict[str, str]:
-    """Return groups such as ``sweeps=250`` by their numbers, and the numbers as words."""
+    """Return groups such as ``sweeps=250`` in the order of their numbers, with the numbers in words."""
     if text.series is None:
         return {}
     matches = {group: re.fullmatch(rf"{text.series.family}=(\d+)", group) for group in groups}
@@ -87,7 +89,7 @@ def _series(text: TableText, groups: Sequence[str]) -> dict[str, str]:
 
 
 MOST_NAMED = 6
-"""Tasks or arms that are named; of more, how many they are."""
+"""Most tasks or arms that are named; more are counted."""
 
 Row = Mapping[str, Any]
 
@@ -95,13 +97,13 @@ Row = Mapping[str, Any]
 def chance_sentences(
     rows: Sequence[Row], *, arms: Sequence[str], without: Sequence[str], text: TableText, counts: bool = False
 ) -> list[str]:
-    """Return sentences for above a table: what is at chance, what below, what cannot be judged, which arms have no
-    score.
+    """Return sentences for above a table: what is at chance, below chance or not judged, and which arms have
+    no score.
 
     Args:
-        rows: of the table; those that decide are the main scores of their tasks.
-        arms: with scores, in order.
-        without: arms without any.
+        rows: rows of the table; those that decide are the main scores of their tasks.
+        arms: arms with scores, in order.
+        without: arms without any score.
         counts: whether tasks are counted rather than named.
     """
     main = [row for row in rows if row["decides"]]
@@ -128,7 +130,7 @@ def _of_main(rows: Sequence[Row], arms: Sequence[str], chance: str, *, counts: b
 
 
 def _of_others(rows: Sequence[Row], arms: Sequence[str], chance: str) -> list[str]:
-    """Return sentences on the other rows, kind by kind, in brief."""
+    """Return a short sentence on the rows that do not decide, grouped by their score."""
     phrases = []
     for kind in dict.fromkeys(row["scored"] for row in rows):
         tasks = _where([row for row in rows if row["scored"] == kind], arms, "at", "below", counts=False)
@@ -137,8 +139,8 @@ def _of_others(rows: Sequence[Row], arms: Sequence[str], chance: str) -> list[st
 
 
 def _where(rows: Sequence[Row], arms: Sequence[str], *verdicts: str, counts: bool) -> list[str]:
-    """Return the tasks with such a verdict, arms with the same ones together: ``untrained on all 9 tasks``, ``mlm
-    and clm on cola``."""
+    """Return the tasks with such a verdict; arms with the same tasks are joined: ``untrained on all 9
+    tasks``, ``mlm and clm on cola``."""
     together: dict[str, list[str]] = {}
     for arm in arms:
         scored = [row for row in rows if arm in row["arms"]]
@@ -155,14 +157,14 @@ def _where(rows: Sequence[Row], arms: Sequence[str], *verdicts: str, counts: boo
 
 
 def _named(some: Sequence[str], arms: Sequence[str]) -> str:
-    """Return the arms, or their number where there are many."""
+    """Return the names of the arms; of many arms, their number."""
     if len(some) <= MOST_NAMED:
         return listed(list(some))
     return f"all {len(some)} arms" if len(some) == len(arms) else f"{len(some)} of {len(arms)} arms"
 
 
 def mark(verdict: str, chance: str) -> str:
-    """Return the words of a mark in a table: ``at chance``; empty without a mark."""
+    """Return the words for a mark in a table: ``at chance``; empty without a mark."""
     return f"{verdict} {chance}" if verdict in ("at", "below") else ""
 
 
@@ -170,25 +172,26 @@ Cell = dict[str, Any]
 Table = dict[str, Any]
 
 Key = tuple[str | None, str, str]
-"""Group, metric, and `top` where what is measured by layer is of the top layer."""
+"""Group, metric and place; the place is `top` for numbers of the top layer, and empty for numbers without a
+layer."""
 
 
 class Part(NamedTuple):
-    """Part of a table: the rows of one score of one task."""
+    """Part of a table: one score of one task."""
 
     cells: dict[str, Cell]
     """Cells by arm."""
     floor: float
-    """The mean over runs."""
+    """Chance level, as mean over runs."""
     n: list[int]
-    """The different ones."""
+    """Different values of n, in order."""
 
 
 OverExamples = Mapping[tuple[str, str, str, str], Mapping[str, float]]
 """Mean, low and high over seeds and examples together, by measure, task, metric and arm."""
 
 OVER_EXAMPLES = "over seeds and examples"
-"""Words of the row below a score that has such intervals."""
+"""Label of the row with such intervals below a score."""
 
 HOW_OVER_EXAMPLES = (
     "Rows over seeds and examples have the same mean with the 95% interval of the multi-bootstrap (Sellam et al. "
@@ -199,14 +202,14 @@ HOW_OVER_EXAMPLES = (
 
 
 class ScoreRows(NamedTuple):
-    """Rows that a table is made from."""
+    """Scores from which a table is made."""
 
     parts: dict[Key, Part]
     baselines: dict[Key, Part]
     arms: list[str]
     """Arms with a score, in order."""
     over_examples: OverExamples
-    """Of all measures; empty where no predictions are kept."""
+    """Intervals of all measures; empty if no predictions are kept."""
 
 
 def score_tables(
@@ -219,9 +222,9 @@ def score_tables(
     """Return every table that has rows, in the order of the page.
 
     Args:
-        arms: the experiment's, in its order.
-        quick: measures of which the table says that they are no evidence.
-        over_examples: intervals that have a row below their score.
+        arms: arms of the experiment in order.
+        quick: measures with `effort: quick`; their tables say that they are no evidence.
+        over_examples: intervals that get a row below their score.
 
     Raises:
         ResultsError: the table lacks a column, or has several values for one seed.
@@ -241,8 +244,10 @@ def score_tables(
 
 
 def _last_rows(table: DataFrame, measure: str) -> DataFrame:
-    """Return the rows of a measure at each run's last step, with a further column `place`: empty of what has no
-    layer, `top` of the top layer of each run. There are no others."""
+    """Return the rows of a measure at each run's last step that have no layer or are of its top layer.
+
+    A new column `place` is empty for rows without a layer, and `top` for the top layer.
+    """
     rows = with_columns(table)
     rows = last_step(rows[(rows["measure"] == measure) & rows["other_run_id"].isna()])
     top = (rows["layer"] == rows.groupby(["arm", "seed", "metric"])["layer"].transform("max")).fillna(False)
@@ -251,7 +256,8 @@ def _last_rows(table: DataFrame, measure: str) -> DataFrame:
 
 
 def split(rows: DataFrame) -> dict[Key, Part]:
-    """Return the scores of all tasks in rows of `_last_rows`: means, intervals and floors."""
+    """Return the scores in rows of `_last_rows` by group, metric and place: means, intervals and chance
+    levels."""
     key = ["group", "metric", "place"]
     numbers = rows.groupby([*key, "arm"], dropna=False, sort=False).ngroup()
     summary = bands(rows.assign(line=numbers, x=0)).set_index("line")
@@ -301,7 +307,7 @@ def _table(rows: ScoreRows, text: TableText, *, arms: Sequence[str]) -> Table:
 
 
 def _listed(rows: ScoreRows, text: TableText, listing: Listing) -> dict[str, Any]:
-    """Return a folded table of the same columns."""
+    """Return a folded table with the same columns."""
     body = list(_body(rows, text, listing))
     return {
         "title": listing.title,
@@ -312,7 +318,7 @@ def _listed(rows: ScoreRows, text: TableText, listing: Listing) -> dict[str, Any
 
 
 def _heads(body: Sequence[Mapping[str, Any]], text: TableText) -> list[str]:
-    """Return the columns beside those of the arms that have a number."""
+    """Return the heads of the columns beside the arms that have any number."""
     heads = [text.floor] * bool(text.floor) + [beside.label for beside in text.beside]
     return [head for head in heads if any(not is_absent(row["beside"].get(head)) for row in body)]
 
@@ -356,7 +362,8 @@ def _body(rows: ScoreRows, text: TableText, listing: Listing) -> Iterator[dict[s
 
 
 def _over_examples(rows: ScoreRows, text: TableText, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cells of the row over seeds and examples below a row of scores; empty where there are none."""
+    """Return the cells of the row over seeds and examples that is below a row of scores; empty if there are
+    none."""
     cells = {}
     for arm, cell in row["arms"].items():
         interval = rows.over_examples.get((text.measure, row["task"], row["metric"], arm))
@@ -372,18 +379,18 @@ def _said_already(score: Score, entry: Entry, text: TableText) -> bool:
 
 
 def _cell(cell: Cell, score: Score, *, judged: bool) -> Cell:
-    """Return a number with its verdict, without an interval where seeds cannot differ."""
+    """Return a number with its verdict. It has no interval if seeds cannot differ."""
     if score.constant and cell["low"] == cell["high"]:
         cell = cell | {"low": float("nan"), "high": float("nan"), "band": ""}
     return cell | {"verdict": beside_chance(cell, cell["floor"]) if judged else ""}
 
 
 def beside_chance(cell: Cell, floor: float) -> str:
-    """Return whether a score is `above`, `at` or `below` its floor, by the interval; empty where there is no
-    interval or no floor.
+    """Return whether a score is `above`, `at` or `below` its chance level, by its interval; empty without an
+    interval or a chance level.
 
-    Where nothing was right in any run, or all was, no run differs from another, which is no certainty: then by the
-    error of as many right or wrong answers (`unanimous_error`).
+    If all answers were wrong in every run, or all right, the interval has no width, but the score is not
+    certain. It then gets the error of as many right or wrong answers (`unanimous_error`).
     """
     if is_absent(floor) or is_absent(cell["low"]):
         return ""
@@ -391,7 +398,7 @@ def beside_chance(cell: Cell, floor: float) -> str:
     if low == high and high in (0, 1) and not is_absent(cell["examples"]):
         margin = NORMAL_95 * unanimous_error(int(cell["examples"]))
         low, high = low - margin, high + margin
-    # An arm that always gives the most frequent answer scores its floor in every seed, up to rounding.
+    # An arm that always gives the most frequent answer scores the chance level in every seed, up to rounding.
     if low - ROUNDING <= floor <= high + ROUNDING:
         return "at"
     return "above" if low > floor else "below"
@@ -406,14 +413,15 @@ def _beside(rows: ScoreRows, text: TableText, part: Part, entry: Entry, score: S
 
 
 def _serves(beside: Beside, score: Score, text: TableText) -> bool:
-    """Return whether a column has a number for such rows: baselines are scored as the task is, on natural text."""
+    """Return whether a column has a number for rows of this score. Baselines are scored like the task's own
+    score, on natural text."""
     if beside.measure == "baselines":
         return score == text.scores[0]
     return "{}" in beside.metrics[0] or score == text.scores[0]
 
 
 def _number(rows: ScoreRows, beside: Beside, entry: Entry, score: Score) -> float:
-    """Return the mean over all arms, which do not differ in it."""
+    """Return the number of a column beside the arms: the mean over all arms, which do not differ in it."""
     source = rows.baselines if beside.measure == "baselines" else rows.parts
     group = None if beside.of_all else entry.group
     plain = score.metric.removesuffix("_centred").removesuffix("_reranked")

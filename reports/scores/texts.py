@@ -1,40 +1,40 @@
-"""Texts of the tables of scores: the rows and columns of each, and how to read it."""
+"""Texts of the tables of scores: rows and columns of each table, and how to read it."""
 
 from typing import Literal, NamedTuple
 
 
 class Score(NamedTuple):
-    """Score that is a row of a table for each task."""
+    """Score that has a row for each task of a table."""
 
     metric: str
     label: str = ""
-    """The words of the task's own metric unless given."""
+    """Label of the row; if empty, the words of the task's own metric."""
     layer: Literal["", "top"] = ""
-    """Layer of the score: the top layer of what is measured by layer; otherwise what has no layer, all of them or
-    their mix."""
+    """Layer of the score: `top` for measures with numbers by layer; empty for numbers without a layer, which
+    stand for all layers or their mix."""
     judged: bool = True
-    """Whether it is said where it is no better than its floor."""
+    """Whether the score is compared with its chance level."""
     constant: bool = False
-    """Whether seeds cannot differ in it, so that it has no interval."""
+    """Whether all seeds must have the same value, so that there is no interval."""
     scale: float = 100
     digits: int = 1
 
 
 class Beside(NamedTuple):
-    """Column that is the same for all arms."""
+    """Column with the same numbers for all arms."""
 
     label: str
     metrics: tuple[str, ...]
-    """In which `{}` is the metric of the row, without `_centred` and `_reranked`, which words have no like of; the
-    first that there is."""
+    """Metrics of the column; the first that exists is taken. `{}` stands for the metric of the row without
+    `_centred` and `_reranked`, which have no counterpart for words."""
     measure: str = ""
-    """The table's own unless given."""
+    """Measure of the column; if empty, that of the table."""
     of_all: bool = False
-    """Whether one number, without a group, serves all rows of the metric."""
+    """Whether one number without a group serves all rows of the metric."""
 
 
 class Series(NamedTuple):
-    """Series of groups such as ``sweeps=250``: a folded table of its own."""
+    """Series of groups such as ``sweeps=250``, which is a folded table."""
 
     family: str
     title: str
@@ -42,24 +42,24 @@ class Series(NamedTuple):
 
 
 class TableText(NamedTuple):
-    """Text of one table: a row a task, a column an arm."""
+    """Text of one table, which has a row for each task and a column for each arm."""
 
     measure: str
     title: str
     n: str
     """Unit that n counts."""
     scores: tuple[Score, ...]
-    """Scores of each task; the first that is judged counts for the sentences above the table."""
+    """Scores of each task; the sentences above the table are about the first one that is judged."""
     how_to_read: tuple[str, ...]
     error: str = "over examples"
-    """Examples or repetitions that the standard error of one run is over."""
+    """Items over which the standard error of one run is computed, as part of a sentence."""
     beside: tuple[Beside, ...] = ()
     floor: str = "Chance"
-    """The head of the column of floors; none if empty."""
+    """Head of the column of chance levels; without such a column if empty."""
     chance: str = "chance"
-    """Sentence on the chance level that a score is compared with."""
+    """Words for the chance level in sentences about scores."""
     of_all: str = "all"
-    """The name of rows without a group."""
+    """Label of rows without a group."""
     series: Series | None = None
 
     @property
@@ -71,14 +71,14 @@ WITHOUT_ENCODER = (
     Beside("Tag of the word", ("word",), "baselines"),
     Beside("TF-IDF or words", ("tfidf", "word_window", "beside_question"), "baselines"),
 )
-"""Columns of baselines without any encoder, from the training and test examples of frozen features and
+"""Columns of baselines without an encoder, on the training and test examples of frozen features and
 fine-tuning."""
 
 WITHOUT_ENCODER_PROBED = (
     Beside("Tag of the word", ("probed_word",), "baselines"),
     Beside("TF-IDF or words", ("probed_word_window", "tfidf"), "baselines"),
 )
-"""Columns of baselines from the examples of probes, which take fewer words with tags."""
+"""Columns of baselines on the examples of probes, which have fewer words with tags."""
 
 CHANCE = (
     "Chance is the most that answers score which do not look at what is asked: one and the same answer to every "
@@ -287,4 +287,4 @@ TABLES = (
     RETRIEVAL,
     GENERATION,
 )
-"""In the order of the page."""
+"""Tables in the order of the page."""
