@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: how fast we are beside named peers; one table, and the same as JSON."""
+"""`python -m benchmarks`: our speed against that of named peers, as a table and as JSON."""
 
 import json
 import os
@@ -104,7 +104,7 @@ def main(
 def results(
     groups: tuple[str, ...], data_root: Path, out: Path, *, rounds: int, seconds: float, only: str
 ) -> Iterator[dict[str, Any]]:
-    """Each line of the table as soon as it is measured."""
+    """Yield each row of the table as soon as it is measured."""
     english = text.english(data_root, store=out / "tokens")
     with tempfile.TemporaryDirectory(dir=out) as name:
         folder = Path(name)
@@ -139,7 +139,8 @@ def results(
 
 
 def described() -> dict[str, Any]:
-    """What it ran on: code, versions with the peers', machine with the operations a second of its products."""
+    """Return what the benchmarks ran on: code, versions (the peers' too), and the machine with its speed in
+    matrix products."""
     kinds = {"fp32": torch.float32, "bf16": torch.bfloat16}
     rates = {name: matrix_rate(torch.device("cpu"), dtype) for name, dtype in kinds.items()}
     told = provenance()
@@ -150,7 +151,7 @@ def described() -> dict[str, Any]:
 
 
 def memory(tokens: Tokens) -> dict[str, Any]:
-    """Bytes of training, ours over the peer's."""
+    """Return the memory of training in bytes, ours over the peer's."""
 
     def of(side: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "benchmarks.memory", side, str(tokens.folder), FASTER]
@@ -173,18 +174,18 @@ def memory(tokens: Tokens) -> dict[str, Any]:
 
 
 def sentence(result: dict[str, Any]) -> str:
-    """A result as it comes in."""
+    """Return one result as a line of JSON."""
     return json.dumps({name: value for name, value in result.items() if name != "rounds"}, ensure_ascii=False)
 
 
 def readable(value: float) -> str:
-    """With at least three digits that count."""
+    """Return a number with at least three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def table(found: list[dict[str, Any]]) -> Table:
-    """All results: what, against what, both sides, the ratio (or difference) with its range, the target, and which
-    share of our step is its floor."""
+    """Return all results as a table: both sides, the ratio (or difference) with its range, the target, and
+    the floor as a share of our step."""
     made = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("what", "against", "ours", "theirs", "ratio", "range", "target", "floor"):
         made.add_column(name, justify="left" if name in ("what", "against") else "right")

@@ -1,4 +1,4 @@
-"""Two sides timed in turn in one process, so that whatever else the machine does meets both."""
+"""Timing of two sides in turn in one process, so that other load on the machine meets both."""
 
 import statistics
 import time
@@ -9,24 +9,25 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True)
 class Side:
-    """Something that can be repeated, what one repetition is worth, and the settings it is done with."""
+    """Side of a comparison: a step that can be repeated, and its settings in words."""
 
     settings: str
     step: Callable[[], float]
-    """Does one step and returns how much of the unit it did (real tokens, batches, ...)."""
+    """Function that does one step and returns how many units it did (real tokens, batches, ...)."""
     wait: Callable[[], None] = lambda: None
-    """Returns when all steps are done; on a GPU a step is only begun when it returns."""
+    """Function that returns when all steps are done. On a GPU a step is only queued when `step` returns."""
 
 
 class Rates(NamedTuple):
-    """Units a second of both sides in each round, and what either side did them with."""
+    """Units a second of both sides in each round, and the settings of both."""
 
     ours: list[float]
     theirs: list[float]
     settings: tuple[str, str]
 
     def summary(self) -> dict[str, Any]:
-        """Settings and medians of both, and median, smallest and largest of the rounds' ratios."""
+        """Return settings and medians of both sides, and median, smallest and largest of the rounds'
+        ratios."""
         ratios = [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
         return {
             "our_settings": self.settings[0],
@@ -43,7 +44,7 @@ class Rates(NamedTuple):
 def alternate(ours: Side, theirs: Side, *, rounds: int, seconds: float, warm_up: int = 3) -> Rates:
     """Time both sides in turn, `rounds` times, each for at least `seconds` and one step, after warming up.
 
-    Who goes first changes from turn to turn.
+    The side that goes first changes from turn to turn.
     """
     for side in (ours, theirs):
         for _ in range(warm_up):
@@ -59,7 +60,7 @@ def alternate(ours: Side, theirs: Side, *, rounds: int, seconds: float, warm_up:
 
 
 def rate(side: Side, *, seconds: float) -> float:
-    """Units a second of whole steps over at least `seconds`."""
+    """Return the units a second of whole steps, over at least `seconds`."""
     done, start = 0.0, time.perf_counter()
     while time.perf_counter() - start < seconds:
         done += side.step()

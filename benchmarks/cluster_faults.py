@@ -1,7 +1,9 @@
-"""Faults on clusters: grids on a SLURM or a Ray of two nodes whose processes, nodes and controllers are killed.
+"""Faults on clusters: grids on SLURM or Ray with two nodes, whose processes, nodes and controllers are
+killed.
 
-The cluster is a real one on this machine (`clusters.py`). A seed gives the kinds of faults, the process that each
-hits and how long after the start of a worker it comes; what that process is doing then is up to the cluster.
+The cluster is a real one on this machine (`clusters.py`). A seed decides the kinds of faults, the process
+that each hits, and its delay after the start of a worker. What that process is doing then depends on the
+cluster.
 """
 
 import os
@@ -22,9 +24,9 @@ from lightning_modules.files import write_json
 
 SECONDS_OF_A_HANG = 600.0
 MOST_FAULTS = 8
-"""Faults of one grid."""
+"""Most faults of one grid."""
 MOST_SECONDS = 9.0
-"""Longest time between the first worker that is at work and a fault."""
+"""Longest delay of a fault after the first worker is at work."""
 COMMAND = ("kill command", "interrupt command", "second command")
 WORKER = ("kill worker", "kill job", "freeze worker, kill it", "freeze worker for a while", "stop worker")
 SLURM = ("requeue job", "warn job of its limit", "preempt job", "kill node", "kill controller")
@@ -33,7 +35,7 @@ KINDS = {"slurm": (*WORKER, *COMMAND, *SLURM), "ray": (*WORKER, *COMMAND, *RAY)}
 
 
 class Fault(NamedTuple):
-    """A fault: its kind, and two numbers in [0, 1) that decide its moment and its victim."""
+    """Fault: its kind, and two numbers in [0, 1) that decide its moment and its victim."""
 
     kind: str
     moment: float
@@ -46,7 +48,7 @@ def draw(rng: random.Random, place: str) -> Fault:
 
 
 class Grid:
-    """A grid of a folder on a cluster: its command, and the processes of its runs."""
+    """Grid in a folder that runs on a cluster: its commands, and the processes of its runs."""
 
     def __init__(self, folder: Path, place: str, environment: dict[str, str]) -> None:
         self.folder, self.place, self.environment = folder, place, environment
@@ -78,12 +80,12 @@ class Grid:
         return sorted(found)
 
     def workers(self) -> list[int]:
-        """Return the processes that train and measure runs now."""
+        """Return the processes that train or measure runs now."""
         return self.processes("ablations.runs.worker")
 
 
 class SlurmCluster:
-    """Faults of a SLURM of two nodes."""
+    """SLURM of two nodes, with its faults."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self.environment = environment
@@ -91,18 +93,19 @@ class SlurmCluster:
         self.folder = Path(environment["SLURM_CONF"]).parent
         self.over = threading.Event()
         self.by_hand = 0
-        """What was done by hand, as docs/clusters.md says: held jobs that were released."""
+        """Number of held jobs that were released, which docs/clusters.md leaves to people."""
         threading.Thread(target=self._look_after, daemon=True).start()
 
     def say(self, *command: str) -> str:
         return printed_by(self.environment, *command)
 
     def _look_after(self) -> None:
-        """Let requeued jobs start after five seconds, for which SLURM itself waits two minutes; do what is left to
-        people: release jobs that SLURM holds, as their start failed, and take back nodes that it drained then.
+        """Let requeued jobs start after five seconds, and do what is otherwise left to people.
 
-        Every 20 seconds nodes report which jobs they have, as they do by themselves every few minutes: a job that
-        was about to start when its node died is missed only then.
+        SLURM itself waits two minutes. People release jobs that SLURM holds because their start failed, and
+        take back nodes that it drained then. Every 20 seconds nodes report their jobs, as they do by
+        themselves every few minutes: only then does SLURM notice a job that was about to start when its node
+        died.
         """
         since: dict[str, float] = {}
         reported = time.monotonic()
@@ -124,12 +127,12 @@ class SlurmCluster:
                     self.by_hand += 1
 
     def job_of(self, worker: int) -> str:
-        """Return the id of the job that a process belongs to."""
+        """Return the id of the job to which a process belongs."""
         variables = Path(f"/proc/{worker}/environ").read_bytes().decode(errors="replace").split("\0")
         return next(word.partition("=")[2] for word in variables if word.startswith("SLURM_JOB_ID="))
 
     def inject(self, kind: str, worker: int) -> None:
-        """Let a fault of the cluster happen."""
+        """Inject a fault of the cluster."""
         job = self.job_of(worker)
         match kind:
             case "requeue job":
@@ -156,7 +159,7 @@ class SlurmCluster:
 
 
 def _job_steps(jobs: list[str]) -> list[int]:
-    """Return the processes with which SLURM holds the steps of jobs."""
+    """Return the processes with which SLURM supervises the steps of jobs."""
     steps = []
     for path in Path("/proc").iterdir():
         with suppress(OSError):
@@ -173,7 +176,7 @@ def _kill_all(pids: list[int]) -> None:
 
 
 class RayCluster:
-    """Faults of a Ray of two nodes."""
+    """Ray of two nodes, with its faults."""
 
     def __init__(self, nodes: RayNodes) -> None:
         self.nodes, self.environment = nodes, nodes.environment
@@ -184,7 +187,7 @@ class RayCluster:
         return {"address": self.nodes.address, "tries": 50}
 
     def inject(self, kind: str, worker: int) -> None:
-        """Let a fault of the cluster happen."""
+        """Inject a fault of the cluster."""
         match kind:
             case "kill process of Ray":
                 _kill_all([_parent(_parent(worker))])
@@ -221,7 +224,7 @@ def cluster(place: str, folder: Path) -> Iterator[Cluster]:
 
 
 def inject(fault: Fault, grid: Grid, made: Cluster) -> bool:
-    """Let a fault happen once a worker is at work; return False if the grid ended before."""
+    """Inject a fault once a worker is at work; return False if the grid ended before."""
     deadline = time.monotonic() + SECONDS_OF_A_HANG
     while not (workers := grid.workers()):
         if grid.ended() or time.monotonic() > deadline:
@@ -231,7 +234,7 @@ def inject(fault: Fault, grid: Grid, made: Cluster) -> bool:
     if grid.ended() or not (workers := grid.workers()):
         return False
     worker = workers[int(fault.victim * len(workers))]
-    with suppress(ProcessLookupError, FileNotFoundError):  # it ended in this moment
+    with suppress(ProcessLookupError, FileNotFoundError):  # the process may end at this moment
         if fault.kind in COMMAND:
             _hit_command(fault.kind, grid)
         elif fault.kind in WORKER:
@@ -266,11 +269,11 @@ def carry_out_grid(
     made: Cluster,
     check: Callable[[dict[str, Any], bool], None],
 ) -> list[dict[str, Any]]:
-    """Train the grid of a folder through faults to its end; return a record of each fault that happened.
+    """Train the grid of a folder through faults to its end, and return a record of each fault that happened.
 
     Args:
-        check: is given the last record each time a command has ended, and whether the grid is done; it writes
-            what is wrong into the record.
+        check: function that is called when a command has ended, with the last record and whether the grid is
+            done. It writes problems into the record.
     """
     grid = Grid(folder, place, dict(made.environment) | {"PYTHONPATH": str(Path(__file__).parents[1])})
     records: list[dict[str, Any]] = []
@@ -304,7 +307,7 @@ def carry_out_grid(
         check(records[-1], done)
         if done:
             return records
-        # A command that ends by itself, and not by a fault, may ask for the same command again a few times.
+        # A command that ends without a fault may be started again, up to three times.
         failures = 0 if len(records) > begin else failures + 1
         if failures > 3:
             records[-1]["lost"] = 1

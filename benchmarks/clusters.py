@@ -1,7 +1,7 @@
 """Clusters on this machine, for tests and for faults: a SLURM of two nodes, and a Ray of one node or more.
 
-SLURM needs Debian's packages slurm-wlm and munge, and root; no systemd, no cgroups, no database. Ray needs the
-extra [ray]. All files of a cluster lie in one folder, and all its processes end with the context.
+SLURM needs Debian's packages slurm-wlm and munge, and root, but no systemd, no cgroups and no database. Ray
+needs the extra [ray]. All files of a cluster are in one folder, and all its processes end with the context.
 """
 
 import os
@@ -52,7 +52,7 @@ PartitionName=closed Nodes=n[1-2] MaxTime=60 State=DOWN
 
 
 def lacking() -> str:
-    """Return what this machine lacks for a SLURM; empty where it has all."""
+    """Return what this machine lacks for SLURM, in words; empty if it lacks nothing."""
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     missing = [name for name in NEEDED if shutil.which(name, path=path) is None]
     if missing:
@@ -62,7 +62,7 @@ def lacking() -> str:
 
 @contextmanager
 def two_nodes(folder: Path) -> Iterator[dict[str, str]]:
-    """Start the nodes n1 and n2; yields the environment of commands that are to use them."""
+    """Start a SLURM with the nodes n1 and n2, and yield the environment for commands that use it."""
     for name in ("state", "spool/n1", "spool/n2", "log", "run", "munge"):
         (folder / name).mkdir(parents=True)
     first = _free_ports(3)
@@ -75,7 +75,7 @@ def two_nodes(folder: Path) -> Iterator[dict[str, str]]:
     environment = os.environ | {
         "SLURM_CONF": str(folder / "slurm.conf"),
         "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin",
-        "MASTER_ADDR": "127.0.0.1",  # the names of the nodes lead nowhere
+        "MASTER_ADDR": "127.0.0.1",  # the names of the nodes have no address
     }
     try:
         _start_munge(folder / "munge", environment)
@@ -94,19 +94,19 @@ def two_nodes(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def _start_munge(folder: Path, environment: dict[str, str]) -> None:
-    """Start a munge with a key and a socket of its own."""
+    """Start a munge with its own key and socket."""
     key = folder / "key"
     key.write_bytes(os.urandom(1024))
     key.chmod(0o400)
     paths = {"key-file": key, "socket": folder / "socket", "pid-file": folder / "munged.pid"}
     paths |= {"log-file": folder / "munged.log", "seed-file": folder / "seed"}
-    # A folder of tests may be open to others, which munge refuses without --force.
+    # Other users may read a folder of tests, which munge refuses without --force.
     command = ["munged", "--force", *(f"--{name}={path}" for name, path in paths.items())]
     subprocess.run(command, env=environment, check=True, capture_output=True, timeout=30)
 
 
 def _free_ports(count: int) -> int:
-    """Return the first of some ports, one after the other, that nobody listens on, below those that are given
+    """Return the first of some consecutive ports on which nobody listens, below those that the system gives
     out."""
     for first in range(17000, 20000, count):
         with suppress(OSError):
@@ -118,15 +118,15 @@ def _free_ports(count: int) -> int:
 
 
 def printed_by(environment: dict[str, str], *command: str) -> str:
-    """Return what a command of SLURM prints; nothing where it fails."""
+    """Return the output of a SLURM command; empty if it prints nothing."""
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30).stdout
 
 
 def wait_for(condition: Callable[[], object], *, seconds: float = 300) -> None:
-    """Wait until something is true.
+    """Wait until a condition is true.
 
     Raises:
-        AssertionError: it was not in time.
+        AssertionError: the time was over before.
     """
     deadline = time.monotonic() + seconds
     while not condition():
@@ -135,10 +135,11 @@ def wait_for(condition: Callable[[], object], *, seconds: float = 300) -> None:
 
 
 class RayNodes:
-    """A Ray of this machine: its nodes have two cores each, and the first one declares a GPU that is not there.
+    """Ray on this machine: its nodes have two cores each, and the first node declares a GPU that does not
+    exist.
 
     Attributes:
-        environment: variables of commands that are to use it.
+        environment: variables for commands that use it.
     """
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
@@ -171,7 +172,7 @@ class RayNodes:
         assert node.poll() is None, log.read_text()
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """End the node that was started last, with all that it runs."""
+        """End the node that was started last, with all its processes."""
         node = self.nodes.pop()
         for pid in processes_below(node.pid) if number == signal.SIGKILL else []:
             with suppress(ProcessLookupError):
@@ -183,15 +184,15 @@ class RayNodes:
 
 @contextmanager
 def ray_nodes(count: int = 1) -> Iterator[RayNodes]:
-    """Start a Ray of some nodes with a token of its own."""
+    """Start a Ray of some nodes with its own token."""
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as name:  # sockets need short paths
         folder = Path(name)
         token = folder / "token"
         token.touch(mode=0o600)
         token.write_text("0123456789abcdef" * 4)
         variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0"}
-        variables["RAY_worker_niceness"] = "0"  # else other work on this machine leaves its workers nothing
-        # Ray declares no GPU where this variable is empty.
+        variables["RAY_worker_niceness"] = "0"  # otherwise other work on this machine starves its workers
+        # Ray declares no GPU if this variable is empty.
         kept = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
         cluster = RayNodes(folder, kept | variables | {"OMP_NUM_THREADS": "1"})
         try:
@@ -205,7 +206,7 @@ def ray_nodes(count: int = 1) -> Iterator[RayNodes]:
 
 
 def processes_below(pid: int) -> list[int]:
-    """Return the processes that descend from one, those at the bottom first, and that one last."""
+    """Return the descendants of a process, the lowest level first, and the process itself last."""
     children: list[int] = []
     with suppress(FileNotFoundError, ProcessLookupError):
         for task in Path(f"/proc/{pid}/task").iterdir():

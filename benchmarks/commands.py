@@ -1,4 +1,4 @@
-"""What a user waits for besides steps: start-up, a grid of short runs, Lightning, several processes."""
+"""Times that a user waits for besides steps: start-up, a grid of short runs, Lightning, several processes."""
 
 import json
 import os
@@ -42,7 +42,8 @@ GRID_STEPS = 180
 
 
 def seconds_of(*arguments: str, environment: Mapping[str, str] | None = None) -> float:
-    """Wall time of a command in a process of its own, with what `environment` adds to that of this one."""
+    """Return the wall time of a command in its own process; `environment` is added to that of this
+    process."""
     begin = time.perf_counter()
     variables = os.environ | (environment or {})
     subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, env=variables)
@@ -50,7 +51,8 @@ def seconds_of(*arguments: str, environment: Mapping[str, str] | None = None) ->
 
 
 def waiting(folder: Path, *, rounds: int) -> list[dict[str, Any]]:
-    """Seconds of the commands that do nothing: on a finished experiment, a plan of 1,000 runs, the help."""
+    """Return the seconds of commands that train nothing: on a finished experiment, a plan of 1,000 runs, the
+    help."""
     finished = _write_spec(folder, "finished", seeds=[0, 1, 2], measures=["validation"], training={"max_steps": 5})
     ablate = ["-m", "ablations.cli"]
     out = ["--out", str(folder / "out")]
@@ -68,9 +70,9 @@ def waiting(folder: Path, *, rounds: int) -> list[dict[str, Any]]:
 
 
 def grid(folder: Path) -> dict[str, Any]:
-    """Wall time of 20 runs of about 10 s, one after the other, over the time of their steps alone.
+    """Return the wall time of 20 runs of about 10 s, one after the other, over the time of their steps alone.
 
-    Each computes its validation loss once, after the last step.
+    Each run computes its validation loss once, after the last step.
     """
     steps_each = {"max_steps": GRID_STEPS, "validate_every": GRID_STEPS}
     spec = _write_spec(folder, "grid", seeds=list(range(20)), training=SPEC["training"] | steps_each)
@@ -90,7 +92,8 @@ def grid(folder: Path) -> dict[str, Any]:
 
 
 def lightning(folder: Path, tokens: Tokens, *, rounds: int) -> dict[str, Any]:
-    """Steps of a run under the Trainer, its saves left out, against the same module and batches in a bare loop."""
+    """Return the speed of a run under the Trainer, without its saves, against the same module and batches in
+    a bare loop."""
     bare = ours.training(ours.settings(**RUN), tokens, packed=False)
     for _ in range(WARM_UP):
         bare.step()
@@ -104,7 +107,7 @@ def lightning(folder: Path, tokens: Tokens, *, rounds: int) -> dict[str, Any]:
 
 
 def processes(folder: Path, tokens: Tokens, *, rounds: int) -> dict[str, Any]:
-    """Two processes of one thread against one process of two."""
+    """Return the speed of two processes with one thread each against one process with two threads."""
     run = ours.settings(**RUN, steps=STEPS)
     speeds = []
     for number in range(rounds):
@@ -120,7 +123,8 @@ def processes(folder: Path, tokens: Tokens, *, rounds: int) -> dict[str, Any]:
 
 
 def speed(directory: RunDirectory) -> float:
-    """Tokens a second of a run's steps, the first ones and the time of validations and saves left out."""
+    """Return the tokens a second of a run's steps, without the first steps and without the time of
+    validations and saves."""
     lines = [json.loads(line) for line in (directory.path / "metrics.jsonl").read_text().splitlines()]
     lines = [line for line in lines if "perf/tokens_per_sec" in line]
     seen = [0, *(line["train/tokens"] for line in lines)]
@@ -144,7 +148,7 @@ def _write_spec(folder: Path, name: str, **changes: Any) -> Path:
 def _ratio(
     what: str, against: str, run: RunSettings, speeds: list[tuple[float, float]], *, target: float
 ) -> dict[str, Any]:
-    """Of two ways to do the same run."""
+    """Return the result of two ways to do the same run, with their ratio over rounds."""
     ratios = [a / b for a, b in speeds]
     return {
         "what": what,

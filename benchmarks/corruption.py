@@ -1,4 +1,5 @@
-"""How long it takes to corrupt a batch, against Hugging Face's collator on the same blocks; to shuffle a text."""
+"""Speed of corrupting batches, against Hugging Face's collator on the same blocks; and speed of shuffling a
+text."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from lightning_modules.objectives.masking import mask_tokens
 
 
 def measure(tokens: Tokens, *, rounds: int) -> dict[str, Any]:
-    """Batches of 64 blocks corrupted a second by either side."""
+    """Return the number of batches of 64 blocks that each side corrupts a second."""
     split = blocks(tokens.train)
     sides = Side("mask_tokens, 15%, 80/10/10", _ours(split.ids)), Side("15%, 80/10/10", _theirs(tokens, split.ids))
     rates = alternate(*sides, rounds=rounds, seconds=1)
@@ -32,7 +33,8 @@ def measure(tokens: Tokens, *, rounds: int) -> dict[str, Any]:
 
 
 def word_orders(tokens: Tokens) -> Iterator[dict[str, Any]]:
-    """Words a second of the whole training text in each order, its manifest included; once each."""
+    """Yield for each order the words a second in which the whole training text is reordered, its manifest
+    included; timed once."""
     starts_V = starts_word(tokens.tokenizer)
     words = int(np.count_nonzero(starts_V[tokens.train.ids]))
     for kind in ("ngrams", "blocks", "corpus", "uniform"):

@@ -1,8 +1,9 @@
 """`python -m benchmarks.coverage`: how often intervals of a score cover the truth, by simulation.
 
-A score is the mean over seeds and examples. Both differ: over examples by a standard deviation of 1, over seeds by
-`--seed-sd`, and by 0.3 that belongs to neither. With 0.2 and 100 examples, seeds and examples move a mean
-of four seeds equally far. A good interval at 95% covers the truth in 95 of 100 experiments.
+A score is the mean over seeds and examples. It varies over examples with a standard deviation of 1, over
+seeds with `--seed-sd`, and with 0.3 over single answers. With 0.2 and 100 examples, seeds and examples
+contribute equally to the error of a mean over four seeds. A good interval at 95% covers the truth in 95 of
+100 experiments.
 """
 
 from collections.abc import Callable
@@ -32,14 +33,15 @@ def over_seeds(values_SN: Values, rng: np.random.Generator) -> Interval:
 
 
 def over_examples(values_SN: Values, rng: np.random.Generator) -> Interval:
-    """Return the percentiles of the bootstrap over examples alone, with the seeds as they are."""
+    """Return the percentiles of the bootstrap over examples alone, with fixed seeds."""
     value_N = values_SN.mean(0)
     means = value_N[rng.integers(0, value_N.size, (DRAWS, value_N.size))].mean(1)
     return Interval(float(value_N.mean()), *map(float, np.quantile(means, (0.025, 0.975))))
 
 
 def percentiles(values_SN: Values, rng: np.random.Generator) -> Interval:
-    """Return the percentiles of the multi-bootstrap as in its source: as many seeds and examples as there are."""
+    """Return the percentiles of the multi-bootstrap as in its source, which draws as many seeds and examples
+    as there are."""
     seeds, examples = values_SN.shape
     share_BS = rng.multinomial(seeds, np.full(seeds, 1 / seeds), DRAWS) / seeds
     share_BN = rng.multinomial(examples, np.full(examples, 1 / examples), DRAWS) / examples
@@ -67,7 +69,7 @@ def coverage(way: Way, seeds: int, *, seed_sd: float, experiments: int) -> float
 
 
 def draw(shares: dict[str, list[float]], path: Path) -> None:
-    """Draw the share of experiments that each interval covers, by the number of seeds."""
+    """Draw the coverage of each interval against the number of seeds into a file."""
     figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
     for (name, share), marker in zip(shares.items(), "os^v", strict=True):
         axes.plot(SIZES, np.multiply(100, share), f"{marker}-", label=name)

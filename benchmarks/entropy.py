@@ -11,7 +11,7 @@ from lightning_modules.data.language.lexicon import TOPICS
 ANTECEDENTS = 3  # a sentence may start a text or follow a singular or a plural subject
 
 Contexts = tuple[tuple[str, ...], ...]
-"""Contexts that a word is predicted from, from the widest class to the narrowest; the first is empty."""
+"""Contexts from which a word is predicted, from the widest class to the narrowest; the first is empty."""
 
 
 class Entropies(NamedTuple):
@@ -20,20 +20,21 @@ class Entropies(NamedTuple):
     unigram: float
     """Entropy of the word frequencies."""
     before: float
-    """Cross-entropy of an interpolated model that sees the two words before, on text it was not made from."""
+    """Cross-entropy of an interpolated model that sees the two words before, on text that it has not seen."""
     after: float
-    """Cross-entropy given the two words after."""
+    """Cross-entropy of such a model that sees the two words after."""
     around: float
-    """Cross-entropy given the word before and the word after."""
+    """Cross-entropy of such a model that sees the word before and the word after."""
     sentence: float
-    """Upper bound on the entropy of the words of a sentence that stands alone, each given those before it."""
+    """Upper bound on the entropy of each word given those before it, in a sentence without context."""
     generator: float
-    """Entropy of the same given the topic and the number of the subject before the sentence: what the
-    generator's own choices cost. A mean over the text that the models are tested on."""
+    """Entropy of each word given those before it, the topic, and the number of the subject of the sentence
+    before: the cost of the generator's own choices. It is a mean over the test text."""
 
 
 def entropies(language: Language, *, sentences: int) -> Entropies:
-    """Measure the entropies on this many sentences, and test the models on a quarter as many others."""
+    """Return the entropies measured on this many sentences; the models are tested on a quarter as many
+    others."""
     train = [sentence for _, sentence in language.sentences("entropy: train", sentences)]
     test = [sentence for _, sentence in language.sentences("entropy: test", max(1, sentences // 4))]
     words = sum(len(sentence.words) for sentence in test)
@@ -58,8 +59,9 @@ def _cross_entropy(
 ) -> float:
     """Return the cross-entropy of an interpolated model, with the weights of Witten and Bell 1991, method C.
 
-    Each context trusts the next wider one as far as it has met new words: with n words of which t differ,
-    p = (count + t * wider p) / (n + t). The widest falls back on a uniform choice of the words met, and one.
+    The more new words a context has met, the more it trusts the next wider one: with n words of which t
+    differ, p = (count + t * wider p) / (n + t). The widest context falls back on a uniform choice among the
+    known words and one unknown word.
     """
     counts: dict[tuple[str, ...], Counter[str]] = {(): Counter()}
     for sentence in train:

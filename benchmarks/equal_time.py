@@ -1,10 +1,10 @@
-"""The validation loss of masked LM after equal wall time: ours, and BertForMaskedLM in its best loop.
+"""Validation loss of masked LM after equal wall time: ours, and BertForMaskedLM in its best loop.
 
-Both read the same full blocks, warm up over the first twentieth of the time and decay to 0 at its end, and are
-scored in fp32 on the same hidden tokens of the same text. Each trains at the best of the same rates, found
-with a seed that takes no further part. All else is what either side comes with, not its speed alone: initial
-weights (theirs have a standard deviation of 0.02 at every width), the moments and decay of AdamW, and dropout,
-which the peer has on attention weights too.
+Both read the same full blocks. Both warm up over the first twentieth of the time, and decay to 0 at its end.
+Both are scored in fp32 on the same hidden tokens of the same text. Each trains with its best learning rate of
+the same three, found with a seed that is used for nothing else. Everything else is as each side comes, so not
+speed alone is compared: initial weights (theirs have a standard deviation of 0.02 at every width), the
+moments and decay of AdamW, and dropout, which the peer has on attention weights too.
 """
 
 import time
@@ -31,21 +31,22 @@ SHAPE: dict[str, Any] = {"layers": 6, "width": 256, "dropout": 0.1}
 LEARNING_RATES = (2.5e-4, 5e-4, 1e-3)
 TUNING_SEED, SEEDS = 100, (0, 1, 2)
 TUNING_SHARE = 1 / 3
-"""Of the time, for each learning rate that is tried."""
+"""Share of the time for each learning rate that is tried."""
 WARM_UP = 0.05
 
 
 @dataclass(frozen=True)
 class Learner:
-    """A model that can be trained step by step at a given learning rate, and scored."""
+    """Model that can be trained step by step at a given learning rate, and scored."""
 
     step: Callable[[float], None]
     loss: Callable[[], float]
-    """Nats a hidden token of the validation text."""
+    """Function that returns the validation loss in nats per hidden token."""
 
 
 def measure(tokens: Tokens, *, seconds: float) -> dict[str, Any]:
-    """Mean losses of three seeds, and the difference (theirs less ours) with Welch's 95% interval."""
+    """Return the mean losses of three seeds, and the difference (theirs minus ours) with Welch's 95%
+    interval."""
     tokens = replace(tokens, train=blocks(tokens.train), validation=blocks(tokens.validation))
     sides = {"ours": our_learner, "theirs": their_learner}
     tried: dict[str, dict[float, float]] = {name: {} for name in sides}
@@ -77,13 +78,14 @@ def measure(tokens: Tokens, *, seconds: float) -> dict[str, Any]:
 
 
 def welch_interval(theirs: list[float], ours: list[float]) -> tuple[float, float]:
-    """95% interval of the difference of the means: seeds of the two sides share nothing, so they are no pairs."""
+    """Return the 95% interval of the difference of the means. The seeds of the two sides share nothing, so
+    they are not paired."""
     interval = stats.ttest_ind(theirs, ours, equal_var=False).confidence_interval(0.95)
     return float(interval.low), float(interval.high)
 
 
 def trained(learner: Learner, learning_rate: float, *, seconds: float) -> float:
-    """The loss after so many seconds of steps."""
+    """Return the validation loss after so many seconds of steps."""
     start = time.perf_counter()
     while (share := (time.perf_counter() - start) / seconds) < 1:
         learner.step(learning_rate * min(share / WARM_UP, (1 - share) / (1 - WARM_UP)))
@@ -91,7 +93,7 @@ def trained(learner: Learner, learning_rate: float, *, seconds: float) -> float:
 
 
 def our_learner(tokens: Tokens, seed: int) -> Learner:
-    """The module, batches and optimiser of a run."""
+    """Return a learner with the module, batches and optimiser of a run."""
     run = _our_run().model_copy(update={"seed": seed})
     torch.manual_seed(seed)
     objective = build(run, tokens).train()
@@ -117,7 +119,8 @@ def _our_run() -> RunSettings:
 
 
 def their_learner(tokens: Tokens, seed: int) -> Learner:
-    """BertForMaskedLM with its own initial weights and collator, autocast and fused AdamW."""
+    """Return a learner of BertForMaskedLM with its own initial weights and collator, autocast and fused
+    AdamW."""
     torch.manual_seed(seed)
     model = peers.bert(**SHAPE).train()
     batches = peers.masked_batches(tokens.train, tokens.tokenizer, grouped=False, seed=seed)
@@ -137,7 +140,8 @@ def their_learner(tokens: Tokens, seed: int) -> Learner:
 
 @torch.no_grad()
 def validation_loss(model: BertForMaskedLM, view: Objective, split: Split) -> float:
-    """Nats a hidden token of full blocks, hidden and asked for as `make_batch` does in evaluation."""
+    """Return the loss in nats per hidden token of full blocks; `make_batch` hides the tokens as in
+    evaluation."""
     model.eval()
     total = predictions = 0.0
     for batch in evaluation_batches(view, split, tokens_per_step=TOKENS_AT_ONCE):

@@ -1,7 +1,8 @@
-"""Faults: tiny grids that are killed, frozen, starved and damaged, and must end as a grid that was left alone.
+"""Faults: tiny grids that are killed, frozen, starved and damaged, and must end like an undisturbed grid.
 
-`python -m benchmarks faults` draws faults from a seed and puts them into grids of the real command (`traps.py`),
-starts the command again after each, and compares every result with that of an undisturbed grid, bit for bit.
+`python -m benchmarks faults` draws faults from a seed, puts them into grids of the real command (`traps.py`),
+and starts the command again after each. It compares every result with that of an undisturbed grid, bit for
+bit.
 """
 
 import importlib
@@ -50,11 +51,12 @@ from lightning_modules.training import fit
 
 SECONDS_OF_A_HANG = 600.0
 MOST_FAULTS = 12
-"""Faults of one grid, to which those of its last start are added."""
+"""Most faults of one grid, without those of its last start."""
 MOST_BY_HAND = 3
-"""Files that may have to be deleted by hand, as a sentence says, after one fault."""
+"""Most files that may have to be deleted by hand after one fault, as an error sentence asks."""
 PROBLEMS = ("lost", "corrupt", "hang", "different", "unexplained")
-"""Runs lost, newest checkpoints corrupt, hangs, grids with another bit, and errors without a sentence."""
+"""Kinds of problems: runs lost, newest checkpoints corrupt, hangs, grids with different bits, errors without
+a sentence."""
 WORDS = ("a", "the", "dog", "cat", "bird", "tree", "house", "sees", "likes", "hears", "small", "old", "green")
 SPEC = {
     "name": "faults",
@@ -70,7 +72,7 @@ SPEC = {
 
 
 def draw(rng: random.Random) -> Fault:
-    """Draw a fault; early calls are more probable, as late ones may not come before the grid ends."""
+    """Draw a fault. Early calls are more probable, as late ones may not come before the grid ends."""
     kind = rng.choice(KINDS)
     where = "command" if kind in IN_COMMAND and rng.random() < 0.3 else "worker"
     moment = rng.choice(("sync", "rename") if where == "command" else tuple(MOMENTS))
@@ -79,7 +81,7 @@ def draw(rng: random.Random) -> Fault:
 
 
 def draw_for_command(rng: random.Random, most: int) -> list[Fault]:
-    """Draw what happens to one start of the command: faults that it survives, and one that ends it."""
+    """Draw the faults of one start of the command: some that it survives, and one that ends it."""
     faults = [draw(rng)]
     while faults[-1].kind in IN_PLACE and len(faults) < min(most, 3):
         faults.append(draw(rng))
@@ -87,18 +89,20 @@ def draw_for_command(rng: random.Random, most: int) -> list[Fault]:
 
 
 class Hang(Exception):
-    """Processes of a grid that do not end."""
+    """Error of processes of a grid that do not end."""
 
 
 def wait_for_end(command: int, trap: Trap, folder: Path) -> int:
-    """Wait until all processes of a grid have ended, do what faults leave to others, and return the exit code of
-    the command.
+    """Wait until all processes of a grid have ended, carry out the second half of faults, and return the
+    command's exit code.
+
+    Such a second half is a second command, or the signal that ends or wakes a frozen process.
 
     Raises:
-        Hang: some have not ended in time; they are killed.
+        Hang: some processes have not ended in time; they are killed.
     """
     deadline, seen, code = time.monotonic() + SECONDS_OF_A_HANG, 0, 0
-    due: list[tuple[float, int, int]] = []  # when which process gets which signal
+    due: list[tuple[float, int, int]] = []  # time, process and signal
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -130,7 +134,7 @@ def wait_for_end(command: int, trap: Trap, folder: Path) -> int:
 
 
 def kill_children() -> None:
-    """Kill all processes below this one, which is their reaper, until there are none."""
+    """Kill all processes below this one, which adopts orphans, until there are none."""
     with suppress(ChildProcessError):
         while True:
             for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
@@ -139,7 +143,7 @@ def kill_children() -> None:
 
 
 def obey(output: str) -> bool:
-    """Delete what the last sentence of the command says is to be deleted; return whether it says so."""
+    """Delete the files that the command's last sentence says to delete; return whether it says so."""
     sentences = re.findall(r"(/\S+?):? [^\n]*?delete (it|the file|/[^\s,;]+)", output)
     for path, what in sentences:
         target = Path(what if what.startswith("/") else path)
@@ -148,9 +152,9 @@ def obey(output: str) -> bool:
 
 
 def carry_out_grid(folder: Path, rng: random.Random, reference: dict[str, str]) -> list[dict[str, Any]]:
-    """Train the grid of a folder through faults to its end; return a record of each fault that happened.
+    """Train the grid of a folder through faults to its end, and return a record of each fault that happened.
 
-    What is lost or differs in the end is laid to the last fault.
+    Losses and differences that are found at the end count as problems of the last fault.
     """
     records: list[dict[str, Any]] = []
     out, damaged = folder / "out", dict[Path, bytes]()
@@ -186,9 +190,9 @@ def carry_out_grid(folder: Path, rng: random.Random, reference: dict[str, str]) 
 
 
 def one_start(folder: Path, trap: Trap) -> tuple[int, str, bool]:
-    """Start the command once and wait until it and its processes have ended.
+    """Start the command once, and wait until it and its processes have ended.
 
-    Returns its exit code, what it printed, and whether something did not end by itself.
+    Returns its exit code, its output, and whether a process did not end by itself.
     """
     log, code, hang = folder / "output.txt", 0, False
     before = log.stat().st_size if log.exists() else 0
@@ -215,7 +219,7 @@ def _word(rng: random.Random) -> str:
 
 
 def grid(out: Path, number: int, seed: int) -> int:
-    """Carry out one grid of a seed, write its records, and keep its folder if something is wrong."""
+    """Carry out one grid of a seed and write its records. Its folder is kept only if there is a problem."""
     folder = out / "work" / str(number)
     shutil.rmtree(folder, ignore_errors=True)
     write_grid(folder, SPEC)
@@ -233,7 +237,7 @@ def grid(out: Path, number: int, seed: int) -> int:
 
 
 def reap_grandchildren() -> None:
-    """Make this process the parent of processes below it whose own parent has died."""
+    """Make this process the parent of orphaned processes below it."""
     CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
@@ -246,8 +250,8 @@ def spec_of(place: str) -> dict[str, Any]:
 
 
 def reference(out: Path, place: str) -> int:
-    """Train the grid that is left alone, here."""
-    if place != "local":  # longer runs, whose results do not depend on how often they are saved
+    """Train the undisturbed grid on this machine, and write the digests of its results."""
+    if place != "local":  # grids on clusters have longer runs; results do not depend on how often runs are saved
         fit.SECONDS_BETWEEN_SAVES = 60.0
     folder = out / "reference"
     shutil.rmtree(folder, ignore_errors=True)
@@ -261,10 +265,11 @@ def reference(out: Path, place: str) -> int:
 
 
 def import_everything() -> None:
-    """Import what the command and its workers will, make tiny grids quick and have them saved each step."""
+    """Import all modules of the command and its workers, speed up tiny grids, and have them saved at each
+    step."""
     for package in (ablations, reports):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            with suppress(SystemExit):  # it needs an extra that is not installed
+            with suppress(SystemExit):  # the module needs an extra that is not installed
                 importlib.import_module(module.name)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     torch.set_num_threads(1)
@@ -332,7 +337,7 @@ def main(place: str, count: int, seed: int, slots: int, out: Path, replay: int |
 
 
 def carry_out(out: Path, count: int, seed: int, slots: int, console: Console) -> None:
-    """Carry out the grids that are missing, some at once, until so many faults have happened."""
+    """Carry out the missing grids, `slots` at a time, until so many faults have happened."""
     at_work: dict[int, int] = {}
     number = 0
     while (injected := summary(out)["injected"]) < count or at_work:
@@ -348,7 +353,8 @@ def carry_out(out: Path, count: int, seed: int, slots: int, console: Console) ->
 
 
 def carry_out_on_cluster(out: Path, count: int, seed: int, place: str, console: Console) -> None:
-    """Start a cluster and carry out the grids that are missing, one after the other."""
+    """Start a cluster and carry out the missing grids, one after the other, until so many faults have
+    happened."""
     shutil.rmtree(out / "nodes", ignore_errors=True)
     with cluster_faults.cluster(place, out / "nodes") as cluster:
         for number in itertools.count():
@@ -360,7 +366,8 @@ def carry_out_on_cluster(out: Path, count: int, seed: int, place: str, console: 
 
 
 def grid_on_cluster(out: Path, number: int, seed: int, place: str, cluster: cluster_faults.Cluster) -> None:
-    """Carry out one grid of a seed on a cluster, write its records, and keep its folder if something is wrong."""
+    """Carry out one grid of a seed on a cluster and write its records. Its folder is kept only if there is a
+    problem."""
     folder, expected = out / "work" / str(number), read_json(out / "reference.json")
     shutil.rmtree(folder, ignore_errors=True)
     write_grid(folder, spec_of(place))
@@ -386,7 +393,7 @@ def _differing(digests: dict[str, str], expected: dict[str, str]) -> list[str]:
 
 
 def summary(out: Path) -> dict[str, Any]:
-    """Count the faults of all grids that are over, and their problems, in all and by kind."""
+    """Return the numbers of faults and problems of all finished grids, in all and by kind."""
     grids = [read_json(path) for path in sorted((out / "grids").glob("*.json"), key=lambda path: int(path.stem))]
     faults = [fault | {"grid": told["grid"]} for told in grids for fault in told["faults"]]
     place = out.name.partition("-")[0]
@@ -402,7 +409,7 @@ def summary(out: Path) -> dict[str, Any]:
 
 
 def sentence(told: dict[str, Any]) -> str:
-    """Write the counts as one line."""
+    """Return the counts as one line."""
     problems = ", ".join(f"{told[problem]} {problem}" for problem in PROBLEMS)
     wall, cpu = (told[name] / max(told["injected"], 1) for name in ("seconds", "cpu_seconds"))
     counts = f"{told['injected']:,} faults in {told['grids']:,} grids: {problems}"
@@ -410,7 +417,7 @@ def sentence(told: dict[str, Any]) -> str:
 
 
 def table(told: dict[str, Any]) -> Table:
-    """Return the counts by kind."""
+    """Return a table of the counts by kind."""
     columns = ("injected", *PROBLEMS, "by hand")
     made = Table("kind", *columns, box=None, header_style="bold", pad_edge=False)
     for kind, counts in told["kinds"].items():

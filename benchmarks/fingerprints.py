@@ -1,4 +1,4 @@
-"""What a grid has made, as digests: two grids with the same ones have the same results, bit for bit."""
+"""Digests of the results of a grid: two grids with the same digests have the same results, bit for bit."""
 
 import hashlib
 import json
@@ -18,7 +18,8 @@ from lightning_modules.training.checkpoint import read_checkpoint
 def fingerprint(out: Path, damaged: Mapping[Path, bytes] = MappingProxyType({})) -> dict[str, str]:
     """Return a digest of every result of a grid, without times: weights, optimiser, log, rows, and the table.
 
-    A checkpoint that is as `damage` left it, as nothing was left to read it for, is left out if it is refused.
+    A checkpoint that cannot be read has no digest if it is still as `damage` left it: then nothing had to
+    read it. Otherwise its digest is "corrupt".
     """
     made = {}
     for run in sorted(path for path in out.glob("runs/*") if path.is_dir()):
@@ -47,7 +48,7 @@ def _table_digest(table: Any) -> str:
 
 
 def _listed(content: Any) -> Any:
-    """Return nested content with its tensors as lists of numbers."""
+    """Return nested content with tensors as lists of numbers."""
     if isinstance(content, torch.Tensor):
         return content.double().tolist()
     if isinstance(content, dict):
@@ -56,7 +57,8 @@ def _listed(content: Any) -> Any:
 
 
 def corrupt_checkpoints(out: Path, damaged: dict[Path, bytes]) -> int:
-    """Return how many newest checkpoints cannot be read, apart from those that are as `damage` left them."""
+    """Return the number of newest checkpoints that cannot be read, without those that are still as `damage`
+    left them."""
     corrupt = 0
     for path in out.glob("runs/*/checkpoints/last.ckpt"):
         try:

@@ -1,4 +1,4 @@
-"""The least time that a step of training could take on this machine."""
+"""Lower bound for the time of a training step on this machine."""
 
 import functools
 import time
@@ -11,16 +11,18 @@ from lightning_modules.config import RunSettings, operations_per_token, paramete
 from lightning_modules.model.numerics import matrix_rate, wait
 
 UPDATE_BYTES = 7 * 4
-"""For each weight AdamW reads it, its gradient and two moments, and writes all but the gradient, in fp32."""
+"""Bytes that AdamW moves for each weight in fp32: it reads the weight, its gradient and two moments, and
+writes all but the gradient."""
 COPIED, TRIES = 2**26, 9
 CPU = torch.device("cpu")
 
 
 def floor(run: RunSettings, device: torch.device = CPU, dtype: torch.dtype = TYPE_OF_PRODUCTS) -> dict[str, Any]:
-    """Of a step: useful operations, bytes of the update, and the seconds of both at the device's best rates.
+    """Return useful operations of a step, bytes of its update, and the least seconds for both at the device's
+    best rates.
 
-    Their sum, as the update waits for the norm of all gradients. What is read and written between the products is
-    not in it: a better program could keep it in the cache.
+    The seconds are a sum, as the update waits for the norm of all gradients. Memory traffic between the
+    products is not counted, because a better program could keep it in the cache.
     """
     operations = operations_per_token(run) * run.training.tokens_per_step
     moved = float(UPDATE_BYTES * parameters(run))
@@ -30,8 +32,8 @@ def floor(run: RunSettings, device: torch.device = CPU, dtype: torch.dtype = TYP
 
 @functools.cache
 def copy_rate(device: torch.device) -> float:
-    """Bytes a second that a copy of 256 MB reads and writes, on a CPU with this process's threads: the fastest of
-    nine."""
+    """Return the bytes a second that a copy of 256 MB reads and writes: the fastest of nine. On a CPU it uses
+    this process's threads."""
     source = torch.ones(COPIED, device=device)
     copied = torch.empty_like(source)
     seconds = []

@@ -1,8 +1,9 @@
-"""Training on a GPU: against BertForMaskedLM under torch.compile, against the card itself, and a grid of runs.
+"""Training on a GPU: against BertForMaskedLM under torch.compile, against the card itself, and a grid of
+runs.
 
-Both sides compute in bf16 with their weights in fp32, on the same text, under torch.compile, in steps of about as
-many real tokens, from batches that other processes make. The peer's are grouped by length and padded to a multiple
-of 8; neither drops out attention weights.
+Both sides compute in bf16 with weights in fp32, under torch.compile, on the same text. Their steps have about
+as many real tokens, and other processes make the batches. The peer's batches are grouped by length and padded
+to a multiple of 8. Neither side has dropout of attention weights.
 """
 
 import json
@@ -26,16 +27,16 @@ from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.model.numerics import matrix_rate
 
-WARM_UP = 20  # steps in which graphs are compiled, for the shapes that come
+WARM_UP = 20  # steps in which graphs are compiled for the shapes of batches
 PEER_WORKERS = 8
 SLOTS = (1, 3)
-"""How many runs of the grid share the card."""
+"""Numbers of runs of the grid that share the card."""
 EPOCHS = 8
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A model, its text, and which share of the card's rate its useful operations should have."""
+    """Model, its text, and the share of the card's rate that its useful operations should reach."""
 
     layers: int
     width: int
@@ -55,8 +56,8 @@ SHAPES = (
 def measured(
     data_root: Path, store: Path, *, rounds: int, seconds: float, device: str = "cuda"
 ) -> Iterator[dict[str, Any]]:
-    """Each shape against the peer and against the card, on sentences of up to 128 tokens and passages of up to
-    512."""
+    """Yield the results of each shape against the peer and against the card, on sentences of up to 128 tokens
+    and passages of up to 512."""
     texts = {
         text.LENGTH: text.english(data_root, store=store),
         512: text.articles(data_root, store=store, length=512),
@@ -68,7 +69,8 @@ def measured(
 def of_shape(
     shape: Shape, tokens: Tokens, *, rounds: int, seconds: float, device: str
 ) -> Iterator[dict[str, Any]]:
-    """Real tokens a second of both sides; then our useful operations a second and those of the card's products."""
+    """Yield the real tokens a second of both sides, then our useful operations a second against those of the
+    card's products."""
     run = ours.settings(
         "masked_lm",
         layers=shape.layers,
@@ -104,7 +106,7 @@ def of_shape(
 
 
 def peer(shape: Shape, tokens: Tokens, *, device: str) -> Side:
-    """BertForMaskedLM, compiled as a whole. Counts real tokens."""
+    """Return BertForMaskedLM, compiled as a whole, as a side that counts real tokens."""
     rows = round(shape.tokens_per_step / float(tokens.train.lengths.mean()))
     model = peers.bert(
         layers=shape.layers,
@@ -131,7 +133,7 @@ def peer(shape: Shape, tokens: Tokens, *, device: str) -> Side:
 
 
 class _Endless(IterableDataset[tuple[dict[str, Any], int]]):
-    """Batches of a seed; each process that makes some has its own."""
+    """Endless batches of a seed; each process that makes batches has its own seed."""
 
     def __init__(self, batches: Callable[[int], Iterator[tuple[dict[str, Any], int]]]) -> None:
         self._batches = batches
@@ -142,9 +144,10 @@ class _Endless(IterableDataset[tuple[dict[str, Any], int]]):
 
 
 def grids(data_root: Path, folder: Path, pairs: Tokens, *, device: str = "cuda") -> Iterator[dict[str, Any]]:
-    """Wall time of `ablate run` on 15 runs of the paper's size, one at a time and several sharing the card.
+    """Yield the wall time of `ablate run` on 15 runs of the paper's size, one at a time and several sharing
+    the card.
 
-    Each compiles its graphs anew, as a first run does.
+    Each time graphs are compiled anew, as in a first run.
     """
     spec = folder / "paper-size.yaml"
     spec.write_text(json.dumps(grid_spec(source_tokens=len(pairs.train.ids))), encoding="utf-8")
@@ -167,7 +170,8 @@ def grids(data_root: Path, folder: Path, pairs: Tokens, *, device: str = "cuda")
 
 
 def grid_spec(*, source_tokens: int) -> dict[str, Any]:
-    """Three objectives with five seeds each (Voita et al. 2019, whose encoders have 6 layers of 512)."""
+    """Return a spec of three objectives with five seeds each (Voita et al. 2019, whose encoders have 6 layers
+    of 512)."""
     tokens_per_step = 16_384
     return {
         "name": "paper-size",
@@ -193,7 +197,7 @@ def grid_spec(*, source_tokens: int) -> dict[str, Any]:
 
 
 def floor_of_run(run: RunSettings, device: str) -> float:
-    """Seconds."""
+    """Return the least seconds that a run takes on the device."""
     a_step = floor(run, torch.device(device), torch.bfloat16)
     return float(run.training.max_steps * a_step["seconds"])
 

@@ -1,7 +1,7 @@
-"""The information of one layer at full size: `python -m benchmarks.information N D CLUSTERS`.
+"""Information of one layer at full size: `python -m benchmarks.information N D CLUSTERS`.
 
-Prints a JSON object: wall and processor seconds, the bytes that were taken beyond the states, the estimates, and
-what they are after 50 passes of Lloyd's k-means from the same seeds.
+It prints a JSON object: wall and processor seconds, the bytes used beyond the states, the estimates, and the
+estimates after 50 passes of Lloyd's k-means from the same seeds.
 """
 
 import json
@@ -22,11 +22,12 @@ from benchmarks.memory import peak, resident
 TOKENS, WIDTH, CLUSTERS = 1_000_000, 512, 1000
 TYPES, LENGTH = 1000, 20
 DIRECTIONS = 64
-"""In which the states of one type differ most."""
+"""Number of directions in which the states of one type differ most."""
 
 
 def measure(*, tokens: int = TOKENS, width: int = WIDTH, clusters: int = CLUSTERS) -> Iterator[dict[str, Any]]:
-    """Time, memory and what Lloyd's passes would change, in a process of its own (5 GB at full size); once."""
+    """Yield the time of the estimate and its change by Lloyd's passes, measured once in a separate process (5
+    GB at full size)."""
     command = [sys.executable, "-m", "benchmarks.information", *map(str, (tokens, width, clusters))]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     what = f"information of {tokens:,} x {width}, {clusters:,} clusters"
@@ -42,9 +43,10 @@ def measure(*, tokens: int = TOKENS, width: int = WIDTH, clusters: int = CLUSTER
 
 
 def states(tokens: int, width: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Made states, and the token of each: a vector for each type, a context in few directions, noise.
+    """Return artificial states and the token of each: a vector for each type, plus a context in few
+    directions, plus noise.
 
-    Types follow a Zipf law. Clusters are of unequal sizes and overlap, as those of trained encoders.
+    Types follow a Zipf law. Clusters overlap and have unequal sizes, as those of trained encoders.
     """
     rng = np.random.default_rng(0)
     chances = 1 / np.arange(1, TYPES + 1)
@@ -63,12 +65,12 @@ def states(tokens: int, width: int) -> tuple[NDArray[np.float32], NDArray[np.int
 
 
 def main(tokens: int, width: int, clusters: int) -> None:
-    """Measure, and print what was found."""
+    """Measure, and print the result as JSON."""
     state_ND, token_N = states(tokens, width)
     read = torch.from_numpy(state_ND).to("cuda" if torch.cuda.is_available() else "cpu")
     sentence_N = np.arange(tokens) // LENGTH
     small = 10 * LENGTH * TYPES
-    token_information(read[:small], token_N[:small], sentence_N[:small], clusters=100, seed=0)  # all code is warm
+    token_information(read[:small], token_N[:small], sentence_N[:small], clusters=100, seed=0)  # warms up the code
     before, wall, processor = resident(), time.perf_counter(), time.process_time()
     found = token_information(read, token_N, sentence_N, clusters=clusters, seed=0)
     told = {

@@ -1,10 +1,10 @@
-"""`python -m benchmarks.looks`: ways to look at a claim again and again, compared by simulation.
+"""`python -m benchmarks.looks`: ways to test a claim at several looks, compared by simulation.
 
-Differences of an arm from another are normal with a standard deviation of 1 between seeds. A claim stops at the
-first look at which it is supported, contradicted or equivalent, by the rules of `reports.claims.verdicts`, and is
-never given up. Ways that spend an error are compared with a confidence sequence: the Bayes factor of the t test
-with a normal prior of the standardised effect (Gonen et al. 2005), which bounds the error over all looks
-(Perez-Ortiz et al. 2024).
+Differences between two arms are normal with a standard deviation of 1 between seeds. A claim stops at the
+first look at which it is supported, contradicted or equivalent, by the rules of `reports.claims.verdicts`,
+and is never given up. Ways that spend an error are compared with a confidence sequence. It is the Bayes
+factor of the t test with a normal prior of the standardised effect (Gonen et al. 2005), which bounds the
+error over all looks (Perez-Ortiz et al. 2024).
 """
 
 from collections.abc import Callable, Sequence
@@ -35,22 +35,23 @@ CASES = (
     (5.0, 1.0),
     (10.0, 1.0),
 )
-"""Effects, and the smallest effect that matters, in standard deviations."""
+"""Pairs of an effect and the smallest effect that matters, in standard deviations."""
 MOST_FIXED = 60
 
 Decides = Callable[[NDArray[np.float64], NDArray[np.float64], float], NDArray[np.bool_]]
-"""Function of means and spreads, (draws, looks), and of the smallest effect: whether a look decides."""
+"""Function of means and standard deviations of shape (draws, looks), and of the smallest effect: returns
+whether each look decides."""
 
 
 def simulated(mean: float, sizes: Sequence[int], draws: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean and standard deviation of the seeds so far at each look: (draws, looks) each."""
+    """Return mean and standard deviation of the seeds so far at each look, both of shape (draws, looks)."""
     values = np.random.default_rng(1).normal(mean, 1.0, (draws, sizes[-1]))
     parts = [values[:, :size] for size in sizes]
     return np.stack([part.mean(1) for part in parts], 1), np.stack([part.std(1, ddof=1) for part in parts], 1)
 
 
 def t_test(sizes: Sequence[int], levels: Sequence[float]) -> Decides:
-    """Return the rule of verdicts by t tests at the level of each look."""
+    """Return the rule of verdicts with t tests at the level of each look."""
     n, alpha = np.asarray(sizes), np.asarray(levels)
 
     def decides(mean: NDArray[np.float64], sd: NDArray[np.float64], margin: float) -> NDArray[np.bool_]:
@@ -64,7 +65,8 @@ def t_test(sizes: Sequence[int], levels: Sequence[float]) -> Decides:
 
 
 def sequence(sizes: Sequence[int], level: float, variance: float) -> Decides:
-    """Return the same rule by a confidence sequence, whose prior of the standardised effect has this variance."""
+    """Return the rule of verdicts with a confidence sequence; `variance` is that of the prior of the
+    standardised effect."""
     n = np.asarray(sizes, float)
 
     def decides(mean: NDArray[np.float64], sd: NDArray[np.float64], margin: float) -> NDArray[np.bool_]:
@@ -80,7 +82,8 @@ def sequence(sizes: Sequence[int], level: float, variance: float) -> Decides:
 
 
 def draw(path: Path, level: float) -> None:
-    """Draw from which mean on a claim is supported at each look, and how the means of one experiment got there."""
+    """Draw the mean above which a claim is supported at each look, and the path of the mean in one
+    experiment."""
     levels, every = look_levels(LOOKS, level=level), np.arange(3, 21)
     values = np.random.default_rng(4).normal(1.2, 1.0, LOOKS[-1])
     means, spreads = values.cumsum() / np.arange(1, 21), [values[:size].std(ddof=1) for size in LOOKS]

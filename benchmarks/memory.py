@@ -1,8 +1,7 @@
-"""Memory of training, each side in a process of its own: `python -m benchmarks.memory SIDE TOKENS PRECISION`.
+"""Memory of training, each side in its own process: `python -m benchmarks.memory SIDE TOKENS PRECISION`.
 
-Prints the settings, and the peak resident set of some steps less what was resident before the model existed, in
-bytes.
-Ours keeps freed memory, as every run does; the peer has the memory allocator that Python comes with.
+It prints the settings, and in bytes the peak resident set of some steps minus what was resident before the
+model existed. Our side keeps freed memory, as every run does; the peer has Python's usual memory allocator.
 """
 
 import json
@@ -14,13 +13,13 @@ STEPS = 10
 
 
 def resident() -> int:
-    """Bytes of this process in memory now."""
+    """Return the bytes of this process in memory now."""
     return _status("VmRSS")
 
 
 def peak() -> int:
-    """The most bytes of this process that were in memory at once; not those of the process that started it,
-    which `getrusage` counts too."""
+    """Return the most bytes of this process that were in memory at once. Unlike `getrusage` it does not count
+    the process that started it."""
     return _status("VmHWM")
 
 
@@ -30,8 +29,8 @@ def _status(name: str) -> int:
 
 
 def main(side: str, folder: str, precision: str) -> None:
-    """Train a little and print the bytes it took."""
-    # Not above, as `peak` and `resident` are those of any process.
+    """Train some steps, and print the bytes that they used."""
+    # Imported here because other benchmarks use `peak` and `resident` without these modules.
     from benchmarks import ours, peers
     from lightning_modules.data.token_store import load
     from lightning_modules.model.numerics import keep_freed_memory

@@ -27,7 +27,8 @@ def settings(
     max_length: int = LENGTH,
     compiled: bool = False,
 ) -> RunSettings:
-    """A run on the benchmark's text; its data settings only say how large the model's tables are."""
+    """Return the settings of a run on the benchmark's text. Its data settings only decide how large the
+    model's tables are."""
     objective = {"kind": kind} | ({"decoder": {"num_hidden_layers": layers}} if kind == "translation" else {})
     return RunSettings.model_validate(
         {
@@ -60,14 +61,14 @@ def settings(
 
 
 def training(run: RunSettings, tokens: Tokens, *, packed: bool, device: str = "cpu") -> Side:
-    """Steps of a run, counted in real source tokens."""
+    """Return the steps of a run as a side that counts real source tokens."""
     if packed:
         tokens = replace(tokens, train=blocks(tokens.train))
     return Side(said(run), bare_step(run, tokens, device=device), partial(wait, torch.device(device)))
 
 
 def said(run: RunSettings) -> str:
-    """Settings in words."""
+    """Return the settings of a run in words."""
     training, dropout = run.training, run.encoder.dropout
     compiled = ", torch.compile" if training.compile else ""
     return (

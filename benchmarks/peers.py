@@ -1,9 +1,9 @@
-"""The peers: Hugging Face's models of the same size, in the loops people train them with.
+"""Peers: Hugging Face's models of the same size, in the loops with which people train them.
 
-`default` is fp32 as the example scripts run it; `best` is bf16 autocast where the processor has such products, and
-where sentences are batched, those of like length together. Attention is torch's SDPA and AdamW is fused in both,
-as Trainer has them by default. BERT and GPT-2 drop out attention weights too, as their configurations do unless
-told otherwise; ours have no such dropout.
+The loop `default` is fp32, as the example scripts run it. The loop `best` is bf16 autocast if the processor
+has such products, with sentences of similar length in one batch. In both, attention is torch's SDPA and AdamW
+is fused, as Trainer has them by default. BERT and GPT-2 have dropout of attention weights by default; ours
+have none.
 """
 
 from collections.abc import Iterator
@@ -33,9 +33,9 @@ from lightning_modules.vocabulary import END, PAD, SPECIAL_TOKENS, START
 
 Loop = Literal["default", "best"]
 SENTENCES = 64
-"""Sentences, or blocks, of a batch."""
+"""Sentences, or blocks, in a batch."""
 MEGABATCH = 50
-"""Batches within which sentences are sorted by length where they are grouped."""
+"""Number of batches within which grouped sentences are sorted by length."""
 
 
 def masked_lm(
@@ -49,10 +49,11 @@ def masked_lm(
     loop: Loop,
     packed: bool,
 ) -> Side:
-    """BertForMaskedLM and DataCollatorForLanguageModeling. Counts real tokens.
+    """Return BertForMaskedLM with DataCollatorForLanguageModeling as a side that counts real tokens.
 
     Args:
-        attention_dropout: of attention weights; the same as elsewhere unless given, which is the model's default.
+        attention_dropout: dropout of attention weights; by default the same as `dropout`, as in the model's
+            configuration.
     """
     attention_dropout = dropout if attention_dropout is None else attention_dropout
     model = bert(layers=layers, width=width, dropout=dropout, attention_dropout=attention_dropout)
@@ -70,8 +71,8 @@ def bert(
     attention_dropout: float | None = None,
     max_length: int = LENGTH,
 ) -> BertForMaskedLM:
-    """A model of the benchmark's sizes, as its library initialises it; dropout of attention weights as in
-    `masked_lm`."""
+    """Return a model of the benchmark's sizes with the library's initial weights. `attention_dropout` is as
+    in `masked_lm`."""
     return BertForMaskedLM(
         BertConfig(
             vocab_size=VOCABULARY,
@@ -95,10 +96,10 @@ def masked_batches(
     rows: int = SENTENCES,
     multiple: int | None = None,
 ) -> Iterator[tuple[dict[str, Any], int]]:
-    """What BertForMaskedLM takes, and how many real tokens it holds.
+    """Yield the inputs of BertForMaskedLM and the number of their real tokens.
 
     Args:
-        multiple: of which rows have their length.
+        multiple: rows are padded to a multiple of this length.
     """
     collator = DataCollatorForLanguageModeling(
         fast_tokenizer(tokenizer), mlm_probability=0.15, pad_to_multiple_of=multiple
@@ -110,7 +111,8 @@ def masked_batches(
 def causal_lm(
     split: Split, *, layers: int, width: int, dropout: float, attention_dropout: float | None = None, loop: Loop
 ) -> Side:
-    """GPT2LMHeadModel on full blocks. Counts real tokens; dropout of attention weights as in `masked_lm`."""
+    """Return GPT2LMHeadModel on full blocks as a side that counts real tokens. `attention_dropout` is as in
+    `masked_lm`."""
     attention_dropout = dropout if attention_dropout is None else attention_dropout
     config = GPT2Config(
         vocab_size=VOCABULARY,
@@ -134,8 +136,8 @@ def causal_lm(
 
 
 def translation(split: Split, *, layers: int, width: int, dropout: float, loop: Loop) -> Side:
-    """MarianMTModel on sentence pairs, attention weights not dropped out, as by default. Counts real source
-    tokens."""
+    """Return MarianMTModel on sentence pairs as a side that counts real source tokens. It has no dropout of
+    attention weights, its default."""
     config = MarianConfig(
         vocab_size=VOCABULARY,
         decoder_vocab_size=VOCABULARY,
@@ -178,7 +180,7 @@ def translation(split: Split, *, layers: int, width: int, dropout: float, loop: 
 
 
 def fast_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    """Our sub-words under the names that the collator asks for."""
+    """Return our tokenizer with the names of special tokens that the collator needs."""
     pad, unknown, start, end, mask = SPECIAL_TOKENS
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -191,7 +193,7 @@ def fast_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
 
 
 def _said(dropout: float, attention_dropout: float, *more: str) -> str:
-    """Settings in words."""
+    """Return the settings in words."""
     batch = " ".join(("rows", *(word for word in more if word)))
     return f"dropout {dropout:g} (attention {attention_dropout:g}), {SENTENCES} {batch}"
 
@@ -204,7 +206,7 @@ def training(
     said: str,
     device: str = "cpu",
 ) -> Side:
-    """Steps with AdamW, a linear schedule and clipping at 1, as Trainer does by default."""
+    """Return steps with AdamW, a linear schedule and clipping at 1, as Trainer has by default."""
     model.train()
     adamw = optimizer(model)
     schedule = torch.optim.lr_scheduler.LambdaLR(adamw, lambda step: max(0.0, 1 - step / 100_000))
@@ -227,7 +229,8 @@ def training(
 
 
 def optimizer(model: torch.nn.Module) -> torch.optim.AdamW:
-    """AdamW as Trainer makes it by default, fused since transformers 5 (`optim` of TrainingArguments)."""
+    """Return AdamW as Trainer makes it by default, fused since transformers 5 (`optim` of
+    TrainingArguments)."""
     return torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.0, fused=True)
 
 
@@ -237,7 +240,8 @@ def _rows(split: Split, *, grouped: bool, seed: int = 0, rows: int = SENTENCES) 
 
 
 def _orders(length_S: np.ndarray, *, grouped: bool, seed: int = 0, rows: int = SENTENCES) -> Iterator[np.ndarray]:
-    """Endless batches of sentence numbers in random order; grouped, batches of like lengths."""
+    """Yield endless batches of sentence numbers in random order; with `grouped`, each batch has sentences of
+    similar length."""
     rng = np.random.default_rng(seed)
     size = rows * MEGABATCH
     while True:

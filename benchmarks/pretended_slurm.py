@@ -1,9 +1,10 @@
-"""The commands of a SLURM that trains nothing, for `scale.py`: `python pretended_slurm.py sbatch ARGUMENTS`, say.
+"""Commands of a simulated SLURM that trains nothing, for `scale.py`: for example `python pretended_slurm.py
+sbatch ARGUMENTS`.
 
-They share a folder ($PRETENDED_SLURM) with the process that pretends to be the nodes:
+They share a folder ($PRETENDED_SLURM) with the process that simulates the nodes:
 
     arrays/12.json   an array as it was submitted: its name, its folder and its number of jobs
-    queue.txt        lines of squeue of all arrays that the nodes have seen, the numbers of these in the first line
+    queue.txt        first line: the numbers of all arrays that the nodes have seen; then their lines of squeue
 """
 
 import json
@@ -16,7 +17,7 @@ NODES = 64
 
 
 def sbatch(folder: Path, arguments: list[str]) -> str:
-    """Note an array down; returns its number."""
+    """Write down an array of jobs, and return its number."""
     options = dict(option.removeprefix("--").partition("=")[::2] for option in arguments if option[:2] == "--")
     count = int(options["array"].partition("%")[0].rpartition("-")[2]) + 1
     array = {"name": options["job-name"], "folder": options["chdir"], "jobs": count}
@@ -28,7 +29,7 @@ def sbatch(folder: Path, arguments: list[str]) -> str:
 
 
 def squeue(folder: Path, arguments: list[str]) -> str:
-    """Return the queue; arrays that no node has seen yet wait."""
+    """Return the queue. Arrays that no node has seen yet are waiting."""
     seen, _, lines = (folder / "queue.txt").read_text().partition("\n")
     for path in sorted((folder / "arrays").iterdir()):
         if path.stem not in seen.split():
@@ -38,17 +39,17 @@ def squeue(folder: Path, arguments: list[str]) -> str:
 
 
 def line(number: str, element: int, state: str, reason: str, name: str) -> str:
-    """Return the line of a job as `squeue` is asked for it."""
+    """Return the line of a job in the format in which `squeue` is asked for it."""
     return f"{number}_{element}|{element}|{state}|{reason}|{name}\n"
 
 
 def scontrol(folder: Path, arguments: list[str]) -> str:
-    """Return the configuration."""
+    """Return the configuration of SLURM."""
     return f"MaxArraySize            = {LARGEST_ARRAY}\n"
 
 
 def sinfo(folder: Path, arguments: list[str]) -> str:
-    """Return the partitions and their nodes."""
+    """Return the name of the default partition and its number of nodes."""
     return f"work* {NODES}\n"
 
 

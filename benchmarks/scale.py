@@ -1,7 +1,7 @@
-"""A grid of 10,000 runs on a cluster that pretends: what its commands cost where nothing is trained.
+"""Cost of the commands on a grid of 10,000 runs, on a simulated cluster where nothing is trained.
 
-One run is trained. A SLURM that is none takes the jobs of all others; each of its jobs writes a run's
-folder as a training would leave it, with the rows of the one run and noise on their values. Some jobs lose their
+One run is trained. A simulated SLURM takes the jobs of all others. Each of its jobs writes a run's folder as
+a training would leave it, with the rows of the trained run and noise on their values. Some jobs lose their
 node on the way and wait again. All commands of `ablate`, their files and the page are the real ones.
 """
 
@@ -41,7 +41,7 @@ SPEC: dict[str, Any] = {
     "measures": ["validation", {"kind": "layer_change", "tokens": 1000}],
 }
 LOST_NODES = 0.02
-"""Share of the jobs whose node is lost on the way."""
+"""Share of the jobs that lose their node on the way."""
 
 
 WATCH = """
@@ -50,12 +50,12 @@ process = subprocess.Popen(sys.argv[1:], stdout=2)
 _, status, usage = os.wait4(process.pid, 0)
 print(json.dumps([status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss]))
 """
-"""Starts a command from a small process: what a process had in memory before it started a command counts as the
-command's."""
+"""Program that starts a command from a small process. Memory that a process had before it starts a command
+counts as the command's, so a small process distorts the peak least."""
 
 
 def spec(runs: int) -> dict[str, Any]:
-    """Return a grid of at least so many runs: 25 seeds of a base arm and of the points of two axes."""
+    """Return a grid of at least so many runs: up to 25 seeds of a base arm and of the points of two axes."""
     seeds = min(25, runs)
     points = max(1, round(((runs / seeds) - 1) ** 0.5))
     ratios = np.linspace(0.05, 0.9, points).round(4).tolist()
@@ -65,18 +65,18 @@ def spec(runs: int) -> dict[str, Any]:
 
 
 class Used(NamedTuple):
-    """What a command took."""
+    """Time and memory that a command used."""
 
     command: str
     seconds: float
     """Wall time."""
     processor_seconds: float
     megabytes: float
-    """Peak of its memory."""
+    """Peak of its memory, in MiB."""
 
 
 class Trained:
-    """The one run that was trained; other runs are made from it."""
+    """Trained run from which all other runs are made."""
 
     def __init__(self, directory: RunDirectory) -> None:
         self.state = directory.state()
@@ -98,21 +98,21 @@ class Trained:
 
 
 class Nodes:
-    """Nodes of the cluster that pretends: they start waiting jobs, and end them after some seconds."""
+    """Nodes of the simulated cluster, which start waiting jobs and end them after some seconds."""
 
     def __init__(self, folder: Path, trained: Trained, *, jobs_at_once: int, seconds: float, seed: int) -> None:
         self.folder, self.trained = folder, trained
         self.jobs_at_once, self.seconds, self.rng = jobs_at_once, seconds, random.Random(seed)
         self.lost = 0
-        """Jobs that lost their node so far."""
+        """Number of jobs that have lost their node so far."""
         (folder / "arrays").mkdir(parents=True)
         (folder / "queue.txt").write_text("\n")
-        self._waiting: dict[tuple[str, int], str] = {}  # with the reason
-        self._at_work: dict[tuple[str, int], float] = {}  # with the time of its end
+        self._waiting: dict[tuple[str, int], str] = {}  # reason why each job waits
+        self._at_work: dict[tuple[str, int], float] = {}  # time at which each job ends
         self._files: dict[str, list[arrays.JobFiles]] = {}
 
     def go_on(self) -> None:
-        """End the jobs whose time is over, and start others."""
+        """End the jobs whose time is over, and start waiting ones."""
         self._take_new_arrays()
         self._end_jobs(time.monotonic())
         self._start_jobs(time.monotonic())
@@ -155,7 +155,7 @@ class Nodes:
 
 
 def commands(folder: Path) -> Path:
-    """Write the commands of the SLURM that pretends into a folder, and return it."""
+    """Write the commands of the simulated SLURM into a folder, and return it."""
     folder.mkdir()
     for name in ("sbatch", "squeue", "scontrol", "sinfo", "scancel"):
         path = folder / name
@@ -167,10 +167,10 @@ def commands(folder: Path) -> Path:
 def used(
     arguments: list[str], *, log: Path, environment: Mapping[str, str], meanwhile: Callable[[], None] | None = None
 ) -> Used:
-    """Run a command of `ablate` to its end.
+    """Run a command of `ablate` to its end, and return its time and memory.
 
     Args:
-        meanwhile: done again and again until then.
+        meanwhile: function that is called again and again until the command ends.
     """
     command = [sys.executable, "-S", "-E", "-c", WATCH, sys.executable, "-m", "ablations.cli", *arguments]
     with log.open("ab") as output:
@@ -188,7 +188,7 @@ def used(
 
 
 def measured(out: Path, *, runs: int, nodes: int, seconds: float) -> Iterator[Used]:
-    """Carry the grid out and yield what each command took."""
+    """Carry out the grid, and yield the time and memory of each command."""
     path, log = out / "scale.yaml", out / "output.txt"
     path.write_text(json.dumps(spec(runs)))
     (out / "place.yaml").write_text("partition: work\n")

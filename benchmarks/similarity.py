@@ -1,7 +1,7 @@
-"""PWCCA and CKA of all pairs of layers against the products X'Y alone: `python -m benchmarks.similarity N D
+"""PWCCA and CKA of all pairs of layers, against the products X'Y alone: `python -m benchmarks.similarity N D
 LAYERS`.
 
-Prints a JSON object: wall and processor seconds of either side, and the bytes that were taken beyond the layers.
+It prints a JSON object: wall and processor seconds of both sides, and the bytes used beyond the layers.
 """
 
 import json
@@ -27,7 +27,8 @@ BLOCK_ROWS = 2048
 def measure(
     *, rounds: int, tokens: int = TOKENS, width: int = WIDTH, layers: int = LAYERS
 ) -> Iterator[dict[str, Any]]:
-    """Time and memory in a process of its own, which holds the layers in float32 (8 GB at full size)."""
+    """Yield time and memory, measured in a separate process that holds the layers in float32 (8 GB at full
+    size)."""
     command = [sys.executable, "-m", "benchmarks.similarity", *map(str, (tokens, width, layers, rounds))]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     pairs = layers * (layers - 1) // 2
@@ -55,7 +56,7 @@ def measure(
 
 
 def similarities(layers_LND: list[NDArray[np.float32]]) -> dict[tuple[int, int], tuple[float, ...]]:
-    """What is timed: three numbers for each pair."""
+    """Return PWCCA, linear CKA and debiased CKA of each pair of layers. This is our side."""
     moments = Moments()
     moments.add(*layers_LND)
     sides = [moments.side(layer) for layer in range(len(layers_LND))]
@@ -66,7 +67,8 @@ def similarities(layers_LND: list[NDArray[np.float32]]) -> dict[tuple[int, int],
 
 
 def products(layers_LND: list[NDArray[np.float32]]) -> dict[tuple[int, int], torch.Tensor]:
-    """What it is measured by: X'Y for each pair, every layer made float64 once, in blocks that fit into memory."""
+    """Return X'Y of each pair of layers, the other side: every layer is made float64 once, in blocks that fit
+    into memory."""
     width = layers_LND[0].shape[1]
     pairs = list(combinations(range(len(layers_LND)), 2))
     found = {pair: torch.zeros(width, width, dtype=torch.float64) for pair in pairs}
@@ -78,7 +80,7 @@ def products(layers_LND: list[NDArray[np.float32]]) -> dict[tuple[int, int], tor
 
 
 def related(tokens: int, width: int, layers: int) -> list[NDArray[np.float32]]:
-    """Layers each of which is the one before and some noise."""
+    """Return layers each of which is the layer before plus noise."""
     rng = np.random.default_rng(0)
     layers_LND = [rng.random((tokens, width), dtype=np.float32)]
     for _ in range(layers - 1):
@@ -89,14 +91,14 @@ def related(tokens: int, width: int, layers: int) -> list[NDArray[np.float32]]:
 
 
 def seconds_of(work: Callable[[], Any]) -> tuple[float, float]:
-    """Wall and processor seconds."""
+    """Return the wall and processor seconds of a function call."""
     wall, processor = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - wall, time.process_time() - processor
 
 
 def main(tokens: int, width: int, layers: int, rounds: int = 1) -> None:
-    """Measure in turn and print what was found."""
+    """Time both sides in turn, and print the result as JSON."""
     layers_LND = related(tokens, width, layers)
     warm_up = [layer_ND[:1000, :64] for layer_ND in layers_LND]
     similarities(warm_up)

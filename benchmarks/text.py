@@ -1,4 +1,4 @@
-"""The text of the benchmarks in sub-words, as sentences and as full blocks."""
+"""Text of the benchmarks in sub-words, as sentences and as full blocks."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,28 +15,28 @@ LENGTH = 128
 
 
 def _splits(*files: str) -> dict[str, list[str]]:
-    """Files of the splits, by their names but for that of the split."""
+    """Return the files of both splits; `{}` in a file's name stands for the split."""
     return {split: [file.format(split) for file in files] for split in ("train", "validation")}
 
 
 PARALLEL: dict[str, Any] = {"text": "source", "target": "target"} | _splits(
     *(f"{name}/en-de.{{}}.parquet" for name in ("tatoeba", "newstest", "multi30k"))
 )
-"""Where English sentences and their German translations are, as a spec says it."""
+"""Columns and files of English sentences and their German translations, as in a spec."""
 
 
 def english(data_root: Path, *, store: Path) -> Tokens:
-    """Sentences of English Wikipedia, of at most 128 tokens."""
+    """Return sentences of English Wikipedia, of at most 128 tokens."""
     return _prepared({"text": "text"} | _splits("wikipedia_en/{}.parquet"), data_root, store)
 
 
 def pairs(data_root: Path, *, store: Path) -> Tokens:
-    """English sentences with their German translations, of at most 128 tokens."""
+    """Return English sentences with their German translations, of at most 128 tokens."""
     return _prepared(PARALLEL, data_root, store)
 
 
 def articles(data_root: Path, *, store: Path, length: int) -> Tokens:
-    """Passages of English Wikipedia, of at most `length` tokens."""
+    """Return passages of English Wikipedia, of at most `length` tokens."""
     columns = {"text": "text", "document": "doc_id"}
     whole = _prepared(columns | _splits("wikipedia_en/{}.parquet"), data_root, store, length=length)
     return replace(whole, train=passages(whole.train, length))
@@ -48,7 +48,7 @@ def _prepared(data: dict[str, Any], data_root: Path, store: Path, *, length: int
 
 
 def blocks(split: Split) -> Split:
-    """The same ids, one after the other, cut into full blocks of 128; the last, shorter one is left out."""
+    """Return the same ids cut into full blocks of 128; the last, shorter block is left out."""
     count = len(split.ids) // LENGTH
     return Split(
         ids=split.ids[: count * LENGTH],
@@ -58,7 +58,8 @@ def blocks(split: Split) -> Split:
 
 
 def passages(split: Split, length: int) -> Split:
-    """The same ids, a sentence being as many neighbouring ones of a document as fit into `length` tokens."""
+    """Return the same ids with neighbouring sentences of a document joined to passages of at most `length`
+    tokens."""
     starts, room = [], 0
     for number, (size, document) in enumerate(zip(split.lengths, split.documents, strict=True)):
         if not starts or size > room or document != split.documents[number - 1]:

@@ -1,4 +1,4 @@
-"""How fast training is, against Hugging Face's models of the same size on the same text."""
+"""Speed of training, against Hugging Face's models of the same size on the same text."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ DROPOUT = 0.1  # the peers' default, on both sides
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table."""
+    """Row of the table: two sides and a target for their ratio."""
 
     what: str
     against: str
@@ -33,7 +33,7 @@ class Row:
 
 
 def rows(english: Tokens, pairs: Tokens) -> Iterator[Row]:
-    """Every pair of sides, built when it is asked for."""
+    """Yield every row; its sides are built when they are called."""
     yield from masked_lm(english)
     yield from causal_lm(english)
     yield Row(
@@ -46,12 +46,13 @@ def rows(english: Tokens, pairs: Tokens) -> Iterator[Row]:
 
 
 PEERS: dict[str, dict[str, float]] = {"": {}, ", attention weights not dropped out": {"attention_dropout": 0.0}}
-"""As their configurations have them, and without what ours do not have either."""
+"""Settings of the peers: as in their configurations, and without the dropout of attention weights, which ours
+lack."""
 
 
 def masked_lm(tokens: Tokens) -> Iterator[Row]:
-    """Against either loop: packed in two sizes, and sentences; packed in the larger one also against a plainer
-    peer."""
+    """Yield rows against both loops: packed in two sizes, and sentences. The larger packed size also has a
+    peer without dropout of attention weights."""
     sides: dict[tuple[bool, int, int], dict[Loop, float]] = {
         (True, 6, 256): {"default": 4, "best": 2.3},
         (True, 4, 128): {"default": 6, "best": 3},
@@ -71,7 +72,7 @@ def masked_lm(tokens: Tokens) -> Iterator[Row]:
 
 
 def causal_lm(tokens: Tokens) -> Iterator[Row]:
-    """Against the best loop."""
+    """Yield rows against the best loop."""
     for how, more in PEERS.items():
         shape: dict[str, Any] = {"layers": 6, "width": 256, "dropout": DROPOUT} | more
         yield Row(
@@ -86,7 +87,8 @@ def causal_lm(tokens: Tokens) -> Iterator[Row]:
 def _ours(
     kind: str, layers: int, width: int, tokens: Tokens, *, packed: bool
 ) -> tuple[RunSettings, Callable[[], Side]]:
-    """Full blocks, or as many tokens as that many sentences have on average."""
+    """Return a run and its side: packed batches are full blocks; others have the mean number of tokens of as
+    many sentences."""
     a_batch = SENTENCES * LENGTH if packed else round(float(tokens.train.lengths.mean()) * SENTENCES)
     run = ours.settings(
         kind, layers=layers, width=width, tokens_per_step=a_batch, dropout=DROPOUT, precision=FASTER
@@ -103,11 +105,12 @@ def measure(
     device: torch.device = CPU,
     dtype: torch.dtype = TYPE_OF_PRODUCTS,
 ) -> dict[str, Any]:
-    """The row with its numbers: real source tokens a second of either side, their ratio, our step, its floor.
+    """Return the row with its numbers: real source tokens a second of both sides, their ratio, the time of
+    our step, and its floor.
 
     Args:
-        warm_up: steps of either side.
-        device, dtype: of the products that the floor is counted in.
+        warm_up: steps of each side before it is timed.
+        device, dtype: device and type of the products from which the floor is computed.
     """
     sides = row.ours(), row.theirs()
     told = alternate(*sides, rounds=rounds, seconds=seconds, warm_up=warm_up).summary()

@@ -1,7 +1,7 @@
 """Traps: faults that happen inside the processes of a grid, each at the k-th call of a function.
 
-Processes of the command and of its workers are forked from one that has imported everything, so that a start costs
-little; what they run is the command, the launcher and the worker as they are.
+The processes of the command and of its workers are forked from one that has imported everything, so that a
+start is cheap. They run the real command, launcher and worker.
 """
 
 import functools
@@ -36,7 +36,7 @@ ENDS += ("freeze worker, stop command", "disk full")
 DAMAGED = ("checkpoints/last.ckpt", "metrics.jsonl", "state.json", "run.json", "measures.parquet")
 DAMAGES = tuple(f"{how} {name.rpartition('/')[2]}" for how in ("cut", "flip a bit of") for name in DAMAGED)
 IN_COMMAND = ("kill everything", "kill command", "stop command", "interrupt command")
-"""Faults that may also happen at a moment of the command's own."""
+"""Faults that may also happen at a moment of the command itself."""
 KINDS = (*IN_PLACE, *ENDS, *DAMAGES)
 
 MOMENTS: dict[str, tuple[Any, str]] = {
@@ -48,24 +48,24 @@ MOMENTS: dict[str, tuple[Any, str]] = {
     "rename": (os, "replace"),
     "measure": (worker, "rows_of"),
 }
-"""The function at whose k-th call a fault happens."""
+"""Functions at whose k-th call a fault happens, by the name of the moment."""
 
 
 class Fault(NamedTuple):
-    """A fault and its moment: the `count`-th call, in the process `where`, of the function of `moment`."""
+    """Fault and its moment: the `count`-th call, in the process `where`, of the function of `moment`."""
 
     kind: str
     where: str
     moment: str
     count: int
     chance: float
-    """In [0, 1): decides what else the kind leaves open, such as which byte."""
+    """Number in [0, 1) that decides further details, such as which byte."""
 
 
 class Trap:
-    """Lets faults happen in the processes of one start of the command, one after the other.
+    """Trap that injects faults into the processes of one start of the command, one after the other.
 
-    Processes share how many have happened, with the process that each happened in.
+    All processes share the number of faults that have happened, and the process of each.
     """
 
     def __init__(self, faults: list[Fault], out: Path) -> None:
@@ -79,7 +79,7 @@ class Trap:
         return self.shared[0]
 
     def due(self, moment: str) -> Fault | None:
-        """Count a call in this process and return the fault that happens now."""
+        """Count a call in this process, and return the fault that happens now; None if there is none."""
         if self.since != self.happened:
             self.since = self.happened
             self.count.clear()
@@ -92,7 +92,7 @@ class Trap:
         )
 
     def act(self, fault: Fault) -> None:
-        """Let a fault happen to this process, or to the command that it works for."""
+        """Let a fault happen to this process, or to the command for which it works."""
         command, mine = self.shared[1], os.getpid()
         fork_server = os.getppid() if self.role == "worker" else self.fork_server
         self.shared[2 + self.happened] = mine
@@ -102,7 +102,7 @@ class Trap:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         elif fault.kind == "disk full":
-            limit = int(fault.chance * 20_000)  # bytes of a file: metrics fit, checkpoints do not
+            limit = int(fault.chance * 20_000)  # most bytes of a file: metrics fit, checkpoints do not
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
         elif fault.kind == "clock jumps":
             jump, real = (86_400 if fault.chance < 0.5 else -86_400), time.time
@@ -120,7 +120,8 @@ class Trap:
 
 
 def damage(out: Path, fault: Fault) -> dict[Path, bytes]:
-    """Cut a file of a run, or flip a bit of it; return it with what it holds now, or nothing if there is none."""
+    """Cut a file of a run or flip a bit of it. Return its path with its new content; empty if there is no
+    such file."""
     name = next(name for name in DAMAGED if fault.kind.endswith(name.rpartition("/")[2]))
     files = sorted(path for path in out.glob(f"runs/*/{name}") if path.stat().st_size)
     if not files:
@@ -168,7 +169,7 @@ def _trapped(function: Callable[..., Any], moment: str, trap: Trap) -> Callable[
 
 
 class ForkedWorker:
-    """A worker as `launch.start_process` starts one, forked, with the part of Popen that the launcher uses."""
+    """Worker that is forked instead of started, with the part of Popen that the launcher uses."""
 
     server: socket.socket
 
@@ -201,7 +202,7 @@ class ForkedWorker:
 
 
 def serve_forks(connection: socket.socket, trap: Trap) -> int:
-    """Fork workers for one command until it ends, and tell it the exit code of each."""
+    """Fork workers for one command until it ends, and send it the exit code of each."""
     open_statuses: dict[int, int] = {}
     ForkedWorker.server.close()
     while True:
@@ -241,7 +242,8 @@ def serve_forks(connection: socket.socket, trap: Trap) -> int:
 
 
 def forked(function: Callable[[], int]) -> int:
-    """Run a function in a process of its own, which ends with the code that it returns; return its id."""
+    """Run a function in a new process that ends with the code that the function returns; return the process
+    id."""
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
@@ -260,7 +262,8 @@ def forked(function: Callable[[], int]) -> int:
 
 
 def start_command(folder: Path, trap: Trap) -> int:
-    """Start `ablate run` on the grid of a folder, its output going to the folder's output.txt; return its id."""
+    """Start `ablate run` on the grid of a folder, with its output in the folder's output.txt; return the
+    process id."""
 
     def run() -> int:
         trap.shared[1] = trap.shared[1] or os.getpid()

@@ -239,7 +239,7 @@ def gains(table: DataFrame) -> DataFrame:
     rows = last_step(rows)
     rows = rows.assign(value=rows["floor"] - rows["value"], least=0.0)
     rows = rows[np.isfinite(rows["value"].to_numpy(float))]
-    guess = rows["floor"].round(6).astype("string")  # its last digits depend on how the text is divided into batches
+    guess = rows["floor"].round(6).astype("string")  # the last digits depend on the division into batches
     predictions = (rows["n"].astype("string").fillna("") + " " + guess).groupby(rows["arm"]).transform(_together)
     return rows.assign(floor=rows["least"], asked=predictions)[[*RUN, "value", "floor", "n", "asked"]]
 
