@@ -251,7 +251,7 @@ def spec_of(place: str) -> dict[str, Any]:
 
 def reference(out: Path, place: str) -> int:
     """Train the undisturbed grid on this machine, and write the digests of its results."""
-    if place != "local":  # grids on clusters have longer runs; results do not depend on how often runs are saved
+    if place != "local":  # runs are longer there, and results do not depend on how often they are saved
         fit.SECONDS_BETWEEN_SAVES = 60.0
     folder = out / "reference"
     shutil.rmtree(folder, ignore_errors=True)

@@ -70,7 +70,7 @@ def main(tokens: int, width: int, clusters: int) -> None:
     read = torch.from_numpy(state_ND).to("cuda" if torch.cuda.is_available() else "cpu")
     sentence_N = np.arange(tokens) // LENGTH
     small = 10 * LENGTH * TYPES
-    token_information(read[:small], token_N[:small], sentence_N[:small], clusters=100, seed=0)  # warms up the code
+    token_information(read[:small], token_N[:small], sentence_N[:small], clusters=100, seed=0)  # warm-up
     before, wall, processor = resident(), time.perf_counter(), time.process_time()
     found = token_information(read, token_N, sentence_N, clusters=clusters, seed=0)
     told = {

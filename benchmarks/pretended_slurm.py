@@ -4,7 +4,7 @@ sbatch ARGUMENTS`.
 They share a folder ($PRETENDED_SLURM) with the process that simulates the nodes:
 
     arrays/12.json   an array as it was submitted: its name, its folder and its number of jobs
-    queue.txt        first line: the numbers of all arrays that the nodes have seen; then their lines of squeue
+    queue.txt        first line: the numbers of all arrays that the nodes have seen; then lines of squeue
 """
 
 import json

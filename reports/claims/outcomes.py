@@ -296,7 +296,7 @@ def _continued(part: SeedEffects, drawn: NDArray[np.int64], size: int) -> SeedEf
     seeds = len(part.values)
     if seeds < 2 or seeds >= size:
         return part
-    # A new seed lies further from the mean of so few. Conditions in each seed are not stretched beyond a bound.
+    # A new seed lies further from the mean of so few. Stretching could push a condition in each seed over 0.
     stretched = 1.0 if part.in_each_seed else np.sqrt((seeds + 1) / (seeds - 1))
     chosen = drawn[drawn < seeds][: size - seeds]
 

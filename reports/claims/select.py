@@ -341,7 +341,7 @@ def _means(cells: dict[float, dict[str | None, float]], groups: frozenset[str | 
 
 
 def _mean(values: list[float]) -> float:
-    return float(np.mean(values) if len(values) > 1 else values[0])  # faster, and most quantities have one group
+    return float(np.mean(values) if len(values) > 1 else values[0])  # most have one group, and this is faster
 
 
 def _positions(runs: Iterable[dict[float, float]], axis: Axis) -> list[float]:

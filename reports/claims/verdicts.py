@@ -320,7 +320,7 @@ def _seeds_wanted(effects: SeedEffects, smallest: float, *, level: float, ways: 
         agreeing = int(np.ceil(np.log2(2 * ways / level)))
         return {"smallest_seen": 0.0 if seeds >= agreeing else np.nan, "seeds_to_decide": (agreeing, agreeing)}
     sd, part_level = float(effects.values.std(ddof=1)), seed_tests.shared_level(effects, level)
-    absent_level = part_level / ways if _may_be_equivalent(effects) else None  # one absent part decides a claim
+    absent_level = part_level / ways if _may_be_equivalent(effects) else None  # one absent part is enough
     low, high = (
         seeds_to_decide(smallest, sd=end, level=part_level, absent_level=absent_level, text_error=text_error)
         for end in spread_interval(sd, seeds=seeds)

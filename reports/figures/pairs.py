@@ -56,7 +56,7 @@ def choose_pairs(table: DataFrame, *, metric: str, arms: Sequence[str] | None = 
     """Return the rows of every pair of runs at the last step at which it was compared.
 
     Two arms are compared at the same seed; pairs at different seeds have another distance, which only claims
-    read. There are three more columns. `x` is the layer. `line` names the two arms, in the order of `arms`.
+    read. Further columns: `x` is the layer, `line` names the two arms in the order of `arms`, and
     `overlapping` marks the seeds of one arm, whose pairs share runs.
 
     Raises:

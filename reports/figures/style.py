@@ -199,8 +199,8 @@ def arm_styles(arms: Sequence[str]) -> dict[str, Style]:
         free = [colour for colour in COLOURS if colour not in fixed]
         for i, arm in enumerate(arm for arm in family.arms if arm not in FIXED_STYLES):
             colour = free[i % len(free)]
-            # Each further use of a colour takes the next marker and the next line. The first three markers are
-            # those of the fixed arms.
+            # Each further use of a colour takes the next marker and the next line. The first markers belong to
+            # the fixed arms.
             turn = COLOURS.index(colour) + uses[colour]
             styles[arm] = Style(colour, MARKERS[(turn + 3) % len(MARKERS)], LINES[turn % len(LINES)])
             uses[colour] += 1
@@ -282,7 +282,7 @@ def name_ends(ax: Axes, ends: Sequence[End]) -> None:
                 "color": end.colour,
                 "lw": 0.6,
                 "alpha": 0.6,
-                # From the middle of the name's left side to the end of the line, without clipping, which is slow.
+                # From the middle of the name's left side to the end of the line, without slow clipping.
                 "relpos": (-0.03, 0.5),
                 "patchA": None,
                 "shrinkA": 0,

@@ -174,7 +174,7 @@ def _runs(experiment: Experiment) -> list[dict[str, Any]]:
             {"arm": run.plan.arm, "seed": run.plan.seed, "run_id": run.plan.run_id}
             | state
             | {"max_steps": run.plan.max_steps if state["max_steps"] is None else state["max_steps"]}
-            | ({} if state["tokens_seen"] else {"tokens_per_second": None})  # a run without steps has no speed
+            | ({} if state["tokens_seen"] else {"tokens_per_second": None})  # untrained runs have no speed
             | {name: numbers.get(name) for name in MEASURED}
         )
     return rows

@@ -111,8 +111,11 @@ def sides_of(folder: Path, plan: Plan) -> dict[str, Side]:
 
 
 def publish_predictions(folder: Path, to: Path) -> None:
-    """Write the predictions of all runs of an experiment into a published folder, where runs keep some: those at
-    the last step of each measure, without texts and answers.
+    """Write the predictions of all runs of an experiment into one file of a published folder, if runs keep
+    any.
+
+    The file has the predictions at the last step of each measure, without texts and answers. Without
+    predictions the file is removed.
 
     Raises:
         ResultsError: a file of predictions is damaged.

@@ -11,7 +11,7 @@ from reports.claims.words import headline_effect
 SIGNS = {
     "\\": r"\textbackslash{}",
     **{sign: f"\\{sign}" for sign in "{}$&#_%"},
-    **{sign: f"{{{sign}}}" for sign in "[]"},  # a bracket after the end of a row would be read as its argument
+    **{sign: f"{{{sign}}}" for sign in "[]"},  # after the end of a row a bracket would be its argument
     "^": r"\textasciicircum{}",
     "~": r"\textasciitilde{}",
     "<": r"\textless{}",

@@ -190,7 +190,7 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
     for name in _files_before(folder) - set(files):
         (folder / name).unlink(missing_ok=True)
     page["files"] = sorted(files)
-    written = json.dumps(finite(page), ensure_ascii=False, allow_nan=False)  # indenting takes five times as long
+    written = json.dumps(finite(page), ensure_ascii=False, allow_nan=False)  # indenting takes 5 times as long
     write_whole(folder / "report.json", written.encode())
     write_whole(folder / "report.md", markdown(page).encode())
     write_whole(folder / "report.html", html(page, drawn).encode())

@@ -103,7 +103,7 @@ def decisions(settings: Mapping[str, Any], *, matched: bool = False) -> Decision
             del decided["training.max_steps"]
     if decided.get("objective.sees") == "window" and "objective.window" in decided:
         decided["objective.sees"] = f"window of {decided['objective.window']}"
-    if decided.get("objective.kind") != "skip_gram":  # otherwise it belongs to `sees: window`, as joined above
+    if decided.get("objective.kind") != "skip_gram":  # otherwise it belongs to `sees: window`, see above
         decided.pop("objective.window", None)
     shares = [f"objective.masking.{name}" for name in ("mask", "keep", "random")]
     if all(is_number(decided.get(path)) for path in shares):
