@@ -85,7 +85,7 @@ def welch_interval(theirs: list[float], ours: list[float]) -> tuple[float, float
 
 
 def trained(learner: Learner, learning_rate: float, *, seconds: float) -> float:
-    """Return the validation loss after so many seconds of steps."""
+    """Return the validation loss after training for `seconds`."""
     start = time.perf_counter()
     while (share := (time.perf_counter() - start) / seconds) < 1:
         learner.step(learning_rate * min(share / WARM_UP, (1 - share) / (1 - WARM_UP)))

@@ -143,7 +143,7 @@ def kill_children() -> None:
 
 
 def obey(output: str) -> bool:
-    """Delete the files that the command's last sentence says to delete; return whether it says so."""
+    """Delete the files that the command's output asks to delete; return whether it asks for any."""
     sentences = re.findall(r"(/\S+?):? [^\n]*?delete (it|the file|/[^\s,;]+)", output)
     for path, what in sentences:
         target = Path(what if what.startswith("/") else path)

@@ -18,8 +18,11 @@ from lightning_modules.training.checkpoint import read_checkpoint
 def fingerprint(out: Path, damaged: Mapping[Path, bytes] = MappingProxyType({})) -> dict[str, str]:
     """Return a digest of every result of a grid, without times: weights, optimiser, log, rows, and the table.
 
-    A checkpoint that cannot be read has no digest if it is still as `damage` left it: then nothing had to
-    read it. Otherwise its digest is "corrupt".
+    A checkpoint that cannot be read has the digest "corrupt". It has no digest if it was damaged on purpose
+    and not written since, because then nothing had to read it.
+
+    Args:
+        damaged: content of files as `damage` left them.
     """
     made = {}
     for run in sorted(path for path in out.glob("runs/*") if path.is_dir()):
@@ -57,8 +60,8 @@ def _listed(content: Any) -> Any:
 
 
 def corrupt_checkpoints(out: Path, damaged: dict[Path, bytes]) -> int:
-    """Return the number of newest checkpoints that cannot be read, without those that are still as `damage`
-    left them."""
+    """Return the number of newest checkpoints that cannot be read, without those that were damaged on purpose
+    and not written since."""
     corrupt = 0
     for path in out.glob("runs/*/checkpoints/last.ckpt"):
         try:

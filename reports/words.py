@@ -1,8 +1,8 @@
-"""Words of the page: names of metrics (panel, axis, chance level, digits), settings with their values, and
-tasks; and the writing of numbers.
+"""Words of the page: names of metrics, settings and tasks, and the writing of numbers.
 
-Numbers have no more digits than they carry, a true minus, and an en dash if they are absent. Names that the
-catalogue does not know are kept.
+A metric has words for its panel, axis and chance level, and a number of digits. Numbers have no more digits
+than they carry, a true minus, and an en dash if they are absent. Names that the catalogue does not know are
+kept.
 """
 
 import math

@@ -26,7 +26,7 @@ FEWEST_STEPS = 3
 
 
 class NotMeasured(ResultsError):
-    """Error of a table that lacks rows which an effect needs. The message says which, and is shown as the
+    """Error of an effect whose rows are missing in the table. The message names them, and is shown as the
     reason for `not run`."""
 
 

@@ -132,8 +132,8 @@ class Judgement(NamedTuple):
         """Return the range of seeds that would decide every open part, conditions included: the most that any
         of them needs.
 
-        None if no part is open. None as well if one open part has no known number, or needs more than anybody
-        trains, or is a condition that fails whatever is added.
+        None if no part is open. It is also None if for one open part the number is not known, is more than
+        anybody trains, or does not help, as a condition already fails.
         """
         needed = [
             None if part.verdict == "not testable here" else part.seeds_to_decide

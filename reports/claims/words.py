@@ -39,7 +39,7 @@ MOST_DECIMALS = 8
 
 
 def significant(value: float | None, figures: int = 3) -> str:
-    """Return the number with so many significant figures and no zeros at the end: ``0.05``, ``1,230``,
+    """Return the number with `figures` significant figures and no zeros at the end: ``0.05``, ``1,230``,
     ``2.1e−09``."""
     if is_absent(value):
         return ABSENT

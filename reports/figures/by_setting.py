@@ -151,7 +151,7 @@ def _draw_arm(
 
 
 def _moved(ax: Axes, points: float) -> Any:
-    """Return a transform to data coordinates, shifted right by so many points."""
+    """Return a transform to data coordinates that shifts to the right by `points`."""
     figure = ax.get_figure(root=True)
     assert figure is not None
     return ax.transData + ScaledTranslation(points / 72, 0, figure.dpi_scale_trans)

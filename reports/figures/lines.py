@@ -275,8 +275,7 @@ def fit_values(ax: Axes, values: np.ndarray, bands: np.ndarray, floors: np.ndarr
     low, high = values.min(), values.max()
     height = (high - low) or abs(high) or 1.0
     if bands.size:
-        # Intervals of two seeds reach 13 standard errors to each side. They may leave the axis, curves may not
-        # leave it.
+        # Intervals of two seeds reach 13 standard errors to each side, so they may leave the axis.
         low = min(low, max(bands.min(), low - height / 2))
         high = max(high, min(bands.max(), high + height / 2))
     least, most = min([low, *floors]), max([high, *floors])

@@ -202,7 +202,7 @@ def _cells(drawn: StepMap, *, arm: str) -> list[dict[str, Any]]:
 
 
 def map_in_words(points: Sequence[dict[str, Any]], *, arm: str, seeds: int, digits: int) -> str:
-    """Return the first and the last value of each layer in words; they are means over so many seeds."""
+    """Return the first and the last value of each layer in words; with several seeds they are means."""
     steps = sorted({point["step"] for point in points})
     of = "mean over seeds" if seeds > 1 else "one run"
     sentences = [f"{arm}: {of} by layer at {len(steps)} steps, {count(steps[0])} to {count(steps[-1])}."]

@@ -110,8 +110,8 @@ def _effects(console: Console, claims: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _rows(claim: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield the verdicts of a claim, the keys whose values differ, and the effects that decide on either
-    side."""
+    """Yield the verdicts of a claim, the keys whose values differ, and the effects of parts that decide it on
+    either side."""
     before, after = (claim[side] or {} for side in SIDES)
     verdicts = (side.get("verdict", "no such claim") for side in (before, after))
     yield "  verdict", *verdicts, "another" if "verdict" in claim["changed"] else ""

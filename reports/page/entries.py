@@ -144,7 +144,7 @@ ROW_INCHES, AXIS_INCHES = 0.44, 0.62
 """Height of one part, and of the labels below an axis, in inches."""
 
 LETTERS = 50
-"""Most letters of a name, which then is one line of `shown_name`."""
+"""Most letters of a name in the plot of a claim; a longer name is cut."""
 
 LOOKS = {
     "supported": ("#0072B2", "o"),
@@ -267,8 +267,7 @@ def _limits(parts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
 
 
 def _short(name: str) -> str:
-    """Return a name on one line. The end of a name that is too long is only in the text alternative and the
-    table."""
+    """Return a name cut to `LETTERS`. The whole name is in the text alternative and in the table."""
     return shown_name(name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…")
 
 

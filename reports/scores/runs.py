@@ -1,5 +1,4 @@
-"""Scores of whole runs, one row for each run: what it learned in pre-training, numbers of its layers, and
-scores on tasks.
+"""Scores of whole runs, one row for each run: pre-training, layers and tasks.
 
 A second table has a row for each arm: what masked LM did to its tokens. No column is chosen by looking at
 scores: for probes it is the learned mix of layers, or the top layer without a mix.

@@ -29,7 +29,7 @@ class Entry(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Listing of rows under one heading."""
+    """Rows of a table under one heading: its tasks and their scores."""
 
     title: str
     entries: list[Entry]

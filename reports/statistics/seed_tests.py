@@ -280,7 +280,7 @@ def _mirrored(effects: SeedEffects) -> SeedEffects:
 
 
 USUAL_POWER = 0.8
-"""Usual power: the probability with which an effect of the given size is to be found."""
+"""Usual power: the probability with which a test is to find an effect of the given size."""
 
 MOST_SEEDS = 1000
 """Most seeds that anybody trains; nothing is said about more."""
