@@ -110,8 +110,8 @@ def effects(effect: Effect, rows: SeedTable) -> dict[str, SeedEffects]:
 def _with_text_errors(effect: Effect, rows: SeedTable, parts: dict[str, SeedEffects]) -> dict[str, SeedEffects]:
     """Return the parts with the error that comes from the text, which all seeds share.
 
-    The whole contrast is computed again without each block of the text, so an error that all its runs share
-    cancels. The parts stay as they are if the measure keeps no numbers without blocks.
+    The whole contrast is computed again without each block of the text, so what all its arms share cancels.
+    The parts stay as they are if the measure keeps no numbers without blocks.
     """
     blocks = max((rows.blocks.get((of.measure, of.metric), 0) for of in effect.quantities()), default=0)
     if blocks < 2:

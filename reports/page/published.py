@@ -57,11 +57,14 @@ def publish(folder: Path, to: Path) -> Path:
 
 
 def restore(published: Path, out: Path) -> Path:
-    """Copy the files that a page is made from, out of a published folder into a folder of its name in `out`,
-    and return the latter.
+    """Copy the files that a page is made from into a folder of the same name in `out`, and return that
+    folder.
 
     A page can then be written there, with claims judged again on the published table. Runs that are added
     later keep the dates at which their claims were planned.
+
+    Args:
+        published: folder with published results.
 
     Raises:
         ResultsError: the folder in `out` holds other results, or a file cannot be written.

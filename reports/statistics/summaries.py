@@ -133,7 +133,7 @@ def last_step(table: DataFrame) -> DataFrame:
     """Return the rows of each run's last measured step, found for each measure and each pair of runs
     separately.
 
-    Rows without a step are all kept, as those of a model from elsewhere.
+    A run without any steps keeps all its rows, as a model from elsewhere.
     """
     if "step" not in table or table["step"].isna().all():
         return table
