@@ -22,9 +22,10 @@ class Entropies(NamedTuple):
     before: float
     """Cross-entropy of an interpolated model that sees the two words before, on text that it has not seen."""
     after: float
-    """Cross-entropy of such a model that sees the two words after."""
+    """Cross-entropy of an interpolated model that sees the two words after, on text that it has not seen."""
     around: float
-    """Cross-entropy of such a model that sees the word before and the word after."""
+    """Cross-entropy of an interpolated model that sees the words before and after, on text that it has not
+    seen."""
     sentence: float
     """Upper bound on the entropy of each word given those before it, in a sentence without context."""
     generator: float

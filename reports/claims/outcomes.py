@@ -238,13 +238,13 @@ def _judged(item: Measured, level: float, *, over_all_looks: float | None = None
 
 
 FUTILE_BELOW = 0.1
-"""A claim is given up if its chance of a verdict with all seeds is below this."""
+"""Chance of a verdict with all seeds below which a claim is given up."""
 
 FEWEST_FOR_FUTILITY = 5
 """Fewest seeds with which a claim may be given up; fewer tell their spread too roughly."""
 
 FUTURES = 400
-"""Number of simulated continuations of an experiment, from which this chance is counted."""
+"""Number of simulated continuations of an experiment, from which the chance of a verdict is counted."""
 
 
 def after_look(outcomes: Mapping[str, Outcome], looks: Looks) -> tuple[dict[str, int], list[str]]:

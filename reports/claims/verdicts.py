@@ -105,7 +105,7 @@ class Part(NamedTuple):
     condition: bool
     """Whether this is a condition, which must hold before the claim can be judged."""
     in_each_seed: bool
-    """Whether the condition must hold in each seed."""
+    """Whether a condition must hold in each seed, instead of on their mean."""
     supported_above: float
     """Mean above which this part would be `supported` with as many seeds of this spread; a trend needs steps
     that agree as well. If no side is claimed, it also holds below minus that mean. NaN without evidence or

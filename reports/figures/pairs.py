@@ -35,7 +35,7 @@ MOST_ARMS = 4
 """Most arms of which all pairs are drawn; of more arms, only pairs with the first arm are drawn."""
 
 MOST_BESIDE_FIRST = 6
-"""Most arms in such a figure of pairs with the first arm, the first included."""
+"""Most arms, the first included, in a figure that pairs arms with the first one only."""
 
 
 class Pair(NamedTuple):

@@ -173,9 +173,9 @@ class Shown(NamedTuple):
     """Heading of the figure's part that holds the panel; empty if it is in none. In maps each metric is a
     part."""
     folded: bool = False
-    """Whether that part is folded until a reader opens it."""
+    """Whether the panel's part of the figure is folded until a reader opens it."""
     each: bool = False
-    """Whether each task of the rows has such a panel, instead of the group in `about`."""
+    """Whether each task of the rows gets its own panel, instead of the group in `about`."""
     axis: Axis | None = None
     """Axis of a panel with a line for each arm; None for the measure's own axis."""
 

@@ -63,9 +63,6 @@ def restore(published: Path, out: Path) -> Path:
     A page can then be written there, with claims judged again on the published table. Runs that are added
     later keep the dates at which their claims were planned.
 
-    Args:
-        published: folder with published results.
-
     Raises:
         ResultsError: the folder in `out` holds other results, or a file cannot be written.
     """

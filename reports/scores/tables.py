@@ -191,7 +191,7 @@ OverExamples = Mapping[tuple[str, str, str, str], Mapping[str, float]]
 """Mean, low and high over seeds and examples together, by measure, task, metric and arm."""
 
 OVER_EXAMPLES = "over seeds and examples"
-"""Label of the row with such intervals below a score."""
+"""Label of the row with intervals over seeds and examples, below the row of a score."""
 
 HOW_OVER_EXAMPLES = (
     "Rows over seeds and examples have the same mean with the 95% interval of the multi-bootstrap (Sellam et al. "

@@ -7,8 +7,8 @@ test is of one sample. All probabilities are two-sided unless a function says ot
 `interval` gives the interval that agrees with them. The t test over seeds decides, with three additions.
 
 *Seeds that all show the same number* have no spread, so a t test is impossible. The sign-flip test replaces
-it: if a number is the true median, all n seeds lie on one side of it once in 2^n times. From six seeds on
-this is enough for a claim that is judged alone.
+it: all n seeds lie above their true median with a chance of 2^-n. From six seeds on this is enough for a
+claim that is judged alone.
 
 *Layers that seeds choose for each other.* A seed's effect at the layer where the other seeds are lowest has
 the right mean (0 if curves are flat), but not the spread that a t test assumes. The other seeds are nearly
