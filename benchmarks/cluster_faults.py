@@ -24,7 +24,7 @@ from lightning_modules.files import write_json
 
 SECONDS_OF_A_HANG = 600.0
 MOST_FAULTS = 8
-"""Most faults of one grid."""
+"""Largest number of faults of one grid."""
 MOST_SECONDS = 9.0
 """Longest delay of a fault after the first worker is at work."""
 COMMAND = ("kill command", "interrupt command", "second command")

@@ -51,9 +51,9 @@ from lightning_modules.training import fit
 
 SECONDS_OF_A_HANG = 600.0
 MOST_FAULTS = 12
-"""Most faults of one grid, without those of its last start."""
+"""Largest number of faults of one grid, without those of its last start."""
 MOST_BY_HAND = 3
-"""Most files that may have to be deleted by hand after one fault, as an error sentence asks."""
+"""Largest number of files that may have to be deleted by hand after one fault, as an error sentence asks."""
 PROBLEMS = ("lost", "corrupt", "hang", "different", "unexplained")
 """Kinds of problems: runs lost, newest checkpoints corrupt, hangs, grids with different bits, errors without
 a sentence."""

@@ -28,7 +28,7 @@ from ablations.runs.records import (
 from ablations.spec import yamlfile
 
 LONGEST_NAME = 255
-"""Most bytes that file systems accept in the name of a folder."""
+"""Largest number of bytes that file systems accept in the name of a folder."""
 
 
 class Run(NamedTuple):

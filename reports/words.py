@@ -173,7 +173,8 @@ UNITS = {SPLIT: "mask/same/random, %"}
 """Units of a setting's values, if its title does not say them."""
 
 LETTERS = 30
-"""Most letters of a value on an axis or in a table. A longer value is cut; the spec has the whole."""
+"""Largest number of letters of a value on an axis or in a table. A longer value is cut; the spec has the
+whole."""
 
 NOT_GIVEN = {
     "encoder.attention_window": "no limit",

@@ -241,7 +241,7 @@ FUTILE_BELOW = 0.1
 """Chance of a verdict with all seeds below which a claim is given up."""
 
 FEWEST_FOR_FUTILITY = 5
-"""Fewest seeds with which a claim may be given up; fewer tell their spread too roughly."""
+"""Smallest number of seeds with which a claim may be given up; fewer tell their spread too roughly."""
 
 FUTURES = 400
 """Number of simulated continuations of an experiment, from which the chance of a verdict is counted."""

@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 Axis = Literal["none", "layers", "steps", "groups"]
 
 FEWEST_STEPS = 3
-"""Fewest checkpoints that make a learning curve."""
+"""Smallest number of checkpoints that make a learning curve."""
 
 
 class NotMeasured(ResultsError):

@@ -54,7 +54,7 @@ ALPHA = 0.05
 """Error rate of a family of claims: the chance that noise is taken for any of its effects."""
 
 FEWEST_SEEDS = 3
-"""Fewest seeds that are evidence, whatever the means are."""
+"""Smallest number of seeds that are evidence, whatever their means are."""
 
 DECIDED = ("supported", "contradicted", "equivalent", "partly")
 """Verdicts that need no more seeds."""

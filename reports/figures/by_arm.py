@@ -63,10 +63,10 @@ from reports.statistics.summaries import bands
 from reports.words import are_whole, axis_label, in_order, leads_on, listed, named, number, task_axis_label
 
 NAME_LETTERS = 46
-"""Most letters in a line of a name below or above a panel; arms of a grid have long names."""
+"""Largest number of letters in a line of a name below or above a panel; arms of a grid have long names."""
 
 END_LETTERS = 22
-"""Most letters in a line of a name at the end of a curve."""
+"""Largest number of letters in a line of a name at the end of a curve."""
 
 
 def by_arm(
@@ -219,7 +219,7 @@ def seeds_note(curves: Sequence[Curve]) -> str:
 
 
 MOST_TASKS = 12
-"""Most tasks that get their own panel."""
+"""Largest number of tasks that get their own panel."""
 
 TASKS_IN_SIGHT = 6
 """Number of tasks whose panels are open on the page; further panels are folded."""
@@ -298,7 +298,7 @@ def _panels(
 
 
 MOST_FAMILIES = 8
-"""Most families of arms that get a panel."""
+"""Largest number of families of arms that get a panel."""
 
 
 def some_families(groups: Sequence[Family]) -> list[Family]:

@@ -42,10 +42,10 @@ ALONG_STEPS = ("learning",)
 """Measures whose figures run along training steps, unless another axis is asked for."""
 
 FEWEST_PLACES = 2
-"""Fewest places on the axis that make a curve and so a panel."""
+"""Smallest number of places on the axis that make a curve and so a panel."""
 
 FEWEST_STEPS = 3
-"""Fewest steps for a figure over training."""
+"""Smallest number of steps for a figure over training."""
 
 
 def own_axis(measure: str) -> Axis:
@@ -113,9 +113,9 @@ class Curve(NamedTuple):
     untrained: bool
     """Whether every seed was measured at step 0 only, and did not start from a trained model."""
     n: int | None
-    """Fewest tokens behind any point; None if not known."""
+    """Smallest number of tokens behind any point; None if not known."""
     d: int | None
-    """Most dimensions, or clusters, behind any point; None if not known."""
+    """Largest number of dimensions, or clusters, behind any point; None if not known."""
     band: str = ""
     """Kind of the band: `seeds`, their t interval; `text`, the error of a single run; empty without a
     band."""

@@ -38,7 +38,8 @@ SAME_CEILING = 1e-6
 """Largest difference in nats at which ceilings are drawn as one line."""
 
 FEWEST_DIGITS = 2
-"""Fewest decimals of a chance level that is written out; a small one has enough decimals to differ from 0."""
+"""Smallest number of decimals of a chance level that is written out; a small level has enough decimals to
+differ from 0."""
 
 
 class Line(NamedTuple):

@@ -32,10 +32,11 @@ from reports.statistics.summaries import bands, last_step
 from reports.words import MINUS, axis_label, named
 
 MOST_ARMS = 4
-"""Most arms of which all pairs are drawn; of more arms, only pairs with the first arm are drawn."""
+"""Largest number of arms of which all pairs are drawn; of more arms, only pairs with the first arm are
+drawn."""
 
 MOST_BESIDE_FIRST = 6
-"""Most arms, the first included, in a figure that pairs arms with the first one only."""
+"""Largest number of arms, the first included, in a figure that pairs arms with the first one only."""
 
 
 class Pair(NamedTuple):

@@ -114,7 +114,7 @@ def of_seeds(points: Sequence[Mapping[str, Any]]) -> str:
 
 
 MOST_PANELS = 6
-"""Most arms that get their own panel."""
+"""Largest number of arms that get their own panel."""
 
 
 def left_out_note(arms: Sequence[str], most: int) -> str:
@@ -205,7 +205,7 @@ OTHER_TOKENS = ("next token", "previous token", "output label", "shown token")
 
 
 NAME_LETTERS = 40
-"""Most letters of an arm or task in the names of its files."""
+"""Largest number of letters of an arm or task in the names of its files."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

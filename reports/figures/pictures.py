@@ -45,7 +45,7 @@ FRAMES = 4
 """Number of layers in a picture: the first, the last, and others between them at even distances."""
 
 MOST_KINDS = 6
-"""Most kinds of points that are told apart; rarer kinds are `other`."""
+"""Largest number of kinds of points that are told apart; rarer kinds are `other`."""
 
 OTHER = "other"
 

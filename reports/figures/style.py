@@ -22,13 +22,13 @@ from matplotlib.colors import to_hex
 from reports.words import count, listed
 
 MOST_LINES = 8
-"""Most lines in a panel; more arms get several panels."""
+"""Largest number of lines in a panel; more arms get several panels."""
 
 USUAL_LINES = 7
-"""Most lines for which small families of arms share a panel; it is the number of colours."""
+"""Largest number of lines for which small families of arms share a panel; it is the number of colours."""
 
 MOST_NAMES = 3
-"""Most beginnings of names that are listed in the name of several families."""
+"""Largest number of beginnings that are listed in the name of several families."""
 
 
 SIGNS = " -_,=.:"

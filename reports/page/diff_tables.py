@@ -29,10 +29,10 @@ Row = tuple[str, ...]
 HEADS: Row = ("Claims", *SIDES, "after - before")
 
 NARROWEST = 16
-"""Fewest characters for the column of labels."""
+"""Smallest number of characters for the column of labels."""
 
 MOST_OF_A_PATH = 40
-"""Most characters of a setting's path on one line."""
+"""Largest number of characters of a setting's path on one line."""
 
 READING = (
     "Effects are those that decide on either side; their intervals are at the level of the claim in its "
@@ -235,7 +235,7 @@ def _value(value: Any) -> str:
 
 POINTS_DIGITS = 3
 MOST_ANSWERS = 3
-"""Most different answers to an example that are printed."""
+"""Largest number of different answers to an example that are printed."""
 
 
 def example_tables(content: Mapping[str, Any]) -> None:

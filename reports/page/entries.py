@@ -144,7 +144,7 @@ ROW_INCHES, AXIS_INCHES = 0.44, 0.62
 """Height of one part, and of the labels below an axis, in inches."""
 
 LETTERS = 50
-"""Most letters of a name in the plot of a claim; a longer name is cut."""
+"""Largest number of letters of a name in the plot of a claim; a longer name is cut."""
 
 LOOKS = {
     "supported": ("#0072B2", "o"),

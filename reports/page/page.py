@@ -146,7 +146,8 @@ def _csv(frame: DataFrame) -> str:
 
 
 EMBEDDED_CSV_BYTES = 500_000
-"""Most bytes of CSV inside the page, over all panels; further panels only link to their files."""
+"""Largest number of bytes of CSV inside the page, over all panels; further panels only link to their
+files."""
 
 
 def write(folder: Path, judged: Judged | None = None) -> Path:

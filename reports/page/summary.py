@@ -23,7 +23,7 @@ VALIDATION = "validation"
 """Measure that tells whether an arm is trained enough."""
 
 MOST_NAMED = 6
-"""Most arms or runs that a sentence names; more are counted."""
+"""Largest number of arms or runs that a sentence names; more are counted."""
 
 BETWEEN_RUNS = "run_distance"
 """Measure of pairs of runs; the rows of a pair belong to one of its two runs."""

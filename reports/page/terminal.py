@@ -26,7 +26,7 @@ STYLES = {
 
 
 NARROWEST_CLAIM = 132
-"""Fewest characters of a line for a table; on narrower terminals each claim has its own lines."""
+"""Smallest number of characters of a line for a table; on narrower terminals each claim has its own lines."""
 
 CLAIM_HEADS = ("verdict", "effect", "seeds", "can see", "would decide", "expected")
 

@@ -72,13 +72,13 @@ FIGURES_IN_SIGHT = 4
 """Number of settings whose panels are open on the page; panels of further settings are folded."""
 
 MOST_LINES = 4
-"""Most lines of arms in a panel; further arms are left out."""
+"""Largest number of lines of arms in a panel; further arms are left out."""
 
 OF_RUNS = ("arm", "seed", "run_id", "value", "floor", "n")
 """Columns of the runs of a panel."""
 
 FEWEST_ARMS = 2
-"""Fewest arms of one line that can be compared."""
+"""Smallest number of arms of one line that can be compared."""
 
 
 class SettingFigure(NamedTuple):

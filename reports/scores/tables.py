@@ -89,7 +89,7 @@ def _series(text: TableText, groups: Sequence[str]) -> dict[str, str]:
 
 
 MOST_NAMED = 6
-"""Most tasks or arms that are named; more are counted."""
+"""Largest number of tasks or arms that are named; more are counted."""
 
 Row = Mapping[str, Any]
 

@@ -31,11 +31,12 @@ DRAWS = 1000
 """Number of bootstrap draws; 25 lie beyond each end of an interval at 95%."""
 
 MOST_UNITS = 1000
-"""Most units that are drawn. More examples are put into as many groups at random, which have the same
-variance."""
+"""Largest number of units that are drawn. More examples are put into as many groups at random, which have the
+same variance."""
 
 FEWEST_SEEDS = 3
-"""Fewest seeds with an interval; with two seeds only one would be drawn, which has no percentiles."""
+"""Smallest number of seeds with an interval; with two seeds only one would be drawn, which has no
+percentiles."""
 
 Vector = NDArray[np.float64]
 

@@ -81,10 +81,11 @@ class SeedEffects(NamedTuple):
 
 
 FEWEST_FOR_SIGN_FLIPS = 6
-"""Fewest seeds with which the sign-flip test can reach 0.05; its smallest probability is 2 / 2^n."""
+"""Smallest number of seeds with which the sign-flip test can reach 0.05; its smallest probability is 2 /
+2^n."""
 
 MOST_FLIPPED = 16
-"""Most seeds for which all 2^n sign flips are counted; for more seeds, 2^16 flips are drawn."""
+"""Largest number of seeds for which all 2^n sign flips are counted; for more seeds, 2^16 flips are drawn."""
 
 Vector = NDArray[np.float64]
 
@@ -283,7 +284,7 @@ USUAL_POWER = 0.8
 """Usual power: the probability with which a test is to find an effect of the given size."""
 
 MOST_SEEDS = 1000
-"""Most seeds that anybody trains; nothing is said about more."""
+"""Largest number of seeds that anybody trains; nothing is said about more."""
 
 _QUANTILES = (np.arange(400) + 0.5) / 400
 
