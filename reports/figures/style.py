@@ -199,8 +199,8 @@ def arm_styles(arms: Sequence[str]) -> dict[str, Style]:
         free = [colour for colour in COLOURS if colour not in fixed]
         for i, arm in enumerate(arm for arm in family.arms if arm not in FIXED_STYLES):
             colour = free[i % len(free)]
-            # Each further use of a colour takes the next marker and the next line. The fixed arms have the first
-            # markers.
+            # Each further use of a colour takes the next marker and the next line.
+            # The fixed arms have the first markers.
             turn = COLOURS.index(colour) + uses[colour]
             styles[arm] = Style(colour, MARKERS[(turn + 3) % len(MARKERS)], LINES[turn % len(LINES)])
             uses[colour] += 1
