@@ -20,7 +20,7 @@ from pandas import DataFrame
 from ablations.spec.contrasts import Claim
 from reports.claims.words import described
 from reports.figures import files
-from reports.figures.by_arm import shown_name
+from reports.figures.by_arm import NAME_LETTERS, shown_name
 from reports.figures.files import Drawing
 from reports.folder import printable
 from reports.page.figures import compares_courses, is_along, read_by
@@ -143,9 +143,6 @@ def _shows(panel: Mapping[str, Any], measure: str, claim: Claim | None) -> bool:
 ROW_INCHES, AXIS_INCHES = 0.44, 0.62
 """Height of one part, and of the labels below an axis, in inches."""
 
-LETTERS = 50
-"""Largest number of letters of a name in the plot of a claim; a longer name is cut."""
-
 LOOKS = {
     "supported": ("#0072B2", "o"),
     "contradicted": ("#D55E00", "X"),
@@ -267,8 +264,8 @@ def _limits(parts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
 
 
 def _short(name: str) -> str:
-    """Return a name cut to `LETTERS`. The whole name is in the text alternative and in the table."""
-    return shown_name(name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…")
+    """Return a name cut to one line. The whole name is in the text alternative and in the table."""
+    return shown_name(name if len(name) <= NAME_LETTERS else f"{name[: NAME_LETTERS - 1]}…")
 
 
 def _by_unit(parts: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:

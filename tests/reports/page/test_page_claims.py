@@ -273,6 +273,13 @@ def test_a_number_that_is_not_finite_is_left_out_of_the_plot():
     assert not artists(ax, "interval")
 
 
+def test_the_name_of_a_part_takes_one_line_however_long_it_is():
+    for letters in range(40, 60):
+        ax = drawn([part([1, 2, 3], name="ab-" * (letters // 3))])
+        (label,) = (text.get_text() for text in ax.texts)
+        assert "\n" not in label
+
+
 # Words -----------------------------------------------------------------------------------------------
 
 
