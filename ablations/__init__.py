@@ -1,1 +1,1 @@
-"""Ablations: experiment specs, their runs, the measures and the tasks."""
+"""Ablations: experiment specs, their runs, their measures and their tasks."""

@@ -1,7 +1,8 @@
-"""Cards of all measures that a spec may ask for, and which of them suit a run. No torch.
+"""Cards of all measures that a spec may ask for, and the rules by which a measure suits a run. It needs no
+torch.
 
-A card holds the facts of a measure: its metrics, what it needs of an objective, and the functions that compute its
-rows. A test compares the metrics with those that a page names.
+A card holds the facts of a measure: its metrics, what it needs of an objective, and the functions that
+compute its rows. A test compares the metrics with those that the page of results names.
 """
 
 import hashlib
@@ -52,8 +53,10 @@ from lightning_modules.plugins import Plugin
 
 
 def files_read(settings: MeasureSettings) -> tuple[str, ...]:
-    """The files of the tasks that it names, those that declare them, and its treebank; relative paths start at the
-    data root."""
+    """Return the files that a measure reads: those of its tasks, those that declare tasks, and its treebank.
+
+    Relative paths are below the data root.
+    """
     names = getattr(settings, "tasks", None) or ()
     declared = [str(plugins.load(name).path) for name in names if plugins.is_text(name)]
     tasks = [task_called(name) for name in names if name in TASKS or plugins.is_text(name)]
@@ -66,8 +69,11 @@ def files_read(settings: MeasureSettings) -> tuple[str, ...]:
 
 
 def files_now(settings: MeasureSettings, data_root: Path) -> str | None:
-    """Sixteen hex digits of their contents; None where there are no files, or where one is missing, so that nobody
-    knows whether they have changed."""
+    """Return sixteen hex digits of a hash over the contents of `files_read`.
+
+    Returns None if the measure reads no files, or if one is missing, because then nobody knows whether they
+    have changed.
+    """
     places = [data_root / path for path in files_read(settings)]
     if not places or not all(place.is_file() for place in places):
         return None
@@ -94,17 +100,17 @@ RunMeasure = (
     | RetrievalSettings
     | GenerationSettings
 )
-"""Computed from one run."""
+"""Settings of the measures that are computed from one run."""
 
 
 class Need(NamedTuple):
-    """A property of an objective that a measure needs."""
+    """Property of an objective that a measure needs."""
 
     is_met: Callable[[ObjectiveSettings], bool]
     lack: str
-    """Words for an objective that does not have it."""
+    """End of a sentence about an objective without the property."""
     applies: Callable[[Any], bool] = lambda settings: True
-    """Whether a measure with these settings needs it."""
+    """Whether a measure with these settings needs the property."""
 
 
 HAS_PROBABILITY = Need(lambda objective: objective.output is not None, "has no probability of a sentence")
@@ -120,27 +126,31 @@ PREDICTS_HIDDEN = Need(lambda objective: objective.output == "hidden", "does not
 
 
 class Card(NamedTuple):
-    """All facts of a measure besides its settings, which are named by its kind."""
+    """All facts of a measure besides its settings."""
 
     rows: str | Callable[..., Iterable[dict[str, Any]]]
-    """Function that computes the rows of a run, or its ``module:function``: ``rows(readings, settings, say)``. Of
-    `run_distance` none, as its rows are of two runs (`runs.measure_pairs`)."""
+    """Function that computes the rows of a run, or its ``module:function``:
+    ``rows(readings, settings, say)``. Empty for `run_distance`, whose rows are of two runs
+    (`runs.measure_pairs`)."""
     metrics: tuple[str, ...]
     layers: Literal["all", "some", "none"] = "none"
-    """Which of its numbers are of a layer, or of two."""
+    """Which numbers of the measure belong to a layer or to two layers."""
     groups: Literal["tasks", "treebanks"] | None = None
-    """Whether each of its numbers is of a task of the catalogue (or of a part of one) or of a treebank."""
+    """Whether each number belongs to a task of the catalogue (or a part of one) or to a treebank. None for
+    neither."""
     need: Need | None = None
-    """Property of an objective that it needs; without one it suits all objectives."""
+    """Property of an objective that the measure needs. None if it suits all objectives."""
     require: str | Callable[..., None] = ""
-    """Function, or its ``module:function``, that refuses before training what measuring would refuse after it:
-    ``require(settings, texts, run)`` raises a `MeasureError`. Empty where nothing can be known by then."""
+    """Function, or its ``module:function``, that checks before training whether the measure can be computed:
+    ``require(settings, texts, run)`` raises a `MeasureError`. Empty if nothing can be checked before
+    training."""
     version: int = 3
-    """Raised when the rows come out otherwise from the same settings: rows of this kind, and no others, are then
-    computed again. A measure of one's own needs no other version: its rows are computed again when its source
-    changes."""
+    """Version of the rows. It is raised when the same settings give other rows; then the rows of this kind
+    alone are computed again. A measure of a plugin needs no other version: its rows are computed again when
+    its source changes."""
     settings: type[MeasureSettings] | None = None
-    """Settings of a measure of one's own; those of the others are the members of `RunMeasure`."""
+    """Class of the settings of a plugin's measure. None for the others, whose settings are members of
+    `RunMeasure`."""
 
 
 _RANKED = ("recall_at_1", "recall_at_20", "reciprocal_rank", "spearman")
@@ -288,23 +298,23 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
         ),
     }
 )
-"""Cards by kind."""
+"""Cards by the kind of the measure."""
 
 
 def card(kind: str) -> Card:
-    """Return the card of a measure that a spec may ask for.
+    """Return the card of a measure.
 
     Raises:
-        PluginError: the kind is the name of a plugin, and there is none or it is no card of a measure.
+        PluginError: the kind is the name of a plugin that does not exist or is no valid card.
     """
     return CARDS[kind] if kind in CARDS else _card_of(plugins.load(kind))
 
 
 def _card_of(plugin: Plugin) -> Card:
-    """Return the card that a plugin is.
+    """Return the card that a plugin contains.
 
     Raises:
-        PluginError: it is no card, or lacks what a card of one's own needs.
+        PluginError: it is no card, or lacks an entry that the card of a plugin needs.
     """
     card = plugin.part
     if not isinstance(card, Card):
@@ -332,21 +342,22 @@ Measure = Annotated[
     or_plugin(_settings_of),
     BeforeValidator(from_name),
 ]
-"""A measure of this project, or one of a plugin."""
+"""Settings of a measure of this project or of a plugin."""
 
 LOGGED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"learning": ("gain", "loss"), "corruption": ("collision_rate", "hidden", "masked", "kept", "random")}
 )
-"""Metrics of measures that no spec asks for: they are read from a run's log where `validation` is measured."""
+"""Metrics of measures that no spec asks for. They are read from the log of a run when `validation` is
+measured."""
 
 METRICS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {**{kind: card.metrics for kind, card in CARDS.items()}, **LOGGED}
 )
-"""Metrics that a table of results can hold, by measure."""
+"""Metrics that a table of results can hold, by measure. Plugins are not included."""
 
 
 def metrics_of(measure: str) -> tuple[str, ...]:
-    """Return the metrics that a table of results can hold of a measure; none of one that is unknown."""
+    """Return the metrics that a table of results can hold for a measure; empty if the measure is unknown."""
     if plugins.is_name(measure):
         with suppress(PluginError):
             return card(measure).metrics
@@ -354,12 +365,12 @@ def metrics_of(measure: str) -> tuple[str, ...]:
 
 
 def measures_of_tables() -> list[str]:
-    """Return the measures that a table of results can hold, with the plugins that are loaded."""
+    """Return the names of all measures that a table of results can hold, including loaded plugins."""
     return [*METRICS, *(plugin.name for plugin in plugins.loaded() if isinstance(plugin.part, Card))]
 
 
 def layers_of(measure: str) -> Literal["all", "some", "none"]:
-    """Return which of the numbers of a measure that has metrics are of a layer, or of two."""
+    """Return which numbers of a measure belong to a layer or to two layers."""
     return "none" if measure in LOGGED else card(measure).layers
 
 
@@ -374,10 +385,11 @@ OF_TREEBANKS: Final = _kinds(lambda card: card.groups == "treebanks")
 def for_run(
     measures: Sequence[Measure], run: RunSettings, *, data_root: Path | None = None
 ) -> Iterator[RunMeasure]:
-    """Yield the measures that are computed from a run: those that suit its objective, one for each task.
+    """Yield the measures to compute from a run: those that suit its objective, with one measure for each
+    task.
 
     Args:
-        data_root: leaves out tasks without files there, and those that the text says too little for.
+        data_root: if given, tasks that lack files there or labels in the text are left out.
     """
     for settings in measures:
         if isinstance(settings, RunDistanceSettings) or not suits(settings, run):
@@ -394,12 +406,12 @@ def caveats(
     data_root: Path,
     is_there: Callable[[RunMeasure], bool] = lambda _: False,
 ) -> list[str]:
-    """Return sentences about measures that are not computed, with the reason, and about those that are no
+    """Return sentences about measures that are not computed, with the reason, and about measures that are no
     evidence.
 
     Args:
-        runs: of each arm one.
-        is_there: whether a measure of one task has rows, from when its files were there.
+        runs: name and settings of one run of each arm.
+        is_there: whether a measure of one task has rows already, from a time when its files were there.
     """
     sentences: dict[str, None] = {}
     run_measures = [settings for settings in measures if not isinstance(settings, RunDistanceSettings)]
@@ -458,14 +470,14 @@ def _not_run(
 
 
 def _parts(settings: RunMeasure, data: Data) -> tuple[RunMeasure, ...]:
-    """Return the measure in its parts, one for each task."""
+    """Return a measure split into its parts, one for each task."""
     if isinstance(settings, TaskSettings | RetrievalSettings):
         return settings.parts(built_in=data.kind == "language")
     return (settings,)
 
 
 def _problem(part: RunMeasure, data: Data, data_root: Path) -> str | None:
-    """Why a task cannot be run; None if it can, and of what is no task."""
+    """Return why a task cannot be run; None if it can, or if the measure is of no task."""
     match part:
         case TaskSettings():
             return part.task.problem(data_root)
@@ -476,8 +488,11 @@ def _problem(part: RunMeasure, data: Data, data_root: Path) -> str | None:
 
 
 def lacks_labels(settings: Measure, data: Data) -> str | None:
-    """Why a measure that names no treebank cannot have the labels it asks for from a text; None if it can, or asks
-    for none."""
+    """Return why a measure cannot get the labels that it needs from a text; None if it can, or if it needs
+    none.
+
+    A measure that names a treebank gets them there.
+    """
     if data.kind == "language" or getattr(settings, "treebank", None) is not None:
         return None
     remedy = "set treebank to a CoNLL-U or parquet file"
@@ -495,6 +510,6 @@ def suits(settings: RunMeasure | RunDistanceSettings, run: RunSettings) -> bool:
 
 
 def _need(settings: RunMeasure | RunDistanceSettings) -> Need | None:
-    """Return what a measure needs of an objective; None if it suits all."""
+    """Return the property that a measure needs of an objective; None if it suits all."""
     need = card(settings.kind).need
     return need if need is not None and need.applies(settings) else None

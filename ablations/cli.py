@@ -13,12 +13,12 @@ from ablations.commands.specs import examples, init, plan, text, validate
 
 
 class Ablate(click.Group):
-    """Prints an error that a user can act on as its sentence, without a traceback."""
+    """Group of commands that prints errors that a user can act on as one sentence, without a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         from lightning_modules.errors import AblationsError
 
-        # SIGTERM unwinds as Ctrl-C does, so that nothing half-written stays.
+        # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that no half-written file stays.
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             return super().invoke(ctx)

@@ -1,7 +1,7 @@
-"""Checks of the machine: what it has, what is known to be bad, and how fast it takes steps of training.
+"""Checks of the machine: versions and devices, known problems, and the speed of training steps.
 
-The steps are those of masked LM on made-up text, at a few widths, in fp32 and in bf16. `plan` estimates the time
-of training from them until runs of the same kind have ended here.
+The steps are those of masked LM on random text, at a few widths, in fp32 and in bf16. `plan` estimates the
+time of training from them, until runs of the same kind have ended on this machine.
 """
 
 import importlib.metadata
@@ -27,7 +27,7 @@ from lightning_modules.vocabulary import END, FIRST_WORD_ID, START
 
 
 class Shape(NamedTuple):
-    """Settings of a run that go with its width; the speed of its steps depends on them, too."""
+    """Settings of a timed run that depend on its width and influence the speed of its steps."""
 
     vocab_size: int
     tokens_per_step: int
@@ -50,8 +50,10 @@ SHAPES_BY_DEVICE = {
         768: Shape(8192, 32768, 10),
     },
 }
-"""Shapes by device and width, as specs have them: what is timed should be what will be run. On a CPU wide runs
-read more in a step, but are hardly faster by that."""
+"""Shapes by device and width. They are like those of specs, because the timed runs should resemble real ones.
+
+On a CPU wide runs of specs have more tokens a step, but that makes them hardly faster.
+"""
 SHAPES = SHAPES_BY_DEVICE[DEVICE]
 
 PRECISIONS = ("32-true", "bf16-mixed")
@@ -61,14 +63,15 @@ KNOWN_BAD = {
     "lightning": ("2.6.2", "2.6.3"),
     "pytorch-lightning": ("2.6.2", "2.6.3"),
 }
-"""Malicious uploads of April 2026 (GHSA-w37p-236h-pfx3)."""
+"""Versions that were malicious uploads, in April 2026 (GHSA-w37p-236h-pfx3)."""
 
 FIRST_GOOD_LIGHTNING = Version("2.6.6")
 SHOWN = ("pretraining-ablations", "torch", "lightning", "datasets", "tokenizers", "transformers")
 
 
 def findings(out: Path) -> Iterator[tuple[str, str, str | None]]:
-    """Yield name and value of what was looked at and, where something is wrong, what to do about it."""
+    """Yield the name and value of each check; if something is wrong, also what to do about it, otherwise
+    None."""
     import platform
 
     yield "python", platform.python_version(), None
@@ -98,14 +101,14 @@ def findings(out: Path) -> Iterator[tuple[str, str, str | None]]:
 
 
 def calibrate(out: Path) -> Iterator[tuple[str, str]]:
-    """Time steps of training with one thread and with all, keep the rates, and yield them in words.
+    """Time steps of training with one thread and with all threads, store the rates, and yield them in words.
 
-    A GPU is timed once. About 20 seconds on two cores.
+    A GPU is timed once. Takes about 20 seconds on two cores.
 
     Raises:
         FilesError: the output root cannot be written to.
     """
-    require_writable(out)  # not after minutes
+    require_writable(out)  # first, because the timing takes long
     cores = available_cores()
     for threads in sorted({1, cores}) if DEVICE == "cpu" else [cores]:
         rates = []
@@ -117,9 +120,9 @@ def calibrate(out: Path) -> Iterator[tuple[str, str]]:
 
 
 def step_rates(threads: int) -> Iterator[tuple[str, int, float]]:
-    """Yield precision, width and useful operations a second of training with so many threads.
+    """Yield precision, width and useful operations a second of training with `threads` threads.
 
-    One step warms up and a few count, about two seconds in all on a CPU.
+    One step warms up and a few are timed, about two seconds in all on a CPU.
     """
     keep_freed_memory()
     before = torch.get_num_threads()
@@ -134,7 +137,7 @@ def step_rates(threads: int) -> Iterator[tuple[str, int, float]]:
 
 
 def made_up_text(shape: Shape) -> Tokens:
-    """Make training sentences of 6 to 30 random ids, enough for the steps."""
+    """Return a text of random ids in sentences of 6 to 30 tokens, long enough for the timed steps."""
     rng = np.random.default_rng(0)
     vocab_size, tokens = shape.vocab_size, shape.tokens_per_step * (shape.timed_steps + 1)
     train = _sentences(2 * tokens // 6, vocab_size, rng)

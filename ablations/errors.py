@@ -1,6 +1,6 @@
-"""Errors of specs, measures and results, and the problems of a file with their places.
+"""Errors of specs, measures and results, and problems of a file with their places.
 
-The base is shared with training.
+Their base class is that of the errors of training.
 """
 
 from typing import Literal, NamedTuple
@@ -20,15 +20,15 @@ __all__ = [
 
 
 class SpecError(AblationsError, ValueError):
-    """An experiment spec is wrong. The message names the file, the field and the remedy."""
+    """Error of an experiment spec. The message names the file, the field and the remedy."""
 
 
 class MeasureError(AblationsError, ValueError):
-    """Data that a measure cannot be computed on."""
+    """Error of a measure that cannot be computed on the given data."""
 
 
 class ResultsError(AblationsError, RuntimeError):
-    """Results on disk are missing, incomplete or disagree with their spec."""
+    """Error of results on disk that are missing, incomplete or in contradiction to their spec."""
 
 
 KeyPath = tuple[str | int, ...]
@@ -36,26 +36,26 @@ KeyPath = tuple[str | int, ...]
 
 
 class Fault(NamedTuple):
-    """Fault of a value, before its place in the file is known."""
+    """Fault of a value whose place in the file is not known yet."""
 
     path: KeyPath
     sentence: str
     about: Literal["value", "key", "missing", "several"] = "value"
-    """Part of the value that the sentence is about: the value, its key, a missing key, or this value and others
-    that it does not fit."""
+    """Part that the sentence is about: the value, its key, a missing key, or several values that do not fit
+    together."""
 
 
 class Problem(NamedTuple):
-    """Problem of a file with its place; prints as one line."""
+    """Problem of a file with its place. `str` gives one line."""
 
     file: str
-    """Path of the file, or the option of a command line that it is about."""
+    """Path of the file, or name of the command-line option that has the problem."""
     line: int
     """Counts from 1; 0 for an option."""
     column: int
     """Counts characters from 1."""
     sentence: str
-    """Sentence with what is wrong, what was expected and, where it can be guessed, what was meant."""
+    """Sentence that says what is wrong, what was expected and, if it can be guessed, what was meant."""
 
     def __str__(self) -> str:
         place = f":{self.line}:{self.column}" if self.line else ""
@@ -63,9 +63,9 @@ class Problem(NamedTuple):
 
 
 class SpecProblems(SpecError):
-    """Every problem of one file, a line each."""
+    """Error with every problem of one file, one line each."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = problems
-        """In the order of the file."""
+        """Problems in the order of the file."""

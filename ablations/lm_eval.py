@@ -1,10 +1,10 @@
 """Runs as models of lm-eval, the Language Model Evaluation Harness: `python -m ablations.lm_eval`.
 
-This is the command `lm_eval` with all its options, and with one more model:
+This is the command `lm_eval` with all its options and one more model:
 
     python -m ablations.lm_eval --model pretraining_ablations --model_args run=out/runs/mlm-s0-... --tasks blimp
 
-lm-eval finds no models of other packages by itself, so that plain `lm_eval` does not know this one. In Python
+lm-eval does not find models of other packages by itself, so plain `lm_eval` does not know this one. In Python
 `import ablations.lm_eval` is enough.
 """
 
@@ -49,13 +49,15 @@ except ModuleNotFoundError as error:
 class TrainedRun(LM):
     """Trained run as a language model of lm-eval, with the scores of minimal pairs (`sentence_scores`).
 
-    A context and its continuation are cut into pieces as one text, without the white space around the context. The
-    pieces of the continuation are scored, and a piece that reaches over the border is one of them. Without a
-    context the continuation is a sentence, as in minimal pairs: a causal LM then scores END too. The numbers are
-    the same to the last digit if the same sentences are scored at once, whatever their order.
+    A context and its continuation are cut into pieces as one text, without the white space around the
+    context. The pieces of the continuation are scored. A piece that reaches over the border belongs to the
+    continuation. Without a context the continuation is a sentence, as in minimal pairs, and a causal LM
+    scores END too. If the same sentences are scored in one call, the scores are the same to the last digit,
+    whatever their order.
 
-    A context that is too long loses its beginning. A text of `loglikelihood_rolling` that is too long is read in
-    windows, the last of which is as long as the others and scores only what these did not; END is scored once.
+    A context that is too long loses its beginning. A text of `loglikelihood_rolling` that is too long is read
+    in windows of equal length. The last window scores only the pieces that the others did not score. END is
+    scored once.
 
     Batches have as many tokens as in minimal pairs, whatever `--batch_size` says.
     """
@@ -74,11 +76,12 @@ class TrainedRun(LM):
 
         Args:
             run: folder of the run.
-            step: step of a checkpoint that was kept; else the run must be done, and its last one is read.
+            step: step of a checkpoint that was kept. By default the last checkpoint; then the run must be
+                done.
             score: `main`, `within_word` or `left_to_right` (see `Scores`).
-            device: cpu or cuda, as in cuda:1; without a GPU always the CPU.
-            batch_size: has no effect; lm-eval gives it to every model.
-            max_batch_size: as `batch_size`.
+            device: cpu or cuda, also with a number, as in cuda:1. Without a GPU it is always the CPU.
+            batch_size: has no effect. lm-eval gives it to every model.
+            max_batch_size: has no effect either.
 
         Raises:
             MeasureError: an argument is wrong, or the objective gives no probability to a sentence.
@@ -104,17 +107,19 @@ class TrainedRun(LM):
         self._tokenizer, self._room = tokens.tokenizer, settings.data.max_length - 2  # START and END
 
     def get_model_info(self) -> dict[str, Any]:
-        """Return what lm-eval writes about the model into its results."""
+        """Return the facts about the model that lm-eval writes into its results."""
         description = self._directory.description()
         about = {name: description[name] for name in ("run_id", "arm", "seed")}
         return about | {"objective": self._objective.run.objective.kind, "step": self._step, "score": self._score}
 
     def loglikelihood(self, requests: Sequence[Instance]) -> list[tuple[float, bool]]:
-        """Return for each context and continuation the score of the continuation, in nats, and whether each of its
-        pieces is the most probable one.
+        """Return for each (context, continuation) the score of the continuation, in nats, and whether it is
+        the best one.
+
+        It is the best one if each of its pieces is the most probable piece at its place.
 
         Raises:
-            MeasureError: a continuation is longer than the run reads.
+            MeasureError: a continuation is longer than the run can read.
         """
         texts = [(context + continuation).lstrip() for context, continuation in _arguments(requests)]
         given = [len(context.strip()) for context, _ in _arguments(requests)]
@@ -144,14 +149,14 @@ class TrainedRun(LM):
         return [float(score) for score in total]
 
     def generate_until(self, requests: Sequence[Instance]) -> list[str]:
-        """Refuse to generate."""
+        """Raise a MeasureError, because these models generate nothing."""
         raise MeasureError(
             f"{requests[0].task_name}: its output_type is generate_until, but pretraining_ablations generates "
             f"nothing; leave the task out, or write a causal LM with `ablate export` and take --model hf."
         )
 
     def _fitting(self, pieces: Pieces, request: Instance) -> Pieces:
-        """Return a text without as much of its context as the run cannot read."""
+        """Return a text without the beginning of its context if the run cannot read the whole text."""
         excess = max(0, len(pieces.ids_P) - self._room)
         if excess > pieces.given:
             raise MeasureError(
@@ -163,7 +168,7 @@ class TrainedRun(LM):
         )
 
     def _windows(self, pieces: Pieces) -> list[Pieces]:
-        """Return a text as windows that the run can read, which together score each piece once."""
+        """Return a text as windows that the run can read. Together they score each piece once."""
         P = len(pieces.ids_P)
         stops = [*range(self._room, P, self._room), P]
         starts = [max(0, stop - self._room) for stop in stops]
@@ -173,7 +178,7 @@ class TrainedRun(LM):
         ]
 
     def _scored(self, pieces: Sequence[Pieces]) -> Iterator[tuple[list[int], list[float], list[bool]]]:
-        """Yield numbers and results of the texts that are scored together."""
+        """Yield the numbers, scores and best-piece flags of texts that are scored together."""
         with tqdm(total=len(pieces), desc="Scoring texts") as bar:
             for numbers in alike(pieces):
                 score = getattr(sentence_scores(self._objective, [pieces[i] for i in numbers]), self._score)
@@ -186,7 +191,7 @@ def _arguments(requests: Sequence[Instance]) -> list[tuple[str, ...]]:
 
 
 def _require_score(name: str, scores: Scores | None, *, kind: str, where: str) -> None:
-    """Refuse a score that the objective does not have."""
+    """Raise a MeasureError if the objective does not have the score."""
     if scores is None:
         raise MeasureError(
             f"{where}: objective.kind is {kind}, which gives no probability to a sentence; give a run of "
@@ -198,7 +203,7 @@ def _require_score(name: str, scores: Scores | None, *, kind: str, where: str) -
 
 
 def _checkpoint(directory: RunDirectory, step: int | None, max_steps: int) -> Path:
-    """Return the checkpoint of a step, or the last one of a run that is done."""
+    """Return the checkpoint of a step; without a step the last one of a run that is done."""
     checkpoints = sorted(directory.checkpoints.glob("step=*.ckpt"))
     kept = {int(path.stem.removeprefix("step=")): path for path in checkpoints}
     steps = f"steps kept: {', '.join(map(str, kept)) or 'none'}"
@@ -218,8 +223,8 @@ def _checkpoint(directory: RunDirectory, step: int | None, max_steps: int) -> Pa
 
 
 def _device(name: str | None) -> torch.device:
-    """Return the device of that name; the CPU in the place of a GPU where there is none, as lm-eval gives cuda:0
-    unless told otherwise."""
+    """Return the device of that name; the CPU if there is no GPU, because lm-eval asks for cuda:0 by
+    default."""
     device = name or "cuda"
     kind = device.partition(":")[0]
     if kind not in TOKENS_AT_ONCE:
@@ -228,7 +233,7 @@ def _device(name: str | None) -> torch.device:
 
 
 def main() -> None:
-    """Run lm-eval; errors that a user can act on are one sentence, as with `ablate`."""
+    """Run lm-eval. Errors that a user can act on are printed as one sentence, as with `ablate`."""
     try:
         cli_evaluate()
     except AblationsError as error:

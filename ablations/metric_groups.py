@@ -1,8 +1,8 @@
-"""Groups that the rows of each metric can have: tasks, tokens by frequency, parts of speech and so on. No torch.
+"""Groups that the rows of each metric can have: tasks, tokens by frequency, parts of speech and so on.
 
-For what is asked of a table before there is one, as in a file of claims: a group that no measure ever makes is
-misspelt. Names that only a user's file has (treebanks, the parts of minimal pairs in files, words of pictures) are
-not known here, and every name passes for one of them.
+A file of claims is checked against them before there is a table: a group that no measure makes is misspelt.
+Names that come from a user's file (treebanks, parts of minimal pairs in files, words of pictures) are not
+known here, so every name is accepted for them. This module needs no torch.
 """
 
 import re
@@ -31,29 +31,29 @@ from lightning_modules.config.masking import Tag
 
 @cache
 def matches(group: str, pattern: str) -> bool:
-    """Return whether a group is the named one; a star stands for letters other than / and @, so not for a part of
-    a group."""
+    """Return whether a group fits a pattern. A star stands for letters other than / and @, so not for a part
+    of a group."""
     return re.fullmatch(re.escape(pattern).replace(r"\*", "[^/@]*"), group) is not None
 
 
 class Family(NamedTuple):
-    """Groups that are alike, of which there are too many to name."""
+    """Family of similar groups that are too many to list."""
 
     prefixes: tuple[str, ...]
-    """How their names begin."""
+    """Beginnings of the names of the groups."""
     has: Callable[[str], bool]
-    """Whether a name with such a beginning is one of them."""
+    """Whether a name with one of these beginnings is a group of the family."""
     examples: tuple[str, ...] = ()
-    """Some of them, the first of which a sentence shows."""
+    """Some groups of the family. A sentence shows the first one."""
 
 
 class Groups(NamedTuple):
-    """The groups of a metric."""
+    """Groups that rows of a metric can have."""
 
     names: tuple[str, ...] = ()
     families: tuple[Family, ...] = ()
     whole: bool = True
-    """Whether there are also rows of no group."""
+    """Whether there are also rows without a group."""
 
     def has(self, group: str) -> bool:
         """Return whether a group, or a pattern with stars, can have rows."""
@@ -68,11 +68,12 @@ class Groups(NamedTuple):
 
     @property
     def examples(self) -> list[str]:
-        """Names for a sentence that shows what there is."""
+        """Names for a sentence that shows which groups there are."""
         return [*(family.examples[0] for family in self.families if family.examples), *self.names]
 
     def refusal(self, group: str, measure: str) -> str:
-        """Say that a group is none of them: the nearest one, or what there is."""
+        """Return the end of a sentence that says that there is no such group, with the nearest group or
+        examples."""
         near = guess(group, [*(name for family in self.families for name in family.examples), *self.names])
         if near:
             return f"must be a group of {measure}, but is {shown(group)}{near}"
@@ -89,7 +90,7 @@ _RANKS = tuple(
     for first, last in zip((1, *(bound + 1 for bound in RANK_BOUNDS)), RANK_BOUNDS, strict=False)
 )
 _RARE = Family((f"rank {RANK_BOUNDS[-1] + 1}-",), _form(r"rank \d+-[1-9]\d*"))
-"""The last group ends with the last rank of a text."""
+"""Group of the rarest tokens. Its name ends with the last rank of a text."""
 _TAGS = tuple(f"tag {tag}" for tag in get_args(Tag))
 _TOKENS = (*_RANKS, *_TAGS)
 _RATIOS = Family(("ratio=",), _form(r"ratio=([01]|0\.\d*[1-9]|[1-9](\.\d*[1-9])?e-\d\d)"), ("ratio=0.15",))
@@ -113,7 +114,7 @@ def _of_tasks(names: Iterable[str]) -> Groups:
 
 
 def _transferred(names: tuple[str, ...]) -> Groups:
-    """Tasks, and points of their learning curves: `sst2@100`."""
+    """Return the groups of tasks, and of points of their learning curves, such as `sst2@100`."""
     curve = Family(
         tuple(f"{name}@" for name in names), _form(r"[^@]+@[1-9]\d*"), tuple(f"{name}@100" for name in names)
     )
@@ -124,7 +125,7 @@ PARADIGMS: Final = (
     *("agreement_simple", "agreement_across_phrase", "agreement_across_clause", "agreement_in_clause"),
     *("determiner_noun", "verb_form", "tense_concord", "noun_order", "phrase_order"),
 )
-"""Of the minimal pairs of the built-in language."""
+"""Names of the paradigms of minimal pairs in the built-in language."""
 
 _PAIRS = ("blimp", "lm_syneval", "language", *(f"language/{name}" for name in PARADIGMS))
 _PARTS = Family(("blimp/", "lm_syneval/"), _form(r"[^/]+/.+"))
@@ -140,7 +141,7 @@ GROUPS: Final[Mapping[str, Groups]] = MappingProxyType(
         "influence": Groups(_TOKENS, (_RARE,), whole=False),
         "token_information": _QUESTIONS,
         "read_out": _QUESTIONS,
-        "run_distance": Groups(families=(_ANY,), whole=False),  # the arm of the other run
+        "run_distance": Groups(families=(_ANY,), whole=False),  # a group is the arm of the other run
         "pictures": Groups(families=(_ANY,), whole=False),
         "structural_probe": Groups(families=(_ANY,), whole=False),
         "parsing": Groups(families=(_ANY,), whole=False),
@@ -154,7 +155,7 @@ GROUPS: Final[Mapping[str, Groups]] = MappingProxyType(
         "generation": Groups(("causal_lm",), (_ITERATIONS,)),
     }
 )
-"""By measure; those that are not here have none."""
+"""Groups by measure. A measure that is missing here has no groups."""
 
 OF_METRICS: Final[Mapping[tuple[str, str], Groups]] = MappingProxyType(
     {
@@ -164,12 +165,15 @@ OF_METRICS: Final[Mapping[tuple[str, str], Groups]] = MappingProxyType(
         ("validation", "pair_accuracy"): Groups(_PAIR_TASKS, whole=False),
     }
 )
-"""By measure and metric, where the metrics of a measure differ."""
+"""Groups by measure and metric, for measures whose metrics have different groups."""
 
 
 def metrics_of_task(measure: str, group: str) -> tuple[str, ...] | None:
-    """Return the metrics that a measure has of a task, or of a point of its learning curve; None where all tasks
-    have the same, or where the task is not known."""
+    """Return the metrics that a measure has for a task, or for a point of its learning curve
+    (`task@examples`).
+
+    Returns None if all tasks have the same metrics, or if the task is not known.
+    """
     name, _, examples = group.partition("@")
     if measure == "retrieval" and name in GROUPS[measure].names:
         of_order = [metric for metric in METRICS[measure] if not metric.startswith("spearman")]
@@ -199,7 +203,7 @@ def groups_of(measure: str, metric: str) -> Groups:
 
 
 def _task_files() -> list[str]:
-    """Return the names of the tasks of one's own that are loaded."""
+    """Return the names of the user's own tasks that are loaded."""
     return [plugin.name for plugin in plugins.loaded() if plugins.is_text(plugin.name)]
 
 
@@ -208,17 +212,18 @@ ABOUT = {
     "next": ("next token",),
     "output": ("output label", "shown token"),
 }
-"""Groups of `token_information` and `read_out` by what they are about."""
+"""Groups of `token_information` and `read_out` by their setting `about`."""
 BY = {"frequency": "rank", "part_of_speech": "tag"}
-"""How names of groups begin, by what tokens are grouped by."""
+"""Beginning of the names of groups, by the property that tokens are grouped by."""
 
 
 def groups_made(settings: Any, data_kinds: Collection[str]) -> tuple[str, ...] | None:
-    """Return the groups that a measure makes as it is set, of tokens and of parts of a task only how their names
-    begin; None where it cannot be told.
+    """Return the groups that a measure makes with its settings; None if that is not known.
+
+    For groups of tokens only the beginning of the name is returned, for parts of a task only the task.
 
     Args:
-        data_kinds: kinds of the text of the arms.
+        data_kinds: `data.kind` of the arms.
     """
     match settings:
         case TaskSettings() | RetrievalSettings():

@@ -1,7 +1,7 @@
-"""The tidy table every measure writes and every figure reads: one observation a row.
+"""The tidy table of results, which every measure writes and every figure reads: one observation a row.
 
-Layer 0 is the embeddings. What does not apply to an observation is absent, that is null, never a
-stand-in such as 0 or an empty string.
+Layer 0 is the embeddings. A value that does not apply to an observation is null, never a stand-in such as 0
+or an empty string.
 """
 
 import hashlib
@@ -24,59 +24,61 @@ COLUMNS: dict[str, str] = {
     "run_id": "string",
     "arm": "string",
     "seed": "int64",
-    "step": "Int64",  # of the checkpoint that was measured; null where a model comes without one
+    "step": "Int64",  # step of the measured checkpoint; null for a model without checkpoints
     "measure": "string",
     "metric": "string",
     "group": "string",  # task, frequency bin, part of speech, ...; null means all
     "layer": "Int64",
     "layer_to": "Int64",
-    "other_run_id": "string",  # where two runs are compared
-    "value": "float64",  # NaN where the measure has no number
-    "floor": "float64",  # the same number on data without the relation that is measured
-    "ceiling": "float64",  # the most that the number can be: of information the entropy of what is asked
+    "other_run_id": "string",  # the second run, if two runs are compared
+    "value": "float64",  # NaN if the measure has no number
+    "floor": "float64",  # chance level: the same number on data without the relation that is measured
+    "ceiling": "float64",  # highest possible value; for information the entropy of the quantity
     "unit": "string",
-    "n": "Int64",  # observations behind the value: tokens, sentences
-    "d": "Int64",  # width or clusters
-    "standard_error": "float64",  # inside the run, by the jackknife over blocks of sentences
-    "left_out": "object",  # list of the value without each block of the text in turn: what a contrast jackknifes
+    "n": "Int64",  # number of tokens or sentences behind the value
+    "d": "Int64",  # width, or number of clusters
+    "standard_error": "float64",  # within the run, by the jackknife over blocks of sentences
+    "left_out": "object",  # list of the values without each block of the text, for the jackknife of a contrast
 }
-"""Every column in its order, and its pandas type. Capital Int64 may be null."""
+"""Columns of the table in their order, with their pandas types. Int64 with a capital letter may be null."""
 
 LATER = ("ceiling", "standard_error", "left_out")
-"""Columns that came later: a table from before has nothing there."""
+"""Columns that came later. In older tables they are null."""
 
 SHOWN = [name for name in COLUMNS if name != "left_out"]
-"""Columns of the data behind a figure."""
+"""Columns of the data of a figure."""
 
 STARTS_TRAINED = "starts_trained"
-"""Column that a page adds where runs start from a trained model: whether the row is of such a run."""
+"""Column that a page adds if some runs start from a trained model: whether the row is of such a run."""
 
 REQUIRED = ("run_id", "arm", "seed", "measure", "metric")
 """Columns that are never null."""
 
 KEY = [name for name in COLUMNS if name not in ("value", "floor", "unit", "n", "d", *LATER)]
-"""Columns that tell one observation from another."""
+"""Columns that together identify an observation."""
 
 PREDICTION_COLUMNS: dict[str, str] = {
     "measure": "string",
-    "step": "int64",  # of the checkpoint
-    "key": "string",  # of the settings of the measure, as in the rows of the run
+    "step": "int64",  # step of the checkpoint
+    "key": "string",  # hash of the settings of the measure, as in the rows of the run
     "task": "string",
-    "metric": "string",  # the value of this metric is the mean of the points by their weight; but for `right_tags`
-    # and `minus_error` of tasks that have no such metric
-    "example": "string",  # twelve hex digits of its content, and "-2", ... where a task has the same content again
+    # The value of the metric is the mean of the points, weighted with `weight`. `right_tags` and
+    # `minus_error` are no metrics of the table.
+    "metric": "string",
+    "example": "string",  # twelve hex digits of a hash of its content; "-2", ... if the task repeats the content
     "text": "string",
-    "second": "string",  # the other text of a pair; the context of a span; the ungrammatical half
-    "part": "string",  # part of the task that it belongs to, as the paradigm of a minimal pair
+    "second": "string",  # the other text of a pair, the context of a span, or the ungrammatical half
+    "part": "string",  # part of the task, such as the paradigm of a minimal pair
     "label": "string",
     "prediction": "object",  # list of the answers, one a head
     "points": "float64",  # higher is better
-    "weight": "int64",  # items that the points are the mean of: words of tagging, else 1
-    "margin": "float64",  # nats by which the grammatical half is the more probable one
-    "length": "int64",  # tokens, of both texts; of a minimal pair those of the grammatical half
-    "rarest": "int64",  # frequency rank, from 1, of its rarest token in the training text
+    "weight": "int64",  # number of items behind the points: words in tagging, otherwise 1
+    "margin": "float64",  # nats by which the grammatical half is more probable
+    "length": "int64",  # tokens of both texts; for a minimal pair those of the grammatical half
+    "rarest": "int64",  # frequency rank, from 1, of the rarest token in the training text
 }
-"""Columns of the predictions of a run for single examples, and their pandas types; what a task lacks is null."""
+"""Columns of a run's predictions for single examples, with their pandas types. Columns that a task lacks are
+null."""
 
 _EXPECTED = {
     "string": "text",
@@ -88,9 +90,9 @@ _EXPECTED = {
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """The rows as a table with exactly the columns of `COLUMNS`, in that order and of those types.
+    """Return the rows as a table with exactly the columns of `COLUMNS`, in that order and with those types.
 
-    A row names at least `REQUIRED` and `value`; whatever else it leaves out is absent.
+    A row must have `REQUIRED` and `value`. Other columns that it lacks are null.
 
     Raises:
         ResultsError: an unknown column, a missing one, a value of the wrong type, or two rows for one
@@ -109,24 +111,25 @@ def table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def concat(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """All rows of the tables, in order; no tables give the empty table.
+    """Return all rows of several tables, in order. Without tables the result is the empty table.
 
     Raises:
-        ResultsError: as `table`, also for one observation in two tables.
+        ResultsError: as `table`, also if an observation is in two tables.
     """
     parts = [_columns(part, source="results") for part in tables] or [table([])]
     return _checked(pd.concat(parts, ignore_index=True), source="results")
 
 
 def write(table: pd.DataFrame, path: Path) -> None:
-    """Put the table at `path` as parquet, whole or not at all.
+    """Write the table to `path` as parquet, whole or not at all.
 
     Raises:
         ResultsError: the table breaks a rule of `table`.
         FilesError: the file cannot be written.
     """
     checked = _checked(_columns(table, source=str(path)), source=str(path))
-    # Bytes of real numbers that are of one place stand together: that makes the file a third smaller.
+    # The first bytes of all real numbers are stored together, then the second bytes: the file is a third
+    # smaller.
     by_place = [*(name for name, kind in COLUMNS.items() if kind == "float64"), "left_out.list.element"]
     others = [name for name in COLUMNS if name not in by_place]
     options: dict[str, Any] = {"use_byte_stream_split": by_place, "use_dictionary": others}
@@ -134,19 +137,19 @@ def write(table: pd.DataFrame, path: Path) -> None:
 
 
 def append(table: pd.DataFrame, path: Path) -> None:
-    """Add the table's rows to those at `path`, which need not exist yet.
+    """Add the rows of a table to those at `path`. The file need not exist yet.
 
     Raises:
-        ResultsError: as `read` and `write`, also for an observation that the file already has.
+        ResultsError: as `read` and `write`, also if the file already has an observation.
     """
     write(concat([read(path), table]) if path.exists() else table, path)
 
 
 def read(path: Path) -> pd.DataFrame:
-    """The table that `write` put at `path`; one from before a column of `LATER` has nothing there.
+    """Return the table that `write` wrote to `path`. In older files the columns of `LATER` are null.
 
     Raises:
-        ResultsError: no such file, a truncated or damaged one, or one that holds something else.
+        ResultsError: the file is missing, truncated or damaged, or holds something else.
     """
     if not path.is_file():
         raise ResultsError(f"{path}: there are no results here; `ablate run` writes them once a run is measured.")
@@ -156,15 +159,15 @@ def read(path: Path) -> pd.DataFrame:
 
 
 SEAL, UNSEALED = b"sha256", b"0" * 64
-"""Key in a parquet file's metadata of the SHA-256 (hex) of the whole file, and what stands there while it is
-computed."""
+"""Key in the metadata of a parquet file for the SHA-256 (hex) of the whole file, and its value while the hash
+is computed."""
 
 
 def sealed(table: pd.DataFrame, **options: Any) -> bytes:
-    """Return a table as a parquet file in which `read_sealed` notices every byte that changes.
+    """Return the bytes of a parquet file in which `read_sealed` notices every changed byte.
 
     Args:
-        options: of pyarrow's ParquetWriter.
+        options: options of pyarrow's ParquetWriter.
     """
     arrow = pa.Table.from_pandas(table, preserve_index=False)
     sink = pa.BufferOutputStream()
@@ -176,21 +179,22 @@ def sealed(table: pd.DataFrame, **options: Any) -> bytes:
 
 
 def read_sealed(path: Path, *, remedy: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return the table of a parquet file that `sealed` made; files of earlier versions have no seal.
+    """Return the table of a parquet file that `sealed` made. Files of earlier versions have no seal and are
+    not checked.
 
     Args:
-        columns: those to read of the ones that are there; all unless given.
-        remedy: what to do once the file is deleted.
+        columns: columns to read, of those that are there. By default all.
+        remedy: what a user should do after deleting the file, for the error.
 
     Raises:
-        ResultsError: the file cannot be read, was cut short or has another byte than was written.
+        ResultsError: the file cannot be read, was cut short or has changed since it was written.
     """
     try:
         written = path.read_bytes()
         file = pq.ParquetFile(pa.BufferReader(written))
         notes = file.metadata.metadata or {}
         seal = notes.get(SEAL)
-        if not notes.keys() <= {SEAL, b"ARROW:schema", b"pandas"}:  # as where a bit of the seal's name changed
+        if not notes.keys() <= {SEAL, b"ARROW:schema", b"pandas"}:  # a changed bit in the seal's name, for example
             raise ValueError("it has changed since it was written")
         if seal is not None and hashlib.sha256(written.replace(seal, UNSEALED)).hexdigest().encode() != seal:
             raise ValueError("it has changed since it was written")
@@ -201,9 +205,9 @@ def read_sealed(path: Path, *, remedy: str, columns: Sequence[str] | None = None
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Put the bytes at `path` so that a reader sees the old file or the new one, never a part.
+    """Write bytes to `path` so that a reader sees the old file or the new one, never a part.
 
-    Folders that are missing are made. After a failure the old file is untouched.
+    Missing folders are made. After a failure the old file is unchanged.
 
     Raises:
         FilesError: the disk is full, or the place cannot be written to.
@@ -220,7 +224,7 @@ def _columns(frame: pd.DataFrame, *, source: str) -> pd.DataFrame:
 
 
 def _require_all(names: Iterable[str], *, source: str) -> None:
-    """Refuse a table with other columns than ours."""
+    """Raise a ResultsError if a table has other columns than `COLUMNS`."""
     names = list(names)
     missing = [name for name in COLUMNS if name not in names]
     foreign = [str(name) for name in names if name not in COLUMNS]
@@ -235,7 +239,7 @@ def _require_all(names: Iterable[str], *, source: str) -> None:
 
 
 def _checked(columns: Mapping[str, Sequence[Any] | pd.Series] | pd.DataFrame, *, source: str) -> pd.DataFrame:
-    """The columns with their types, every rule of a table checked."""
+    """Return the columns with their types, after checking every rule of a table."""
     frame = pd.DataFrame({name: _column(name, columns[name], source=source) for name in COLUMNS})
     again = frame.duplicated(KEY)
     if again.any():
@@ -247,7 +251,7 @@ def _checked(columns: Mapping[str, Sequence[Any] | pd.Series] | pd.DataFrame, *,
 
 
 def _column(name: str, values: Sequence[Any] | pd.Series, *, source: str) -> pd.Series:
-    """Return a column with its type; cells are looked at one by one only where the type alone does not do."""
+    """Return a column with its type. Cells are checked one by one only if the type alone is not enough."""
     kind = COLUMNS[name]
     if isinstance(values, pd.Series):
         given = values.notna()
@@ -263,7 +267,7 @@ def _column(name: str, values: Sequence[Any] | pd.Series, *, source: str) -> pd.
 
 
 def _cells(name: str, values: Sequence[Any], *, source: str) -> list[Any]:
-    """The values with None for what is absent, each of the column's type."""
+    """Return the values, checked against the type of their column, with None for missing values."""
     kind, cells = COLUMNS[name], []
     for number, value in enumerate(values):
         if value is None or value is pd.NA or (isinstance(value, numbers.Real) and math.isnan(value)):

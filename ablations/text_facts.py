@@ -1,7 +1,8 @@
 """Facts about the text of an experiment before anything is trained: lengths, unknown tokens, cut and repeated
 sentences, and sentences of validation and of tasks that are also in the training text.
 
-Sentences are the same if all their words are, in the same order; of each only a hash of 64 bits is kept.
+Two sentences are the same if they have the same words in the same order. Only a hash of 64 bits is kept of
+each sentence.
 """
 
 import hashlib
@@ -24,30 +25,31 @@ from lightning_modules.config import Data, RunSettings
 from lightning_modules.data.corpus import SPLITS, open_corpus
 
 SHARED_SHARE = 0.01
-"""From this share on, a sentence says that texts of validation or of a task are also training sentences."""
+"""Share of validation sentences or test examples that are also in the training text, from which on a warning
+is given."""
 
 
 class SplitFacts(NamedTuple):
-    """Facts about one split of a text."""
+    """Facts about one split of a text. Lengths and counts are in tokens or sentences."""
 
     split: str
     sentences: int
     documents: int
     tokens: int
-    """Tokens that are kept, special ones included."""
+    """Number of tokens that are kept, special tokens included."""
     median: int
-    """Tokens of the median sentence, before cutting."""
+    """Length of the median sentence in tokens, before cutting."""
     p99: int
-    """Tokens that 99 of 100 sentences do not exceed."""
+    """Length in tokens that 99 of 100 sentences do not exceed, before cutting."""
     longest: int
     cut: int
-    """Sentences that are cut at `data.max_length`."""
+    """Number of sentences that are cut at `data.max_length`."""
     unknown: int
-    """Tokens that are [UNK]."""
+    """Number of tokens that are [UNK]."""
     repeated: int
-    """Sentences that stand earlier in the same split already."""
+    """Number of sentences that repeat an earlier sentence of the same split."""
     in_training: int | None
-    """Sentences that are also in the training text; None for that itself."""
+    """Number of sentences that are also in the training text. None for the training text itself."""
 
 
 class TaskFacts(NamedTuple):
@@ -56,32 +58,32 @@ class TaskFacts(NamedTuple):
     task: str
     examples: int
     in_training: int
-    """Examples that have a text which is also a sentence of the training text."""
+    """Number of examples with a text that is also a sentence of the training text."""
 
 
 class TextFacts(NamedTuple):
-    """Facts about a text, and about the tasks that are measured on models of it."""
+    """Facts about a text, and about the tasks of models that are trained on it."""
 
     splits: list[SplitFacts]
     tasks: list[TaskFacts]
 
 
 def task_names(measures: Sequence[Measure], runs: Iterable[RunSettings], *, data_root: Path) -> list[str]:
-    """Return the tasks with test examples that measures have for some runs, each once; none whose files are
-    missing."""
+    """Return the tasks with test examples that are measured on some runs, each once. Tasks with missing files
+    are left out."""
     parts = [part for run in runs for part in for_run(measures, run, data_root=data_root)]
     names = [part.task_name for part in parts if isinstance(part, TaskSettings | RetrievalSettings)]
     return [name for name in dict.fromkeys(names) if name != NEXT_SENTENCE]
 
 
 def text_facts(data: Data, report: Mapping[str, Any], tasks: Iterable[str], *, data_root: Path) -> TextFacts:
-    """Return the facts about each split of a text and about tasks, in one reading.
+    """Return the facts about each split of a text and about tasks. The text is read once.
 
     Args:
         data: settings of the text.
-        report: what its token store says of it.
-        tasks: names of tasks whose files are there.
-        data_root: where relative paths start.
+        report: report of its token store.
+        tasks: names of tasks whose files exist.
+        data_root: folder to which relative paths refer.
 
     Raises:
         DataError: a file of a task is damaged.
@@ -114,7 +116,8 @@ def text_facts(data: Data, report: Mapping[str, Any], tasks: Iterable[str], *, d
 
 
 def _hashes(texts: Iterable[str]) -> NDArray[np.uint64]:
-    """Return a hash of each sentence, shape S; two different ones share it with a chance of 1 in 2 to the 64."""
+    """Return a hash of each sentence, shape S. Two different sentences have the same hash with probability
+    2^-64."""
     hashes = array("Q")
     for text in texts:
         hashes.frombytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
@@ -122,7 +125,7 @@ def _hashes(texts: Iterable[str]) -> NDArray[np.uint64]:
 
 
 def _task_facts(name: str, data: Data, train_S: NDArray[np.uint64], data_root: Path) -> TaskFacts:
-    from ablations.tasks.examples import read_examples  # torch, which a text without tasks need not wait for
+    from ablations.tasks.examples import read_examples  # imports torch, which a text without tasks does not need
 
     language_seed = getattr(data, "seed", None)
     examples = read_examples(task_called(name), "test", data_root=data_root, language_seed=language_seed)
@@ -133,7 +136,7 @@ def _task_facts(name: str, data: Data, train_S: NDArray[np.uint64], data_root: P
 
 
 def warnings(facts: TextFacts, report: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for all in a text that was probably not meant."""
+    """Return a sentence for everything in a text that was probably not intended."""
     return [*doubts.unfit_tokens({"": report}), *_shared(facts)]
 
 
@@ -157,7 +160,7 @@ def _shared(facts: TextFacts) -> Iterator[str]:
 
 
 def show(arms: Sequence[str], facts: TextFacts, report: Mapping[str, Any]) -> None:
-    """Print the facts about the text of some arms as tables, and the warnings below them."""
+    """Print the facts about the text of some arms as tables, with the warnings below them."""
     heads = (
         *("split", "sentences", "documents", "tokens", "median", "99%", "longest"),
         *("cut", "unknown", "repeated", "in training"),

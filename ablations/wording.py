@@ -1,6 +1,6 @@
 """Names and values in sentences.
 
-Lists in which nothing may be there twice, as its rows could not be told apart.
+`refuse_repeated` checks lists in which no value may be twice.
 """
 
 import difflib
@@ -13,8 +13,9 @@ from pydantic_core import PydanticCustomError
 
 
 def nearest(word: str, names: Collection[str]) -> str | None:
-    """The name that a misspelt word most likely meant, or the only one that contains it; None without one."""
-    similar = 0.8 if "." in word else 0.6  # any two paths below one section share many letters
+    """Return the name that a misspelt word most likely meant, or the only name that contains it; None without
+    one."""
+    similar = 0.8 if "." in word else 0.6  # two paths below the same section always share many letters
     lower = {name.lower(): name for name in names}
     close = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=similar)
     if close:
@@ -24,15 +25,18 @@ def nearest(word: str, names: Collection[str]) -> str | None:
 
 
 FEW = 5
-"""Names that a sentence lists even where it can say which of them was meant."""
+"""Highest number of names that a sentence lists even if it can say which of them was meant."""
 
 
 def must_be(value: Any, names: Collection[str], *, one: str, prefix: str = "") -> str:
-    """Say that a value is none of the names: the nearest one, and all of them where none is near or they are few.
+    """Return the end of a sentence that says that a value is none of the names.
+
+    It has the nearest name if there is one. All names are listed unless there is a nearest name and more than
+    `FEW`.
 
     Args:
-        one: any of the names, as in `a metric of probing`; stands for the list where that is left out.
-        prefix: what stands before the list, as in `of kind `.
+        one: words for any of the names, such as `a metric of probing`, if the list is left out.
+        prefix: words before the list, such as `of kind `.
     """
     hint = guess(value, names)
     expected = one if hint and len(names) > FEW else prefix + listed(list(names))
@@ -40,23 +44,24 @@ def must_be(value: Any, names: Collection[str], *, one: str, prefix: str = "") -
 
 
 def guess(word: Any, names: Collection[str]) -> str:
-    """The end of a sentence that asks for the nearest name; empty where there is none."""
+    """Return the end of a sentence that asks for the nearest name; empty if no name is near."""
     meant = nearest(word, names) if isinstance(word, str) else None
     return f"; did you mean {meant}?" if meant else ""
 
 
 def listed(words: Sequence[str], last: str = "or") -> str:
-    """``a``, ``a or b``, ``a, b or c``."""
+    """Return words as a list in a sentence: ``a``, ``a or b``, ``a, b or c``."""
     return f" {last} ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def several(number_of: int, word: str) -> str:
-    """``1 run``, ``1,200 runs``."""
+    """Return a number with its noun: ``1 run``, ``1,200 runs``."""
     return f"{number_of:,} {word}{'' if number_of == 1 else 's'}"
 
 
 def by_kind(measures: Sequence[str]) -> str:
-    """Names of measures, those of tasks together: ``validation, probing (tree_depth, ud_pos)``."""
+    """Return names of measures with the tasks of each kind together:
+    ``validation, probing (tree_depth, ud_pos)``."""
     tasks: dict[str, list[str]] = {}
     for kind, _, task in (name.partition(" ") for name in measures):
         tasks.setdefault(kind, []).extend([task] if task else [])
@@ -64,17 +69,18 @@ def by_kind(measures: Sequence[str]) -> str:
 
 
 def share(percentage: float | str) -> str:
-    """A percentage as a share: 0.014 for 1.4, without the rounding of a binary division."""
+    """Return a percentage as a share: 0.014 for 1.4, without the rounding of a binary division."""
     return number(float(Decimal(str(percentage)) / 100))
 
 
 def number(value: float) -> str:
-    """A number in few characters that still read back as the same one: 0.4, 1, 1e-5."""
+    """Return a number in few characters that can be read back exactly: 0.4, 1, 1e-5."""
     return repr(value).removesuffix(".0").replace("e-0", "e-").replace("e+", "e")
 
 
 def shown(value: Any, letters: int = 60) -> str:
-    """A value as a reader would recognise it from the file; text in quotes, long text cut."""
+    """Return a value as a reader would recognise it from the file: text in quotes, long text cut to
+    `letters`."""
     if value is None:
         return "empty"
     if isinstance(value, bool):
@@ -89,17 +95,18 @@ def shown(value: Any, letters: int = 60) -> str:
 
 
 def identity(value: Any) -> Hashable:
-    """Equal for two written values exactly if they mean the same: for 1 and 1.0, not for 1 and true."""
+    """Return a key that is equal for two written values if they mean the same: for 1 and 1.0, not for 1 and
+    true."""
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return value
     return type(value).__name__, json.dumps(value, sort_keys=True, default=str)
 
 
 def refuse_repeated(values: Iterable[Any]) -> None:
-    """Refuse what is there twice, at the place of the second.
+    """Raise an error if a value is there twice, at the place of the second.
 
     Raises:
-        PydanticCustomError: something is, for a validator to pass on.
+        PydanticCustomError: a value is there twice. A pydantic validator passes the error on.
     """
     seen: set[Hashable] = set()
     for index, value in enumerate(values):

@@ -1,63 +1,67 @@
-"""Errors a user can act on, and exit codes of training. Every other exception is a bug and keeps its traceback."""
+"""Errors that a user can act on, and exit codes of training. Every other exception is a bug and keeps its
+traceback."""
 
 from enum import IntEnum
 from typing import ClassVar
 
 
 class ExitCode(IntEnum):
-    """Exit codes of the process that trains a run, which a worker answers too."""
+    """Exit codes of the process that trains a run. A worker answers with them too."""
 
     BUSY = -1
-    """Another process is working on the run; only a worker answers this."""
+    """Another process is working on the run. Only workers give this answer; no process exits with it."""
     DONE = 0
     FAILED = 1
     WRONG_SETTINGS = 2
-    """Settings or the run's folder are wrong."""
+    """The settings or the folder of the run are wrong."""
     WRONG_DATA = 65
     NOT_FINITE = 66
-    """The loss became no number."""
+    """The loss or a gradient became NaN or infinite."""
     OUT_OF_MEMORY = 67
-    """There is less memory than a step takes."""
+    """A step needs more memory than there is."""
     RANK_DIED = 70
-    """One of the processes of a training on several devices was killed; the same command goes on."""
+    """One process of a training on several devices was killed. The same command continues the run."""
     INTERRUPTED = 75
-    """The state is saved; the same command goes on from it."""
+    """Training was stopped and its state is saved. The same command continues from there."""
 
 
 class AblationsError(Exception):
-    """Base of every error this project raises on purpose; printed as one sentence, without a traceback."""
+    """Base of every error that this project raises on purpose. It is printed as one sentence, without a
+    traceback."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
-    """Exit code of a training that ends with it."""
+    """Exit code of a training that ends with this error."""
 
 
 class DataError(AblationsError, ValueError):
-    """Text is missing, unreadable or unfit for the settings that ask for it."""
+    """Error of text that is missing, unreadable or unfit for the settings that ask for it."""
 
     exit_code = ExitCode.WRONG_DATA
 
 
 class NonFiniteLossError(AblationsError, ArithmeticError):
-    """Training met a loss or a gradient that is no number; the newest checkpoint is from before."""
+    """Error of a loss or a gradient that is NaN or infinite. The newest checkpoint was written before it."""
 
     exit_code = ExitCode.NOT_FINITE
 
 
 class OutOfMemoryError(AblationsError, MemoryError):
-    """A tensor does not fit into the memory of the device or of the machine."""
+    """Error of a tensor that does not fit into the memory of the device or of the machine."""
 
     exit_code = ExitCode.OUT_OF_MEMORY
 
 
 class PluginError(AblationsError, ValueError):
-    """A part of one's own is missing, cannot be executed, or is not what its place asks for."""
+    """Error of a plugin that is missing, cannot be executed, or is not of the kind that its place asks
+    for."""
 
     exit_code = ExitCode.WRONG_SETTINGS
 
 
 class CheckpointError(AblationsError, RuntimeError):
-    """A checkpoint cannot be written or read."""
+    """Error of a checkpoint that cannot be written or read."""
 
 
 class FilesError(AblationsError, OSError):
-    """A file cannot be written, read or locked: a full disk, permissions, damage. The message says which."""
+    """Error of a file that cannot be written, read or locked. The message names the reason: a full disk,
+    permissions, damage."""

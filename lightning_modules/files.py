@@ -1,8 +1,8 @@
-"""Files that appear whole or not at all, and locks that die with their process.
+"""Files that appear whole or not at all, and locks that end with the process that holds them.
 
-A file is written aside in its own folder, synced and renamed, so that a reader, a kill or a full disk
-meets the old file or the new one and nothing between. (A temporary folder elsewhere would turn the rename
-into a copy, which a kill can cut in half.)
+A file is written under a temporary name in its own folder, synced and renamed. So a reader, a kill or a full
+disk meets the old file or the new one, never a part of one. (From a temporary folder on another file system,
+the rename would be a copy, which a kill can cut in half.)
 """
 
 import errno
@@ -42,12 +42,13 @@ _REMEDIES = {
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`: what the block writes there becomes `path` when the block ends well.
+    """Give a temporary path beside `path`; the file written there becomes `path` when the block ends without
+    an error.
 
-    After a block that fails, and after a kill at any moment, `path` is what it was before. The block creates
-    the file. Writers that hide the operating system's error behind their own (`torch.save`) should be given
-    an open file, `with atomic(path) as temporary, temporary.open("wb") as file: ...`: then the reason is
-    still found.
+    If the block fails, or the process is killed at any moment, `path` is what it was before. The block
+    creates the file. A writer that hides the operating system's error behind its own (`torch.save`) should be
+    given an open file, `with atomic(path) as temporary, temporary.open("wb") as file: ...`. Then the reason
+    is still found.
 
     Raises:
         FilesError: the folder does not exist, the disk is full, or writing is not allowed.
@@ -67,8 +68,9 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 def open_no_link(path: str | Path, flags: int) -> int:
-    """Open a file as `os.open` does, but never through a link: the opener of files that are added to, which a link
-    that somebody planted would lead elsewhere.
+    """Open a file as `os.open` does, but never through a symbolic link.
+
+    Files that are appended to are opened in this way, so that a planted link cannot send the text elsewhere.
 
     Raises:
         OSError: ELOOP, there is a link at `path`.
@@ -77,7 +79,7 @@ def open_no_link(path: str | Path, flags: int) -> int:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder that is to be written to, and the folders above it, where they are missing.
+    """Make a folder, and the missing folders above it, and check that files can be written to it.
 
     Raises:
         FilesError: the folder cannot be made, or not be written to.
@@ -88,7 +90,7 @@ def make_folder(path: Path) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Check that a folder could be made and written to; nothing is left behind.
+    """Check that a folder can be made and written to, without leaving anything behind.
 
     Raises:
         FilesError: as `make_folder`.
@@ -113,10 +115,10 @@ def _refused_folder(path: Path) -> Iterator[None]:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Give a temporary folder beside `path`, which becomes `path` when the block ends well.
+    """Give a temporary folder beside `path`; it becomes `path` when the block ends without an error.
 
-    After a block that fails `path` is what it was before; so it is after a kill, but the temporary folder then
-    stays until the next call for the same `path`.
+    If the block fails, `path` is what it was before. After a kill `path` is unchanged too, but the temporary
+    folder stays until the next call for the same `path`.
 
     Raises:
         FilesError: something is at `path` already and is no empty folder; or no folder can be made there.
@@ -144,14 +146,15 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete what writers that were killed left in a folder. Only for who holds the folder's lock."""
+    """Delete the temporary files that killed writers left in a folder. The caller must hold the lock of the
+    folder."""
     for temporary in folder.glob(".*.tmp"):
         with explained(temporary):
             temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write plain data as indented UTF-8 JSON, atomically; NaN and infinity are refused (ValueError).
+    """Write plain data as indented UTF-8 JSON, atomically. NaN and infinity raise a ValueError.
 
     Raises:
         FilesError: as `atomic`.
@@ -178,13 +181,14 @@ def read_json(path: Path) -> Any:
 
 
 def file_version(path: Path) -> tuple[int, int, int]:
-    """Return inode, size and time of change (ns) of a file: while these stay, so does its content."""
+    """Return inode, size and time of change (ns) of a file. As long as these are equal, so is the content."""
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 (hex) of a file's content, which a process reads again only in another `file_version`."""
+    """Return the SHA-256 (hex) of a file's content. A process reads a file again only if its `file_version`
+    has changed."""
     return _sha256(path, file_version(path))
 
 
@@ -205,10 +209,9 @@ def synced(path: Path) -> None:
 
 @contextmanager
 def explained(path: Path, *aliases: Path) -> Iterator[None]:
-    """Turn the operating system's refusal to write `path` into a sentence; let every other error pass.
+    """Turn the operating system's refusal to write `path` into a FilesError, and let every other error pass.
 
-    A refusal that names another file (not `path`, an alias, or a file below them) is not about `path` and
-    passes too.
+    A refusal that names another file (not `path`, an alias, or a file below them) passes too.
 
     Raises:
         FilesError: names the path, what happened and what to do.
@@ -224,13 +227,14 @@ def explained(path: Path, *aliases: Path) -> Iterator[None]:
 
 
 def refusal(error: OSError) -> tuple[str, str] | None:
-    """Return what the operating system refuses and what a user can do; None for an error that is not about disks
-    or rights."""
+    """Return the reason of an error and what a user can do; None if the error is not about disks or
+    rights."""
     return _REMEDIES.get(error.errno or 0)
 
 
 def _refused(error: BaseException | None, paths: tuple[Path, ...]) -> tuple[str, str] | None:
-    """Return reason and remedy, from the error or from one that it was raised over."""
+    """Return reason and remedy of an error, or of an error in its chain of causes; None if `paths` were not
+    refused."""
     while error is not None and not isinstance(error, FilesError):
         if isinstance(error, OSError) and (reason := refusal(error)):
             ours = error.filename is None or any(
@@ -243,10 +247,10 @@ def _refused(error: BaseException | None, paths: tuple[Path, ...]) -> tuple[str,
 
 @contextmanager
 def locked(path: Path, *, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold the lock that a file stands for; wait while another process holds it, after calling `waiting`.
+    """Hold the lock of a lock file. If another process holds it, call `waiting` once and then wait.
 
-    The kernel frees the lock when its holder ends, however it ends. The file stays: deleting it would let
-    two processes lock two files of one name.
+    The kernel frees the lock when its holder ends, in whatever way. The lock file stays: if it were deleted,
+    two processes could lock two files of the same name.
 
     Raises:
         FilesError: the lock file cannot be made, or the file system knows no locks.

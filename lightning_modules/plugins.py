@@ -1,9 +1,9 @@
-"""Plugins: parts of one's own, which a spec names as ``my_measures.py:Rank`` or ``my_package:Rank``.
+"""Plugins: a user's own parts, which a spec names as ``my_measures.py:Rank`` or ``my_package:Rank``.
 
 A part is an object of a Python file or of an installed package: the card of a measure, the settings of an
-objective or of a selection, the content of a task. To load it executes the file. So a file is loaded only where
-somebody names it: a spec, the option `--plugin`, or the record of a run that was planned with it. Of installed
-packages only the entry points of the group `pretraining_ablations` can be named.
+objective or of a selection, the content of a task. Loading a part executes its file. So a file is loaded only
+if a spec, the option `--plugin` or the record of a planned run names it. From installed packages, only the
+entry points of the group `pretraining_ablations` can be named.
 """
 
 import hashlib
@@ -24,24 +24,24 @@ GROUP = "pretraining_ablations"
 """Group of the entry points of installed packages."""
 
 NAME = r"[^:\s]+:[A-Za-z_]\w*"
-"""Pattern of the name of a part: its file or package, and its name there."""
+"""Pattern of the name of a part: a file or package, a colon, and the name of an object in it."""
 
 TEXT = r"[\w.-]+\.yaml"
-"""Pattern of the name of a file that is read and not executed, as that of a task."""
+"""Pattern of the name of a file that is read and not executed, such as the file of a task."""
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """Part of one's own, loaded."""
+    """Plugin that was loaded."""
 
     name: str
-    """As the spec has it."""
+    """Name as the spec writes it."""
     path: Path
-    """File that was executed, or read."""
+    """File that was executed or read."""
     sha256: str
     """Hash of its source: of the file alone, or of all Python files of an installed package."""
     part: Any = field(compare=False)
-    """Object that the name stands for; of a file that is only read, its content."""
+    """Object that the name stands for. For a file that is only read, its content as bytes."""
 
     @property
     def record(self) -> dict[str, str]:
@@ -51,13 +51,14 @@ class Plugin:
 
 @dataclass
 class _Search:
-    """Places where files are looked for, and the parts that were loaded from there."""
+    """Places where plugin files are looked for, and the plugins that were loaded from there."""
 
     folder: Path = Path()
     files: tuple[Path, ...] = ()
     loaded: dict[str, Plugin] = field(default_factory=dict)
     modules: dict[tuple[Path, str], ModuleType] = field(default_factory=dict)
-    """Executed files, by path and hash; they stay, so that a class is the same however often it is loaded."""
+    """Executed files, by path and hash. They are kept, so that a class is the same object however often it is
+    loaded."""
 
 
 _search = _Search()
@@ -74,19 +75,20 @@ def is_text(value: Any) -> bool:
 
 
 def look_beside(spec: Path) -> None:
-    """Look for files in the folder of a spec from now on, and forget what was loaded for another spec."""
+    """Look for plugin files in the folder of a spec from now on, and forget the plugins of the spec
+    before."""
     _search.folder = spec.absolute().parent
     _search.loaded.clear()
 
 
 def give_files(paths: Iterable[Path]) -> None:
-    """Take each of these files for its file name, wherever the spec lies."""
+    """Use these files for plugins of the same file names, wherever the spec lies (`--plugin`)."""
     _search.files = tuple(path.absolute() for path in paths)
     _search.loaded.clear()
 
 
 def load(name: str) -> Plugin:
-    """Return the part of that name, as it was when it was first loaded for the present spec.
+    """Return the plugin of a name, as it was when it was first loaded for the present spec.
 
     Raises:
         PluginError: there is no such file or entry point, it cannot be executed, or it has no such part.
@@ -98,12 +100,12 @@ def load(name: str) -> Plugin:
 
 
 def loaded() -> list[Plugin]:
-    """Return the parts that were loaded for the present spec, in the order of their names."""
+    """Return the plugins that were loaded for the present spec, sorted by name."""
     return [_search.loaded[name] for name in sorted(_search.loaded)]
 
 
 def recall(records: Mapping[str, Mapping[str, str]]) -> None:
-    """Load parts from where another process has loaded them.
+    """Load the plugins that another process has recorded, from the places where it found them.
 
     Args:
         records: `Plugin.record` of each, by name.
@@ -120,7 +122,7 @@ def recall(records: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def _place(name: str) -> Path:
-    """Return the place of the file in a name: that of `--plugin`, or one beside the spec."""
+    """Return the path of a plugin file: the one given with `--plugin`, or the one beside the spec."""
     file = name.partition(":")[0]
     given = next((path for path in _search.files if path.name == Path(file).name), None)
     return given or _search.folder / file
@@ -175,7 +177,7 @@ def _executed(name: str, path: Path, source: bytes, digest: str) -> ModuleType:
 
 
 def failure(name: str, path: Path, error: BaseException) -> PluginError:
-    """Return what the code of a part has raised as an error with its place in the file."""
+    """Return an error that says what the code of a plugin has raised, and in which line of the file."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     line = lines[-1] if lines else None
     reason = str(error).strip().partition("\n")[0].rstrip(".")

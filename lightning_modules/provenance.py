@@ -26,7 +26,8 @@ def now() -> str:
 
 
 def provenance() -> dict[str, Any]:
-    """Return the commit and whether the tree differs from it (null outside a checkout), versions, machine."""
+    """Return provenance: `commit` and `dirty` of the checkout (None outside a checkout), versions and
+    machine."""
     import torch
 
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -43,19 +44,21 @@ def provenance() -> dict[str, Any]:
 
 
 def changes(before: dict[str, Any], here: dict[str, Any]) -> list[str]:
-    """Return what is other here than where a run was begun, and changes the bits of its weights: each as `torch
-    2.12.0 there, torch 2.13.0 here`. Facts that either side lacks are left out.
+    """Return the differences between this machine and the one of a run that change the bits of its weights.
+
+    Each reads like `torch 2.12.0 there, torch 2.13.0 here`. Facts that either side lacks are left out.
 
     Args:
         before: provenance of the run.
-        here: the same of this machine.
+        here: provenance of this machine.
     """
     pairs = zip(_facts_of_bits(before), _facts_of_bits(here), strict=True)
     return [f"{old} there, {new} here" for old, new in pairs if None not in (old, new) and old != new]
 
 
 def _facts_of_bits(facts: dict[str, Any]) -> list[str | None]:
-    """Return the facts that the bits of the weights depend on, in words; None where one is not noted."""
+    """Return the facts that the bits of the weights depend on, in words; None for each fact that is not
+    recorded."""
     versions, machine, devices = facts.get("versions", {}), facts.get("machine", {}), facts.get("devices")
     gpus = " and ".join(dict.fromkeys(machine.get("gpus") or []))
     return [
@@ -66,7 +69,7 @@ def _facts_of_bits(facts: dict[str, Any]) -> list[str | None]:
 
 
 def checkout() -> dict[str, Any]:
-    """Return `commit` and `dirty` of the checkout this code runs from; null where it is none."""
+    """Return `commit` and `dirty` of the checkout that this code runs from; both None outside a checkout."""
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str | None:
@@ -76,7 +79,7 @@ def checkout() -> dict[str, Any]:
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
-    # Installed below somebody else's checkout, this file is not one of theirs.
+    # If the package is installed below somebody else's checkout, git does not know this file.
     ours = git("ls-files", "--error-unmatch", __file__) is not None
     commit = git("rev-parse", "HEAD") if ours else None
     changed = git("status", "--porcelain") if commit else None
@@ -91,7 +94,7 @@ def _version(name: str) -> str | None:
 
 
 def available_cores() -> int:
-    """Return the number of cores that this process may use; in a job of SLURM no more than those of its task."""
+    """Return the number of cores that this process may use; in a SLURM job at most the cores of its task."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     of_task = os.environ.get("SLURM_CPUS_PER_TASK", "")  # not every cluster binds a task to its cores
     return min(cores, int(of_task)) if of_task.isdigit() and int(of_task) else cores

@@ -1,10 +1,10 @@
-"""Random numbers that depend on what they are for and on nothing else.
+"""Random numbers that depend on their purpose and on nothing else.
 
-A run has one seed. Each use (initial weights, data order, corruption, dropout of one step) derives its
-own from it by name, so that changing one never shifts another. Where every token needs its own number
+A run has one seed. Each use (initial weights, data order, corruption, dropout of one step) derives its own
+seed from it by name, so a change to one use never shifts another. If every token needs its own number
 (corruption), the numbers come from a counter-based generator: a hash of (key, epoch, sentence, position),
-computed for all tokens at once. No state, hence nothing to save, and the same numbers for any number of
-devices, any worker and after any resume.
+computed for all tokens at once. The generator has no state, so nothing must be saved. The numbers are the
+same for any number of devices, in any worker and after any resume.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ def derive(seed: int, *purpose: str | int) -> int:
 def uniforms(key: int, *counters: NDArray[np.integer]) -> NDArray[np.float64]:
     """Return independent uniform numbers in [0, 1), one for each tuple of counters (broadcast together).
 
-    The same key and counters give the same number, always. 53 bits of the SplitMix64 finaliser
-    (Steele, Lea and Flood 2014, figure 15), applied once a counter.
+    The same key and counters always give the same number: 53 bits of the SplitMix64 finaliser (Steele, Lea
+    and Flood 2014, figure 15), applied once a counter.
     """
     state = np.array([key], dtype=np.uint64)
     for counter in counters:
@@ -35,7 +35,7 @@ def uniforms(key: int, *counters: NDArray[np.integer]) -> NDArray[np.float64]:
 
 
 def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Apply a bijection of 64 bits in which every input bit moves every output bit."""
+    """Apply a bijection of 64 bits in which every input bit changes every output bit."""
     x = (x ^ (x >> np.uint64(30))) * _FIRST
     x = (x ^ (x >> np.uint64(27))) * _SECOND
     return x ^ (x >> np.uint64(31))

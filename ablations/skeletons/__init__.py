@@ -1,1 +1,2 @@
-"""First files to change: a shipped example, a spec for a text of one's own, a file of claims for a spec."""
+"""First files for a user to change: a shipped example, a spec for the user's own text, a file of claims for a
+spec."""

@@ -1,6 +1,7 @@
-"""Examples: the specs that the package ships, with the claims and the published curves that they name. No torch.
+"""Examples: the specs that the package ships, with the claims and published curves that they name.
 
-A wheel has them inside the package. In a checkout they lie beside the packages, in `experiments`.
+A wheel has them inside the package. In a checkout they are beside the packages, in `experiments`. This module
+needs no torch.
 """
 
 import re
@@ -17,25 +18,25 @@ from lightning_modules.errors import FilesError
 from lightning_modules.files import atomic, make_folder, require_writable
 
 FOLDER = "experiments"
-"""Folder of the examples, in a checkout and where they are copied to."""
+"""Name of the folder of the examples, in a checkout and where they are copied to."""
 
 _PACKAGE = Path(__file__).parents[1]
 SHIPPED = _PACKAGE / FOLDER if (_PACKAGE / FOLDER).is_dir() else _PACKAGE.parent / FOLDER
 
 
 class Example(NamedTuple):
-    """Example as a list shows it."""
+    """Example as `ablate examples` lists it."""
 
     name: str
     cost: str
-    """Time that its runs took, or may take, on two CPU cores unless it says otherwise."""
+    """Time that its runs took or may take, on two CPU cores unless it says otherwise."""
     needs_files: bool
-    """Whether it reads text that the package does not hold."""
+    """Whether it reads text that the package does not contain."""
     question: str
 
 
 def examples() -> list[Example]:
-    """Return all examples, by name."""
+    """Return all examples, sorted by name."""
     return [_example(path) for path in sorted(SHIPPED.glob("*.yaml"))]
 
 
@@ -46,10 +47,11 @@ def _example(path: Path) -> Example:
 
 
 def header(path: Path) -> dict[str, str]:
-    """Return the opening lines of a shipped spec by their keys; a line without a key continues the one before.
+    """Return the opening lines of a shipped spec by their keys. A line without a key continues the line
+    before.
 
     Raises:
-        ValueError: a line before the name is no comment of that form.
+        ValueError: a line before `name:` is no comment of that form.
     """
     opening: dict[str, str] = {}
     for line in path.read_text(encoding="utf-8").split("name:", 1)[0].splitlines():
@@ -62,19 +64,20 @@ def header(path: Path) -> dict[str, str]:
 
 
 def short_cost(cost: str) -> str:
-    """Return the time of an opening line without how it was measured, as in `16 min`."""
+    """Return the time in the `Cost` line of a spec without how it was measured, such as `16 min`."""
     return re.sub(r" on 2( quiet)? CPU cores$", "", re.split(r" \(|;|,| with ", cost)[0])
 
 
 def copy(name: str, folder: Path) -> list[Path]:
-    """Copy a spec to a folder, with the files that it needs to be valid; return the paths of all of them.
+    """Copy an example to a folder, with all files that it needs to be valid. Return the paths of all files.
 
-    These are the claims and the published curves that it names, the specs that these claims refer to, and what
-    those need in turn. A file that is there already with the same content stays.
+    The files are the claims and published curves that it names, the specs that these claims refer to, and the
+    files that those need in turn. A file that already exists with the same content is not changed.
 
     Raises:
         SpecError: there is no such example.
-        FilesError: a file of another content is in the way, or the folder cannot be written to; nothing is copied.
+        FilesError: a file with other content is in the way, or the folder cannot be written to. In both cases
+            nothing is copied.
     """
     files = {folder / path.relative_to(SHIPPED): path.read_bytes() for path in _with_needed(_path_of(name))}
     for path, content in files.items():
@@ -101,9 +104,10 @@ def _path_of(name: str) -> Path:
 
 
 def _with_needed(spec: Path) -> list[Path]:
-    """Return a spec and every file that it needs, directly or through others, in the order of need."""
+    """Return a spec and every file that it needs, directly or through others; a file comes before the files
+    it needs."""
     paths = [spec]
-    for path in paths:  # which grows
+    for path in paths:  # the list grows in the loop
         paths += [needed for needed in dict.fromkeys(_needed(path)) if needed not in paths]
     return paths
 
@@ -122,9 +126,10 @@ def _needed(path: Path) -> Iterator[Path]:
 
 
 def files_of(spec: Path) -> list[str]:
-    """Return the files of text, lexica and treebanks without which a spec does not start, as it names them.
+    """Return the files of text, lexica and treebanks without which a spec cannot start, as the spec names
+    them.
 
-    Files of tasks are not among them: tasks without files are left out.
+    Files of tasks are not included, because tasks without files are left out.
     """
     experiment = load.load(spec)
     files = [file for run in grid.runs(experiment) for file in _files_of_run(run.settings)]

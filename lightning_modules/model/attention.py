@@ -1,8 +1,7 @@
-"""Multi-head attention (Vaswani et al. 2017, section 3.2): which tokens see each other, how attention knows where
-they stand, and its products.
+"""Multi-head attention (Vaswani et al. 2017, section 3.2): its products, its masks and its positions.
 
-Letters: B rows, T positions that query, S positions that are attended to, D width, E three widths side by side, H
-heads (one where all are alike), K pairs of numbers of a head.
+Letters: B rows, T positions that query, S positions that are attended to, D width, E width of queries, keys
+and values side by side, H heads (1 if all heads are alike), K pairs of numbers of a head.
 """
 
 from typing import Any, NamedTuple
@@ -17,23 +16,24 @@ from lightning_modules.model.numerics import kept_on_cpu, working_type
 
 
 class Sight(NamedTuple):
-    """Knowledge of self-attention about pairs of tokens; the same in every block."""
+    """Visible keys and positions, as self-attention needs them. They are the same in every block."""
 
     score_mask_BHTT: Tensor | None
-    """What is added to the scores: -inf where a key is not visible; elsewhere 0, or with `positions: alibi` the
-    distance as a negative number. None where nothing is added."""
+    """Numbers that are added to the scores: -inf where a key is not visible. Elsewhere 0, or with
+    `positions: alibi` the negative bias for the distance. None if nothing is added."""
     turn_BTHK: tuple[Tensor, Tensor] | None = None
-    """With `positions: rotary`, the angles of `turn`."""
+    """Cosine and sine from `turn`, with `positions: rotary` only."""
 
 
 def sight_of(
     settings: EncoderSettings, visible_BHTT: Tensor, like: Tensor, position_BT: Tensor | None = None
 ) -> Sight:
-    """Return what self-attention over `like` knows: which keys are visible, less those outside
-    `encoder.attention_window`, and the places that `encoder.positions` gives it.
+    """Return the `Sight` of self-attention over `like`.
+
+    Visible keys outside `encoder.attention_window` are hidden. `encoder.positions` decides on the positions.
 
     Args:
-        position_BT: position of each token inside its sequence, counted from the left of the row unless given.
+        position_BT: position of each token inside its sequence. By default the position in the row, from 0.
     """
     if position_BT is None:
         position_BT = torch.arange(visible_BHTT.shape[-1], device=visible_BHTT.device)
@@ -51,7 +51,7 @@ def sight_of(
 
 
 def turn(position_BT: Tensor, *, width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return cosine and sine of the angles by which queries and keys are turned, shape BTHK alike for all heads.
+    """Return cosine and sine of the angles by which queries and keys are turned, shape BTHK with H = 1.
 
     For pair k, from 0, of a head of width W the angle is the position times 10,000^(-2k / W) (Su et al. 2021,
     section 3.2.2). The product of a query and a key then depends on the difference of their positions.
@@ -62,21 +62,21 @@ def turn(position_BT: Tensor, *, width: int, dtype: torch.dtype) -> tuple[Tensor
 
 
 def distances(position_BT: Tensor, *, heads: int, dtype: torch.dtype) -> Tensor:
-    """Return what ALiBi adds to the scores, shape BHTT: minus the distance of two positions, times 2^(-8h / H) for
-    head h, counted from 1 (Press et al. 2022, section 3).
+    """Return the ALiBi bias of the scores, shape BHTT: minus the distance of two positions times 2^(-8h / H).
 
-    The paper's tokens see only what stands left of them. Here distances count alike on both sides: they do not
-    tell left from right, but the distances to START and to END do. For a number of heads that is no power of two
-    this is still the formula of the paper; its code then takes other slopes.
+    The head h is counted from 1 (Press et al. 2022, section 3). In the paper, tokens see only tokens left of
+    them. Here a distance counts the same on both sides, so it does not tell left from right; the distances to
+    START and to END do. If the number of heads is no power of two, the formula of the paper still holds here;
+    the paper's code then takes other slopes.
     """
     slope_H = 2.0 ** (-8 * torch.arange(1, heads + 1, dtype=dtype, device=position_BT.device) / heads)
     return -slope_H[:, None, None] * _distance(position_BT)
 
 
 def within(visible_BHTT: Tensor, position_BT: Tensor, window: int) -> Tensor:
-    """Return which visible tokens are at most `window` positions away (the sliding window of Beltagy et al. 2020).
+    """Return which visible tokens are at most `window` positions away (sliding window, Beltagy et al. 2020).
 
-    A token that would see nothing sees itself. Without that, the queries of permutation LM could be blind.
+    A token that would see nothing sees itself. Otherwise queries of permutation LM could see nothing at all.
     """
     near_BHTT = visible_BHTT & (_distance(position_BT) <= window)
     itself_TT = torch.eye(visible_BHTT.shape[-1], dtype=torch.bool, device=visible_BHTT.device)
@@ -89,7 +89,7 @@ def _distance(position_BT: Tensor) -> Tensor:
 
 
 def visible(query_sequence_BT: Tensor, key_sequence_BS: Tensor) -> Tensor:
-    """Return which key each query may attend to: those of its own sentence. Boolean, shape B1TS.
+    """Return which keys each query may attend to: those of its own sequence. Boolean, shape B1TS.
 
     Padding (0) sees padding, so that no row of the attention is empty.
     """
@@ -99,8 +99,8 @@ def visible(query_sequence_BT: Tensor, key_sequence_BS: Tensor) -> Tensor:
 def score_mask(visible_BHTS: Tensor, like: Tensor) -> Tensor | None:
     """Return the mask that is added to the scores: -inf where a key is not visible, 0 elsewhere.
 
-    In the type in which attention over `like` will be computed; None where there is nothing to hide (not looked
-    for on a GPU, which would have to be waited for).
+    Its type is the one in which attention over `like` will be computed. Returns None if everything is
+    visible. This is only checked on a CPU, because the check would have to wait for a GPU.
     """
     if visible_BHTS.device.type == "cpu" and bool(visible_BHTS.all()):
         return None
@@ -113,18 +113,20 @@ REACH: dict[str, tuple[int | None, int | None]] = {
     "left_only": (UNLIMITED, 0),
     "itself": (0, 0),
 }
-"""Number of visible tokens to the left and to the right."""
+"""Numbers of visible tokens to the left and to the right, for each value of `sees` that fixes them."""
 EVERYTHING = 2**31 - 1
-"""Rank, as a query, of a token that sees all of its sequence; as a key, of one that nothing sees."""
+"""Rank of a query that sees all tokens of its sequence, and of a key that no query sees."""
 
 
 def visible_in(sequence_BT: Tensor, sees: Sees, window: tuple[int, int]) -> Tensor:
-    """Return which tokens of its own sequence each token may attend to under `sees`, itself always. Boolean, shape
-    B1TT: queries, keys.
+    """Return which tokens of its own sequence each token may attend to under `sees`. Boolean, shape B1TT:
+    queries, keys.
+
+    A token always sees itself.
 
     Args:
-        sequence_BT: number of the sequence in its row, 0 = padding, which sees padding.
-        window: with `sees` of that name, how many tokens to the left and to the right.
+        sequence_BT: number of the sequence in its row, 0 = padding. Padding sees padding.
+        window: numbers of visible tokens to the left and to the right, for `sees="window"`.
     """
     visible_BHTT = visible(sequence_BT, sequence_BT)
     left, right = window if sees == "window" else REACH[sees]
@@ -138,10 +140,11 @@ def visible_in(sequence_BT: Tensor, sees: Sees, window: tuple[int, int]) -> Tens
 
 
 def visible_by_rank(sequence_BT: Tensor, key_rank_BT: Tensor, query_rank_BT: Tensor) -> Tensor:
-    """Return which tokens have a rank as a key below that of the query, within a sequence; a token sees itself
-    where its two ranks are equal. Boolean, shape B1TT.
+    """Return which keys of its sequence have a lower rank than each query. Boolean, shape B1TT: queries,
+    keys.
 
-    The ranks express any order of the tokens: that of the text, a permutation, one of its own for every sentence.
+    A token also sees itself if its two ranks are equal. The ranks can express any order of the tokens: the
+    order of the text, a permutation, or another order for every sentence.
     """
     T = sequence_BT.shape[1]
     earlier_BTT = key_rank_BT[:, None, :] < query_rank_BT[:, :, None]
@@ -161,8 +164,8 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(width, width)
 
     def forward(self, hidden_BTD: Tensor, sight: Sight, place_N: Tensor | None = None) -> Tensor:
-        """Attend within each row. Shape BTD, or ND where only the positions `place_N` of the flattened rows are
-        needed."""
+        """Attend within each row. Shape BTD, or ND if `place_N` gives the only places of the flattened rows
+        that are needed."""
         projected_BTE = self.query_key_value(hidden_BTD)
         if sight.turn_BTHK is not None:
             projected_BTE = turned(projected_BTE, sight.turn_BTHK, heads=self.heads)
@@ -176,7 +179,7 @@ class SelfAttention(nn.Module):
 
 
 class SourceAttention(nn.Module):
-    """Attention of a row of targets over a row of sources."""
+    """Attention of target rows to source rows."""
 
     def __init__(self, settings: EncoderSettings) -> None:
         super().__init__()
@@ -194,13 +197,14 @@ class SourceAttention(nn.Module):
 
 
 def turned(projected_BTE: Tensor, turn_BTHK: tuple[Tensor, Tensor], *, heads: int) -> Tensor:
-    """Return queries, keys and values side by side, the queries and keys turned by the angles of their places.
+    """Return queries, keys and values side by side, with queries and keys turned by the angles of their
+    positions.
 
-    The numbers i and i + W / 2 of the W of a head are a pair. Su et al. 2021 pair neighbours instead; that is the
-    same model with its numbers in another order.
+    In a head of width W, the numbers i and i + W / 2 are a pair. Su et al. 2021 pair neighbours instead,
+    which is the same model with its numbers in another order.
 
     Args:
-        turn_BTHK: cosine and sine of the angles (`sight.turn`).
+        turn_BTHK: cosine and sine of the angles (from `turn`).
     """
     query_key, value_BTD = projected_BTE.tensor_split([projected_BTE.shape[-1] // 3 * 2], -1)
     first_BTHK, second_BTHK = query_key.unflatten(-1, (2 * heads, 2, -1)).unbind(-2)
@@ -216,8 +220,8 @@ def attend(*projected: Tensor, score_mask_BHTS: Tensor | None, heads: int, dropo
     """Return scaled dot-product attention over `heads` equal slices of the width; shape BTD.
 
     Args:
-        projected: queries, keys and values side by side in one tensor; or queries, and keys and values.
-        score_mask_BHTS: what is added to the scores (`sight.score_mask`).
+        projected: one tensor with queries, keys and values side by side; or queries, then keys and values.
+        score_mask_BHTS: numbers that are added to the scores (from `score_mask`).
         dropout: share of the attention weights that is dropped.
     """
     if projected[0].device.type == "cpu" and (projected[0].dtype == torch.bfloat16 or dropout):
@@ -232,11 +236,11 @@ def attend(*projected: Tensor, score_mask_BHTS: Tensor | None, heads: int, dropo
 
 
 class ProductAttention(torch.autograd.Function):
-    """Scaled dot-product attention as products of whole matrices, with its own gradient.
+    """Scaled dot-product attention as products of whole matrices, with its own gradient, for a CPU.
 
-    For a CPU: in bf16 torch's takes more than twice as long at 128 tokens, and with dropout in any type torch's
-    own draws take most of the time (benchmarks/LOG.md). Dropout of the weights is as in `numerics.Dropout`.
-    Letters: Z rows times heads, W width of a head.
+    On a CPU torch's function takes more than twice as long in bf16 at 128 tokens. With dropout, in any type,
+    torch's random draws take most of the time (benchmarks/LOG.md). Dropout of the weights works as in
+    `numerics.Dropout`. Letters: Z rows times heads, W width of a head.
     """
 
     @staticmethod
@@ -266,7 +270,7 @@ class ProductAttention(torch.autograd.Function):
         grad_query, grad_key, grad_value = (part for x in grads for part in x)
         (grad_ZTW,) = _split(grad_BTD, 1, ctx.heads)
         _scaled(kept_share_ZTS.transpose(1, 2), grad_ZTW, ctx.kept_scale, out=grad_value)
-        # d score = share (d share - sum over keys of share d share), and that sum is mixed d mixed.
+        # d score = share (d share - sum over keys of share d share), and the sum equals mixed d mixed.
         common_ZT1 = (mixed_ZTW * grad_ZTW).sum(-1, keepdim=True)
         if kept_share_ZTS is share_ZTS:
             grad_scores_ZTS = torch.baddbmm(common_ZT1, grad_ZTW, value_ZSW.transpose(1, 2), beta=-1).mul_(
@@ -292,13 +296,14 @@ def _scaled(left: Tensor, right: Tensor, scale: float, *, out: Tensor | None = N
 
 
 def _split(x_BTD: Tensor, parts: int, heads: int) -> Tensor:
-    """Split a tensor of `parts` tensors side by side, each head a matrix: shape (parts, B * heads, T, W)."""
+    """Split a tensor of `parts` tensors side by side into one matrix a head, shape (parts, B * heads, T,
+    W)."""
     B, T, _ = x_BTD.shape
     return x_BTD.reshape(B, T, parts, heads, -1).permute(2, 0, 3, 1, 4).reshape(parts, B * heads, T, -1)
 
 
 def _join(split: Tensor, heads: int) -> Tensor:
-    """Join what `_split` split, shape BTD."""
+    """Join the output of `_split` again, shape BTD."""
     parts, rows, T, width = split.shape
     x = split.view(parts, rows // heads, heads, T, width)
     return x.permute(1, 3, 0, 2, 4).reshape(rows // heads, T, -1)

@@ -1,12 +1,12 @@
 """The encoder that all objectives share, which returns every layer (0 = embeddings), and the decoder of
 translation.
 
-Letters: B rows, T positions (of the decoder's source), U target positions, D width, I width inside a feed-forward
-layer, H heads, P positions of a table, K pairs of a sine and a cosine. A row may hold several sequences one after
-the other (packing): `sequence_BT` numbers them from 1, 0 is padding, and no token ever sees another sequence. The
-target of the source sentence with number k in its row has number k in the target row.
+Letters: B rows, T positions (of the decoder's source), U target positions, D width, I width inside a
+feed-forward layer, H heads, P positions of a table, K pairs of a sine and a cosine. A row may hold several
+sequences one after the other (packing). `sequence_BT` numbers them from 1; 0 is padding. No token ever sees
+another sequence. The target of the source sentence with number k in its row has number k in the target row.
 
-The decoder is trained with the encoder and thrown away for the measures.
+The decoder is trained with the encoder; the measures do not use it.
 """
 
 from collections.abc import Callable
@@ -32,14 +32,17 @@ from lightning_modules.vocabulary import PAD
 
 
 def norm_layer(settings: EncoderSettings) -> nn.Module:
-    """Return a norm of the encoder's kind, width and epsilon."""
+    """Return a norm with the kind, width and epsilon of the encoder's settings."""
     kind = RMSNorm if settings.norm_kind == "rms" else nn.LayerNorm
     return kind(settings.hidden_size, eps=settings.layer_norm_epsilon)
 
 
 class RMSNorm(nn.Module):
-    """Norm that divides a state by its root mean square and multiplies it by learned weights (Zhang and Sennrich
-    2019, equation 4, with epsilon beside the mean square); computed in fp32 or wider, as layer norms are."""
+    """Norm that divides a state by its root mean square and multiplies it by learned weights.
+
+    Zhang and Sennrich 2019, equation 4, with epsilon added to the mean square. It is computed in fp32 or
+    wider, as layer norms are.
+    """
 
     def __init__(self, width: int, *, eps: float) -> None:
         super().__init__()
@@ -66,7 +69,7 @@ def sinusoids(positions: int, width: int) -> Tensor:
 
 
 class SinusoidalPositions(nn.Module):
-    """Position embeddings that are not trained and that no checkpoint holds; see `sinusoids`."""
+    """Position embeddings that are not trained and not in checkpoints; see `sinusoids`."""
 
     def __init__(self, max_length: int, width: int) -> None:
         super().__init__()
@@ -80,7 +83,7 @@ class SinusoidalPositions(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """Base of encoder and decoder: their layer 0, and what a head reads of their top layer."""
+    """Base of encoder and decoder: it computes layer 0, and what a head reads from the top layer."""
 
     def __init__(
         self, settings: EncoderSettings, *, vocab_size: int, max_length: int, segments: bool = False
@@ -94,7 +97,7 @@ class Embeddings(nn.Module):
         self.positions = self._positions(settings, max_length)
         self.segments = nn.Embedding(2, width) if segments else None
         self.embedding_bias = nn.Parameter(torch.zeros(width)) if embedding.bias else None
-        # Checkpoints have this name for the norm below all blocks with `norm: post`, above them with `pre`.
+        # The name in checkpoints. The norm stands below all blocks with `norm: post`, above them with `pre`.
         self.norm = norm_layer(settings) if self.pre_norm or embedding.norm else None
         self.embedding_norm = norm_layer(settings) if self.pre_norm and embedding.norm else None
         self.dropout = Dropout(settings.dropout)
@@ -111,8 +114,11 @@ class Embeddings(nn.Module):
     def embed(
         self, tokens_BT: Tensor, position_BT: Tensor | None = None, segment_BT: Tensor | None = None
     ) -> Tensor:
-        """Return layer 0, shape BTD: token plus position plus segment, scaled, shifted and normalised as
-        `encoder.embedding` says, then dropped out."""
+        """Return layer 0, shape BTD: the sum of token, position and segment embeddings, with dropout.
+
+        `encoder.embedding` says whether the token embeddings are scaled, and whether a bias and a norm
+        follow.
+        """
         hidden_BTD = self.tokens(tokens_BT)
         if self.token_scale != 1.0:
             hidden_BTD = hidden_BTD * self.token_scale
@@ -138,8 +144,8 @@ class Embeddings(nn.Module):
 class Encoder(Embeddings):
     """Token and position embeddings and a stack of Transformer blocks (Vaswani et al. 2017).
 
-    With the settings that are the default and both sides in sight this is BERT (Devlin et al. 2019) without
-    dropout on attention weights; with `segments`, also with its segment embeddings.
+    With the default settings and `sees: both_sides` this is BERT (Devlin et al. 2019) without dropout on
+    attention weights. With `segments` it also has BERT's segment embeddings.
     """
 
     def __init__(
@@ -165,21 +171,20 @@ class Encoder(Embeddings):
         Args:
             tokens_BT: int64 ids.
             sees: which tokens of its own sequence a token may attend to.
-            sequence_BT: number of the sequence in its row, 0 = padding; one sequence a row, padded with
-                PAD on the right, unless given.
-            position_BT: position inside the sequence, counted from the left unless given.
-            segment_BT: 0 or 1; 0 unless given. Without segment embeddings it is ignored.
-            window: with that `sees`, how many tokens to the left and to the right.
-            rank_BT: of each token as a key and as a query; a token then sees those of lower rank instead of
-                what `sees` says (`sight.visible_by_rank`).
-            top_place_N: the only places of the flattened rows at which the last layer is wanted; everywhere
-                unless given.
+            sequence_BT: number of the sequence in its row, 0 = padding. By default each row is one sequence,
+                padded with PAD on the right.
+            position_BT: position inside the sequence. By default the position in the row, from 0.
+            segment_BT: 0 or 1, by default 0. It is ignored if there are no segment embeddings.
+            window: numbers of visible tokens to the left and to the right, for `sees="window"`.
+            rank_BT: rank of each token as a key and as a query. If given, `sees` is ignored, and a token sees
+                the tokens of lower rank (`attention.visible_by_rank`).
+            top_place_N: places of the flattened rows at which the last layer is needed, by default all.
 
         Returns:
-            L + 1 tensors of shape BTD: the embeddings, then the output of each block; the last has shape
-            ND where `top_place_N` is given: past its attention nothing else is computed. With `norm: post`
-            blocks normalise what they return; with `norm: pre` they return the residual stream, and
-            `head_input` gives what a head reads. What stands at padding means nothing; drop it before
+            L + 1 tensors of shape BTD: the embeddings, then the output of each block. If `top_place_N` is
+            given, the last has shape ND, and after its attention only these places are computed. With
+            `norm: post` blocks normalise their output. With `norm: pre` they return the residual stream, and
+            `head_input` gives what a head reads. States at padding have no meaning; drop them before
             measuring anything.
         """
         if sequence_BT is None:
@@ -197,8 +202,10 @@ class Encoder(Embeddings):
 
 
 class EncoderBlock(nn.Module):
-    """Block of the encoder: self-attention and feed-forward, each added to its input; layer norm after the sum or
-    before."""
+    """Block of the encoder: self-attention and feed-forward layer, each added to its input.
+
+    The layer norm stands after each sum (`norm: post`) or before each part (`norm: pre`).
+    """
 
     def __init__(self, settings: EncoderSettings) -> None:
         super().__init__()
@@ -210,8 +217,8 @@ class EncoderBlock(nn.Module):
         self.dropout = Dropout(settings.dropout)
 
     def forward(self, hidden_BTD: Tensor, sight: Sight, place_N: Tensor | None = None) -> Tensor:
-        """Return the states after the block, shape BTD; ND where only `place_N` of the flattened rows are
-        needed."""
+        """Return the states after the block, shape BTD; ND if `place_N` gives the only places of the
+        flattened rows that are needed."""
         read_BTD = self.attention_norm(hidden_BTD) if self.pre_norm else hidden_BTD
         mixed = self.attention(read_BTD, sight, place_N)
         hidden = self.dropout(mixed, residual=hidden_BTD if place_N is None else hidden_BTD.flatten(0, 1)[place_N])
@@ -230,7 +237,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """Feed-forward layer: two linear maps with an activation between them, or with a gate beside the first
+    """Feed-forward layer: two linear maps with an activation between them, or with a gate on the first
     (`swiglu`)."""
 
     def __init__(self, settings: EncoderSettings) -> None:
@@ -252,9 +259,11 @@ class FeedForward(nn.Module):
 
 
 class Decoder(Embeddings):
-    """Transformer decoder (Vaswani et al. 2017) with the settings of the encoder, but always with positions:
-    learned ones where the encoder has none. Rotary positions, ALiBi and a window of attention are in its
-    self-attention alone; its attention to the source knows no distances."""
+    """Transformer decoder (Vaswani et al. 2017) with the settings of the encoder.
+
+    It always has positions: learned ones if the encoder has none. Rotary positions, ALiBi and an attention
+    window act in its self-attention only, not in its attention to the source.
+    """
 
     def __init__(
         self, settings: EncoderSettings, *, num_hidden_layers: int, vocab_size: int, max_length: int
@@ -277,16 +286,17 @@ class Decoder(Embeddings):
         source_sequence_BT: Tensor,
         position_BU: Tensor,
     ) -> Tensor:
-        """Return the states from which each target token's successor is predicted, shape BUD.
+        """Return the states from which the token after each target token is predicted, shape BUD.
 
-        A target token sees itself and what stands left of it in its own sentence, and the whole source
+        A target token sees itself and the tokens left of it in its own sentence, and the whole source
         sentence of the same number.
         """
         U = tokens_BU.shape[1]
         own_BHUU = visible(sequence_BU, sequence_BU)
         own_BHUU = own_BHUU & torch.ones(U, U, dtype=torch.bool, device=tokens_BU.device).tril()
         source_BHUT = visible(sequence_BU, source_sequence_BT)
-        # A padded target row may meet a source row without padding: let it see something, or softmax is 0/0.
+        # A target row with padding may have a source row without. The padding sees that row, or softmax is
+        # 0/0.
         source_BHUT = source_BHUT | (sequence_BU == 0)[:, None, :, None]
         hidden_BUD = self.embed(tokens_BU, position_BU)
         own_sight = sight_of(self.settings, own_BHUU, hidden_BUD, position_BU)

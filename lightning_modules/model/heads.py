@@ -1,8 +1,8 @@
 """Prediction heads and their losses, over the vocabulary or over yes and no.
 
-A loss is kept as a sum and a count: sums add up over devices and batches, means do not. The cross-entropy over the
-vocabulary never holds all logits: they are N x V numbers of which a loss needs two a row and a gradient needs each
-once. Slices of rows that fit a cache are turned into losses and gradients at once, one after the other.
+A loss is kept as a sum and a count, because sums can be added over devices and batches and means cannot. The
+cross-entropy over the vocabulary never holds all N x V logits. It turns one slice of rows after the other,
+small enough for a cache, into losses and gradients.
 
 Letters: N predictions, D width, V vocabulary.
 """
@@ -19,7 +19,7 @@ from lightning_modules.config import EncoderSettings
 from lightning_modules.model.numerics import without_autocast, working_type
 
 IGNORED = -100
-"""A label that asks for nothing."""
+"""Label of a place where nothing is predicted."""
 LOGITS_AT_ONCE = {"cpu": 2**22, "cuda": 2**27}
 
 
@@ -33,14 +33,14 @@ def summed_cross_entropy(
 ) -> Tensor:
     """Return the sum over N of -log softmax(hidden E' + bias)[label], nats, float64.
 
-    With label smoothing (Szegedy et al. 2016, section 7) that share of each label is spread over the whole
-    vocabulary, the label included: that share of the loss is the mean of -log softmax over the vocabulary.
-    Products in autocast's type where that is on and in the type of `hidden_ND` otherwise; the softmax in fp32 or
-    wider, and the sum in float64. Rows whose label is IGNORED add nothing. Gradients flow to all but the labels,
-    once.
+    With label smoothing (Szegedy et al. 2016, section 7) this share of each label is spread over the whole
+    vocabulary, the label included. So this share of the loss is the mean of -log softmax over the vocabulary.
+    Products are in autocast's type if autocast is on and in the type of `hidden_ND` otherwise, the softmax is
+    in fp32 or wider, and the sum in float64. Rows whose label is IGNORED add nothing. Gradients flow to
+    everything but the labels. There is no second derivative.
     """
     dtype = working_type(hidden_ND)
-    # Inside the function gradients are always off, and its inputs say what they want even in an evaluation.
+    # Inside the function gradients are always off, and its inputs ask for a gradient even in an evaluation.
     return _SummedCrossEntropy.apply(
         hidden_ND, embeddings_VD, bias_V, label_N, dtype, label_smoothing, torch.is_grad_enabled()
     )
@@ -84,7 +84,7 @@ class _SummedCrossEntropy(torch.autograd.Function):
                 if smoothing:
                     at_label = (1 - smoothing) * at_label + smoothing * logits.mean(1, keepdim=True)
                 share = torch.softmax(logits, 1, out=logits)
-                # The log of the sum in it, from the largest share: a label's may be too small to be a number.
+                # The log of the sum is taken from the largest share; that of the label may underflow to 0.
                 loss_N1[rows] = (highest - share.amax(1, keepdim=True).log() - at_label) * weight
                 if with_gradient:
                     share.scatter_add_(1, label, torch.full_like(weight, smoothing - 1))  # d loss / d logits
@@ -116,13 +116,13 @@ class _SummedCrossEntropy(torch.autograd.Function):
 
 
 def slice_rows(predictions: int, vocabulary: int, device: str) -> list[slice]:
-    """Return slices of equal height, except the last, of at most as many logits as are held at once."""
+    """Return slices of equal height (the last may be lower), each with at most `LOGITS_AT_ONCE` logits."""
     height = max(1, LOGITS_AT_ONCE.get(device, LOGITS_AT_ONCE["cuda"]) // vocabulary)
     return [slice(start, min(start + height, predictions)) for start in range(0, predictions, height)]
 
 
 class LossSum(NamedTuple):
-    """Sum of a loss and the number of predictions in it."""
+    """Sum of a loss and the number of its predictions."""
 
     total: Tensor
     """Sum over predictions, nats."""
@@ -131,15 +131,16 @@ class LossSum(NamedTuple):
 
 
 def count_predictions(label_N: Tensor) -> Tensor:
-    """Return the number of predictions in labels, float64; IGNORED labels do not count."""
+    """Return the number of labels that are not IGNORED, float64."""
     return (label_N != IGNORED).sum().double()
 
 
 class PredictionHead(nn.Module):
-    """BERT's prediction head: a linear map, GELU and layer norm, then the token embeddings themselves and a bias.
+    """BERT's prediction head: a linear map, GELU and layer norm, then a product with the token embeddings,
+    and a bias.
 
-    The embeddings are an argument, not a parameter: they belong to the encoder or decoder, and a
-    checkpoint holds them once.
+    The embeddings are an argument, not a parameter. They belong to the encoder or decoder, so a checkpoint
+    holds them once.
     """
 
     def __init__(self, settings: EncoderSettings, *, vocab_size: int, embedding_width: int | None = None) -> None:
@@ -154,7 +155,7 @@ class PredictionHead(nn.Module):
         return F.linear(self.features(hidden_ND), embeddings_VD, self.bias)
 
     def features(self, hidden_ND: Tensor) -> Tensor:
-        """Return the features that are compared with the embeddings, shape ND."""
+        """Return the features that are multiplied with the embeddings, shape ND."""
         return self.norm(F.gelu(self.transform(hidden_ND)))
 
     def loss(
@@ -169,7 +170,7 @@ class PredictionHead(nn.Module):
 class LinearHead(nn.Module):
     """Prediction head that is one linear map with weights of its own, without a bias.
 
-    It is called as `PredictionHead` is; the token embeddings that it is given are not used.
+    It has the interface of `PredictionHead`, but ignores the token embeddings.
     """
 
     def __init__(self, settings: EncoderSettings, *, vocab_size: int) -> None:
@@ -188,14 +189,14 @@ class LinearHead(nn.Module):
 
 
 UNSCORED = -1e9
-"""Logit of an id that a head does not score: its share of a softmax is 0, and unlike infinity it is still a number
-times 0, as where a label is IGNORED."""
+"""Logit of an id that a head does not score. Its share of a softmax is 0. It is finite, because infinity
+times 0, as where a label is IGNORED, would be NaN."""
 
 
 class TiedHead(nn.Module):
-    """Prediction head without weights of its own: the token embeddings, as in GPT-2.
+    """Prediction head without weights of its own: it multiplies with the token embeddings, as in GPT-2.
 
-    It is called as `PredictionHead` is. Ids that it does not score have a probability of 0.
+    It has the interface of `PredictionHead`. Ids that it does not score have a probability of 0.
     """
 
     def __init__(self, *, vocab_size: int, unscored: Sequence[int] = ()) -> None:
@@ -224,14 +225,18 @@ def vocabulary_loss(
     *,
     label_smoothing: float = 0.0,
 ) -> LossSum:
-    """Return the cross-entropy over the vocabulary, and the number of labels that are not IGNORED."""
+    """Return the sum of the cross-entropy over the vocabulary, and the number of labels that are not
+    IGNORED."""
     total = summed_cross_entropy(features_ND, output_VD, bias_V, label_N, label_smoothing=label_smoothing)
     return LossSum(total, count_predictions(label_N))
 
 
 class BinaryHead(nn.Module):
-    """Head with one output: a linear map, a non-linearity and one logit. For pairs of segments it is BERT's (with
-    tanh; its two logits say no more than their difference), for replaced tokens ELECTRA's (with GELU)."""
+    """Head with one output: a linear map, an activation and one logit.
+
+    For pairs of segments it is BERT's head (with tanh; only the difference of BERT's two logits matters). For
+    replaced tokens it is ELECTRA's head (with GELU).
+    """
 
     def __init__(self, width: int, *, activation: nn.Module) -> None:
         super().__init__()
@@ -240,12 +245,12 @@ class BinaryHead(nn.Module):
         self.output = nn.Linear(width, 1)
 
     def forward(self, hidden_ND: Tensor) -> Tensor:
-        """Return the logit of a yes, shape N."""
+        """Return the logit of yes, shape N."""
         return self.output(self.activation(self.transform(hidden_ND))).squeeze(-1)
 
     def loss(self, hidden_ND: Tensor, label_N: Tensor) -> LossSum:
-        """Return the binary cross-entropy in fp32 or wider; label 1 is a yes, 0 a no, IGNORED ones are left
-        out."""
+        """Return the binary cross-entropy, computed in fp32 or wider. Label 1 is yes and 0 is no; IGNORED
+        labels are left out."""
         logit_N = self.forward(hidden_ND)
         wide_N = logit_N.to(torch.promote_types(logit_N.dtype, torch.float32))
         known_N = label_N != IGNORED
@@ -254,6 +259,7 @@ class BinaryHead(nn.Module):
 
     @torch.no_grad()
     def accuracy(self, hidden_ND: Tensor, label_N: Tensor) -> LossSum:
-        """Return the number of labels that are predicted right, and their number; IGNORED ones are left out."""
+        """Return the number of labels that are predicted right, and the number of labels; IGNORED ones are
+        left out."""
         right_N = ((self.forward(hidden_ND) > 0) == (label_N == 1)) & (label_N != IGNORED)
         return LossSum(right_N.sum().double(), count_predictions(label_N))

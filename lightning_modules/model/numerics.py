@@ -1,10 +1,11 @@
 """Numerics: types of matrix products and how fast the machine takes them, the memory allocator, and dropout.
 
-A step frees and allocates the same large tensors again and again. The C library returns each to the system, which
-then fills every page with zeros anew: a tenth of a step in fp32, a sixth in bf16. Here freed memory is kept for
-the next step.
+A step frees and allocates the same large tensors again and again. The C library returns freed memory to the
+system, which then fills every new page with zeros. That takes a tenth of a step in fp32 and a sixth in bf16.
+So this module keeps freed memory for the next step.
 
-Dropout (Srivastava et al. 2014) stands where a Transformer has it: after the embeddings, before each residual sum.
+Dropout (Srivastava et al. 2014) stands where a Transformer has it: after the embeddings, before each residual
+sum.
 """
 
 import ctypes
@@ -28,7 +29,7 @@ TOP_PAD_BYTES = 64 * 2**20
 
 
 def keep_freed_memory() -> bool:
-    """Set this process's allocator up to keep freed memory; return whether it can be set up."""
+    """Make the allocator of this process keep freed memory. Return whether that worked (it needs glibc)."""
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
@@ -41,11 +42,11 @@ LEVELS = 2**16
 
 
 class Dropout(nn.Module):
-    """Dropout: in training each number is 0 with the given probability, and 1 / (1 - probability) as large
-    otherwise.
+    """Dropout: in training each number becomes 0 with the given probability, and otherwise is divided by (1 -
+    probability).
 
-    On a CPU the probability is rounded to a multiple of 1 / 65,536 (0.1 becomes 0.10000610), and the scale fits
-    what is rounded: torch's own draws were a fifth of a step (benchmarks/LOG.md).
+    On a CPU the probability is rounded to a multiple of 1 / 65,536 (0.1 becomes 0.10000610), and the scale
+    fits the rounded value. The reason is speed: torch's own draws took a fifth of a step (benchmarks/LOG.md).
     """
 
     def __init__(self, probability: float) -> None:
@@ -53,9 +54,9 @@ class Dropout(nn.Module):
         self.probability = probability
 
     def forward(self, update: Tensor, *, residual: Tensor | None = None) -> Tensor:
-        """Return `update` dropped out, added to `residual` where there is one.
+        """Return `update` with dropout, added to `residual` if that is given.
 
-        What is dropped depends on torch's default generator alone.
+        Which numbers are dropped depends on torch's default generator alone.
         """
         scale = 1.0
         if self.training and self.probability > 0:
@@ -73,8 +74,8 @@ class Dropout(nn.Module):
 
 
 def kept_on_cpu(update: Tensor, probability: float) -> tuple[Tensor, float]:
-    """Return 1 where a number is kept and 0 elsewhere, in the type and shape of `update`, and the factor that
-    makes up for the loss."""
+    """Return a tensor like `update` with 1 where a number is kept and 0 elsewhere, and the factor that
+    restores the mean."""
     dropped_levels = min(round(probability * LEVELS), LEVELS - 1)
     generator = np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
     words = generator.integers(2**64, size=-(-update.numel() // 4), dtype=np.uint64)
@@ -85,11 +86,13 @@ def kept_on_cpu(update: Tensor, probability: float) -> tuple[Tensor, float]:
 
 aten = torch.ops.aten
 PRODUCTS = frozenset((aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.linear, aten.matmul))
-"""Operations that multiply matrices; the last two are seen whole in inference mode alone."""
+"""Operations that multiply matrices. A dispatch mode sees the last two as one operation in inference mode
+only."""
 
 
 def working_type(like: Tensor) -> torch.dtype:
-    """Return autocast's type where that is on for the tensor's device, and the tensor's own otherwise."""
+    """Return autocast's type if autocast is on for the tensor's device, and the tensor's own type
+    otherwise."""
     device = like.device.type
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         return torch.get_autocast_dtype(device)
@@ -104,16 +107,16 @@ def without_autocast(like: Tensor) -> AbstractContextManager[object]:
 
 @functools.cache
 def cpu_multiplies_bf16() -> bool:
-    """Return whether torch has a fast product of bf16 matrices for this processor: with AVX-512, or bf16 of an
-    ARM."""
+    """Return whether torch has a fast bf16 matrix product for this processor (AVX-512, or an ARM with
+    bf16)."""
     return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def bf16_products(device: str, *, enabled: bool = True) -> AbstractContextManager[object]:
-    """Make products of bf16 matrices in the block, forward and backward, take hardly longer than in fp32.
+    """Make bf16 matrix products in the block, forward and backward, take hardly longer than fp32 products.
 
-    On a CPU without such products torch's take hundreds of times as long as in fp32 (benchmarks/LOG.md); there
-    `Bf16ByFp32` computes them. Nothing changes elsewhere, or where this is not `enabled`.
+    On a CPU without bf16 products, those of torch take hundreds of times as long as in fp32
+    (benchmarks/LOG.md). There `Bf16ByFp32` computes them. Elsewhere, and if not `enabled`, nothing changes.
 
     Args:
         device: the type of the device, "cpu" or "cuda".
@@ -123,9 +126,10 @@ def bf16_products(device: str, *, enabled: bool = True) -> AbstractContextManage
 
 
 class Bf16ByFp32(TorchDispatchMode):
-    """Products of bf16 matrices on a CPU: multiplied and summed in fp32, and the result rounded once to bf16.
+    """Products of bf16 matrices on a CPU: multiplied and summed in fp32, with the result rounded once to
+    bf16.
 
-    That is what a processor with such products does, up to the order of the sums.
+    A processor with bf16 products does the same, up to the order of the sums.
     """
 
     def __torch_dispatch__(
@@ -149,10 +153,10 @@ def _is_bf16_on_cpu(x: object) -> bool:
 
 
 def out_of_memory(error: BaseException) -> str | None:
-    """Return what had no room, as in ``no room for 2.5 GiB``, where an error says that memory is used up; else
-    None.
+    """Return what did not fit, such as ``no room for 2.5 GiB``, if the error says that memory is used up;
+    otherwise None.
 
-    torch has a class of its own for a GPU's memory; its CPU allocator raises a RuntimeError.
+    torch has an error class for a GPU's memory. Its CPU allocator raises a RuntimeError.
     """
     is_of_cpu = isinstance(error, RuntimeError) and "DefaultCPUAllocator: " in str(error)
     if not is_of_cpu and not isinstance(error, MemoryError | torch.OutOfMemoryError):
@@ -165,16 +169,17 @@ def out_of_memory(error: BaseException) -> str | None:
     return f"no room for {amount[1]} {amount[2]}"
 
 
-SIZES = {"cpu": 2048, "cuda": 8192}  # smaller ones do not occupy every core
+SIZES = {"cpu": 2048, "cuda": 8192}  # smaller matrices do not occupy every core
 FEWEST_TRIES, SECONDS_OF_TRIES = 5, 0.4
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """Return the operations a second of a large square matrix product on the device, with this process's threads.
+    """Return the operations a second of a large square matrix product on the device, with this process's
+    threads.
 
-    Measured once for each device, type and number of threads of a process: the fastest of at least five products
-    and of those that fit in 0.4 seconds, of which one should meet a quiet moment. What else runs all that
-    time takes its share.
+    It is measured once for each device, type and number of threads of a process. The rate is that of the
+    fastest of at least five products, repeated for 0.4 seconds so that one of them should meet a quiet
+    moment. Other work that runs the whole time makes the rate lower.
     """
     return _measured(device, dtype, torch.get_num_threads())
 
@@ -182,7 +187,7 @@ def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
 @functools.cache
 def _measured(device: torch.device, dtype: torch.dtype, threads: int) -> float:
     size = SIZES.get(device.type, SIZES["cuda"])
-    # Random numbers, as a GPU multiplies ones with less power, and so faster.
+    # Random numbers: a GPU multiplies a constant with less power, and so faster.
     rng = torch.Generator(device).manual_seed(0)
     left, right = (torch.randn(size, size, generator=rng, device=device).to(dtype) for _ in range(2))
     seconds: list[float] = []

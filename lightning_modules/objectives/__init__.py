@@ -9,10 +9,10 @@ from lightning_modules.objectives.objective import Objective
 
 
 def build(run: RunSettings, tokens: Tokens) -> Objective:
-    """Return the run's objective on a fresh encoder, with the initial weights of its seed.
+    """Return the objective of a run, with a new encoder and the initial weights of the run's seed.
 
     Raises:
-        PluginError: an objective of one's own has no head for the output that its settings name.
+        PluginError: an objective from a plugin has no head for the output that its settings name.
     """
     module = run.objective.module
     objective: Objective = (resolve_name(module) if isinstance(module, str) else module).of_text(run, tokens)

@@ -1,4 +1,4 @@
-"""Causal language model: predict each token from those before it."""
+"""Causal language model: predict each token from the tokens before it."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,8 @@ from lightning_modules.objectives.objective import Batch, Objective, padded_pred
 
 
 class CausalLM(Objective):
-    """Causal language model. The state of each token but a sequence's last predicts the token after it; the last
-    one is END."""
+    """Causal language model: each state but the last of a sequence predicts the next token. The last token is
+    END."""
 
     def __init__(self, run: RunSettings, *, vocab_size: int) -> None:
         super().__init__(run, vocab_size=vocab_size)
@@ -35,7 +35,7 @@ class CausalLM(Objective):
 
     def _batch(self, packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
         source = packed.source
-        follows = np.flatnonzero(source.position_N > 0)  # tokens of a sequence stand together, in order
+        follows = np.flatnonzero(source.position_N > 0)  # the token before it is the one at its left
         return shared_inputs(packed, shown_N) | padded_predictions(
             source.place_N[follows - 1], source.ids_N[follows]
         )

@@ -1,4 +1,5 @@
-"""Masked language model: predict hidden tokens from what is left (Devlin et al. 2019, section 3.1)."""
+"""Masked language model: predict hidden tokens from the tokens that are left (Devlin et al. 2019, section
+3.1)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,18 +24,18 @@ from lightning_modules.objectives.objective import (
 )
 
 EVALUATED = MaskingSettings()
-"""The corruption of every evaluation: 15%, 80/10/10."""
+"""Masking of every evaluation: 15% of the tokens, 80/10/10."""
 
 
 class Masker:
-    """The corruption of a run: its settings, and what they need to know of the text."""
+    """Masking of a run: its settings, and what they need to know about the text."""
 
     def __init__(self, masking: MaskingSettings, *, vocab_size: int, max_steps: int) -> None:
         self.masking, self._vocab_size, self._max_steps = masking, vocab_size, max_steps
         self._units: Units | None = None
 
     def fit_to_text(self, tokens: Tokens, split: Split) -> None:
-        """Find words, n-grams or the words of a lexicon in the text that will be corrupted.
+        """Find the units of the training text that masking needs: words, n-grams or words of a lexicon.
 
         Raises:
             DataError: as `Units`.
@@ -42,11 +43,12 @@ class Masker:
         self._units = Units(self.masking.select, tokens, split)
 
     def corrupt(self, packed: PackedStep, *, seed: int, where_N: NDArray[np.bool_] | None = None) -> Corrupted:
-        """Return the corruption of a training step; it depends on (seed, epoch, sentence), and on the step by its
-        ratio.
+        """Return the corruption of a training step.
+
+        It depends on (seed, epoch, sentence). It depends on the step only through the ratio of a schedule.
 
         Args:
-            where_N: which sentences are corrupted at all, told of each token; all unless given.
+            where_N: for each token, whether its sentence is corrupted at all. By default all are.
         """
         assert self._units is not None, "fit_to_text comes first"
         source, copies = packed.source, self.masking.copies
@@ -65,7 +67,7 @@ class Masker:
         )
 
     def evaluation(self, packed: PackedStep) -> Corrupted:
-        """Return the frozen corruption of evaluation, which is the same for all arms and seeds."""
+        """Return the corruption for evaluation, which is fixed for all arms and seeds."""
         return self._mask(packed, EVALUATED, EVALUATION_SEED)
 
     def _mask(self, packed: PackedStep, masking: MaskingSettings, seed: int, **more: Any) -> Corrupted:
@@ -83,7 +85,7 @@ class Masker:
 
 
 class MaskedLM(Objective):
-    """Masked language model. Selected tokens are hidden; their originals are predicted, and only these."""
+    """Masked language model: selected tokens are hidden, and only their originals are predicted."""
 
     vocabulary_parts = (VocabularyPart("loss", "label_N", shown=("tokens_BT", "predict_N")),)
     counted = COUNTED

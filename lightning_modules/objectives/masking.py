@@ -1,9 +1,10 @@
 """Masking: which tokens are hidden, alone or in units (words, spans, n-grams), and what is shown instead.
 
-A token is known by (epoch, sentence, offset); N tokens of any number of sentences are handled at once. What is
-hidden together is a unit. Lexica and label words say what is always hidden, or never.
+A unit is a group of tokens that are hidden together. A token is identified by (epoch, sentence, offset). All
+functions work on N tokens of any number of sentences at once. Lexica and label words decide which tokens may
+be hidden.
 
-Letters: N tokens of a batch, W their words, V vocabulary.
+Letters: N tokens of a batch, W their words, U their units, V vocabulary.
 """
 
 from typing import Literal, NamedTuple
@@ -23,20 +24,22 @@ from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 
 
 class Corrupted(NamedTuple):
-    """The result of masking: ids that the encoder reads, and the tokens to predict."""
+    """Result of masking: ids that the encoder reads, and the tokens to predict."""
 
     shown_N: NDArray[np.int64]
-    """Ids with the hidden ones replaced by [MASK], by a random token, or kept."""
+    """Ids that the encoder reads. Hidden tokens are replaced by [MASK] or by a random token, or kept."""
     selected_N: NDArray[np.bool_]
-    """Mask of the tokens that are to be predicted. Never a special token."""
+    """Mask of the tokens to predict. It never selects a special token."""
     counts: NDArray[np.int64]
-    """Number of tokens that could be hidden, not counting those that a lexicon forbids, and number of those that
-    are, by `COUNTED`."""
+    """Numbers of tokens, as `COUNTED` names them."""
 
 
 COUNTED = ("candidates", "hidden", "masked", "random", "random_unchanged", "kept")
-"""Names of the entries of `Corrupted.counts`; `random_unchanged` are random tokens that happen to equal the
-original."""
+"""Names of the entries of `Corrupted.counts`.
+
+`candidates` are the tokens that may be hidden: those that are not special and that no lexicon forbids.
+`random_unchanged` are random tokens that happen to equal the original; `random` includes them.
+"""
 
 
 def mask_tokens(
@@ -55,21 +58,22 @@ def mask_tokens(
 ) -> Corrupted:
     """Corrupt whole sentences as masked LM does (Devlin et al. 2019, section 3.1).
 
-    Of a sentence's n tokens that are not special, `ratio` times n are hidden, counted as `masking.count` says; by
-    default exactly so many on average, with next to no variance. (BERT takes at least one, which hides far more
-    than 15% of short sentences; `fixed` does too.) Units are hidden whole, each of a sentence equally likely. Each
-    hidden token is then shown as
-    [MASK], as a uniform draw from the non-special vocabulary, or unchanged, with the shares of `masking`.
+    In a sentence with n tokens that are not special, `ratio` times n tokens are hidden. `masking.count` says
+    how this number is rounded; by default its mean is exact and its variance almost 0. (BERT hides at least
+    one token, which hides far more than 15% of short sentences; `fixed` does so too.) Units are hidden whole,
+    and all units of a sentence are equally likely. Each hidden token is then shown as [MASK], as a uniform
+    draw from the non-special vocabulary, or unchanged, with the shares of `masking`.
 
-    The tokens of one sentence must stand together, and all of them must be given: the result depends on
+    The tokens of one sentence must stand together, and all of them must be given. The result depends on
     (seed, epoch, sentence) and on the sentence itself, on nothing else.
 
     Args:
-        position_N: place in the sentence.
-        ratio: of this step; that of `masking` unless given.
-        showing_N: which showing of its sentence a token belongs to, where `masking.predict` asks for several.
-        candidate_N: which tokens a lexicon allows to be hidden; all that are not special unless given.
-        joined_N: which tokens are hidden together with the token before; each for itself unless given.
+        position_N: offset in the sentence.
+        ratio: masking ratio of this step. By default that of `masking`.
+        showing_N: number of the repetition of its sentence that a token belongs to, if `masking.predict` asks
+            for several.
+        candidate_N: which tokens a lexicon allows to be hidden. By default all that are not special.
+        joined_N: which tokens are hidden together with the token before. By default each token is a unit.
     """
     key = derive(seed, "corruption")
     drawn_N = epoch_N if masking.copies is None else epoch_N % masking.copies
@@ -88,7 +92,8 @@ def mask_tokens(
     hidden_N, selected_N = _chosen(masking, ratio, point_N, n_N, allowed_count_N, showing_N)
     hidden_N, selected_N = hidden_N & allowed_N, selected_N & allowed_N
     hidden = np.flatnonzero(hidden_N)
-    # All of a span is treated alike (Joshi et al. 2020, section 3.1); of other units each token for itself.
+    # All tokens of a span are treated alike (Joshi et al. 2020, section 3.1), those of other units one by
+    # one.
     treatment = draw(1, leader_N[hidden] if masking.select.kind == "span" and leader_N is not None else hidden)
     masked, replaced = hidden[treatment < masking.mask], hidden[_between(treatment, masking.mask, masking.random)]
     originals = ids_N[replaced].astype(np.int64)
@@ -109,17 +114,17 @@ def _chosen(
     allowed_count_N: NDArray[np.int64],
     showing_N: NDArray[np.integer] | None,
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return the masks (hidden, predicted): a token is hidden if its point lies in the window of its
+    """Return the masks (hidden, predicted). A token is hidden if its point lies in the window of its
     repetition."""
     hidden_count_N, predicted_count_N = ratio * n_N, (ratio if masking.predict is None else masking.predict) * n_N
     if masking.count == "fixed":
-        # Whole numbers: a window then has the same share of the points that a unit of even length may have as of
-        # those of a unit of odd length, which lie half a token beside them.
+        # The points of units of even and of odd length differ by half a token. With windows of whole width
+        # both are hidden with the same probability.
         hidden_count_N, predicted_count_N = (
             np.maximum(np.rint(hidden_count_N), 1),
             np.maximum(np.rint(predicted_count_N), 1),
         )
-    # A lexicon loses as many tokens a sentence as no lexicon would, if it has them.
+    # With a lexicon as many tokens are hidden as without one, if it allows so many in the sentence.
     hidden_count_N, predicted_count_N = (
         np.minimum(hidden_count_N, allowed_count_N),
         np.minimum(predicted_count_N, allowed_count_N),
@@ -144,8 +149,11 @@ def _counts(
 
 
 def replace_tokens(source: PackedRows, share: float, *, vocab_size: int, seed: int) -> NDArray[np.int64]:
-    """Return the ids after token dropout: each that is not special is shown, with probability `share`, as a
-    uniform draw from the non-special vocabulary (Voita et al. 2019). Depends on (seed, epoch, sentence)."""
+    """Return the ids after token dropout (Voita et al. 2019).
+
+    With probability `share`, each token that is not special is replaced by a uniform draw from the
+    non-special vocabulary. The result depends on (seed, epoch, sentence) alone.
+    """
     if not share:
         return source.ids_N
     key = derive(seed, "token dropout")
@@ -158,7 +166,7 @@ def replace_tokens(source: PackedRows, share: float, *, vocab_size: int, seed: i
 
 
 def _random_words(uniform: NDArray[np.float64], vocab_size: int) -> NDArray[np.int64]:
-    """Return one of the ids that stand for text for each number in [0, 1)."""
+    """Return an id that stands for text for each number in [0, 1)."""
     return FIRST_WORD_ID + np.floor(uniform * (vocab_size - FIRST_WORD_ID)).astype(np.int64)
 
 
@@ -175,14 +183,17 @@ def _points(
     order_N: NDArray[np.float64],
     rotation_N: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return a point in [0, m) for each token, m being the number of tokens of its sentence that may be hidden;
-    all tokens of a unit have one point. A window of some width hides the units whose points lie in it, and
-    disjoint windows disjoint units.
+    """Return a point in [0, m) for each token, where m is the number of tokens of its sentence that may be
+    hidden.
 
-    The units lie on a circle of length m in random order, each as long as it has tokens, and a unit's point is its
-    middle. The circle is turned by a random amount: each unit is hidden with the same probability whatever its
-    length, and the number of hidden tokens of length-one units is the window rounded up or down. `fixed` turns it
-    by whole tokens only, which leaves no chance in that number. `independent` throws the points anywhere.
+    All tokens of a unit have the same point. A window hides the units whose points lie in it, and disjoint
+    windows hide disjoint units.
+
+    The units lie on a circle of length m in random order. The length of a unit is its number of tokens, and
+    its point is its middle. The circle is turned by a random amount. So every unit is hidden with the same
+    probability, whatever its length. If all units have length one, the number of hidden tokens is the window
+    rounded up or down. `fixed` turns the circle by whole tokens only, so this number is not random.
+    `independent` draws the point of each unit on its own.
     """
     m_N = np.maximum(allowed_count_N, 1)
     if masking.count == "independent":
@@ -199,8 +210,10 @@ def _points(
 def _leaders(
     joined_N: NDArray[np.bool_], allowed_N: NDArray[np.bool_], start_N: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the place of the first token of each token's unit. What may not be hidden is in no unit and divides
-    none."""
+    """Return the place of the first token of each token's unit.
+
+    Tokens that may not be hidden are in no unit, and a unit may continue after them.
+    """
     allowed = np.flatnonzero(allowed_N)
     leads = ~joined_N[allowed]
     leads[1:] |= np.diff(start_N[allowed]) > 0
@@ -216,14 +229,17 @@ def _middles(
     order_N: NDArray[np.float64],
     start_N: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    """Return the middle of each token's unit where the units of a sentence lie one after the other, in random
-    order, each as long as it has tokens that may be hidden."""
+    """Return the middle of each token's unit, where the units of a sentence lie one after the other in random
+    order.
+
+    The length of a unit is its number of tokens that may be hidden.
+    """
     size_N = np.bincount(leader_N[allowed_N], minlength=len(leader_N))
     lead_U = np.flatnonzero(size_N)
     size_U = size_N[lead_U]
     order_U = np.lexsort((order_N[lead_U], start_N[lead_U]))
     before = np.cumsum(size_U[order_U]) - size_U[order_U]
-    first = np.searchsorted(start_N[lead_U], start_N[lead_U][order_U])  # of each unit's sentence, in either order
+    first = np.searchsorted(start_N[lead_U], start_N[lead_U][order_U])  # the first unit of the same sentence
     middle = np.zeros(len(leader_N))
     middle[lead_U[order_U]] = before - before[first] + size_U[order_U] / 2
     return middle[leader_N]
@@ -232,7 +248,8 @@ def _middles(
 def _starts(
     epoch_N: NDArray[np.integer], sentence_N: NDArray[np.integer], showing_N: NDArray[np.integer] | None
 ) -> NDArray[np.int64]:
-    """Return for each token the place where its sentence starts."""
+    """Return for each token the place where its sentence starts; repetitions of a sentence count as
+    sentences."""
     new = np.ones(len(sentence_N), dtype=bool)
     new[1:] = (sentence_N[1:] != sentence_N[:-1]) | (epoch_N[1:] != epoch_N[:-1])
     if showing_N is not None:
@@ -241,12 +258,12 @@ def _starts(
 
 
 def _sum_of_segment(values_N: NDArray[np.bool_], start_N: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return for each token the number of tokens of its sentence that have the property."""
+    """Return for each token the number of tokens of its sentence with a true value."""
     return np.bincount(start_N, values_N, minlength=len(start_N)).astype(np.int64)[start_N]
 
 
 def _rank_in_segment(score_N: NDArray[np.float64], start_N: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the rank of each score in its sentence: 0 for the smallest, 1 for the next, and so on."""
+    """Return the rank of each score in its sentence, from 0 for the smallest."""
     order_N = np.lexsort((score_N, start_N))
     rank_N = np.empty(len(score_N), dtype=np.int64)
     rank_N[order_N] = np.arange(len(score_N)) - start_N[order_N]
@@ -254,17 +271,17 @@ def _rank_in_segment(score_N: NDArray[np.float64], start_N: NDArray[np.int64]) -
 
 
 class Units:
-    """A selection of masked LM on the training text of a run."""
+    """Selection of masked LM (`objective.masking.select`), applied to the training text of a run."""
 
     def __init__(self, select: Selection | OwnSelection, tokens: Tokens, split: Split) -> None:
-        """Prepare the selection from the text, where it depends on it.
+        """Prepare the selection from the text.
 
         Raises:
             DataError: the text has no words, no n-gram is frequent enough, the lexicon has no word of the text or
                 leaves nothing to hide, or a label word is no token or was cut off.
         """
         self._select = select
-        self._candidate: NDArray[np.bool_] | None = None  # of every token of the split
+        self._candidate: NDArray[np.bool_] | None = None  # one value for each token of the split
         self._joined: NDArray[np.bool_] | None = None
         if isinstance(select, OwnSelection):
             self._candidate = _mask(select, "allowed", tokens, split)
@@ -282,12 +299,17 @@ class Units:
 
     @property
     def allowed_N(self) -> NDArray[np.bool_] | None:
-        """Mask of the tokens of the split that may be hidden, special ones apart; None for all."""
+        """Mask of the tokens of the split that may be hidden; special tokens are not considered. None means
+        all."""
         return self._candidate
 
     def candidates(self, source: PackedRows, *, epoch_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_] | None:
-        """Return which tokens of a batch may be hidden, special ones apart; None for all. Shape N. Whether it is
-        the label word of a sentence depends on (seed, epoch, sentence) alone."""
+        """Return which tokens of a batch may be hidden, shape N; None means all. Special tokens are not
+        considered.
+
+        With label words, either the label word of a sentence or its other tokens may be hidden. Which of them
+        depends on (seed, epoch, sentence) alone.
+        """
         if self._candidate is None:
             return None
         allowed_N = self._candidate[source.index_N]
@@ -297,8 +319,12 @@ class Units:
         return allowed_N == (chance_N < self._select.probability)
 
     def joined(self, source: PackedRows, *, epoch_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_] | None:
-        """Return which tokens of a batch are hidden together with the one before them, in the same sentence; None
-        where each is hidden by itself. Shape N. Spans depend on (seed, epoch, sentence) and the sentence alone."""
+        """Return which tokens of a batch are hidden together with the token before them in the same sentence,
+        shape N.
+
+        Returns None if each token is hidden by itself. Spans depend on (seed, epoch, sentence) and the
+        sentence alone.
+        """
         if self._joined is not None:
             return self._joined[source.index_N]
         if isinstance(self._select, Uniform | Cloze | Generic | LabelWord | OwnSelection):
@@ -312,7 +338,8 @@ class Units:
 def _mask(
     select: OwnSelection, name: Literal["allowed", "joined"], tokens: Tokens, split: Split
 ) -> NDArray[np.bool_] | None:
-    """Return a mask over the tokens of a split that a selection of one's own makes; None where it makes none."""
+    """Return a mask over the tokens of a split from a plugin's selection; None if the selection makes
+    none."""
     mask_N = getattr(select, name)(tokens, split)
     if mask_N is None:
         return None
@@ -333,7 +360,7 @@ def _mask(
 def _allowed(
     select: Cloze | Generic, tokens: Tokens, split: Split, starts_V: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Return which tokens of a split a lexicon allows to be hidden; punctuation at a word belongs to no
+    """Return which tokens of a split a lexicon allows to be hidden. Punctuation at a word belongs to no
     lexicon."""
     words = find_words(split.ids, starts_V)
     listed_W = in_lexicon(split.ids, words, tokens.tokenizer, set(select.words))
@@ -367,7 +394,7 @@ def _label_tokens(tokens: Tokens, split: Split) -> NDArray[np.bool_]:
                 f"raise data.vocab_size, or choose a shorter word."
             )
         ids += pieces
-    last_S = split.offsets[1:] - 2  # the last but END
+    last_S = split.offsets[1:] - 2  # the last token before END
     lost = len(split) - np.isin(split.ids[last_S], ids).sum()
     if lost:
         raise DataError(
@@ -392,14 +419,15 @@ def _ngrams(select: PMI, split: Split, starts_V: NDArray[np.bool_]) -> NDArray[n
 def _span_starts(
     source: PackedRows, word_W: NDArray[np.int64], span: Span, epoch_N: NDArray[np.int64], seed: int
 ) -> NDArray[np.bool_]:
-    """Return which words of a batch begin a span: the first of each sentence, then the one after each span.
+    """Return which words of a batch begin a span: the first word of each sentence, then the word after each
+    span.
 
-    Lengths are geometric, cut off at `longest` and scaled up (Joshi et al. 2020: probability 0.2, at most 10, mean
-    3.8); the last span of a sentence ends with it.
+    Span lengths are geometric, cut off at `longest` and renormalised (Joshi et al. 2020: probability 0.2, at
+    most 10, mean 3.8). The last span of a sentence ends with the sentence.
     """
     key = derive(seed, "spans")
     uniform_W = uniforms(key, epoch_N[word_W], source.sentence_N[word_W], source.offset_N[word_W])
-    reached = 1 - (1 - span.probability) ** span.longest  # of the whole distribution, what is not cut off
+    reached = 1 - (1 - span.probability) ** span.longest  # share of the distribution that is not cut off
     if span.probability == 1:
         length_W = np.ones(len(word_W), np.int64)
     else:
@@ -409,7 +437,7 @@ def _span_starts(
         of_word_W = of_token_N[word_W]
         new_W[1:] &= of_word_W[1:] == of_word_W[:-1]
     new_W[1:] = ~new_W[1:]
-    end_W = np.append(np.flatnonzero(new_W), len(word_W))[np.cumsum(new_W)]  # of each word's sentence
+    end_W = np.append(np.flatnonzero(new_W), len(word_W))[np.cumsum(new_W)]  # end of each word's sentence
     next_W = np.arange(len(word_W)) + length_W
     starts_W = new_W
     reach = np.flatnonzero(new_W)

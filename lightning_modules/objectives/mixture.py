@@ -1,4 +1,5 @@
-"""Masked and causal language model in one run: some sentences are masked, the others read from left to right."""
+"""Masked and causal language model in one run: some sentences are masked, the others are read from left to
+right."""
 
 from collections.abc import Mapping
 
@@ -24,11 +25,14 @@ from lightning_modules.vocabulary import END, UNKNOWN
 
 
 class Mixture(Objective):
-    """Mixture of masked and causal LM. A share of the sequences, drawn anew each epoch, is causal: uncorrupted,
-    each token predicted from those before it. The others are masked, and see both sides. One encoder, one head;
-    two means, weighted by the share.
+    """Mixture of masked and causal LM, with one encoder and one head.
 
-    An evaluation goes through the text in both ways: the loss is masked LM's, causal LM's stands beside it.
+    A share of the sequences, drawn anew each epoch, is causal: they are not corrupted, and each token is
+    predicted from the tokens before it. The others are masked, and their tokens see both sides. The means of
+    both losses are weighted with the share.
+
+    An evaluation reads the text in both ways. The loss is that of masked LM; that of causal LM is reported
+    beside it.
     """
 
     vocabulary_parts = (

@@ -1,10 +1,11 @@
 """Naive bidirectional language model: it hides nothing, which shows why masks are needed.
 
-Every layer has a forward stream, which sees the tokens to the left of a token, and a backward stream, which sees
-those to its right; both leave out the token itself, and their sum is the layer's state. After one layer a state
-knows everything but its own token. But its neighbours know that token, and from the second layer on they tell.
+Every layer has two streams. In the forward stream a token sees the tokens left of it, in the backward stream
+those right of it. Neither shows the token itself. The sum of both streams is the layer's state. After one
+layer a state depends on all tokens but its own. But the states of its neighbours depend on that token, so
+from the second layer on its own token is known to it.
 
-Letters: B rows, T positions, D width, N predictions.
+Letters: B rows, T positions, U twice as many (tokens, then blanks), D width, N predictions.
 """
 
 import numpy as np
@@ -27,8 +28,8 @@ from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 
 
 class NaiveBidirectionalLM(Objective):
-    """Language model that predicts every token from the top state of its own place. Both streams use the weights
-    of the encoder."""
+    """Language model that predicts every token from the top state at its own place. Both streams use the
+    weights of the encoder."""
 
     vocabulary_parts = (VocabularyPart("loss", "label_N"),)
 
@@ -44,8 +45,8 @@ class NaiveBidirectionalLM(Objective):
         )
 
     def encode(self, batch: Batch, *, top_place_N: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Return all layers; in the first block, a state starts from its place alone and reads the embeddings of
-        the others."""
+        """Return all layers. In the first block, a state starts from its position alone and reads the other
+        tokens' embeddings."""
         tokens_BT, sequence_BT, position_BT = batch["tokens_BT"], batch["sequence_BT"], batch["position_BT"]
         B, T = tokens_BT.shape
         own_BHTT = visible(sequence_BT, sequence_BT)
@@ -73,15 +74,15 @@ class NaiveBidirectionalLM(Objective):
 
 
 def _nobody_blind(visible_BHTT: Tensor) -> Tensor:
-    """Let what sees nothing (START to its left, END to its right, padding) see itself, so that no softmax is
-    0/0."""
+    """Let tokens that see nothing (START to its left, END to its right, padding) see themselves, so that no
+    softmax is 0/0."""
     itself_TT = torch.eye(visible_BHTT.shape[-1], dtype=torch.bool, device=visible_BHTT.device)
     return visible_BHTT | (itself_TT & ~visible_BHTT.any(-1, keepdim=True))
 
 
 def _reading(visible_BHTT: Tensor) -> Tensor:
-    """Return the mask for embeddings and, after them, as many blank states: each blank reads the embeddings that
-    it may see."""
+    """Return the mask for a row of embeddings and then as many blank states. Each blank reads the embeddings
+    that it may see."""
     T = visible_BHTT.shape[-1]
     itself_TT = torch.eye(T, dtype=torch.bool, device=visible_BHTT.device).expand_as(visible_BHTT)
     nothing = torch.zeros_like(visible_BHTT)

@@ -1,4 +1,5 @@
-"""The base of all objectives: initial weights, optimiser, and a loss that is exact over devices."""
+"""The base of all objectives: initial weights, optimiser, and a loss that is the same for any number of
+devices."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -24,14 +25,17 @@ from lightning_modules.objectives.optimizer import build_optimizer, learning_rat
 from lightning_modules.randomness import derive
 from lightning_modules.vocabulary import END, MASK, PAD, START, UNKNOWN
 
-EVALUATION_SEED = 0  # one corruption of the evaluation text for all arms and seeds
+EVALUATION_SEED = 0  # all arms and seeds are evaluated on the same corruption of the text
 
 INITIAL_SCALE = 0.02 * 768**0.5
 """Standard deviation of initial weights times the square root of the width: BERT's 0.02 at its width of 768.
-A fixed 0.02 makes the sub-layers of a narrow encoder all but silent, and learning slow (experiments/LOG.md)."""
+
+A fixed 0.02 would make the output of a narrow encoder's sub-layers very small and learning slow
+(experiments/LOG.md).
+"""
 
 SIDE_BY_SIDE = {"query_key_value": 3, "key_value": 2}
-"""Number of maps in one matrix, by the name of its module."""
+"""Number of linear maps that are side by side in one matrix, by the name of its module."""
 
 SOURCE_TOKENS = "source_tokens"
 
@@ -39,36 +43,40 @@ ENCODED = ("tokens_BT", "sequence_BT", "position_BT", "segment_BT", "key_rank_BT
 """Tensors of a batch that `Objective.encode` reads."""
 
 PREDICTION_ROUNDING = 64
-"""Predictions of a batch are filled up to a multiple of this."""
+"""The predictions of a batch are padded to a multiple of this number."""
 
 Batch = dict[str, Tensor]
-"""Tensors of one step, or of one device's share of it. Every objective has `tokens_BT`, `sequence_BT`,
-`position_BT` (see the encoder) and `source_tokens`, the number of real source tokens, each counted once; `counts`
-where it counts something; the rest is its own."""
+"""Tensors of one step, or of one device's share of it.
+
+Every objective has `tokens_BT`, `sequence_BT`, `position_BT` (see the encoder) and `source_tokens`, the
+number of real source tokens, each counted once. `counts` is there if the objective counts something. Each
+objective adds tensors of its own.
+"""
 
 
 class VocabularyPart(NamedTuple):
-    """A part of a loss that is a cross-entropy over a vocabulary."""
+    """Part of a loss that is a cross-entropy over a vocabulary."""
 
     name: str
     labels: str
-    """Name of its labels in a batch."""
+    """Name of the tensor with its labels in a batch."""
     special: tuple[int, ...] = ()
-    """Special ids that may be among them, besides every id that stands for text."""
+    """Special ids that may be labels, besides all ids that stand for text."""
     shown: tuple[str, str] | None = None
-    """Names of what the encoder is shown and of the places in its flattened rows at which that is asked for, where
-    a corruption leaves something to see there."""
+    """Names of two tensors of a batch: the ids that the encoder reads, and the places of the predictions in
+    its flattened rows. None if the encoder reads no corrupted ids."""
 
 
 class Objective(L.LightningModule, ABC):
-    """An encoder, something to learn with it, and how. One subclass an objective.
+    """Objective: an encoder, a task that it learns, and how it is trained. Each objective is a subclass.
 
-    A subclass builds its heads, turns packed sequences into tensors (`make_batch`, numpy, in the data workers)
-    and tensors into a loss (`losses`).
+    A subclass builds its heads, turns packed sequences into tensors (`make_batch`, numpy, in the data
+    workers) and tensors into a loss (`losses`).
     """
 
     head: Any
-    """Head over the vocabulary, as of `build_head`: an objective with the output `next` or `hidden` builds it."""
+    """Head over the vocabulary, as `build_head` returns it. An objective with the output `next` or `hidden`
+    must build it."""
 
     def __init__(self, run: RunSettings, *, vocab_size: int) -> None:
         super().__init__()
@@ -79,74 +87,77 @@ class Objective(L.LightningModule, ABC):
 
     @classmethod
     def of_text(cls, run: RunSettings, tokens: Tokens) -> Self:
-        """Return the module for a text."""
+        """Return the objective for a text."""
         return cls(run, vocab_size=tokens.vocab_size)
 
     @property
     def parts(self) -> Mapping[str, float]:
-        """Weight of each part of the loss. `loss` is the one that is reported as the loss; a part of weight 0 is a
-        mean that is only reported."""
+        """Weight of each part of the loss, by name. The part `loss` is reported as the loss. A part of weight
+        0 is not trained on; its mean is only reported."""
         return {"loss": 1.0}
 
     @property
     def pair_loss(self) -> PairLoss:
-        """Kind of the negative examples of a loss on pairs."""
+        """Kind of negative pairs in the loss on pairs of segments; `none` without such a loss."""
         return "none"
 
     needs_targets = False
     """Whether `make_batch` reads the translations."""
     predicting: tuple[str, ...] = ("loss",)
-    """The parts whose predictions count as predicted tokens."""
+    """Parts whose predictions count as predicted tokens."""
     counted: tuple[str, ...] = ()
-    """Names of the entries of a batch's `counts`; the others are divided by the first."""
+    """Names of the entries of a batch's `counts`. The log reports the others as shares of the first."""
     vocabulary_parts: tuple[VocabularyPart, ...] = (VocabularyPart("loss", "label_N", (UNKNOWN, END)),)
-    """The parts that are cross-entropies over a vocabulary."""
+    """Parts that are cross-entropies over a vocabulary."""
 
     def build_encoder(self) -> Encoder:
-        """Return the encoder; under this name it is the same in every objective, bit by bit."""
+        """Return the encoder. All objectives store it under the same name, so its initial weights are the
+        same bits."""
         segments = self.run.training.input_format in PAIR_FORMATS
         return Encoder(
             self.run.encoder, vocab_size=self.vocab_size, max_length=self.run.data.max_length, segments=segments
         )
 
     def fit_to_text(self, tokens: Tokens, split: Split) -> None:
-        """Learn what `make_batch` has to know of the text it will be shown. Called once, before training.
+        """Learn what `make_batch` has to know about the training text. It is called once, before training.
 
         Raises:
             DataError: the text does not have what the settings ask for.
         """
 
     def repeats_at(self, step: int) -> int:
-        """Return the number of times that each sequence is shown in a step, counted from 0."""
+        """Return how many times each sequence is shown in a step. Steps are counted from 0."""
         return 1
 
     @abstractmethod
     def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
-        """Return the arrays of a batch for `loss`: what is shown of packed sentences, and what is to be predicted.
+        """Return the arrays of a batch for `loss`: the ids that the encoder reads, and the tokens to predict.
 
-        Any chance in it depends on (seed, epoch, sentence) alone.
+        Everything random in it depends on (seed, epoch, sentence) alone.
         """
 
     def make_evaluation_batch(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
-        """Return the arrays of a batch for evaluation, whose corruption is the same for all training settings and
-        seeds."""
+        """Return the arrays of a batch for evaluation. Its corruption is the same for all training settings
+        and seeds."""
         return self.make_batch(packed, seed=EVALUATION_SEED)
 
     @abstractmethod
     def losses(self, batch: Batch) -> dict[str, LossSum]:
-        """Return each of `parts`, summed over the predictions of the batch, and the number of these."""
+        """Return the sum of each of `parts` over the predictions of the batch, and the number of these
+        predictions."""
 
     def predictions(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the number of predictions of each of `parts` as `losses` does, from the labels alone."""
+        """Return the number of predictions of each of `parts`, from the labels alone, without a forward
+        pass."""
         return {part.name: count_predictions(batch[part.labels]) for part in self.vocabulary_parts}
 
     def chance(self, part: str, means: Mapping[str, float], unigram: Mapping[str, float]) -> float:
-        """Return the chance level in nats, the loss of a guess without context, of a part that is no
-        `VocabularyPart`.
+        """Return the chance level of a part that is no `VocabularyPart`: the loss in nats of a guess without
+        context.
 
         Args:
-            means: of all parts, in the same evaluation.
-            unigram: the same loss of the parts that are.
+            means: mean loss of every part in the same evaluation.
+            unigram: chance levels of the parts that are a `VocabularyPart`.
         """
         raise TypeError(f"{type(self).__name__} must say what chance is in {part}")
 
@@ -156,8 +167,11 @@ class Objective(L.LightningModule, ABC):
 
     @contextmanager
     def encoding_once(self) -> Iterator[None]:
-        """Keep what is encoded in this block, so that batches that differ in their labels alone are encoded once.
-        The weights must stay as they are."""
+        """Keep the encoded batches in this block, so that batches with the same inputs and other labels are
+        encoded once.
+
+        The weights must not change in the block.
+        """
         self._encoded = []
         try:
             yield
@@ -165,8 +179,10 @@ class Objective(L.LightningModule, ABC):
             self._encoded = None
 
     def encode(self, batch: Batch, *, top_place_N: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Return all layers of a batch, with the attention that this objective allows; the last at `top_place_N`
-        only, if that is given."""
+        """Return all layers of a batch, with the attention that this objective allows.
+
+        If `top_place_N` is given, the last layer is computed at these places of the flattened rows only.
+        """
         inputs = (*(batch.get(name) for name in ENCODED), top_place_N)
         for earlier, layers in self._encoded or ():
             if all(map(_equal, inputs, earlier)):
@@ -186,16 +202,17 @@ class Objective(L.LightningModule, ABC):
         return layers
 
     def encode_at(self, batch: Batch, *places_N: Tensor) -> Tensor:
-        """Return the top layer as a head reads it at some places of the flattened rows, shape ND."""
+        """Return the top layer as a head reads it, at the given places of the flattened rows, shape ND."""
         place_N = places_N[0] if len(places_N) == 1 else torch.cat(places_N)
         return self.encoder.head_input(self.encode(batch, top_place_N=place_N)[-1])
 
     def sentence_logits(self, batch: Batch) -> Tensor:
-        """Return the logits of the token at each place of sentences, BTV, by which minimal pairs and lm-eval score
-        them. Only an objective whose settings have the output `own` defines it.
+        """Return the logits of the token at each place of sentences, BTV. Minimal pairs and lm-eval score
+        sentences with them.
 
-        What stands at a place may be predicted from whatever the objective says, and equal logits are a guess. The
-        score of a sentence is the sum over its pieces and END of the log of the softmax over the vocabulary.
+        Only an objective whose settings have the output `own` defines this method. The objective decides from
+        which tokens it predicts a place. Equal logits are a guess. The score of a sentence is the sum, over
+        its pieces and END, of the log of the softmax over the vocabulary.
 
         Args:
             batch: sentences of one length, each with START and END, as `tokens_BT`, `sequence_BT`, `position_BT`.
@@ -206,26 +223,26 @@ class Objective(L.LightningModule, ABC):
         """Return the head over the vocabulary that the settings of the objective ask for."""
         head = getattr(self.run.objective, "head", "bert")
         if head == "tied":
-            # The special ids that GPT-2 does not have: no text holds them, and its softmax does not either.
+            # GPT-2 does not have these special ids: they are in no text, and must not be in the softmax.
             unscored = () if self.run.init is None else (PAD, UNKNOWN, START, MASK)
             return TiedHead(vocab_size=self.vocab_size, unscored=unscored)
         return (LinearHead if head == "linear" else PredictionHead)(self.run.encoder, vocab_size=self.vocab_size)
 
     @property
     def label_smoothing(self) -> float:
-        """Share of each label that is spread over the vocabulary: 0 outside training."""
+        """Share of each label that is spread over the vocabulary; 0 outside training."""
         return getattr(self.run.objective, "label_smoothing", 0.0) if self.training else 0.0
 
     @property
     def window(self) -> tuple[int, int]:
-        """Number of visible tokens to the left and to the right, with `sees: window`."""
+        """Numbers of visible tokens to the left and to the right, with `sees: window`."""
         return self.run.objective.window, self.run.objective.window
 
     def initialise(self) -> None:
-        """Set the initial weights from their seed, as `encoder.initialisation` says; biases are 0.
+        """Set the initial weights from their seed, as `encoder.initialisation` says. Biases are 0.
 
-        Each parameter has a generator of its own, keyed by its name, so the encoder's weights are the same
-        bits whatever else the module holds.
+        Each parameter has its own random generator, whose seed depends on its name. So the encoder's weights
+        are the same bits whatever else the module holds.
         """
         seed = derive(self.run.seed_of("init"), "weights")
         width, tables = self.run.encoder.hidden_size, self._tables()
@@ -244,22 +261,23 @@ class Objective(L.LightningModule, ABC):
                 nn.init.ones_(parameter)
 
     def _tables(self) -> set[int]:
-        """Return the ids of the parameters that are tables of embeddings."""
+        """Return the Python ids of the parameters that are tables of embeddings."""
         return {id(module.weight) for module in self.modules() if isinstance(module, nn.Embedding)}
 
     @property
     def total_names(self) -> tuple[str, ...]:
-        """Names of the entries of `totals`, which `training_step` returns and `explain` reads."""
+        """Names of the numbers in `totals`, which `training_step` returns and `explain` reads."""
         losses = [name for part in self.parts for name in (_summed(part), _predictions(part))]
         return SOURCE_TOKENS, *losses, *(_counted(name) for name in self.counted)
 
     def training_step(self, batch: Batch | list[Batch], batch_idx: int) -> Mapping[str, Tensor]:
-        """Return the weighted loss of a step, and its `totals` over all devices: one number for each of
-        `total_names`, so that one sum over the devices is enough.
+        """Return the weighted loss of a step, and its `totals` over all devices.
 
-        Of a step in micro-batches (a list) the gradients of all but the last are added up here. What is returned
-        is the last one's share of the loss, whose gradient is still to be added, and the totals of all. Each share
-        is divided by the predictions of the whole step, which are counted first.
+        `totals` has one number for each of `total_names`, so that one sum over the devices is enough.
+
+        If a step has several micro-batches (a list), this method adds up the gradients of all but the last.
+        It returns the loss of the last one, whose gradient the caller adds, and the totals of all. The loss
+        of each micro-batch is divided by the predictions of the whole step, which are counted first.
         """
         *earlier, last = [batch] if isinstance(batch, dict) else batch
         counts = None
@@ -268,7 +286,7 @@ class Objective(L.LightningModule, ABC):
             counts = sum_over_devices(sum(map(self._count, earlier), self._count(last)))
         totals: Tensor | float = 0.0
         for micro_batch in earlier:
-            # DDP sums nothing here: it waits for the backward pass after this forward pass.
+            # Here DDP sums no gradients: it waits for the backward pass after the whole method.
             loss, own_totals = self._loss_and_totals(micro_batch, counts)
             with without_autocast(loss):
                 loss.backward()
@@ -285,8 +303,8 @@ class Objective(L.LightningModule, ABC):
         """Return the weighted loss of a batch, and its totals.
 
         Args:
-            counts: predictions of each of `parts` that its sum is divided by; unless given, those of the batch
-                over all devices, and the totals are over all devices too.
+            counts: number of predictions by which the sum of each of `parts` is divided. By default the
+                numbers of this batch over all devices; then the totals are over all devices too.
         """
         losses = self.losses(batch)
         entries = {SOURCE_TOKENS: batch["source_tokens"]}
@@ -307,15 +325,14 @@ class Objective(L.LightningModule, ABC):
         return loss, totals
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
-        # Lightning calls this after the forward pass, when the gradients of earlier micro-batches are there.
+        # Lightning calls this after the forward pass, and would drop the gradients of earlier micro-batches.
         if self.run.training.accumulate == 1:
             optimizer.zero_grad()
 
     def explain(self, totals: list[float]) -> tuple[int, int, dict[str, float]]:
-        """Return tokens seen and predicted in some steps, and the entries of their log, from the sum of their
-        `totals`."""
+        """Return the tokens seen and predicted in some steps, and the entries of their log line."""
         entries = dict(zip(self.total_names, totals, strict=True))
-        # A part without predictions has no loss, rather than one of 0.
+        # A part without predictions has no entry; a loss of 0 would be wrong.
         line = {
             f"train/{part}": entries[_summed(part)] / entries[_predictions(part)]
             for part in self.parts
@@ -343,8 +360,8 @@ class Objective(L.LightningModule, ABC):
     def configure_gradient_clipping(
         self, optimizer: torch.optim.Optimizer, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
     ) -> None:
-        # Lightning refuses to clip for a fused optimiser under mixed precision, fearing fp16 scalers that
-        # bf16 does not have; so the clipping is torch's own.
+        # Lightning refuses to clip for a fused optimiser under mixed precision, because of fp16 scalers. bf16
+        # has none, so torch clips here.
         limit = self.run.training.gradient_clip_val or float("inf")
         self.gradient_norm = nn.utils.clip_grad_norm_(self.parameters(), limit)
 
@@ -366,10 +383,12 @@ def _counted(name: str) -> str:
 
 
 def glorot(parameter: Tensor, *, maps: int, generator: torch.Generator) -> None:
-    """Draw a matrix uniformly, with the variance 2 / (inputs + outputs) of Glorot and Bengio 2010, equation 16.
+    """Draw a matrix uniformly, with the variance 2 / (inputs + outputs) of Glorot and Bengio 2010, equation
+    16.
 
     Args:
-        maps: number of maps that are side by side in the matrix; each has its share of the outputs.
+        maps: number of linear maps that are side by side in the matrix. Each has an equal share of the
+            outputs.
     """
     outputs, inputs = parameter.shape[0] // maps, parameter.shape[1]
     bound = (6 / (inputs + outputs)) ** 0.5
@@ -377,24 +396,25 @@ def glorot(parameter: Tensor, *, maps: int, generator: torch.Generator) -> None:
 
 
 def global_mean(loss_sum: Tensor, total_count: Tensor) -> Tensor:
-    """Return the loss per predicted token over every device, scaled so that DDP's gradients are right.
+    """Return the loss per predicted token over all devices, scaled so that DDP's gradients are right.
 
-    DDP averages gradients with equal weight, but devices predict different numbers of tokens; dividing by
-    the count over all devices and undoing DDP's average gives each token the same weight.
+    DDP averages gradients with equal weight, but devices predict different numbers of tokens. So the sum is
+    divided by the count over all devices and multiplied by the number of devices. This gives each token the
+    same weight.
     """
     devices = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
     return loss_sum / total_count.clamp(min=1).to(loss_sum.dtype) * devices
 
 
 def sum_over_devices(values: Tensor) -> Tensor:
-    """Return the elementwise sum over all devices; the values themselves where there is one."""
+    """Return the elementwise sum over all devices, computed in place; on one device the values themselves."""
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(values)
     return values
 
 
 def shared_inputs(packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    """Return the arrays that every objective's batch has, with the given ids shown to the encoder."""
+    """Return the arrays that the batches of all objectives have. The encoder reads the ids in `shown_N`."""
     source = packed.source
     return {
         "tokens_BT": source.grid(shown_N),
@@ -408,10 +428,11 @@ def shared_inputs(packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, N
 def padded_predictions(
     place_N: NDArray[np.int64], label_N: NDArray[np.int64], *, place: str = "predict_N", label: str = "label_N"
 ) -> dict[str, NDArray[np.int64]]:
-    """Return places and labels of predictions, filled up with IGNORED ones to a round number.
+    """Return places and labels of predictions, padded with IGNORED labels to a multiple of
+    `PREDICTION_ROUNDING`.
 
-    So that steps differ in few shapes: each new one makes the matrix library prepare kernels, and breaks up the
-    memory that the steps before left (benchmarks/LOG.md).
+    This keeps the number of different shapes small. For each new shape the matrix library prepares kernels,
+    and the memory that earlier steps left is broken up (benchmarks/LOG.md).
 
     Args:
         place, label: names of the two arrays.

@@ -1,7 +1,7 @@
-"""Optimisers, over the weights that decay and those that do not, and the learning rate at each step.
+"""Optimisers, with and without weight decay by kind of weight, and the learning rate at each step.
 
-Optimisers are torch's own, as `training.optimizer` says. The factor on the peak of the learning rate is from 0 to
-1. Steps are counted from 0. Over the warm-up the factor goes up to 1 in equal steps.
+The optimisers are torch's, as `training.optimizer` says. The learning rate is its peak times a factor from 0
+to 1. During the warm-up the factor rises to 1 in equal steps. Steps are counted from 0.
 """
 
 import math
@@ -18,15 +18,17 @@ from lightning_modules.model.encoder import DecoderBlock, EncoderBlock
 from lightning_modules.model.numerics import bf16_products
 
 DECAY_SHARE = 0.1
-"""Share of all steps over which `wsd` decays; Hu et al. 2024, section 4, find that a tenth is enough."""
+"""Share of all steps over which `wsd` decays. Hu et al. 2024, section 4, find that a tenth is enough."""
 
 
 def build_optimizer(module: nn.Module, training: TrainingSettings) -> torch.optim.Optimizer:
-    """Return the optimiser of all parameters of a module; weight decay is for matrices that are no embeddings.
+    """Return the optimiser of all parameters of a module. Weight decay is for matrices that are not
+    embeddings.
 
-    Muon has the matrices of the blocks of encoder, decoder and generator, and AdamW the rest: embeddings, heads,
-    norms and biases. Other code gives Muon query, key and value as matrices of their own; here a matrix that holds
-    several maps side by side goes as a whole, as torch's Muon takes parameters.
+    Muon trains the matrices in the blocks of encoder, decoder and generator. AdamW trains the rest:
+    embeddings, heads, norms and biases. Other code gives Muon query, key and value as separate matrices. Here
+    a matrix that holds several maps side by side is one parameter, because torch's Muon takes whole
+    parameters.
     """
     blocks = [block for block in module.modules() if isinstance(block, EncoderBlock | DecoderBlock)]
     inside = set(chain.from_iterable(block.parameters() for block in blocks))
@@ -49,12 +51,13 @@ def build_optimizer(module: nn.Module, training: TrainingSettings) -> torch.opti
     adamw = torch.optim.AdamW(groups, lr=rate, betas=betas, eps=training.adam_epsilon, fused=True)
     if not isinstance(chosen, Muon):
         return adamw
-    settings = chosen.model_dump(exclude={"kind"})  # named as torch names them
+    settings = chosen.model_dump(exclude={"kind"})  # these have the names of torch's arguments
     return Both(torch.optim.Muon(hidden, lr=rate, weight_decay=training.weight_decay, **settings), adamw)
 
 
 class Both(torch.optim.Optimizer):
-    """Two optimisers of different parameters that step together; their groups and state are those of one."""
+    """Two optimisers of different parameters that step together, with the groups and the state of one
+    optimiser."""
 
     def __init__(self, first: torch.optim.Optimizer, second: torch.optim.Optimizer) -> None:
         self.first, self.second, self.first_groups = first, second, len(first.param_groups)
@@ -62,7 +65,8 @@ class Both(torch.optim.Optimizer):
         self._share()
 
     def _share(self) -> None:
-        """Let both work on the groups and the state of this one, which Lightning and the schedule know."""
+        """Let both optimisers work on the groups and the state of this one, which Lightning and the schedule
+        use."""
         self.first.param_groups = self.param_groups[: self.first_groups]
         self.second.param_groups = self.param_groups[self.first_groups :]
         self.first.state = self.second.state = self.state
@@ -72,7 +76,8 @@ class Both(torch.optim.Optimizer):
         self._share()
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Take a step of both. Muon computes in bf16; on a CPU without bf16 products they go by fp32."""
+        """Take a step of both optimisers. Muon computes in bf16; a CPU without bf16 products computes them in
+        fp32."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -100,37 +105,40 @@ def learning_rate_factor(step: int, training: TrainingSettings) -> float:
 
 
 def warmup_then_decay(step: int, warmup_steps: int, max_steps: int) -> float:
-    """Return the factor that falls in equal steps after the warm-up, and is 0 after the last."""
+    """Return a factor that falls in equal steps after the warm-up, and is 0 after the last step."""
     if step < warmup_steps:
         return (step + 1) / warmup_steps
     return max(0.0, (max_steps - step) / max(1, max_steps - warmup_steps))
 
 
 def warmup_then_inverse_sqrt(step: int, warmup_steps: int) -> float:
-    """Return the factor that falls with the inverse square root of the number of steps after the warm-up."""
+    """Return a factor that after the warm-up falls with the inverse square root of the number of the step."""
     number, warmup = step + 1, max(1, warmup_steps)
     return min(number / warmup, (warmup / number) ** 0.5)
 
 
 def warmup_then_cosine(step: int, warmup_steps: int, max_steps: int) -> float:
-    """Return the factor that falls as half a wave of the cosine after the warm-up, and is 0 after the last step
-    (Loshchilov and Hutter 2017, equation 5, without restarts)."""
+    """Return a factor that falls like half a cosine wave after the warm-up, and is 0 after the last step.
+
+    Source: Loshchilov and Hutter 2017, equation 5, without restarts.
+    """
     if step < warmup_steps:
         return (step + 1) / warmup_steps
     return (1 - math.cos(math.pi * warmup_then_decay(step, warmup_steps, max_steps))) / 2
 
 
 def warmup_then_constant(step: int, warmup_steps: int) -> float:
-    """Return the factor that stays 1 after the warm-up."""
+    """Return a factor that stays 1 after the warm-up."""
     return (step + 1) / warmup_steps if step < warmup_steps else 1.0
 
 
 def warmup_stable_decay(step: int, warmup_steps: int, max_steps: int) -> float:
-    """Return the factor that stays 1 after the warm-up, then falls in equal steps over the last `DECAY_SHARE` of
-    all steps, and is 0 after the last (Hu et al. 2024, section 4).
+    """Return a factor that stays 1 after the warm-up and falls in equal steps over the last `DECAY_SHARE` of
+    all steps.
 
-    The decay is never longer than what the warm-up leaves. The paper leaves the form of the decay open and takes
-    an exponential one; this is the linear one of Hägele et al. 2024.
+    It is 0 after the last step (Hu et al. 2024, section 4). If the warm-up leaves fewer steps, the decay
+    takes only these. The paper leaves the form of the decay open and takes an exponential one. This is the
+    linear form of Hägele et al. 2024.
     """
     decay_steps = min(max(1, round(DECAY_SHARE * max_steps)), max_steps - warmup_steps)
     if step < max_steps - decay_steps:

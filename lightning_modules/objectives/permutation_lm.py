@@ -1,9 +1,11 @@
-"""Permutation language model: each token from those before it in a random order (XLNet, Yang et al. 2019).
+"""Permutation language model: predict each token from the tokens before it in a random order (XLNet, Yang et
+al. 2019).
 
-The paper runs two streams through the same weights: content states, which see their own token, and query states,
-which see their place but not their token. Here the queries are further tokens of the row, [MASK] at the place in
-question: they see what comes before it in the order, and nothing ever sees them. That is the same computation, in
-which only predicted tokens need a query (a test proves who sees whom).
+The paper runs two streams through the same weights: content states, which see their own token, and query
+states, which see their position but not their token. Here the queries are additional tokens in the row:
+[MASK] at the position to predict. They see the tokens before it in the order, and no token ever sees them.
+This is the same computation, in which only predicted tokens need a query (a test checks which tokens see
+which).
 """
 
 import numpy as np
@@ -24,13 +26,17 @@ from lightning_modules.objectives.objective import (
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 
-EVALUATED = 1 / 6  # share of the tokens that an evaluation asks for, whatever the training does
-QUERY_ROUNDING = 16  # queries of a row are padded to a multiple of this: few distinct shapes
+EVALUATED = 1 / 6  # share of the tokens that are predicted in an evaluation, whatever the share in training
+QUERY_ROUNDING = 16  # queries of a row are padded to a multiple of this, so that there are few shapes
 
 
 class PermutationLM(Objective):
-    """The last tokens of each sentence's order are predicted, each from the text before it in that order. Special
-    tokens open every order: the length of a sentence is known, as it is to masked LM."""
+    """Permutation language model: the last tokens of a random order are predicted, each from the text before
+    it in that order.
+
+    Each sentence has its own order. It begins with the special tokens, so the model knows the length of a
+    sentence, as masked LM does.
+    """
 
     vocabulary_parts = (VocabularyPart("loss", "label_N"),)
 
@@ -86,8 +92,10 @@ class PermutationLM(Objective):
 
 
 def _order(source: PackedRows, seed: int, share: float) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the rank of each token in the order of its sequence, and whether it is predicted; depends on (seed,
-    epoch, sentence)."""
+    """Return the rank of each token in the order of its sequence, and whether the token is predicted.
+
+    Both depend on (seed, epoch, sentence) alone.
+    """
     key = derive(seed, "permutation")
     is_text_N = source.ids_N >= FIRST_WORD_ID
     draw_N = uniforms(key, source.epoch_N, source.sentence_N, source.offset_N)

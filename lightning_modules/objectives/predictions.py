@@ -1,4 +1,4 @@
-"""Numbers of predictions of a run, expected from its settings and counted in its text. No torch.
+"""Numbers of predictions of a run, expected from its settings and counted in its text. It needs no torch.
 
 Letters: S sentences of an epoch, Q sequences, N tokens, V vocabulary.
 """
@@ -20,7 +20,8 @@ from lightning_modules.objectives.skip_gram import pairs_per_token
 from lightning_modules.vocabulary import FIRST_WORD_ID
 
 SCHEDULE_PLACES = 65
-"""Steps at which a sliding ratio is looked at; what is asked for is nearly linear in between."""
+"""Number of steps at which a sliding ratio is evaluated. The number of predictions is nearly linear in
+between."""
 
 
 class Epoch(NamedTuple):
@@ -30,13 +31,13 @@ class Epoch(NamedTuple):
     """Real source tokens, special ones included."""
     sequences: int
     text_S: NDArray[np.int64]
-    """Tokens of each sentence, as far as it is read, that are not special."""
+    """Number of tokens of each sentence that are read and not special."""
     allowed_S: NDArray[np.int64]
-    """Tokens of `text_S` that a lexicon allows to be hidden; all without one."""
+    """Number of tokens of `text_S` that a lexicon allows to be hidden; all of them without a lexicon."""
 
 
 def counted(run: RunSettings, tokens: Tokens) -> Epoch:
-    """Return the counts of an epoch of a run."""
+    """Return the counts of the first epoch of a run."""
     split, _ = training_text(run, tokens)
     training, max_length = run.training, run.data.max_length
     epoch = epochs(split, training.input_format, max_length=max_length, seed=run.seed_of("order"))(0)
@@ -58,8 +59,10 @@ def counted(run: RunSettings, tokens: Tokens) -> Epoch:
 
 
 def predicted_share(masking: MaskingSettings, epoch: Epoch, *, step: int, max_steps: int) -> float:
-    """Return the expected number of predicted tokens for each token of an epoch, with ratio and repetitions of a
-    step."""
+    """Return the expected number of predictions for each source token of an epoch, at one step.
+
+    The step decides on the masking ratio and on the number of repetitions.
+    """
     ratio = masking.ratio_at(step, max_steps)
     predicted_S = (ratio if masking.predict is None else masking.predict) * epoch.text_S
     if masking.count == "fixed":
@@ -71,8 +74,10 @@ def predicted_share(masking: MaskingSettings, epoch: Epoch, *, step: int, max_st
 
 
 def mean_predicted_share(masking: MaskingSettings, epoch: Epoch, *, max_steps: int) -> float:
-    """Return the mean of `predicted_share` over steps: all of them, or `SCHEDULE_PLACES` of them if the ratio
-    slides."""
+    """Return the mean of `predicted_share` over the steps of a run.
+
+    If the ratio slides, the mean is taken over at most `SCHEDULE_PLACES` steps at equal distances.
+    """
     if masking.schedule is None:
         return predicted_share(masking, epoch, step=0, max_steps=max_steps)
     if masking.schedule.kind == "steps":
@@ -85,10 +90,10 @@ def mean_predicted_share(masking: MaskingSettings, epoch: Epoch, *, max_steps: i
 
 
 def predictions_per_token(run: RunSettings, tokens: Tokens) -> float:
-    """Return the predicted tokens for each real source token, expected over chance; for skip-gram, pairs of words.
+    """Return the expected number of predictions for each real source token; for skip-gram, of pairs.
 
-    Counted sentence by sentence, so that a lexicon with too few words in a sentence, a fixed count and the special
-    tokens of an input format are all in it.
+    They are counted sentence by sentence. So the number takes into account a lexicon with too few words in a
+    sentence, `count: fixed`, and the special tokens of an input format.
     """
     if isinstance(run.objective, SkipGramSettings):
         return pairs_per_token(run.objective, training_text(run, tokens)[0], tokens.source_counts_V)
@@ -100,7 +105,7 @@ def predictions_per_token(run: RunSettings, tokens: Tokens) -> float:
 
 
 def _tokens_of_sort(sort: Predicted, run: RunSettings, tokens: Tokens, epoch: Epoch) -> float:
-    """Return how many tokens of a sort an epoch has, for each of its real source tokens."""
+    """Return how many tokens of a sort an epoch has for each real source token."""
     match sort:
         case "selected":
             masking: MaskingSettings = getattr(run.objective, "masking")  # noqa: B009
@@ -117,7 +122,7 @@ def _tokens_of_sort(sort: Predicted, run: RunSettings, tokens: Tokens, epoch: Ep
 
 
 def require_predictions(run: RunSettings, tokens: Tokens) -> None:
-    """Refuse, with a DataError, a lexicon that leaves less than one token to predict in some step."""
+    """Raise a DataError if a lexicon is expected to leave less than one token to predict in some step."""
     masking = getattr(run.objective, "masking", None)
     if masking is None or not isinstance(masking.select, Cloze | Generic | OwnSelection):
         return

@@ -1,5 +1,7 @@
-"""Replaced token detection: a small generator fills in hidden tokens, the encoder tells them from original ones
-(ELECTRA, Clark et al. 2020), and the variants that show where its gain comes from.
+"""Replaced token detection (ELECTRA, Clark et al. 2020): a small generator fills in hidden tokens, the
+encoder tells them from original tokens.
+
+Variants show where the gain of ELECTRA comes from.
 
 Letters: N predictions, V vocabulary, B rows, T positions, D width.
 """
@@ -37,9 +39,13 @@ LOGITS_AT_ONCE = 2**24
 
 
 class ReplacedToken(Objective):
-    """The generator is trained as a masked LM on the selected tokens; what it draws for them takes their places.
-    The encoder then judges all tokens or the selected ones: was this replaced, or which token stood here. A drawn
-    token that happens to be the original counts as original. No gradient flows through the draw."""
+    """Replaced token detection, and its variants.
+
+    The generator is trained as a masked LM on the selected tokens. Tokens that it draws take their places.
+    The encoder then judges all tokens or the selected ones: either whether the token was replaced, or which
+    token stood there. A drawn token that happens to equal the original counts as original. No gradient flows
+    through the draw.
+    """
 
     vocabulary_parts = (VocabularyPart("generator", "label_N", shown=("masked_BT", "predict_N")),)
     counted = COUNTED
@@ -92,8 +98,11 @@ class ReplacedToken(Objective):
         }
 
     def chance(self, part: str, means: Mapping[str, float], unigram: Mapping[str, float]) -> float:
-        """Return the loss of a guess that knows how many tokens are replaced. If originals are predicted, it
-        guesses the shown token unless that is replaced, and then as the generator's floor does."""
+        """Return the loss in nats of a guess that knows only the share of replaced tokens.
+
+        If originals are predicted, it guesses the shown token unless that is replaced. For a replaced token
+        its loss is the generator's chance level.
+        """
         share = means["replaced"]
         detected = -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
         return detected if self.detects else detected + share * unigram["generator"]
@@ -112,7 +121,7 @@ class ReplacedToken(Objective):
         drawn_N = self.generator.draw(guess_NG, embeddings_VD, batch["uniform_N"])
         filled_BT = batch["tokens_BT"].clone()
         flat = filled_BT.view(-1)
-        # What only fills the predictions up writes back what stands at its place.
+        # Padding of the predictions writes back the token that is there.
         flat[batch["predict_N"]] = torch.where(label_N == IGNORED, flat[batch["predict_N"]], drawn_N)
         original_N = batch["original_N"]
         known_N = original_N != IGNORED
@@ -127,7 +136,10 @@ class ReplacedToken(Objective):
 
 
 class Generator(nn.Module):
-    """A narrow encoder on top of the big one's embeddings, and its head. Letters: G its width."""
+    """Generator of replaced token detection: a narrow encoder on the embeddings of the big one, and its head.
+
+    Letters: G width of the generator.
+    """
 
     def __init__(self, encoder: EncoderSettings, settings: ReplacedTokenSettings, *, vocab_size: int) -> None:
         super().__init__()
@@ -138,7 +150,7 @@ class Generator(nn.Module):
         self.head = PredictionHead(shape, vocab_size=vocab_size, embedding_width=encoder.hidden_size)
 
     def forward(self, embedded_BTD: Tensor, sight: Sight, place_N: Tensor) -> Tensor:
-        """Return the top state as a head reads it, at some places of the flattened rows, shape NG."""
+        """Return the top layer as a head reads it, at some places of the flattened rows, shape NG."""
         hidden = self.project(embedded_BTD)
         *lower, top = self.blocks
         for block in lower:
@@ -148,8 +160,10 @@ class Generator(nn.Module):
 
     @torch.no_grad()
     def draw(self, guess_NG: Tensor, embeddings_VD: Tensor, uniform_N: Tensor) -> Tensor:
-        """Draw a token that stands for text for each place, from the generator's distribution: the first at which
-        the cumulated probability exceeds a uniform number. Shape N."""
+        """Draw a token that stands for text for each place, from the generator's distribution. Shape N.
+
+        It is the first token at which the cumulated probability exceeds the uniform number.
+        """
         rows = max(1, LOGITS_AT_ONCE // len(embeddings_VD))
         return torch.cat(
             [

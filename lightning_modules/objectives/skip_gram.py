@@ -1,7 +1,8 @@
 """Static word vectors: skip-gram with negative sampling (Mikolov et al. 2013, sections 2.2 and 2.3).
 
-No Transformer and no context: the only layer is the table of token embeddings, trained on the same tokens in the
-same steps as every other arm. The number of pairs that subsampling leaves is computed here too, without torch.
+There is no Transformer and no context. The only layer is the table of token embeddings. It is trained on the
+same tokens in the same steps as every other arm. The number of pairs after subsampling is computed here too,
+without torch.
 
 Letters: S sentences, N tokens, P pairs of a token and a neighbour, K negatives, V vocabulary, D width.
 """
@@ -32,11 +33,11 @@ def words_only(counts_V: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def kept_share(subsample: float | None, counts_V: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the probability with which an occurrence of each id is kept; 1 or more is always.
+    """Return the probability with which each occurrence of an id is kept. Values of 1 or more mean always.
 
     Args:
         subsample: as in `SkipGramSettings`.
-        counts_V: how often each id occurs in the training text.
+        counts_V: number of occurrences of each id in the training text.
     """
     if subsample is None:
         return np.ones(len(counts_V))
@@ -45,11 +46,13 @@ def kept_share(subsample: float | None, counts_V: NDArray[np.int64]) -> NDArray[
 
 
 def pairs_per_token(settings: SkipGramSettings, split: Split, counts_V: NDArray[np.int64]) -> float:
-    """Return the expected pairs of a token and a neighbour for each token of a text, special ones included: over
-    how far tokens reach, with one draw of the frequent ones that are left out.
+    """Return the expected number of pairs (token, neighbour) for each token of a text, special tokens
+    included.
 
-    Of k tokens that are left of a sentence, 2 (k - d) ordered pairs are d apart, for d < k, and a token reaches so
-    far with probability (window - d + 1) / window.
+    The expectation is over the reach of the tokens. The subsampling of frequent tokens is drawn once.
+
+    A sentence with k kept tokens has 2 (k - d) ordered pairs at distance d, for d < k. The reach of a token
+    is at least d with probability (window - d + 1) / window.
     """
     drawn_N = uniforms(derive(0, "pairs of words"), np.arange(len(split.ids)))
     kept_N = (split.ids >= FIRST_WORD_ID) & (drawn_N < kept_share(settings.subsample, counts_V)[split.ids])
@@ -61,15 +64,17 @@ def pairs_per_token(settings: SkipGramSettings, split: Split, counts_V: NDArray[
     return pairs / len(split.ids)
 
 
-FREQUENCY_POWER = 0.75  # of the distribution that negatives are drawn from (section 2.2)
+FREQUENCY_POWER = 0.75  # negatives are drawn in proportion to frequency to this power (section 2.2)
 
 
 class SkipGram(Objective):
-    """Skip-gram: each token tells its neighbours from random tokens. How far its neighbours reach is drawn from 1
-    to `window`; frequent tokens are left out now and then (section 2.3).
+    """Skip-gram: each token is trained to tell its neighbours from random tokens.
 
-    The loss is per pair, in nats: of the neighbour and its negatives. Vectors that know nothing have (1 + K) log
-    2.
+    The reach of a token is drawn from 1 to `window`. Some occurrences of frequent tokens are left out
+    (section 2.3).
+
+    The loss is per pair, in nats: the loss of the neighbour plus that of its K negatives. Untrained vectors,
+    whose products are all 0, have a loss of (1 + K) log 2.
     """
 
     vocabulary_parts = ()
@@ -87,7 +92,8 @@ class SkipGram(Objective):
         return cls(run, vocab_size=tokens.vocab_size, counts_V=tokens.source_counts_V)
 
     def build_encoder(self) -> Encoder:
-        # No encoder, but all of one that is used here and by measures: tokens, and a call that returns the layers.
+        # Not an encoder, but it has what this objective and the measures use of one: `tokens`, and a call
+        # that returns the layers.
         return cast(Encoder, WordVectors(self.run.encoder.hidden_size, vocab_size=self.vocab_size))
 
     def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
@@ -113,7 +119,7 @@ class SkipGram(Objective):
         }
 
     def chance(self, part: str, means: Mapping[str, float], unigram: Mapping[str, float]) -> float:
-        """Return the chance level: the loss of vectors that know nothing, whose products are all 0."""
+        """Return the chance level: the loss of vectors whose products are all 0."""
         return (1 + self.settings.negatives) * math.log(2)
 
     def predictions(self, batch: Batch) -> dict[str, Tensor]:
@@ -130,15 +136,15 @@ class SkipGram(Objective):
 
 
 class WordVectors(nn.Module):
-    """Table of word vectors in the place of an encoder. Its only layer is layer 0."""
+    """Table of word vectors in place of an encoder. Its only layer is layer 0."""
 
     def __init__(self, width: int, *, vocab_size: int) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocab_size, width)
 
     def forward(self, tokens_BT: Tensor, **_: object) -> tuple[Tensor, ...]:
-        """Return the vector of each token, shape BTD, alone in a tuple; other arguments of an encoder are
-        ignored."""
+        """Return the vector of each token, shape BTD, in a tuple of one. The other arguments of an encoder
+        are ignored."""
         return (self.tokens(tokens_BT),)
 
     def head_input(self, top_BTD: Tensor) -> Tensor:
@@ -153,8 +159,8 @@ def _draw(key: int, source: PackedRows, purpose: int) -> NDArray[np.float64]:
 def _neighbours(
     sequence_N: NDArray[np.int64], reach_N: NDArray[np.int64], window: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the places of both ends of every pair: a token, and another of its sequence that is within its
-    reach."""
+    """Return the places of centre and context of every pair: two tokens of a sequence, the second in reach of
+    the first."""
     centres, contexts = [], []
     for distance in range(1, window + 1):
         left = np.flatnonzero(sequence_N[distance:] == sequence_N[:-distance])

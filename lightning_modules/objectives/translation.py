@@ -19,8 +19,8 @@ from lightning_modules.vocabulary import END, PAD, START
 
 
 class Translation(Objective):
-    """Translation model. The decoder predicts each token of the translation from those before it and the whole
-    source."""
+    """Translation model: the decoder predicts each token from the tokens before it and the whole source
+    sentence."""
 
     needs_targets = True
 
@@ -45,7 +45,7 @@ class Translation(Objective):
 
     @property
     def output_VD(self) -> Tensor:
-        """Weights that predict a token of the translation."""
+        """Weights with which tokens of the translation are predicted."""
         return self.decoder.tokens.weight if self.output is None else self.output.weight
 
     def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
@@ -58,7 +58,7 @@ class Translation(Objective):
     def _batch(self, packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
         target = packed.target
         assert target is not None
-        follows = np.flatnonzero(target.position_N > 0)  # tokens of a sentence stand together, in order
+        follows = np.flatnonzero(target.position_N > 0)  # the token before it is the one at its left
         return shared_inputs(packed, shown_N) | {
             "target_tokens_BU": target.grid(target.ids_N),
             "target_sequence_BU": target.grid(target.slot_N),

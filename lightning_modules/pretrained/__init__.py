@@ -1,1 +1,1 @@
-"""Pre-trained models from elsewhere, as the start of a run."""
+"""Pre-trained models from elsewhere, from which a run can start."""

@@ -1,6 +1,7 @@
-"""A local Hugging Face folder as the start of a run: settings that follow from it, and what it lacks. No torch.
+"""A local Hugging Face folder as the start of a run: the settings that follow from it, and what is missing in
+it.
 
-Of the weights only names, shapes and a hash over their bytes are read here.
+This module needs no torch. From the weights it reads only names, shapes and a hash over their bytes.
 """
 
 import hashlib
@@ -22,33 +23,33 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
 FREE = frozenset({"dropout", "attention_dropout", "feed_forward_dropout", "initialisation"})
-"""Settings of the encoder that a spec may give beside a folder: they change no weight's shape and no state in
-evaluation."""
+"""Settings of the encoder that a spec may give beside a folder. They change no shape of a weight and no state
+in evaluation."""
 
 
 class Architecture(NamedTuple):
-    """A model type that the encoder can hold."""
+    """Model type that the encoder can hold."""
 
     name: str
     objective: str
-    """Kind of the objective that its head was trained with."""
+    """Kind of the objective that the head was trained with."""
     head: str
-    """Setting `objective.head` of that head."""
+    """Value of `objective.head` for the head of this model type."""
     sees: str
-    """Setting `objective.sees` of that objective."""
+    """Value of `objective.sees` that the model was trained with."""
     needs: Mapping[str, tuple[Any, ...]]
-    """Values of entries of config.json with which our encoder computes the same; the first is meant where the
-    entry is missing."""
+    """Values of entries of config.json with which our encoder computes the same states. The first one is
+    assumed if the entry is missing."""
     encoder: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """Settings of the encoder, from config.json."""
+    """Function that returns the settings of the encoder from config.json."""
     positions: str
-    """Entry of config.json with the number of positions."""
+    """Name of the entry of config.json with the number of positions."""
     body: Mapping[str, str]
-    """Names of the weights of the encoder, by plain names."""
+    """Names of the encoder's weights in the folder, by plain names."""
     head_names: Mapping[str, str]
-    """Names of the weights of the head that are no part of the encoder."""
+    """Names of the head's own weights in the folder, by plain names."""
     prefix: str
-    """Beginning of the encoder's names in a class with a head."""
+    """Prefix of the encoder's weights in the file of a class with a head."""
 
 
 def _bert_encoder(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def _gpt2_encoder(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 GPT2_ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
-"""Our names of the activations of GPT-2."""
+"""Our names of GPT-2's activations."""
 
 ARCHITECTURES = {
     "bert": Architecture(
@@ -124,11 +125,11 @@ ARCHITECTURES = {
         prefix="transformer.",
     ),
 }
-"""Model types that a run can start from, by their name in config.json."""
+"""Model types that a run can start from, by their `model_type` in config.json."""
 
 
 class Pretrained(NamedTuple):
-    """A folder whose model the encoder can hold."""
+    """Hugging Face folder whose model the encoder can hold."""
 
     folder: Path
     architecture: Architecture
@@ -136,17 +137,19 @@ class Pretrained(NamedTuple):
     tokenizer: FolderTokenizer
 
     def order(self) -> list[int | None]:
-        """Return the folder's row of each of our ids."""
+        """Return the row in the folder's embeddings for each of our ids; None for ids that the folder does
+        not have."""
         return self.tokenizer.order(self.config["vocab_size"])
 
 
 def with_folder(run: RunSettings, data_root: Path) -> RunSettings:
-    """Return the settings of a run with all that follows from the folders that they name; a run without folders
-    as it is.
+    """Return the settings of a run, completed with all that follows from the folders that they name.
+
+    A run without folders is returned unchanged.
 
     Raises:
-        DataError: a folder is missing or incomplete, or holds what the encoder cannot; or a setting contradicts
-            it.
+        DataError: a folder is missing or incomplete, the encoder cannot hold its model, or a setting
+            contradicts it.
     """
     init = run.init
     if init is None:
@@ -181,10 +184,10 @@ def _with_tokenizer(run: RunSettings, data_root: Path) -> RunSettings:
 
 
 def read_folder(folder: Path) -> Pretrained:
-    """Return the facts about a folder.
+    """Return the facts about a folder with a pre-trained model, without its weights.
 
     Raises:
-        DataError: it is missing or incomplete, or its architecture is one that the encoder cannot hold.
+        DataError: it is missing or incomplete, or the encoder cannot hold its architecture.
     """
     if not folder.is_dir():
         raise DataError(f"init.path: {folder} is no folder; give one with config.json, tokenizer and {WEIGHTS}.")
@@ -218,7 +221,8 @@ def read_folder(folder: Path) -> Pretrained:
 
 
 def _require_fit(run: RunSettings, pretrained: Pretrained) -> None:
-    """Refuse a run that the model of a folder does not suit, and a folder that lacks what the run reads."""
+    """Raise a DataError if a folder's model does not suit the run, or the folder lacks something that the run
+    reads."""
     init, (folder, architecture, config, tokenizer) = run.init, pretrained
     assert init is not None
     objective = run.objective
@@ -263,7 +267,8 @@ def _require_fit(run: RunSettings, pretrained: Pretrained) -> None:
 
 
 def _require_weights(pretrained: Pretrained, *, head: bool) -> None:
-    """Refuse weights that are incomplete, or of another vocabulary than config.json says."""
+    """Raise a DataError if weights are missing, or are of another vocabulary or width than config.json
+    says."""
     folder, architecture = pretrained.folder, pretrained.architecture
     shapes = {plain_name(name, architecture): shape for name, shape in shapes_of(folder).items()}
     if missing := sorted(set(_needed(pretrained)) - set(shapes)):
@@ -285,7 +290,7 @@ def _require_weights(pretrained: Pretrained, *, head: bool) -> None:
 
 
 def _needed(pretrained: Pretrained) -> Iterator[str]:
-    """Yield the names of the weights of the encoder, without prefix."""
+    """Yield the names of the encoder's weights, without prefix."""
     architecture = pretrained.architecture
     blocks = architecture.encoder(pretrained.config)["num_hidden_layers"]
     for name, new in architecture.body.items():
@@ -300,17 +305,17 @@ def _head_needed(architecture: Architecture) -> Iterator[str]:
 
 
 def plain_name(name: str, architecture: Architecture) -> str:
-    """Return the name of a weight without the prefix of a class with a head, and with the present words where an
-    older file has others."""
+    """Return the name of a weight without the prefix of a class with a head, and with today's names of layer
+    norms."""
     renamed = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
     return renamed.removeprefix(architecture.prefix)
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the files with the weights: one, or those that an index names.
+    """Return the paths of the files with the weights: one file, or the files that an index names.
 
     Raises:
-        DataError: there is none.
+        DataError: there is no file with weights, or the index cannot be read.
     """
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
@@ -327,7 +332,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def shapes_of(folder: Path) -> dict[str, list[int]]:
-    """Return the shape of every weight by its name, from the headers of the files.
+    """Return the shape of every weight by its name in the file, from the headers of the files.
 
     Raises:
         DataError: a file is missing, damaged or cut off.
@@ -353,7 +358,8 @@ def shapes_of(folder: Path) -> dict[str, list[int]]:
 
 
 def _encoder(run: RunSettings, pretrained: Pretrained) -> EncoderSettings:
-    """Return the settings of the encoder; those that the spec gives must be the model's or free."""
+    """Return the settings of the encoder. A setting that the spec gives must be in `FREE` or equal that of
+    the model."""
     derived = pretrained.architecture.encoder(pretrained.config)
     for name in run.encoder.model_fields_set - FREE:
         default = EncoderSettings.model_fields[name].get_default()
@@ -363,7 +369,8 @@ def _encoder(run: RunSettings, pretrained: Pretrained) -> EncoderSettings:
 
 
 def _data(run: RunSettings, init: HuggingFaceInit, pretrained: Pretrained) -> Any:
-    """Return the settings of the text, cut into the pieces of the folder and no longer than the model allows."""
+    """Return the settings of the text, with the folder's tokenizer and a `max_length` that the model
+    allows."""
     data, folder = run.data, pretrained.folder
     positions, size = pretrained.config[pretrained.architecture.positions], len(pretrained.order())
     _require_equal(data, "data", "vocab_size", size, folder)
@@ -380,7 +387,7 @@ def _data(run: RunSettings, init: HuggingFaceInit, pretrained: Pretrained) -> An
 
 
 def _require_equal(section: Any, name: str, key: str, value: Any, folder: Path) -> None:
-    """Refuse a setting that the spec gives and that is another in a folder."""
+    """Raise a DataError if the spec gives a setting that has another value in the folder."""
     given = getattr(section, key)
     if key in section.model_fields_set and given != value:
         shown = [one.model_dump() if isinstance(one, EmbeddingSettings) else one for one in (given, value)]
@@ -391,11 +398,12 @@ def _require_equal(section: Any, name: str, key: str, value: Any, folder: Path) 
 
 
 def content_sha256(folder: Path, *, weights: bool, head: bool) -> str:
-    """Return the SHA-256 over what a run reads of a folder: config.json, the tokenizer, and the weights.
+    """Return the SHA-256 over the parts of a folder that a run reads: config.json, the tokenizer, and the
+    weights.
 
     Args:
         weights: whether the weights are read.
-        head: whether those of the head are.
+        head: whether the weights of the head are read.
     """
     files = [folder / "config.json", *(weight_files(folder) if weights else ())]
     content = {"files": [sha256(path) for path in files], "tokenizer": content_of(folder), "head": head}

@@ -1,4 +1,5 @@
-"""Weights of a Hugging Face folder as those of a run: the way back from the stock classes of BERT and GPT-2.
+"""Weights of a Hugging Face folder under the names of a run's checkpoint: the reverse of an export, for BERT
+and GPT-2.
 
 Letters: V vocabulary, D width, P positions.
 """
@@ -19,11 +20,11 @@ from lightning_modules.vocabulary import END
 
 
 def load_pretrained(objective: Objective, data_root: Path) -> None:
-    """Put the weights of the folder that the run starts from into a fresh objective; without such a folder nothing
+    """Load the weights of the run's `init` folder into a new objective; without such a folder nothing
     changes.
 
-    States and logits are those of the stock class, up to rounding. Special ids that the folder does not have get
-    the row of its end of a sentence.
+    States and logits are then those of the stock class, up to rounding. Special ids that the folder does not
+    have get the embedding of its end-of-sentence token.
 
     Raises:
         DataError: the folder has changed since the run was planned, or cannot be read.
@@ -43,10 +44,10 @@ def load_pretrained(objective: Objective, data_root: Path) -> None:
 
 
 def state_of(pretrained: Pretrained, run: RunSettings, *, head: bool) -> dict[str, Tensor]:
-    """Return the weights of a run by the names of its checkpoint.
+    """Return the weights of a folder by the names of a run's checkpoint.
 
     Args:
-        head: whether those of the prediction head are among them.
+        head: whether to include the weights of the prediction head.
     """
     parts = parts_of(pretrained)
     end = pretrained.tokenizer.special[END]
@@ -70,8 +71,8 @@ def state_of(pretrained: Pretrained, run: RunSettings, *, head: bool) -> dict[st
 
 
 def parts_of(pretrained: Pretrained) -> Parts:
-    """Return the weights of the folder by their plain names (`export/parts.py`), each a linear map as torch has
-    it: outputs by inputs.
+    """Return the weights of the folder by their plain names (`export/parts.py`). Linear maps are outputs by
+    inputs.
 
     Raises:
         DataError: a file cannot be read.
@@ -82,7 +83,7 @@ def parts_of(pretrained: Pretrained) -> Parts:
             weights |= {plain_name(name, architecture): tensor.float() for name, tensor in load_file(path).items()}
         except (OSError, SafetensorError) as error:
             raise DataError(f"{path} cannot be read ({error}); copy the folder again.") from error
-    is_transposed = architecture.name == "GPT-2"  # its maps in the blocks are inputs by outputs
+    is_transposed = architecture.name == "GPT-2"  # its blocks store linear maps as inputs by outputs
     parts: Parts = {}
     for name, new in {**architecture.body, **architecture.head_names}.items():
         for number in range(architecture.encoder(pretrained.config)["num_hidden_layers"] if "{}" in new else 1):
@@ -98,7 +99,7 @@ def parts_of(pretrained: Pretrained) -> Parts:
 
 
 def _block(parts: Parts, number: int) -> dict[str, Tensor]:
-    """Return the weights of a block by the names of a checkpoint."""
+    """Return the weights of a block by the names of a run's checkpoint."""
     state, stem = {}, f"blocks.{number}"
     maps = SIDE_BY_SIDE["attention.query_key_value"]
     for kind in ("weight", "bias"):

@@ -1,7 +1,7 @@
-"""Checkpoints that appear whole or not at all, and are read without executing anything.
+"""Checkpoints that appear whole or not at all, and that are read without executing code from them.
 
-Lightning's own writer stages in the temporary folder and copies: a kill or a full disk can destroy the last
-good file. This one writes beside the target, syncs and renames.
+Lightning's own writer writes to the temporary folder and copies. A kill or a full disk can then destroy the
+last good file. Ours writes beside the target, syncs and renames.
 """
 
 import os
@@ -20,7 +20,7 @@ from lightning_modules.files import atomic
 
 
 class AtomicCheckpoints(CheckpointIO):
-    """Lightning's checkpoint format through our own writer and reader."""
+    """Lightning's checkpoint format, with our own writer and reader."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         with atomic(Path(path)) as temporary, temporary.open("wb") as file:
@@ -36,11 +36,12 @@ class AtomicCheckpoints(CheckpointIO):
 
 
 def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
-    """Return a checkpoint's content: tensors and plain values only, among them `state_dict` and `global_step`.
+    """Return the content of a checkpoint: only tensors and plain values, among them `state_dict` and
+    `global_step`.
 
     Raises:
-        CheckpointError: the environment would let it execute code; or the file is missing, was cut short, has
-            another byte than was written, or holds anything but tensors and plain values.
+        CheckpointError: the environment would let it execute code; or the file is missing, cut short or
+            changed since it was written, or holds anything but tensors and plain values.
     """
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
         raise CheckpointError(
@@ -53,7 +54,7 @@ def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
         content = torch.load(path, map_location=map_location, weights_only=True)
     except pickle.UnpicklingError as error:
         raise _foreign(path) from error
-    except Exception as error:  # a file that was made for it lets the reader raise anything
+    except Exception as error:  # a malicious file can make the reader raise any error
         raise CheckpointError(
             f"{path}: the checkpoint is damaged or was cut short; delete it, and the run starts again "
             f"from the beginning."
@@ -66,11 +67,11 @@ def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
 
 
 def _require_whole(path: Path) -> None:
-    """Compare the parts of the file with their checksums, which torch writes and does not read.
+    """Check the parts of the file against their checksums, which torch writes and does not read.
 
     Raises:
-        zipfile.BadZipFile: a part has another byte than was written, or is compressed, which torch's never are: a
-            small file could ask for all memory.
+        zipfile.BadZipFile: a part has changed since it was written, or is compressed. torch never compresses
+            parts, and a small compressed file could fill all memory.
     """
     with zipfile.ZipFile(path) as archive:
         if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
@@ -87,8 +88,9 @@ def _foreign(path: Path) -> CheckpointError:
 
 
 def load_weights(module: nn.Module, path: Path) -> int:
-    """Put a checkpoint's weights into a module, on the GPU if there is one and ready for evaluation; return their
-    step.
+    """Load a checkpoint's weights into a module and return their step.
+
+    The module is moved to the GPU if there is one, and put into evaluation mode.
 
     Raises:
         CheckpointError: as `read_checkpoint`.
@@ -100,7 +102,7 @@ def load_weights(module: nn.Module, path: Path) -> int:
 
 
 def write_safetensors(state: dict[str, Tensor], path: Path) -> None:
-    """Write tensors for every other tool, in the safetensors format."""
+    """Write tensors in the safetensors format, which other tools read."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
     with atomic(path) as temporary:
         temporary.write_bytes(save(tensors))

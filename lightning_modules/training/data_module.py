@@ -1,6 +1,7 @@
-"""Batches of a run: its training steps, from whichever step training has reached, and the loss over a whole split.
+"""Batches of a run: its training steps, from the step that training has reached, and the loss over a whole
+split.
 
-The loss on text that training did not see is that of every sentence once: sums over counts, in float64.
+The validation loss reads every sentence once. It is a sum divided by a count, in float64.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,20 +21,24 @@ from lightning_modules.objectives.objective import Batch, LossSum, Objective, su
 from lightning_modules.randomness import derive
 from lightning_modules.training.run_directory import RunDirectory
 
-ROW_ROUNDING = 8  # row lengths are multiples of this, which kernels like
+ROW_ROUNDING = 8  # row lengths are multiples of this, with which kernels are faster
 GPU_WORKERS = 2
-"""Processes that make the batches of a run on a GPU, ahead of its steps."""
+"""Number of processes that prepare the batches of a run on a GPU."""
 
 TOKENS_AT_ONCE = 8192
-"""Real source tokens of one forward pass of an evaluation."""
+"""Number of real source tokens of one forward pass of an evaluation."""
 
 
 class RunData(L.LightningDataModule):
-    """One device's share of every training step of a run."""
+    """Batches of one device for every training step of a run."""
 
     def __init__(self, objective: Objective, tokens: Tokens, *, workers: int = 0) -> None:
-        """Prepare batches in `workers` processes, into memory that a GPU can copy from; 0 is this process, for a
-        CPU."""
+        """Prepare the batches of a run.
+
+        Args:
+            workers: number of processes that make the batches, in memory that a GPU can copy from. 0 makes
+                them in this process, for a CPU.
+        """
         super().__init__()
         self.objective, self.workers = objective, workers
         training, max_length = objective.run.training, objective.run.data.max_length
@@ -58,29 +63,30 @@ class RunData(L.LightningDataModule):
         return self.loader(lambda: trainer.global_step)
 
     def loader(self, first: Callable[[], int]) -> DataLoader[list[Batch]]:
-        """Return the micro-batches of each step from `first` on, which is called when the first one is read."""
+        """Return a loader of the micro-batches of each step. `first` is called at the first read and returns
+        the first step."""
         return DataLoader(
             _Steps(self.micro_batches, len(self.plan)),
             batch_size=None,
             sampler=_FromStep(first, len(self.plan)),
             num_workers=self.workers,
-            multiprocessing_context="fork" if self.workers else None,  # what they make batches from stays shared
+            multiprocessing_context="fork" if self.workers else None,  # the workers share the text in memory
             pin_memory=self.workers > 0,
         )
 
     def rows_at(self, step: int) -> int:
-        """Return the least number of rows of a step over all devices."""
+        """Return the lowest possible number of rows of a step, over all devices."""
         showings = self.objective.repeats_at(step)
         return -(-self.objective.run.training.tokens_per_step * showings // self.row_length)
 
     def micro_batches(self, step: int) -> list[Batch]:
-        """Return this device's share of a step, cut into the batches that `training.accumulate` asks for."""
+        """Return this device's share of a step, cut into `training.accumulate` batches."""
         parts = self.objective.run.training.accumulate
         return [self.batch(step, part=part, parts=parts) for part in range(parts)]
 
     def batch(self, step: int, *, part: int = 0, parts: int = 1) -> Batch:
-        """Return the tensors of this device's share of a step; or one of so many parts of it, counted from 0, each
-        with as many rows."""
+        """Return the tensors of this device's share of a step, or of one of `parts` equal parts of it,
+        counted from 0."""
         rank, ranks = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
         sequences = rearranged(self.plan[step], self.objective.pair_loss, self.split.documents, seed=self.seed)
         packed = pack(
@@ -106,10 +112,12 @@ def evaluation_batches(
     ranks: int = 1,
     sequences: Sequences | None = None,
 ) -> Iterator[Batch]:
-    """Yield the whole split once, in its own order, under the frozen corruption; every sequence on one device.
+    """Yield the batches of a whole split, in its own order, with the fixed corruption of evaluation.
+
+    Every sequence is read once, on one device.
 
     Args:
-        sequences: what to go through instead of the split's single sentences.
+        sequences: sequences to read instead of the split's single sentences.
     """
     if sequences is None:
         sequences = single_sentences(split, np.arange(len(split)))
@@ -120,8 +128,8 @@ def evaluation_batches(
 
 
 def row_length(split: Split, longest: int | None = None) -> int:
-    """Return the length in tokens of the longest sequence, rounded up; that of the longest sentence of a split
-    unless given."""
+    """Return the length of the longest sequence in tokens, rounded up. By default this is the longest
+    sentence of the split."""
     longest = int(split.lengths.max()) if longest is None else longest
     return longest + -longest % ROW_ROUNDING
 
@@ -143,8 +151,11 @@ class _Steps(Dataset[list[Batch]]):
 
 
 class _FromStep(Sampler[int]):
-    """Sampler of the steps that are still to do. Lightning restores `global_step` before it asks for the first
-    batch; its own mid-epoch resume would replay the epoch's start and never see the rest."""
+    """Sampler of the steps that are still to do.
+
+    Lightning restores `global_step` before it asks for the first batch. Its own resume inside an epoch would
+    repeat the start of the epoch and never reach the rest.
+    """
 
     def __init__(self, first: Callable[[], int], steps: int) -> None:
         self._first, self._steps = first, steps
@@ -157,10 +168,11 @@ class _FromStep(Sampler[int]):
 
 
 def load_tokens(directory: RunDirectory, *, data_root: Path) -> Tokens:
-    """Return the token store that run.json names, beside the run folders; made from the text if it is missing.
+    """Return the token store that run.json names. If it is missing, make it from the text, beside the run
+    folders.
 
     Raises:
-        DataError: the text is not the one the run was planned with.
+        DataError: the text has changed since the run was planned.
     """
     store, address = directory.path.parent.parent / "tokens", directory.description()["tokens"]
     if (store / address).is_dir():
@@ -175,7 +187,8 @@ def load_tokens(directory: RunDirectory, *, data_root: Path) -> Tokens:
 
 
 def evaluate(objective: Objective, split: Split, *, rank: int = 0, ranks: int = 1) -> LossSum:
-    """Return summed loss (nats) and number of predictions over a whole split; see `evaluate_parts`."""
+    """Return the sum of the loss (nats) and the number of predictions over a whole split; see
+    `evaluate_parts`."""
     return evaluate_parts(objective, split, rank=rank, ranks=ranks)["loss"]
 
 
@@ -187,11 +200,11 @@ def evaluate_parts(
     ranks: int = 1,
     sequences: Sequences | None = None,
 ) -> dict[str, LossSum]:
-    """Return each part of the loss, summed (nats), and its number of predictions, over a whole split; the same for
-    any number of devices.
+    """Return the sum (nats) and the number of predictions of each part of the loss over a whole split.
 
-    The module is put in evaluation mode and back. Corruption is the frozen one of evaluation. Text is read
-    sentence by sentence, whatever the training's input format, unless `sequences` are given.
+    The result is the same for any number of devices. The module is put into evaluation mode and back. The
+    corruption is the fixed one of evaluation. Text is read sentence by sentence, whatever the input format of
+    training, unless `sequences` are given.
     """
     (parts,) = evaluate_changed(
         objective, split, [lambda batch: batch], rank=rank, ranks=ranks, sequences=sequences
@@ -209,9 +222,9 @@ def evaluate_changed(
     ranks: int = 1,
     sequences: Sequences | None = None,
 ) -> list[dict[str, LossSum]]:
-    """Return `evaluate_parts` of a split whose batches are changed, for each of several changes.
+    """Return `evaluate_parts` of a split for each of several changes of its batches.
 
-    Batches that changes leave as they are but for their labels are encoded once.
+    Changes that differ only in the labels share one encoding.
     """
     was_training = objective.training
     objective.eval()

@@ -1,8 +1,8 @@
-"""One fit of a run: the Trainer with its callbacks, from where the run stands (resume) to its last step.
+"""One fit of a run: the Trainer with its callbacks, from the state of the run (resume) to its last step.
 
-Each callback has one duty. Their order matters where a step ends: the step is counted, checked, logged, validated,
-then saved, then the run may stop. The same steps without the Trainer are timed by a calibration (`bare_step`), and
-are the yardstick for its cost.
+Each callback has one duty. Their order matters at the end of a step: it is counted, checked, logged,
+validated and saved, and then the run may stop. `bare_step` takes the same steps without the Trainer.
+Calibration times it, and it shows what the Trainer costs.
 """
 
 import logging
@@ -40,7 +40,7 @@ from lightning_modules.training.ranks import TIME_TO_ANSWER, cluster_environment
 from lightning_modules.training.run_directory import RunDirectory
 from lightning_modules.training.stop import Interrupted, StopRequest
 
-SECONDS_BETWEEN_SAVES = 45.0  # so that `last.ckpt` is never older than a minute plus a step
+SECONDS_BETWEEN_SAVES = 45.0  # keeps `last.ckpt` younger than a minute plus a step
 
 
 def train(
@@ -55,27 +55,29 @@ def train(
     stop: StopRequest | None = None,
     on_line: OnLine | None = None,
 ) -> None:
-    """Train a run from where it stands to its last step, in this process (one rank of several, under DDP).
+    """Train a run from its present state to its last step, in this process (one rank of several, under DDP).
 
-    Resumes from `last.ckpt` where there is one. On a CPU the result is the same bits however often the run
-    was interrupted, for the same machine, versions, devices and threads. The caller holds the folder's lock.
+    It resumes from `last.ckpt` if there is one. On a CPU the result is the same bits however often the run
+    was interrupted, for the same machine, versions, devices and threads. The caller must hold the folder's
+    lock.
 
     Args:
-        data_root: where a relative path to the folder of `init` starts.
-        devices: of each node.
-        nodes: where they are several, SLURM, Ray or torchrun started this process and the others.
-        threads: of torch, in this process; those of the run's first start win over it.
-        stop: asked after every step whether to save and end.
+        data_root: folder to which a relative `init.path` refers.
+        devices: number of devices of each node.
+        nodes: number of nodes. If above 1, SLURM, Ray or torchrun has started this process and the others.
+        threads: number of torch's threads in this process. The number of the run's first start comes before
+            it.
+        stop: request to save and end, which is checked after every step.
 
     Raises:
         Interrupted: somebody asked to stop; the state is saved.
-        NonFiniteLossError: the last checkpoint is from before.
+        NonFiniteLossError: the loss is NaN or infinite; the last checkpoint was written before.
         DataError: too little text for one step.
-        LoggerError: Weights & Biases is asked for and cannot start.
+        LoggerError: the settings ask for Weights & Biases, and it cannot start.
     """
     run = directory.settings()
     log_every = max(1, min(50, run.training.max_steps // 100))
-    meter = Meter(directory, log_every=log_every, on_line=on_line)  # whose clock to the first step starts here
+    meter = Meter(directory, log_every=log_every, on_line=on_line)  # starts the clock of the first step
     torch.set_num_threads(threads_of(directory, threads))
     objective = build(run, tokens)
     resume = directory.last_checkpoint if directory.last_checkpoint.exists() else None
@@ -103,7 +105,7 @@ def train(
 
 
 def _note_start(directory: RunDirectory, run: RunSettings, data: RunData, *, resume: Path | None) -> None:
-    """Note in the folder of a run that it is trained; its log goes on from where the checkpoint was saved."""
+    """Write into the folder of a run that it is being trained, and cut its log to the checkpoint."""
     _cut_log(directory, {} if resume is None else read_checkpoint(resume))
     directory.write_state("running", max_steps=run.training.max_steps, pid=os.getpid())
     if data.word_order is not None:
@@ -111,7 +113,7 @@ def _note_start(directory: RunDirectory, run: RunSettings, data: RunData, *, res
 
 
 def _note_end(directory: RunDirectory, trainer: L.Trainer, meter: Meter) -> None:
-    """Note in the folder of a run that it is trained to its last step."""
+    """Write into the folder of a run that it is trained to its last step."""
     directory.mend_log()
     files = {
         "last_checkpoint_bytes": directory.last_checkpoint.stat().st_size,
@@ -122,19 +124,19 @@ def _note_end(directory: RunDirectory, trainer: L.Trainer, meter: Meter) -> None
 
 
 def _cut_log(directory: RunDirectory, checkpoint: dict[str, Any]) -> None:
-    """Cut the log of a run to what it was when the checkpoint was saved; to nothing if there is none, as the
-    checkpoint is empty then.
+    """Cut the log of a run to what it was when the checkpoint was saved; to nothing if `checkpoint` is empty.
 
-    This is no hook of a callback: Lightning calls none of training where the checkpoint is that of the last step.
+    This is not a hook of a callback, because Lightning calls no training hooks if the checkpoint is of the
+    last step.
     """
     of_meter = checkpoint.get("callbacks", {}).get(Meter.__qualname__, {})
-    # Earlier versions did not note the digest.
+    # Checkpoints of earlier versions have no digest.
     directory.cut_log(checkpoint.get("global_step", -1), sha256=of_meter.get("log_sha256"))
 
 
 @contextmanager
 def without_lightning_chatter() -> Iterator[None]:
-    """Hide advertisements, and warnings about what is done on purpose: a user could not act on them."""
+    """Hide Lightning's advertisements, and its warnings about things that are done on purpose."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -169,7 +171,8 @@ def _trainer(
         num_nodes=nodes,
         strategy=_strategy(devices * nodes, "gloo" if on_cpu else "nccl"),
         precision=run.training.precision,
-        # Named, because in a job of a cluster Lightning would take each process for one rank of several.
+        # Without LightningEnvironment, Lightning would take each process of a cluster job for one rank of
+        # several.
         plugins=[
             AtomicCheckpoints(),
             cluster_environment() if nodes > 1 else LightningEnvironment(),
@@ -184,24 +187,28 @@ def _trainer(
         num_sanity_val_steps=0,
         log_every_n_steps=1,
     )
-    # Its SIGTERM handler broadcasts from inside the handler and hangs when one rank of several is signalled.
+    # Lightning's SIGTERM handler would broadcast, and hang if only one of several ranks gets the signal.
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     return trainer
 
 
 def _strategy(ranks: int, backend: str) -> DDPStrategy | str:
-    """Return the strategy of one process; or of several, whose gradients are summed where they lie, without a
+    """Return the strategy for a number of processes. With several, DDP sums gradients in place, without a
     copy."""
     return DDPStrategy(process_group_backend=backend, gradient_as_bucket_view=True) if ranks > 1 else "auto"
 
 
 def threads_of(directory: RunDirectory, threads: int | None) -> int:
-    """Return the threads of the first start, so that a resumed run repeats its sums in the same order."""
+    """Return the number of threads of the run's first start, so that a resumed run sums in the same order.
+
+    At the first start this is `threads`, or torch's number.
+    """
     return directory.provenance().get("threads") or threads or torch.get_num_threads()
 
 
 class StepSeed(Callback):
-    """Dropout of step i depends on (its seed, i, device) and not on what was drawn before."""
+    """Callback that seeds dropout: it depends on (dropout seed, step, device), not on what was drawn
+    before."""
 
     def on_train_batch_start(
         self, trainer: L.Trainer, module: L.LightningModule, batch: Any, batch_idx: int
@@ -212,7 +219,8 @@ class StepSeed(Callback):
 
 
 class ValidationLog(Callback):
-    """The validation loss every `validate_every` steps and after the last; in fp32, as in the table."""
+    """Callback that logs the validation loss every `validate_every` steps and after the last step, in fp32 as
+    in the table."""
 
     def __init__(self, split: Split, *, every: int, meter: Meter) -> None:
         self.split, self.every, self.meter = split, every, meter
@@ -224,12 +232,12 @@ class ValidationLog(Callback):
         if step % self.every and step != trainer.max_steps:
             return
         assert isinstance(module, Objective)
-        self.meter.check(trainer, module)  # steps that a GPU has yet to do are no validation
+        self.meter.check(trainer, module)  # waits for a GPU: its steps must not count as validation time
         start = time.perf_counter()
         with as_written(module):
             parts = evaluate_parts(module, self.split, rank=trainer.global_rank, ranks=trainer.world_size)
         means = {name: (part.total / part.predictions).item() for name, part in parts.items() if part.predictions}
-        if "loss" not in means:  # a text of a few words may ask for nothing
+        if "loss" not in means:  # a text of a few words may have no predictions
             return
         line = {f"val/{name}": mean for name, mean in means.items()}
         line |= {"val/ppl": math.exp(min(means["loss"], 700.0)), "val/predicted": int(parts["loss"].predictions)}
@@ -238,11 +246,11 @@ class ValidationLog(Callback):
 
 
 class Saver(Callback):
-    """Saver of checkpoints: `last.ckpt` at least every minute, on request and at the end; `step=` files at 0, at
-    powers of two and at the end; stops the run when somebody asked for it.
+    """Callback that saves checkpoints, and stops the run on request.
 
-    Every device takes the same decision at the same step: where there are several, one tiny sum over
-    them (through gloo, on the CPU) agrees on it.
+    `last.ckpt` is saved at least every minute, on request and at the end; `step=` files at step 0, at powers
+    of two and at the end. All devices take the same decision at the same step: if there are several, they
+    agree by one tiny sum (gloo, on the CPU).
     """
 
     def __init__(self, directory: RunDirectory, *, keep: int | None, meter: Meter, stop: StopRequest) -> None:
@@ -279,7 +287,7 @@ class Saver(Callback):
         return [bool(vote) for vote in votes]
 
     def save(self, trainer: L.Trainer, *, last: bool, step: bool = True) -> None:
-        """Write the checkpoints of this moment; all devices call it together."""
+        """Write the checkpoints of this step. All devices must call it together."""
         start = time.perf_counter()
         if step:
             trainer.save_checkpoint(self.directory.checkpoint_at(trainer.global_step), weights_only=True)
@@ -299,7 +307,8 @@ class Saver(Callback):
                 path.unlink(missing_ok=True)
 
     def finish(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        """Write the weights for other tools after the last step, and for an untrained run its checkpoints."""
+        """Write the weights for other tools after the last step; for an untrained run also its
+        checkpoints."""
         if trainer.max_steps == 0:
             self.save(trainer, last=True)
         if trainer.is_global_zero:
@@ -307,18 +316,19 @@ class Saver(Callback):
 
 
 GRAPHS = 64
-"""Limit of graphs of a block: a worker's runs may differ in kind, width and norm. Past it blocks would run
-uncompiled."""
+"""Limit of compiled graphs of a block. Above it blocks would run uncompiled. One worker may train runs of
+several kinds, widths and norms."""
 
 
 def compile_blocks(objective: Objective, device: str) -> None:
-    """Compile the blocks of encoder and decoder if the run says so and trains on a GPU; weights keep their names.
+    """Compile the blocks of encoder and decoder if the settings say so and the device is a GPU. Weights keep
+    their names.
 
-    Blocks of a kind share a few graphs, first for the shapes at hand and then for any, however many blocks there
-    are. On a CPU nothing is compiled, as it gains next to nothing there (benchmarks/LOG.md).
+    Blocks of a kind share a few graphs, first for the present shapes and then for any shape, however many
+    blocks there are. On a CPU nothing is compiled, because it saves almost no time there (benchmarks/LOG.md).
 
     Args:
-        device: the type of the device that will train it, "cpu" or "cuda".
+        device: type of the device that trains the objective, "cpu" or "cuda".
     """
     if not objective.run.training.compile or device == "cpu":
         return
@@ -329,15 +339,18 @@ def compile_blocks(objective: Objective, device: str) -> None:
 
 
 def as_written(objective: Objective) -> AbstractContextManager[object]:
-    """Use no graph in the block, so that an evaluation has the numbers of every other, and compiles nothing."""
+    """Run the model uncompiled in the block, so that every evaluation has the same numbers and compiles
+    nothing."""
     return torch.compiler.set_stance("force_eager") if objective.run.training.compile else nullcontext()
 
 
 def bare_step(run: RunSettings, tokens: Tokens, *, device: str = "cpu") -> Callable[[], int]:
-    """Return a function that does the run's next step each time and returns how many real source tokens it had.
+    """Return a function that takes the next step of a run at each call, and returns its number of real source
+    tokens.
 
-    Batch, loss, gradients, clipping, update and schedule are those of a run; nothing is logged or saved. On a GPU
-    other processes make the batches, as in a run, and a step has only begun when it returns.
+    Batch, loss, gradients, clipping, update and schedule are those of a run. Nothing is logged or saved. On a
+    GPU other processes make the batches, as in a run, and the function returns before the GPU has finished
+    the step.
     """
     objective = build(run, tokens).to(device).train()
     compile_blocks(objective, device)

@@ -1,7 +1,7 @@
-"""The log of a run: what each line says, and the loggers that write it: metrics.jsonl, which is the record,
-TensorBoard, and Weights & Biases (W&B).
+"""The log of a run: the content of each line, and the loggers that write it.
 
-`Meter` counts tokens, seconds and operations, and refuses a loss that is no number.
+The loggers are metrics.jsonl, which is the record, TensorBoard, and Weights & Biases (W&B). `Meter` counts
+tokens, seconds and operations, and stops the run if the loss is NaN or infinite.
 """
 
 import json
@@ -33,10 +33,10 @@ from lightning_modules.training.run_directory import RunDirectory
 SECONDS_BETWEEN_STATES = 1.0
 
 OnLine = Callable[[int, dict[str, float]], None]
-"""Called with the step and the metrics of each line of the log."""
+"""Function that is called with the step and the metrics of each line of the log."""
 
 PROJECT = "pretraining-ablations"
-"""Project of W&B, unless WANDB_PROJECT names another."""
+"""Project in W&B, unless WANDB_PROJECT names another."""
 
 
 class Progress:
@@ -44,16 +44,17 @@ class Progress:
 
     def __init__(self, run: RunSettings) -> None:
         self.tokens_seen = self.tokens_predicted = 0
-        self._seconds_before = 0.0  # of earlier starts
+        self._seconds_before = 0.0  # seconds of earlier starts
         self._since = time.perf_counter()
         self._run, self._expected_operations = run, operations_per_token(run)
 
     def begin(self) -> None:
-        """Count the seconds from now on."""
+        """Count the seconds of training from now on."""
         self._since = time.perf_counter()
 
     def leave_out(self, seconds: float) -> None:
-        """Do not count the seconds of something that is no training step, such as a validation."""
+        """Do not count these seconds: they went to something else than training steps, such as a
+        validation."""
         self._since += seconds
 
     @property
@@ -62,33 +63,35 @@ class Progress:
 
     @property
     def operations_per_token(self) -> float:
-        """Operations per token, expected from the settings; for skip-gram, from the pairs that were counted."""
+        """Operations per token, expected from the settings. For skip-gram they follow from the pairs counted
+        so far."""
         if "pairs" not in self._run.objective.predictions or not self.tokens_seen:
             return self._expected_operations
         return operations_per_token(self._run, pairs=self.tokens_predicted / self.tokens_seen)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the counts as state.json and a checkpoint hold them."""
+        """Return the counts in the form that state.json and a checkpoint hold."""
         counts = {name: getattr(self, name) for name in ("tokens_seen", "tokens_predicted", "seconds")}
         return counts | {"flops": self.tokens_seen * self.operations_per_token}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from the counts of an earlier start."""
+        """Continue from the counts of an earlier start."""
         self.tokens_seen, self.tokens_predicted = state["tokens_seen"], state["tokens_predicted"]
         self._seconds_before = state["seconds"]
 
 
 class Meter(Callback):
-    """Counts what was seen, refuses a loss that is no number, and writes the log.
+    """Callback that counts tokens, stops the run if the loss is NaN or infinite, and writes the log.
 
-    Sums stay on the device between two log lines; there they are checked. On a CPU that is every step.
+    Sums stay on the device until a log line is written, and are checked then. On a CPU they are checked at
+    every step.
     """
 
     def __init__(self, directory: RunDirectory, *, log_every: int, on_line: OnLine | None = None) -> None:
         self.directory, self.log_every, self.on_line = directory, log_every, on_line
         self.progress = Progress(directory.settings())
-        self._sums: Tensor | None = None  # of the totals of the steps since the last line
-        self._seen_before = 0  # tokens of this line from before a resume, which say nothing of today's speed
+        self._sums: Tensor | None = None  # sums of the totals of all steps since the last line
+        self._seen_before = 0  # tokens of this line from before a resume; they are not part of the speed
         self._born = self._line_since = time.perf_counter()
         self._first_step_seconds: float | None = None
         self._matrix_rate = math.nan
@@ -126,16 +129,16 @@ class Meter(Callback):
         due = step % self.log_every == 0 or step == trainer.max_steps or step == 1
         if due or module.device.type == "cpu":
             self.check(trainer, module)
-        if self._first_step_seconds is None:  # waited for by now, on a GPU too
+        if self._first_step_seconds is None:  # `check` has waited for a GPU
             self._first_step_seconds = time.perf_counter() - self._born
         if due:
             self._write_line(trainer, module)
 
     def check(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        """Stop the run when a loss or a gradient since the last check was no number.
+        """Raise an error if a loss or a gradient since the last check was NaN or infinite.
 
         Raises:
-            NonFiniteLossError: one was; the last checkpoint is from before.
+            NonFiniteLossError: one was; the last checkpoint was written before it.
         """
         assert isinstance(module, Objective)
         if self._sums is None:
@@ -149,7 +152,7 @@ class Meter(Callback):
                 )
 
     def _write_line(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        """Write one line: means over the steps since the last one."""
+        """Write one line, with means over the steps since the last line."""
         assert isinstance(module, Objective)
         assert self._sums is not None
         seen, predicted, metrics = module.explain(self._sums.tolist())
@@ -177,7 +180,7 @@ class Meter(Callback):
                 self.on_line(trainer.global_step, line)
 
     def _write_state(self, step: int, tokens_per_second: float) -> None:
-        """Say in state.json how far the run is, at most once a second."""
+        """Write into state.json how far the run is, at most once a second."""
         if time.monotonic() - self._last_state < SECONDS_BETWEEN_STATES:
             return
         self._last_state = time.monotonic()
@@ -191,8 +194,8 @@ class Meter(Callback):
         )
 
     def summary(self) -> dict[str, Any]:
-        """Return the progress of a run that is over, with its mean speed and the rate that its utilisation is a
-        share of."""
+        """Return the progress of a run that is over, its mean speed, and the rate of matrix products behind
+        its utilisation."""
         progress = self.progress.state_dict()
         speed = progress["tokens_seen"] / max(progress["seconds"], 1e-9)
         rate = None if math.isnan(self._matrix_rate) else self._matrix_rate
@@ -200,35 +203,40 @@ class Meter(Callback):
         return progress | speeds
 
     def utilisation(self, tokens_per_second: float) -> float | None:
-        """Return the model FLOPs utilisation: useful operations over those of matrix products in the same time;
-        None for a run that took no step."""
+        """Return the model FLOPs utilisation: useful operations divided by those of matrix products in the
+        same time.
+
+        Returns None if no training has started.
+        """
         if math.isnan(self._matrix_rate):
             return None
         return tokens_per_second * self.progress.operations_per_token / self._matrix_rate
 
     def leave_out(self, seconds: float) -> None:
-        """Do not count the seconds of something that is no training step, such as a validation."""
+        """Do not count these seconds: they went to something else than training steps, such as a
+        validation."""
         self.progress.leave_out(seconds)
         self._line_since += seconds
 
 
 def write_line(trainer: L.Trainer, metrics: dict[str, float]) -> None:
-    """Send metrics to every logger of the run, from one device."""
+    """Send metrics to every logger of the run; only the first device does so."""
     if trainer.is_global_zero:
         for logger in trainer.loggers:
             logger.log_metrics(metrics, step=trainer.global_step)
 
 
 class LoggerError(AblationsError, RuntimeError):
-    """A logger that the settings ask for cannot start."""
+    """Error of a logger that the settings ask for and that cannot start."""
 
     exit_code = ExitCode.WRONG_SETTINGS
 
 
 class JsonLinesLogger(Logger):
-    """Log of one JSON object a line, `{"step": ..., "time": ..., metrics}`, readable while the run goes on.
+    """Logger with one JSON object a line, `{"step": ..., "time": ..., metrics}`, readable while the run
+    continues.
 
-    Numbers that are not finite become null.
+    NaN and infinity become null.
     """
 
     def __init__(self, directory: RunDirectory) -> None:
@@ -254,14 +262,14 @@ class JsonLinesLogger(Logger):
 
 
 def loggers_of(run: RunSettings, directory: RunDirectory, *, resume: Path | None) -> list[Logger]:
-    """Return the loggers of a run that starts, or goes on from a checkpoint; none of them has started.
+    """Return the loggers of a run, not yet started.
 
     Raises:
-        LoggerError: W&B is asked for and not installed.
+        LoggerError: the settings ask for W&B, and it is not installed.
     """
     loggers: list[Logger] = [JsonLinesLogger(directory)]
     if "tensorboard" in run.training.loggers:
-        # What TensorBoard has after the step that the run goes on from is not shown again.
+        # TensorBoard drops its lines after the step from which the run continues.
         step = read_checkpoint(resume)["global_step"] + 1 if resume else None
         loggers.append(TensorBoardLogger(directory.path, name=None, version="tensorboard", purge_step=step))
     if "wandb" in run.training.loggers:
@@ -270,10 +278,10 @@ def loggers_of(run: RunSettings, directory: RunDirectory, *, resume: Path | None
 
 
 def _wandb(directory: RunDirectory, *, resume: Path | None) -> WandbLogger:
-    """Return the logger of W&B: a run of the folder's name and of our identity, in the group of its arm.
+    """Return the W&B logger: its run has the name of the folder, our run id, and the arm as group.
 
-    W&B reads its key itself where it is online; nothing here does. It is told to keep away from git, as the
-    address of a remote may hold a password, from the code and from what the process prints.
+    Only W&B itself reads its key, if it is online. It is told not to read git (the address of a remote may
+    hold a password), the code, or what the process prints.
     """
     if find_spec("wandb") is None:
         raise LoggerError(
@@ -290,19 +298,20 @@ def _wandb(directory: RunDirectory, *, resume: Path | None) -> WandbLogger:
         save_dir=directory.path,
         config={key: described[key] for key in ("run_id", "arm", "seed", "tokens")} | described["settings"],
         mode=os.environ.get("WANDB_MODE") or "offline",
-        resume="allow" if resume else None,  # a run that starts anew writes over one of its id
+        resume="allow" if resume else None,  # a run that starts anew replaces the run with its id
         settings=wandb.Settings(console="off", disable_git=True, disable_code=True, quiet=True),
     )
 
 
 @contextmanager
 def started(trainer: L.Trainer) -> Iterator[None]:
-    """Start the W&B run of a trainer, if it has one, and end it with the block, failed if that fails.
+    """Start the W&B run of a trainer, if it has one, and finish it after the block; as failed if the block
+    fails.
 
     One process may train several runs, one after the other, and W&B has one run a process.
 
     Raises:
-        LoggerError: W&B cannot start, as where it is online and has no key.
+        LoggerError: W&B cannot start, for example online without a key.
     """
     logger = next((one for one in trainer.loggers if isinstance(one, WandbLogger)), None)
     if logger is None or not trainer.is_global_zero:
@@ -312,7 +321,7 @@ def started(trainer: L.Trainer) -> Iterator[None]:
 
     try:
         shown = logger.experiment
-    except (wandb.errors.Error, ValidationError) as error:  # the latter of a WANDB_MODE that there is not
+    except (wandb.errors.Error, ValidationError) as error:  # an unknown WANDB_MODE raises a ValidationError
         wrong = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         reason = wrong.partition("\n")[0].strip().rstrip(".")
         raise LoggerError(

@@ -1,11 +1,11 @@
-"""The processes of one run on several devices: their own port, one fate.
+"""Processes of one run on several devices: they share a port of their own and end together.
 
-On one node they are started here; on several, SLURM, Ray or torchrun starts them.
+On one node they are started here. On several nodes SLURM, Ray or torchrun starts them.
 
-Lightning would start them by running the launching command again, which inside a grid starts the grid
-again. Here the process that holds the run's lock starts one child a device, passes signals on, ends all
-when one is lost, and never outlives them. A child whose parent dies sees its standard input close and
-saves as if it had been asked to.
+Lightning would start them by running the launching command again, which inside a grid would start the whole
+grid again. Here the process that holds the run's lock starts one child a device. It passes signals on, ends
+all children when one is lost, and never leaves one behind. If the parent dies, the standard input of its
+children closes; then they save and end as on request.
 """
 
 import os
@@ -28,18 +28,19 @@ from lightning_modules.errors import AblationsError, ExitCode
 from lightning_modules.training.run_directory import RunDirectoryError
 from lightning_modules.training.stop import StopRequest
 
-SECONDS_TO_END = 20.0  # between asking the other ranks to end and killing them
+SECONDS_TO_END = 20.0  # from the request to the other ranks to end until they are killed
 TIME_TO_ANSWER = timedelta(minutes=10)
-"""How long ranks wait for one of them before they fail."""
+"""Time that ranks wait for another rank before they fail."""
 POLL_SECONDS = 0.1
 RANK_VARIABLE = "PRETRAINING_ABLATIONS_RANK"
-"""Set in the processes started here; LOCAL_RANK alone may come from any launcher."""
+"""Environment variable of the processes started here. LOCAL_RANK alone may come from any launcher."""
 STOPPED = (ExitCode.INTERRUPTED, -signal.SIGTERM, -signal.SIGINT)
-"""Exit code of a rank that was stopped: it saved, or had not yet begun."""
+"""Exit codes of a rank that was stopped: it has saved, or had not begun yet."""
 
 
 class RankDiedError(AblationsError, RuntimeError):
-    """A process of a training on several devices was killed; the training goes on from its last checkpoint."""
+    """Error of a training on several devices of which a process was killed. Training goes on from the last
+    checkpoint."""
 
     exit_code = ExitCode.RANK_DIED
 
@@ -47,15 +48,17 @@ class RankDiedError(AblationsError, RuntimeError):
 def run_ranks(
     run_dir: Path, *, data_root: Path = Path(), devices: int, accelerator: str, lock: int, stop: StopRequest
 ) -> ExitCode:
-    """Train a run folder on `devices` processes and return the exit code of the run.
+    """Train a run folder in `devices` processes and return the exit code of the run.
 
-    The code is 0 when all ranks end with 0; otherwise that of the first rank that ended with another one, unless a
-    later one knows better, such as NOT_FINITE.
+    The code is 0 if all ranks end with 0. Otherwise it is the code of the first rank that failed, but a code
+    with a meaning of its own (such as NOT_FINITE) of a later rank comes before a plain FAILED.
 
     Raises:
-        RankDiedError: somebody else than this process killed a rank, as a machine does that is short of memory.
+        RankDiedError: a rank was killed, and not by this process. A machine that is short of memory does
+            that.
     """
-    # This process listens, on a port that the kernel has chosen: no other can take it before the ranks start.
+    # This process listens on a port that the kernel has chosen, so no other can take it before the ranks
+    # start.
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     environment = os.environ | {
         "MASTER_ADDR": "127.0.0.1",
@@ -72,7 +75,7 @@ def run_ranks(
             env=environment | {"LOCAL_RANK": str(rank), RANK_VARIABLE: str(rank)},
             stdin=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C reaches the parent alone, which passes it on
-            # The lock lives until the last holder is gone: nobody else starts while a rank still writes.
+            # The lock lasts until its last holder has ended, so nobody else starts while a rank still writes.
             pass_fds=(lock,),
         )
         for rank in range(devices)
@@ -86,16 +89,17 @@ def run_ranks(
 
 
 def _wait(ranks: list[subprocess.Popen[bytes]], stop: StopRequest) -> ExitCode:
-    """Wait for all ranks; pass a request to stop on; end the others when one is lost."""
+    """Wait for all ranks and return the exit code of the run. Pass a request to stop on; end all ranks if one
+    is lost."""
     stopping, deadline = False, float("inf")
     killed_here: set[int] = set()
-    while None in [rank.poll() for rank in ranks]:  # all are asked: any() would not hear of the second's death
+    while None in [rank.poll() for rank in ranks]:  # not any(), which would not poll every rank
         lost = any(rank.returncode not in (None, 0) for rank in ranks)
         if (stop.received or lost) and not stopping:
             stopping = True
             for rank in ranks:
                 rank.send_signal(signal.SIGTERM)
-                rank.send_signal(signal.SIGCONT)  # the others wait for one that somebody froze
+                rank.send_signal(signal.SIGCONT)  # a frozen process would keep the others waiting
         if lost and deadline == float("inf"):
             deadline = time.monotonic() + SECONDS_TO_END
         if time.monotonic() > deadline:
@@ -123,7 +127,7 @@ def _wait(ranks: list[subprocess.Popen[bytes]], stop: StopRequest) -> ExitCode:
 
 
 def stop_when_orphaned(stop: StopRequest) -> None:
-    """Ask this process to stop as soon as its standard input closes, which it does when its parent dies."""
+    """Ask this process to stop as soon as its standard input closes, as it does when the parent dies."""
 
     def watch() -> None:
         while os.read(sys.stdin.fileno(), 1024):
@@ -134,16 +138,19 @@ def stop_when_orphaned(stop: StopRequest) -> None:
 
 
 def cluster_environment() -> ClusterEnvironment:
-    """Return what a process on one of several nodes was told by who started it: variables as those of torchrun,
-    which the tasks of Ray set too, or those of SLURM."""
+    """Return the environment of a process on one of several nodes.
+
+    It is read from the variables of torchrun, which Ray's tasks set too, or from those of SLURM.
+    """
     return TorchElasticEnvironment() if "RANK" in os.environ else SLURMEnvironment(auto_requeue=False)
 
 
 def rank_of_nodes(*, devices: int, nodes: int) -> int:
-    """Return the number of this process among those that were started on several nodes for a run, from 0.
+    """Return the number of this process, from 0, among the processes of a run on several nodes.
 
     Raises:
-        RunDirectoryError: none were started so, or other numbers of nodes and processes than those given.
+        RunDirectoryError: this process was not started on several nodes, or with other numbers of nodes or
+            processes.
     """
     by_slurm = {"SLURM_NNODES": nodes, "SLURM_NTASKS": devices * nodes}
     expected = {"WORLD_SIZE": devices * nodes} if "RANK" in os.environ else by_slurm
@@ -158,9 +165,10 @@ def rank_of_nodes(*, devices: int, nodes: int) -> int:
 
 @contextmanager
 def joined_ranks(*, accelerator: str) -> Iterator[None]:
-    """Wait until every process of the run is here, and again where the block ends well.
+    """Wait until every process of the run has started; wait for all again after a block without an error.
 
-    What the first of them wrote before is then there for all. Lightning takes over the process group.
+    In the block, all processes see what the first one wrote before. Lightning uses the process group made
+    here.
     """
     on_gpu = accelerator != "cpu" and torch.cuda.is_available()
     store, rank, local_rank, count = _of_parent() if RANK_VARIABLE in os.environ else _of_nodes()
@@ -177,15 +185,16 @@ def joined_ranks(*, accelerator: str) -> Iterator[None]:
 
 
 def _of_parent() -> tuple[dist.Store, int, int, int]:
-    """Return the store of the process that started this one, its rank, the same on this node, and how many there
-    are."""
+    """Return store, rank, rank on this node and number of processes, for a process that `run_ranks` has
+    started."""
     store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), timeout=TIME_TO_ANSWER)
     rank = int(os.environ["LOCAL_RANK"])
     return store, rank, rank, int(os.environ["WORLD_SIZE"])
 
 
 def _of_nodes() -> tuple[dist.Store, int, int, int]:
-    """Return the same of a process on one of several nodes, the first of which listens."""
+    """Return store, rank, rank on this node and number of processes, on several nodes. The first process
+    listens."""
     environment = cluster_environment()
     rank, count = environment.global_rank(), environment.world_size()
     store = dist.TCPStore(

@@ -1,12 +1,10 @@
-"""A run's folder: settings, state, provenance and lock of the run.
+"""The folder of a run: its settings, state, provenance and lock.
 
-run.json          settings, written before the first start and never changed
-state.json        running, done, failed or interrupted; how far; why
-provenance.json   commit, versions, machine, devices, threads
-metrics.jsonl     one line a logged step
-tensorboard/      the same for TensorBoard, unless the settings leave it out
-wandb/            the same for Weights & Biases, if the settings ask for it
-checkpoints/      last.ckpt, step=0000512.ckpt ..., last.safetensors
+run.json          settings, written before the first start and never changed state.json        running, done,
+failed or interrupted; how far; why provenance.json   commit, versions, machine, devices, threads
+metrics.jsonl     one line a logged step tensorboard/      the same for TensorBoard, unless the settings leave
+it out wandb/            the same for Weights & Biases, if the settings ask for it checkpoints/
+last.ckpt, step=0000512.ckpt ..., last.safetensors
 """
 
 import fcntl
@@ -34,16 +32,18 @@ OF_A_TRAINING = (
     *("measures.parquet", "refused.json", "metrics.jsonl", "tensorboard", "wandb", "checkpoints"),
     *("word_order.json", "provenance.json", "state.json"),
 )
-"""Files of one training in a run's folder, in the order in which they are removed: first what a table is made
-from, last what says that the run was trained. A kill between two of them leaves no table with rows of two
-trainings."""
+"""Files of one training in the folder of a run, in the order in which they are removed.
+
+Files from which a table is made go first, state.json goes last. So a kill in between leaves no table with
+rows of two trainings.
+"""
 
 Checkpoint = Literal["whole", "damaged", "gone"]
 StateName = Literal["planned", "running", "done", "failed", "interrupted"]
 
 
 class RunState(BaseModel):
-    """state.json of a run. Keys of a later version are ignored; one that is left out is None."""
+    """Content of state.json of a run. Keys of a later version are ignored; missing keys are None."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
@@ -51,7 +51,7 @@ class RunState(BaseModel):
     step: int | None = None
     max_steps: int | None = None
     saved_step: int | None = None
-    """Step of the last checkpoint, from which an interrupted run goes on."""
+    """Step of the last checkpoint, from which an interrupted run continues."""
     last_checkpoint_bytes: int | None = None
     """Size of the last checkpoint of a run that is done."""
     log_sha256: str | None = None
@@ -63,11 +63,11 @@ class RunState(BaseModel):
     seconds: float | None = None
     tokens_per_second: float | None = None
     mfu: float | None = None
-    """Useful operations over those of a large matrix product in the same time."""
+    """Useful operations divided by those of a large matrix product in the same time."""
     matrix_operations_per_second: float | None = None
     """Operations a second of that matrix product."""
     first_step_seconds: float | None = None
-    """From the start of the run to the end of its first step, at its last start."""
+    """Seconds from the start of the run to the end of its first step, at its last start."""
     pid: int | None = None
     """Process that trains the run, or trained it last."""
     message: str | None = None
@@ -75,17 +75,17 @@ class RunState(BaseModel):
     exit_code: int | None = None
     """Exit code of the training that failed."""
     checksum: str | None = None
-    """SHA-256 (hex) of all other fields, so that a byte that changed on the disk is noticed."""
+    """SHA-256 (hex) of all other fields. It shows whether a byte has changed on the disk."""
 
 
 class RunDirectoryError(AblationsError, RuntimeError):
-    """A folder that is asked to be a run's is none, or was changed by hand."""
+    """Error of a folder that is no run folder, or that was changed by hand."""
 
     exit_code = ExitCode.WRONG_SETTINGS
 
 
 class RunBusyError(RunDirectoryError):
-    """Another process is writing in the run's folder."""
+    """Error of a run folder in which another process is writing."""
 
 
 class RunDirectory:
@@ -94,9 +94,9 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: tuple[int, bytes] | None = None
-        """Descriptor of the lock, and what this process wrote into it; None while it does not hold the lock."""
+        """Descriptor of the lock, and the text that this process wrote into it. None without the lock."""
         self._log: bytearray | None = None
-        """Content of metrics.jsonl as the training of this process wrote it; None where it trains nothing."""
+        """Content of metrics.jsonl as the training of this process wrote it. None if it trains nothing."""
 
     @cached_property
     def checkpoints(self) -> Path:
@@ -105,33 +105,34 @@ class RunDirectory:
 
     @cached_property
     def last_checkpoint(self) -> Path:
-        """Place of the last checkpoint."""
+        """Path of the last checkpoint."""
         return self.checkpoints / "last.ckpt"
 
     @cached_property
     def last_weights(self) -> Path:
-        """Place of the last weights."""
+        """Path of the last weights for other tools."""
         return self.checkpoints / "last.safetensors"
 
     @cached_property
     def metrics(self) -> Path:
-        """Place of the log."""
+        """Path of the log."""
         return self.path / "metrics.jsonl"
 
     def checkpoint_at(self, step: int) -> Path:
-        """Return where the checkpoint of a step lies, if it was kept."""
+        """Return the path of the checkpoint of a step, which exists only if it was kept."""
         return self.checkpoints / f"step={step:07d}.ckpt"
 
     def kept_checkpoints(self) -> dict[int, Path]:
-        """Return the checkpoints that were kept for analysis, by step, the first one first."""
+        """Return the checkpoints that were kept for analysis, by step, in ascending order."""
         paths = sorted(self.checkpoints.glob("step=*.ckpt"))
         return {int(path.stem.removeprefix("step=")): path for path in paths}
 
     def description(self) -> dict[str, Any]:
-        """Return run.json as it is: run_id, arm, seed, tokens (the address of its token store), settings.
+        """Return the content of run.json: run_id, arm, seed, tokens (the address of its token store),
+        settings.
 
         Raises:
-            RunDirectoryError: the file is not there, cannot be read, or has changed since it was written.
+            RunDirectoryError: the file is missing, cannot be read, or has changed since it was written.
         """
         path = self.path / "run.json"
         try:
@@ -151,10 +152,10 @@ class RunDirectory:
             ) from error
 
     def settings(self) -> RunSettings:
-        """Return the settings of the run; parts of one's own are loaded from where the plan found them.
+        """Return the settings of the run. Plugins are loaded from the files that the plan recorded.
 
         Raises:
-            RunDirectoryError: run.json cannot be read, or the source of such a part has changed since.
+            RunDirectoryError: run.json cannot be read, or the source of a plugin has changed since the plan.
         """
         description = self.description()
         try:
@@ -171,11 +172,13 @@ class RunDirectory:
             ) from error
 
     def state(self) -> RunState:
-        """Read state.json. A run that nobody started is planned; one whose process is gone is interrupted at its
-        last checkpoint.
+        """Return the state of the run, from state.json.
+
+        A run that was never started is planned. A run whose process is gone is interrupted, at the step of
+        its last checkpoint.
 
         Raises:
-            RunDirectoryError: the file is there and cannot be read.
+            RunDirectoryError: the file exists, and cannot be read or has changed since it was written.
         """
         state = self._written_state()
         if state is None:
@@ -201,7 +204,8 @@ class RunDirectory:
             ) from error
 
     def write_state(self, state: StateName, **fields: Any) -> None:
-        """Replace state.json; fields not given keep their value."""
+        """Replace state.json. Fields that are not given keep their value, except `message` and `exit_code`,
+        which become None."""
         before = self._written_state()
         kept = {} if before is None else before.model_dump(exclude_unset=True)
         written = RunState.model_validate(kept | {"message": None, "exit_code": None} | fields | {"state": state})
@@ -209,14 +213,14 @@ class RunDirectory:
         write_json(self.path / "state.json", fields | {"checksum": checksum(fields)})
 
     def is_trained(self) -> bool:
-        """Return whether training ended, as state.json says; the checkpoints may have been deleted since."""
+        """Return whether training ended, by state.json. Its checkpoints may have been deleted since."""
         return self.state().state == "done"
 
     def checkpoint(self, state: RunState) -> Checkpoint:
-        """Return what became of the last checkpoint of a trained run: damaged means of another size.
+        """Return whether the last checkpoint of a trained run is whole, damaged (of another size) or gone.
 
         Args:
-            state: of the run.
+            state: state of the run.
         """
         if not self.last_checkpoint.is_file():
             return "gone"
@@ -229,24 +233,30 @@ class RunDirectory:
         return state.state == "done" and self.checkpoint(state) == "whole"
 
     def forget_training(self) -> None:
-        """Remove what an earlier training left, so that nothing of it is mixed with the one that starts now. Only
-        for who holds the folder's lock."""
+        """Remove the files of an earlier training, so that they are not mixed with those of a new one.
+
+        The caller must hold the folder's lock.
+        """
         for name in OF_A_TRAINING:
             path = self.path / name
             with explained(path):
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
     def provenance(self) -> dict[str, Any]:
-        """Return provenance.json, empty before the first start."""
+        """Return the content of provenance.json; empty before the first start, or if the file cannot be
+        read."""
         try:
             return json.loads((self.path / "provenance.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
 
     def last_validation_loss(self) -> float | None:
-        """Return the validation loss of the run's log after its last step, in nats; None where it has none.
+        """Return the validation loss in the run's log after its last step, in nats; None if the log has none.
 
-        The step is that of state.json: an interrupted run may have logged more than it has saved.
+        The last step is `max_steps` of state.json.
+
+        Raises:
+            RunDirectoryError: the log has changed since the training ended.
         """
         if not self.metrics.exists():
             return None
@@ -260,16 +270,21 @@ class RunDirectory:
         return loss
 
     def log_sha256(self) -> str:
-        """Return the SHA-256 (hex) of metrics.jsonl: as this process wrote it, if it trains the run, else as it is
-        now. A log without a line is as good as none."""
+        """Return the SHA-256 (hex) of metrics.jsonl; an empty log and a missing one have the same.
+
+        If this process trains the run, this is the hash of what it has written, otherwise that of the file.
+        """
         return hashlib.sha256(self._read_log() if self._log is None else self._log).hexdigest()
 
     def _read_log(self) -> bytes:
         return self.metrics.read_bytes() if self.metrics.exists() else b""
 
     def require_log(self) -> bytes:
-        """Return metrics.jsonl, empty where there is none; refuse, with a RunDirectoryError, one that has changed
-        since the training of its run ended."""
+        """Return the content of metrics.jsonl; empty if there is no such file.
+
+        Raises:
+            RunDirectoryError: the log has changed since the training of the run ended.
+        """
         written = self._read_log()
         if self.state().log_sha256 not in (None, hashlib.sha256(written).hexdigest()):
             raise RunDirectoryError(
@@ -279,13 +294,14 @@ class RunDirectory:
         return written
 
     def cut_log(self, step: int, *, sha256: str | None) -> None:
-        """Drop the lines of metrics.jsonl after a step, and a half-written last one; training goes on from there.
+        """Drop the lines of metrics.jsonl after a step, and a half-written last line. Training continues from
+        there.
 
         Args:
-            sha256: of the log when the run was saved at that step; None where nobody noted it.
+            sha256: hash of the log when the run was saved at that step. None if it is not known.
 
         Raises:
-            RunDirectoryError: the lines up to that step are not those that were saved.
+            RunDirectoryError: the lines up to that step have changed since the run was saved.
         """
         kept = bytearray()
         for line in self._read_log().splitlines():
@@ -307,7 +323,7 @@ class RunDirectory:
         """Append a line to metrics.jsonl.
 
         Raises:
-            RunBusyError: another process has written into it, and the run is that process's.
+            RunBusyError: another process has written into it, and has taken the run.
             FilesError: the file cannot be written.
         """
         if self._log is None:
@@ -320,13 +336,14 @@ class RunDirectory:
         self.mend_log()
 
     def mend_log(self) -> None:
-        """Write metrics.jsonl as this process wrote it, if another one, which lost the run, wrote into it later.
+        """Restore metrics.jsonl to what this process wrote, if a process that has lost the run wrote into it
+        later.
 
-        A process that trained the run before may take seconds to see that it lost the lock, where the file system
-        shows changes late; its lines would be counted beside those of this training.
+        Such a process may take seconds to see that it has lost the lock, if the file system shows changes
+        late. Its lines would be mixed with those of this training.
 
         Raises:
-            RunBusyError: the run is that of the other process.
+            RunBusyError: the other process has taken the run.
         """
         if self._log is not None and self._read_log() != self._log:
             self.require_lock()
@@ -335,13 +352,14 @@ class RunDirectory:
 
     @contextmanager
     def lock(self, *, patience: float = 1.0) -> Iterator[int]:
-        """Lock this folder for one writer, until the block ends or the process dies; yields the descriptor.
+        """Lock this folder for one writer until the block ends or the process dies. Yields the descriptor of
+        the lock.
 
         Args:
-            patience: seconds to wait for it; somebody who only asks whether it is taken holds it for an instant.
+            patience: seconds to wait for the lock. `is_locked` of another process holds it for an instant.
 
         Raises:
-            RunBusyError: another process is at work here.
+            RunBusyError: another process holds the lock.
             FilesError: the file system has no locks.
         """
         with explained(self.path / "lock"):
@@ -361,11 +379,13 @@ class RunDirectory:
             os.close(descriptor)
 
     def require_lock(self) -> None:
-        """Refuse to go on where this process locked the folder and another one may have done so since, whose the
-        folder then is: somebody removed the lock file, or the file system does not hold locks between machines.
+        """Check that this process still holds the lock that it took; nothing is checked if it took none.
+
+        Another process can take the folder if somebody removes the lock file, or if the file system does not
+        hold locks between machines.
 
         Raises:
-            RunBusyError: so it is.
+            RunBusyError: another process has taken the folder, or may have taken it.
         """
         if self._lock is None:
             return
@@ -398,7 +418,7 @@ class RunDirectory:
             time.sleep(0.02)
 
     def is_locked(self) -> bool:
-        """Return whether some process holds the lock. Who may only read the folder can ask, too.
+        """Return whether some process holds the lock. Permission to read the folder is enough.
 
         Raises:
             FilesError: the lock file cannot be read, or the file system has no locks.
@@ -418,6 +438,6 @@ class RunDirectory:
 
 
 def checksum(fields: Mapping[str, Any]) -> str:
-    """Return the SHA-256 (hex) of the fields of run.json or state.json, but for the checksum itself."""
+    """Return the SHA-256 (hex) of the fields of run.json or state.json, without the field `checksum`."""
     others = {name: value for name, value in fields.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()

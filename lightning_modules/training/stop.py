@@ -11,14 +11,14 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class StopRequest:
-    """Remembers that somebody sent a signal or pressed Ctrl-C; the run ends after the step at hand."""
+    """Request to stop, by a signal or Ctrl-C. The run ends after the current step."""
 
     def __init__(self) -> None:
         self.received = False
         self._at_once = False
 
     def install(self) -> None:
-        """Take over the signals that ask this process to stop; a second Ctrl-C interrupts at once."""
+        """Handle the signals that ask this process to stop. A second Ctrl-C interrupts at once."""
         for number in (signal.SIGINT, *STOP_SIGNALS):
             signal.signal(number, self._remember)
 
@@ -29,10 +29,10 @@ class StopRequest:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Stop at once in the block, which must be one that may end anywhere, when a stop is requested.
+        """Let a requested stop end the block at once. Only for a block that may end at any point.
 
         Raises:
-            Interrupted: it was asked for, before or meanwhile.
+            Interrupted: a stop was requested before the block or in it.
         """
         if self.received:
             raise Interrupted
@@ -43,11 +43,12 @@ class StopRequest:
             self._at_once = False
 
     def ask(self) -> None:
-        """Request a stop as a signal does; from any thread."""
+        """Request a stop, as a signal does. Any thread may call this."""
         self.received = True
-        if self._at_once:  # only then, as Lightning has signals of its own while it trains
+        if self._at_once:  # not in training, where Lightning handles signals itself
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
 
 class Interrupted(BaseException):
-    """Somebody asked the run to stop; its state is saved. No error, so not an Exception."""
+    """Stop of a run on request, raised after its state is saved. It is no error, so it is not an
+    Exception."""

@@ -1,7 +1,7 @@
-"""Training of one run, start to done: `python -m lightning_modules.training.train RUN_DIR`.
+"""Training of one run from its start to its end: `python -m lightning_modules.training.train RUN_DIR`.
 
-Exit codes: 0 done, 2 wrong settings or folder, 65 wrong data, 66 the loss became no number, 67 out of memory,
-70 one of several processes was killed and 75 interrupted (the same command resumes), 1 anything else.
+Exit codes: 0 done, 2 wrong settings or folder, 65 wrong data, 66 loss not finite, 67 out of memory, 70 one of
+several processes was killed and 75 interrupted (after 70 and 75 the same command resumes), 1 anything else.
 """
 
 import math
@@ -40,11 +40,11 @@ SECONDS_BETWEEN_LINES = 5.0
 
 
 def record_provenance(directory: RunDirectory, *, devices: int, threads: int | None, tokens: Tokens) -> None:
-    """Write provenance.json; on a resume, keep the first start's facts and add when it went on.
+    """Write provenance.json. On a resume, keep the facts of the first start and add the time of the resume.
 
     Raises:
-        RunDirectoryError: the run has a checkpoint of another kind of machine, or of other versions or devices, so
-            that it would not end with the same bits.
+        RunDirectoryError: the run was begun on another kind of machine, or with other versions or devices, so
+            it would not end with the same bits.
     """
     before = directory.provenance()
     record = provenance() | {
@@ -64,10 +64,11 @@ def record_provenance(directory: RunDirectory, *, devices: int, threads: int | N
 
 
 def accept_machine(directory: RunDirectory, *, devices: int) -> None:
-    """Let a run go on here that was begun on another kind of machine, or with other versions or devices.
+    """Let a run go on here although it was begun on another kind of machine, or with other versions or
+    devices.
 
-    Its provenance is that of this machine from now on; `moved_from` says what has changed. A run that is trained
-    stays as it is.
+    From then on its provenance is that of this machine, and `moved_from` says what has changed. A trained run
+    is not changed.
 
     Raises:
         RunBusyError: another process is training it.
@@ -93,13 +94,13 @@ def start(
     stop: StopRequest,
     on_line: OnLine | None = None,
 ) -> ExitCode:
-    """Train a run under its lock, keep its state.json true, and return the exit code.
+    """Train a run under its lock, keep its state.json up to date, and return the exit code.
 
-    A sentence about what went wrong goes to stderr and into state.json.
+    If something goes wrong, a sentence about it goes to stderr and into state.json.
 
     Args:
-        devices: of each node.
-        nodes: where they are several, this is the first of the processes that were started on them for the run.
+        devices: number of devices of each node.
+        nodes: number of nodes. If above 1, this process is the first one of the run.
     """
     with directory.lock() as lock:
         if directory.is_done():
@@ -108,7 +109,7 @@ def start(
             tokens = load_tokens(directory, data_root=data_root)
             if stop.received:
                 raise Interrupted
-            trained = directory.is_trained()  # and its checkpoint is not whole, or it would be done
+            trained = directory.is_trained()  # but without a whole checkpoint, or `is_done` would be true
             if trained or not directory.last_checkpoint.exists():
                 directory.forget_training()
             directory.checkpoints.mkdir(exist_ok=True)
@@ -132,10 +133,10 @@ def start(
                     **options,
                 )
         except BaseException as error:
-            directory.require_lock()  # else the state is that of another process
+            directory.require_lock()  # without the lock, state.json belongs to another process
             code, sentence = _outcome(error)
             if sentence is not None:
-                click.echo(sentence, err=True)  # first, as a full disk does not take the state
+                click.echo(sentence, err=True)  # before the state, which a full disk may refuse
             _settle(directory, code, sentence or f"{type(error).__name__}: {error}")
             if sentence is None and code == ExitCode.FAILED:
                 raise
@@ -144,7 +145,7 @@ def start(
 
 
 def _outcome(error: BaseException) -> tuple[ExitCode, str | None]:
-    """Return the exit code that an exception stands for, and its sentence, if it is meant for a user."""
+    """Return the exit code for an exception, and its sentence if it is meant for a user, otherwise None."""
     if isinstance(error, Interrupted | KeyboardInterrupt):
         return ExitCode.INTERRUPTED, None
     if (no_room := out_of_memory(error)) is not None:
@@ -158,9 +159,13 @@ def _outcome(error: BaseException) -> tuple[ExitCode, str | None]:
 
 
 def _settle(directory: RunDirectory, code: ExitCode, message: str | None = None) -> ExitCode:
-    """Write how a start ended, unless its last rank wrote it, and return its code."""
+    """Write into state.json that training was interrupted or has failed, and return the code. DONE is written
+    elsewhere.
+
+    A message that is already in state.json, written by a rank, is kept if `message` is None.
+    """
     if code == ExitCode.INTERRUPTED:
-        if not directory.is_trained():  # else it was interrupted before it was to be trained again
+        if not directory.is_trained():  # a trained run may be interrupted before it is trained again
             directory.write_state("interrupted")
     elif code != ExitCode.DONE:
         reason = message or directory.state().message or f"training ended with exit code {code}"
@@ -169,7 +174,7 @@ def _settle(directory: RunDirectory, code: ExitCode, message: str | None = None)
 
 
 def refuse_unsafe_environment() -> None:
-    """Stop where the environment would let a checkpoint execute code."""
+    """Raise an error if an environment variable would let a checkpoint execute code."""
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
         raise RunDirectoryError(
             "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, which lets a checkpoint execute code; unset it."
@@ -179,7 +184,8 @@ def refuse_unsafe_environment() -> None:
 def _rank(
     directory: RunDirectory, *, data_root: Path, devices: int, accelerator: str, stop: StopRequest
 ) -> ExitCode:
-    """Train as one of the processes that `run_ranks` starts; its parent holds the lock and writes how it ended."""
+    """Train as one of the processes that `run_ranks` starts. The parent holds the lock and writes how
+    training ended."""
     stop_when_orphaned(stop)
     try:
         tokens = load_tokens(directory, data_root=data_root)
@@ -193,7 +199,8 @@ def _rank(
             traceback.print_exc()
             directory.write_state("failed", message=f"{type(error).__name__}: {error}")
         elif sentence is not None and (os.environ["LOCAL_RANK"] == "0" or code == ExitCode.OUT_OF_MEMORY):
-            # Every rank has this error, but that of memory.
+            # Every rank has this error, so the first one reports it. Only out of memory may hit one rank
+            # alone.
             click.echo(sentence, err=True)
             directory.write_state("failed", message=sentence)
         return code
@@ -209,11 +216,11 @@ def _rank_of_nodes(
     threads: int | None,
     stop: StopRequest,
 ) -> ExitCode:
-    """Train as one of the processes on several nodes; the first one holds the lock and writes how the run ended.
+    """Train as one of the processes on several nodes. The first one holds the lock and writes how training
+    ended.
 
-    A job that was requeued goes on on whatever nodes it gets.
-    After an interruption the code of the others is 0: SLURM kills all processes as soon as one ends with another
-    code, and the first may still be writing.
+    A job that was requeued continues on any nodes. After an interruption all processes but the first return
+    0: SLURM kills all processes as soon as one ends with another code, and the first may still be writing.
     """
     options: dict[str, Any] = {"devices": devices, "nodes": nodes, "accelerator": accelerator, "threads": threads}
     is_first = rank_of_nodes(devices=devices, nodes=nodes) == 0
@@ -315,7 +322,8 @@ def main(
 
 @contextmanager
 def progress_display(directory: RunDirectory) -> Iterator[OnLine]:
-    """Show a bar with loss and tokens per second on a terminal, a plain line now and then elsewhere."""
+    """Show a bar with loss and tokens per second on a terminal; elsewhere print a plain line every few
+    seconds."""
     steps = directory.settings().training.max_steps
     if not sys.stdout.isatty():
         last = [0.0]
