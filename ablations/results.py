@@ -38,7 +38,7 @@ COLUMNS: dict[str, str] = {
     "n": "Int64",  # number of tokens or sentences behind the value
     "d": "Int64",  # width, or number of clusters
     "standard_error": "float64",  # within the run, by the jackknife over blocks of sentences
-    "left_out": "object",  # list of the values without each block of the text, for the jackknife of a contrast
+    "left_out": "object",  # list of the values without each block of text, for the jackknife of a contrast
 }
 """Columns of the table in their order, with their pandas types. Int64 with a capital letter may be null."""
 
@@ -65,7 +65,7 @@ PREDICTION_COLUMNS: dict[str, str] = {
     # The value of the metric is the mean of the points, weighted with `weight`. `right_tags` and
     # `minus_error` are no metrics of the table.
     "metric": "string",
-    "example": "string",  # twelve hex digits of a hash of its content; "-2", ... if the task repeats the content
+    "example": "string",  # twelve hex digits of a hash of its content; "-2", ... if the content is repeated
     "text": "string",
     "second": "string",  # the other text of a pair, the context of a span, or the ungrammatical half
     "part": "string",  # part of the task, such as the paradigm of a minimal pair
@@ -194,7 +194,7 @@ def read_sealed(path: Path, *, remedy: str, columns: Sequence[str] | None = None
         file = pq.ParquetFile(pa.BufferReader(written))
         notes = file.metadata.metadata or {}
         seal = notes.get(SEAL)
-        if not notes.keys() <= {SEAL, b"ARROW:schema", b"pandas"}:  # a changed bit in the seal's name, for example
+        if not notes.keys() <= {SEAL, b"ARROW:schema", b"pandas"}:  # the name of the seal may have changed
             raise ValueError("it has changed since it was written")
         if seal is not None and hashlib.sha256(written.replace(seal, UNSEALED)).hexdigest().encode() != seal:
             raise ValueError("it has changed since it was written")

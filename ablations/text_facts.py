@@ -125,7 +125,7 @@ def _hashes(texts: Iterable[str]) -> NDArray[np.uint64]:
 
 
 def _task_facts(name: str, data: Data, train_S: NDArray[np.uint64], data_root: Path) -> TaskFacts:
-    from ablations.tasks.examples import read_examples  # imports torch, which a text without tasks does not need
+    from ablations.tasks.examples import read_examples  # imports torch, which only tasks need
 
     language_seed = getattr(data, "seed", None)
     examples = read_examples(task_called(name), "test", data_root=data_root, language_seed=language_seed)

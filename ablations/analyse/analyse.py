@@ -1,7 +1,8 @@
 """Analysis of models: `ablate analyse` measures models from Hugging Face folders, and the same architectures
 untrained, on a text.
 
-The result is a table like an experiment's, of arms with one seed; a series of checkpoints has rows at every step.
+The result is a table like that of an experiment, with arms of one seed. A series of checkpoints has rows at
+every step.
 """
 
 import hashlib
@@ -66,13 +67,13 @@ def _rows(
 
 
 class Arm(NamedTuple):
-    """The results of a subject."""
+    """Results of a subject."""
 
     plan: RunRecord
-    """Its entry among the runs of plan.json."""
+    """Its entry in the runs of plan.json."""
     table: DataFrame
     doubts: list[str]
-    """Sentences that say why measures have no rows, and what to doubt in those they have."""
+    """Sentences that say why measures have no rows, or why their rows are to be doubted."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,12 @@ class Analysis:
 
     target: Path
     subjects: Sequence[Subject]
-    """Those that the user gave, then the untrained twins."""
+    """Arms that the user gave, then the untrained twins."""
     measures: Sequence[AnyMeasure]
     data_root: Path
-    """Where the files of minimal pairs lie."""
+    """Folder with the files of minimal pairs."""
     arguments: dict[str, Any]
-    """Arguments of the analysis."""
+    """Arguments of the command, for the folder of results."""
     data: DataRecord
     """Entry of the text in the plan."""
     origin: dict[str, Any]
@@ -105,28 +106,28 @@ def analyse(
     data_root: Path = Path(),
     say: Say,
 ) -> Path:
-    """Measure the models and their untrained twins; returns OUT/<name>, with the table, ready for a page.
+    """Measure the models and their untrained twins. Return OUT/<name>, with the table, ready for a page.
 
-    Each folder is an arm (`arms_of`), and all are measured on the same sentences. Measures that the text does not
-    allow are left out; the plan says which, and why. The results of each arm are written before the next is
-    measured; after a kill the plan says what is missing, and the same command goes on. The results of a whole
-    analysis stay until the next one is whole, which measures all again.
+    Each folder is an arm (`arms_of`), and all are measured on the same sentences. Measures that the text does
+    not allow are left out; the plan says which, and why. The results of each arm are written before the next
+    arm is measured. After a kill the plan says what is missing, and the same command continues. The results
+    of a complete analysis stay until a new one, which measures everything again, is complete.
 
     Args:
-        labels: a treebank of the same sentences.
-        column: of a table; without it the column `text`, or the only one with text.
-        name: of the folder of results; without it, the models'.
-        tokens: occurrences, whole sentences from the start of the text; fewer if it has fewer. Without it as many
-            as the largest width needs, see `usual_tokens`.
-        measures: without them, all that read states, of as many clusters as the text allows. All read the same
-            `tokens`, not the number of their own.
-        data_root: where the files of minimal pairs lie.
+        labels: treebank of the same sentences.
+        column: column of a table. By default the column `text`, or the only one with text.
+        name: name of the folder of results. By default made from the names of the models.
+        tokens: highest number of tokens that are measured, in whole sentences from the start of the text. By
+            default as many as the largest width needs (`usual_tokens`).
+        measures: measures to compute. By default all that read hidden states, with as many clusters as the
+            text allows. All read the same `tokens`, not the number in their settings.
+        data_root: folder with the files of minimal pairs.
 
     Raises:
-        MeasureError: a folder holds no model that can be read, or one that has diverged, or the text no token;
-            the labels are of other sentences; a measure asks for what is not known, or none is possible; minimal
-            pairs are asked for, but their files or a model's masked-LM head are missing; or the folder of results
-            is an experiment's or of other models.
+        MeasureError: a folder holds no model that can be read, or a model that has diverged; the text has no
+            token; the labels are of other sentences; a measure needs something that is not known, or no measure
+            is possible; files or a masked-LM head for minimal pairs are missing; or the folder of results belongs
+            to an experiment or to other models.
         DataError: text or labels are missing or damaged.
         FilesError: the folder of results cannot be written to.
     """
@@ -168,7 +169,7 @@ def _subjects(
     with_head: bool,
     say: Say,
 ) -> tuple[list[Subject], int]:
-    """Return the arms with the text as each reads it, and how many tokens are measured."""
+    """Return the arms with the text as each model reads it, and the number of tokens to measure."""
     models = [_facts(arm, with_head=with_head, say=say) for arm in arms]
     if tokens is None:
         tokens = analyse_measures.usual_tokens([(model.width, model.layers + 1) for model in models])
@@ -180,7 +181,7 @@ def _subjects(
 
 
 def _data(text: Path, subjects: Sequence[Subject]) -> DataRecord:
-    """Return the plan's entry of the text."""
+    """Return the entry of the text in the plan."""
     return analyse_folder.data_record(
         text,
         sentences=subjects[0].read.sample.sentences,
@@ -190,7 +191,8 @@ def _data(text: Path, subjects: Sequence[Subject]) -> DataRecord:
 
 
 def _carry_out(analysis: Analysis, text: Path) -> Path:
-    """Measure all subjects; results that were whole stay until all are measured."""
+    """Measure all subjects and return the folder of results. Earlier complete results stay until all are
+    measured."""
     is_new = not analyse_folder.is_whole(analysis.target)
     given = [subject for subject in analysis.subjects if not subject.is_twin]
     arms: list[Arm] = []
@@ -208,8 +210,11 @@ def _carry_out(analysis: Analysis, text: Path) -> Path:
 
 
 def _facts(arm: ModelArm, *, with_head: bool, say: Say) -> HuggingFaceModel:
-    """Return the facts about a model, or about the first checkpoint of a series. It is loaded for this, so that
-    what could not be measured is refused before anything is."""
+    """Return the facts about a model, or about the first checkpoint of a series, without its weights.
+
+    The model is loaded for this, so that a model that cannot be measured is refused before anything is
+    measured.
+    """
     say(f"loading {arm.folder}")
     model = load(arm.checkpoints[0].folder, tokenizer_folder=arm.tokenizer_folder)
     if with_head:
@@ -218,7 +223,8 @@ def _facts(arm: ModelArm, *, with_head: bool, say: Say) -> HuggingFaceModel:
 
 
 def _usual(subjects: Sequence[Subject], tokens: int, *, labelled: bool) -> list[AnyMeasure]:
-    """Return all measures that read states, of as many clusters as the text allows for every model."""
+    """Return all measures that read hidden states, with as many clusters as the text allows for every
+    model."""
     usual = analyse_measures.usual_measures(tokens, labelled=labelled)
     for subject in subjects:
         usual = [analyse_measures.fitted(settings, subject.read.sample) for settings in usual]
@@ -226,15 +232,18 @@ def _usual(subjects: Sequence[Subject], tokens: int, *, labelled: bool) -> list[
 
 
 def _say_cut(subject: Subject, say: Say) -> None:
-    """Say how many sentences are too long for the model."""
+    """Report how many sentences are too long for the model."""
     if cut := subject.read.cut:
         of_all = several(subject.read.sample.sentences, "sentence")
         say(f"{subject.name}: {cut:,} of {of_all} cut at {subject.model.max_length} tokens, the model's longest")
 
 
 def _gold(text: Path, *, labels: Path | None, column: str | None) -> list[LabelledSentence]:
-    """Return the sentences with their labels; none without labels. Before a model is read, which may take long, so
-    that what is wrong with either file comes at once."""
+    """Return the sentences with their labels; empty without labels.
+
+    This is called before a model is loaded, which may take long, so that errors in the files are reported at
+    once.
+    """
     if labels is None:
         next(sentences(text, column=column))
         return []
@@ -243,8 +252,7 @@ def _gold(text: Path, *, labels: Path | None, column: str | None) -> list[Labell
 
 
 def _measured(subject: Subject, analysis: Analysis) -> Arm:
-    """Measure one subject; the states of a model, the largest thing in memory, are gone before the next is
-    loaded."""
+    """Measure one subject. The hidden states of one model are freed before the next model is loaded."""
     measured: list[Measured] = []
     for part in subject.parts(analysis.say):
         measured += _measured_model(part, subject, analysis)
@@ -254,8 +262,10 @@ def _measured(subject: Subject, analysis: Analysis) -> Arm:
 
 
 def _measured_model(part: Part, subject: Subject, analysis: Analysis) -> list[Measured]:
-    """Measure one model, or take what an analysis that was killed has kept of it. It is loaded and read only if a
-    measure lacks."""
+    """Return the results of one model, measured now or kept by an analysis that was killed.
+
+    The model is loaded only if a result is missing.
+    """
     sample, say = subject.read.sample, analysis.say
     about: Row = {"experiment": analysis.target.name, "run_id": part.facts.run_id}
     about |= {"arm": subject.name, "seed": SEED, "step": part.facts.step}
@@ -288,7 +298,7 @@ def _measured_model(part: Part, subject: Subject, analysis: Analysis) -> list[Me
 
 
 def _depends_on(part: Part, subject: Subject, settings: AnyMeasure, analysis: Analysis) -> dict[str, Any]:
-    """Return everything that the rows of a measure of a model depend on: model, text, settings and code."""
+    """Return everything that the rows of a measure depend on: model, text, settings and code."""
     read, origin = subject.read, analysis.origin
     facts: dict[str, Any] = {"model": part.identity, "settings": settings.model_dump(mode="json")}
     facts |= {
@@ -306,7 +316,8 @@ def _depends_on(part: Part, subject: Subject, settings: AnyMeasure, analysis: An
 
 
 def _write(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
-    """Put the results of the arms into the folder; returns what a reader must know of them."""
+    """Write the results of the arms into the folder. Return the sentences that a reader must know about
+    them."""
     to_come = [subject.name for subject in analysis.subjects[len(arms) :]]
     unfinished = [analyse_folder.UNFINISHED.format(listed(to_come, "and"))] if to_come else []
     doubts = _by_arm([(arm.plan.arm, arm.doubts) for arm in arms])
@@ -325,7 +336,8 @@ def _write(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
 
 
 def _caveats(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
-    """Return the caveats of the measures on the tokens of each model; they name it where there are several."""
+    """Return the caveats of the measures on the tokens of each model. They name the model if there are
+    several."""
     caveats = []
     for subject, arm in zip(analysis.subjects, arms, strict=False):
         sample, measured = subject.read.sample, set(arm.table["measure"])
@@ -339,7 +351,7 @@ def _caveats(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
 
 
 def _why_nothing(doubts: list[str], text: Path, subject: Subject) -> str:
-    """Return one sentence on why there is no row."""
+    """Return a sentence that says why there are no rows."""
     sample, width = subject.read.sample, subject.model.width
     if len(doubts) == 1 or len(sample) >= REFUSED_BELOW * width:
         return doubts[0]
@@ -351,7 +363,7 @@ def _why_nothing(doubts: list[str], text: Path, subject: Subject) -> str:
 
 
 def _by_arm(sentences: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-    """Return the sentences of all arms, each once, with the arms that it is about."""
+    """Return the sentences of all arms, each once, with the names of the arms that it is about."""
     once = dict.fromkeys(sentence for _, of_arm in sentences for sentence in of_arm)
     return [
         f"{listed([arm for arm, of_arm in sentences if sentence in of_arm], 'and')}: {sentence}"

@@ -1,4 +1,4 @@
-"""Arms of an analysis: the folders that a user gives, each a model or a series of checkpoints of one."""
+"""Arms of an analysis: the folders that a user gives, each with a model or a series of its checkpoints."""
 
 import hashlib
 import itertools
@@ -30,72 +30,75 @@ from lightning_modules.errors import FilesError
 from lightning_modules.files import read_json
 
 STEP_FOLDER = re.compile(r"(?:step|checkpoint)[-_=]?(\d+)")
-"""Names of the folders of a series without an index: `step1000`, `step-00001000`, `checkpoint-1000`."""
+"""Pattern of folder names in a series without an index: `step1000`, `step-00001000`, `checkpoint-1000`."""
 
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.spm")
-"""Names of files of which a folder with a tokenizer has one."""
+"""Patterns of file names. A folder with a tokenizer has a file of one of these names."""
 
 INDEX = "index.json"
-"""File in which `ablate export --all-steps` lists the folders of a series."""
+"""Name of the file in which `ablate export --all-steps` lists the folders of a series."""
 
 
 UNTRAINED = "untrained"
 SEED = 0
-"""The seed of the untrained weights, and of every row."""
+"""Seed of the untrained weights, and of every row."""
 
 Say = Callable[[str], None]
 
 
 class Checkpoint(NamedTuple):
-    """A folder with weights, and the step at which they were saved."""
+    """Folder with weights, and the step at which they were saved."""
 
     folder: Path
     step: int | None
-    """Step that the series says; None for a single model, whose folder says it or nothing does."""
+    """Step in the series. None for a single model."""
 
 
 class ModelArm(NamedTuple):
-    """A model, or a series of checkpoints of one, as an arm of an analysis."""
+    """Arm of an analysis: a model, or a series of checkpoints of one model."""
 
     name: str
     folder: Path
     """Folder that the user gave."""
     checkpoints: tuple[Checkpoint, ...]
-    """By rising steps; one for a single model."""
+    """Checkpoints in the order of their steps; a single model has one."""
     run_id: str
-    """Ten hex digits: of a single model those of `model.identity`, of a series a hash over those of all its
-    checkpoints."""
+    """Ten hex digits: `model.identity` of a single model, or a hash over the identities of all checkpoints of
+    a series."""
     identities: tuple[str, ...]
     """`model.identity` of each checkpoint."""
     untrained_id: str
-    """The same of the untrained twin at one seed: equal for equal architectures."""
+    """Ten hex digits of the untrained twin, equal for equal architectures."""
 
     @property
     def is_series(self) -> bool:
-        """Return whether the checkpoints have their steps from the series."""
+        """Return whether the arm is a series, so that its checkpoints have steps."""
         return self.checkpoints[0].step is not None
 
     @property
     def tokenizer_folder(self) -> Path:
-        """Return the folder of the tokenizer, of a series the same for all checkpoints: that of the first, or of
-        the series where the first has none."""
+        """Return the folder of the tokenizer, which all checkpoints of a series share.
+
+        It is the folder of the first checkpoint. If that has no tokenizer, it is the folder of the series.
+        """
         first = self.checkpoints[0].folder
         has_own = any(path for pattern in TOKENIZER_FILES for path in first.glob(pattern))
         return self.folder if self.is_series and not has_own else first
 
 
 def arms_of(folders: Sequence[Path], *, seed: int) -> list[ModelArm]:
-    """Return an arm for each folder, in their order; reads config.json and the bytes of all weights.
+    """Return an arm for each folder, in their order. Reads config.json and the bytes of all weights.
 
-    A folder with a config.json is a model. One without is a series if it has an index of checkpoints, or folders
-    that are named after their step.
+    A folder with a config.json is a model. A folder without one is a series if it has an index of
+    checkpoints, or folders that are named after their step.
 
     Args:
-        seed: of the untrained twins.
+        seed: seed of the untrained twins.
 
     Raises:
-        MeasureError: a folder is neither, or holds a model of an unknown architecture or no weights; checkpoints
-            of a series differ in their architecture or share a step; or two folders hold the same model.
+        MeasureError: a folder is neither; it holds a model of an unknown architecture or no weights;
+            checkpoints of a series differ in their architecture or have the same step; or two folders hold
+            the same model.
     """
     arms = [_arm(name, folder, seed=seed) for name, folder in zip(_names(folders), folders, strict=True)]
     for i, arm in enumerate(arms):
@@ -109,7 +112,8 @@ def arms_of(folders: Sequence[Path], *, seed: int) -> list[ModelArm]:
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """Return a name for each folder, as an arm's; folders of the same name also have that of the folder above."""
+    """Return a name for each folder, as the name of its arm. Folders of the same name also have that of the
+    folder above."""
     names = [arm_of(folder) for folder in folders]
     counts = Counter(names)
     names = [
@@ -133,7 +137,7 @@ def _arm(name: str, folder: Path, *, seed: int) -> ModelArm:
 
 
 def _series(folder: Path) -> tuple[Checkpoint, ...]:
-    """Return the checkpoints of a series by rising steps; none for what is no series."""
+    """Return the checkpoints of a series in the order of their steps; empty if the folder is no series."""
     if (folder / "config.json").exists() or not folder.is_dir():
         return ()
     index = folder / INDEX
@@ -183,33 +187,33 @@ def _require_one_architecture(checkpoints: Sequence[Checkpoint], configs: Sequen
 
 
 def label(arm: ModelArm, checkpoint: Checkpoint) -> str:
-    """Return the arm's name for a line of progress, of a series with the step."""
+    """Return the arm's name for a line of progress; in a series, with the step."""
     return arm.name if checkpoint.step is None else f"{arm.name}, step {checkpoint.step:,}"
 
 
 def name_of_all(names: Iterable[str]) -> str:
-    """Return the name of an analysis of several models: theirs, joined."""
+    """Return the name of an analysis of several models: their names, joined."""
     return "-and-".join(names)
 
 
 class Part(NamedTuple):
-    """One model of a subject, which is loaded only if something of it is not measured yet."""
+    """One model of a subject. It is loaded only if a result of it is missing."""
 
     label: str
     """Name for a line of progress."""
     identity: str
     """Ten hex digits of its weights and config.json, or of an untrained twin."""
     facts: HuggingFaceModel
-    """Facts about it, without its weights."""
+    """Facts about the model, without its weights."""
     load: Callable[[], HuggingFaceModel]
 
 
 class Subject(NamedTuple):
-    """Arm that is measured: a model, a series of checkpoints of one, or an untrained twin."""
+    """Arm that is measured: a model, a series of its checkpoints, or an untrained twin."""
 
     name: str
     given: ModelArm
-    """The arm that the user gave; of a twin, the first of those whose twin it is."""
+    """Arm that the user gave. For a twin, the first of the arms that share it."""
     model: HuggingFaceModel
     """Facts about the model, without its weights."""
     read: Read
@@ -236,8 +240,10 @@ class Subject(NamedTuple):
 
 
 def twins_of(subjects: Sequence[Subject]) -> list[Subject]:
-    """Return the untrained twins: one for all arms of the same architecture that cut the text into the same
-    tokens."""
+    """Return the untrained twins of the subjects.
+
+    Arms of the same architecture that cut the text into the same tokens share one twin.
+    """
     twins: list[Subject] = []
     for subject in subjects:
         if not any(

@@ -1,5 +1,8 @@
-"""Folder of an analysis: named, and written so that a page can be made of it as of an experiment; until it is
-whole it also keeps the results of single measures, so that an analysis that was killed goes on."""
+"""Folder of an analysis: its name, and its files, from which a page can be made as for an experiment.
+
+Until the analysis is complete, the folder also keeps the results of single measures. So an analysis that was
+killed can continue.
+"""
 
 import hashlib
 import json
@@ -31,22 +34,23 @@ UNFINISHED = "The analysis has not ended, all of {} still to come; run it again.
 
 
 def arm_of(folder: Path) -> str:
-    """Return the folder's name as an arm's; never that of the untrained twin."""
+    """Return a name for an arm, made from the name of the folder. It is never the name of the untrained
+    twin."""
     name = re.sub(r"[^A-Za-z0-9._+=,-]+", "-", folder.resolve().name).lstrip("._+=,-")[:LONGEST_NAME]
     return "model" if name in ("", "untrained") else name
 
 
 def name_of(folder: Path) -> str:
-    """Return the folder's name as an experiment's."""
+    """Return a name for an experiment, made from the name of the folder."""
     name = re.sub(r"[^a-z0-9._-]+", "-", arm_of(folder).lower())
     return f"{name}-model" if name in ("runs", "tokens") else name
 
 
 def place(out: Path, name: str) -> Path:
-    """Return OUT/<name>, where the results go.
+    """Return OUT/<name>, the folder of the results.
 
     Raises:
-        MeasureError: no name of a folder, or the folder is an experiment's.
+        MeasureError: the name is no valid name of a folder, or the folder holds an experiment.
     """
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name) or len(name) > LONGEST_NAME or name in ("runs", "tokens"):
         raise MeasureError(
@@ -60,14 +64,15 @@ def place(out: Path, name: str) -> Path:
 
 
 def require_own(target: Path, folders: Mapping[str, Path], twins: Sequence[str]) -> None:
-    """Refuse to write over the analysis of other weights, as of another folder of that name.
+    """Raise an error if the folder of results holds the analysis of other weights, such as of another folder
+    of that name.
 
     Args:
-        folders: of the models, by their ids.
+        folders: folders of the models, by their ids.
         twins: ids of the untrained twins.
 
     Raises:
-        MeasureError: it holds one.
+        MeasureError: the folder holds such an analysis.
     """
     plan = target / "plan.json"
     if not plan.exists():
@@ -82,7 +87,7 @@ def require_own(target: Path, folders: Mapping[str, Path], twins: Sequence[str])
 
 
 def is_whole(target: Path) -> bool:
-    """Return whether the folder holds an analysis that has ended: an untrained twin is measured last."""
+    """Return whether the folder holds a complete analysis. The plan of an incomplete one has a notice."""
     plan = target / "plan.json"
     content = read_json(plan) if plan.exists() else {}
     runs, notices = content.get("runs", []), content.get("notices", [])
@@ -90,14 +95,14 @@ def is_whole(target: Path) -> bool:
 
 
 def origin() -> dict[str, Any]:
-    """Return the provenance of the models' measures: machine, versions and start."""
+    """Return the provenance of the measures: machine, versions and start."""
     facts = provenance() | {"devices": 1, "threads": torch.get_num_threads(), "started": now()}
     facts["versions"]["transformers"] = version("transformers")
     return facts
 
 
 def run(model: HuggingFaceModel, *, arm: str, seed: int, origin: Mapping[str, Any]) -> RunRecord:
-    """Return the plan's record of a model whose measures have just ended; it has no run's folder."""
+    """Return the plan's record of a model whose measures have just ended. There is no run folder."""
     encoder = {
         "num_hidden_layers": model.layers,
         "hidden_size": model.width,
@@ -119,7 +124,7 @@ def run(model: HuggingFaceModel, *, arm: str, seed: int, origin: Mapping[str, An
 
 
 def data_record(text: Path, *, sentences: int, cut: int, vocabulary_sizes: Collection[int]) -> DataRecord:
-    """Describe the text for the plan; models of different vocabularies leave their size out."""
+    """Return the plan's record of the text. Its vocabulary size is None if the models have different ones."""
     return DataRecord(
         content_sha256=sha256(text),
         description=f"the first {several(sentences, 'sentence')} of {text.name}",
@@ -139,13 +144,13 @@ def write(
     notices: list[str],
     data: DataRecord,
 ) -> None:
-    """Put spec.yaml, plan.json and results.parquet into the folder.
+    """Write spec.yaml, plan.json and results.parquet into the folder.
 
     Args:
-        of: the models, for the question.
+        of: names of the models, for the question.
 
     Raises:
-        FilesError: it cannot be written to.
+        FilesError: the folder cannot be written to.
     """
     make_folder(target)
     spec = _spec(arguments, measures)
@@ -167,7 +172,7 @@ def write(
 
 
 def _spec(arguments: Mapping[str, Any], measures: Sequence[MeasureSettings]) -> bytes:
-    """Return the arguments of the analysis as YAML, of which JSON is a part."""
+    """Return the arguments of the analysis as YAML, with values in JSON."""
     lines = ["# What `ablate analyse` was asked; not for `ablate run`."]
     lines += [f"{key}: {json.dumps(value, default=str, ensure_ascii=False)}" for key, value in arguments.items()]
     lines += ["measures:", *(f"  - {json.dumps(settings.model_dump(mode='json'))}" for settings in measures)]
@@ -181,13 +186,14 @@ class Measured(NamedTuple):
     """Results of one measure of one model."""
 
     table: DataFrame
-    """Its rows, in the columns of a table of results."""
+    """Its rows, with the columns of a table of results."""
     doubts: list[str]
-    """Sentences that say why there are no rows, or what to doubt in them."""
+    """Sentences that say why there are no rows, or why the rows are to be doubted."""
 
 
 def rows_and_doubts(rows: Iterable[Row], settings: AnyMeasure) -> tuple[list[Row], list[str]]:
-    """Return the rows of one measure, and in sentences why there are none or what to doubt in them."""
+    """Return the rows of one measure, and sentences that say why there are none or why they are to be
+    doubted."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
@@ -196,7 +202,7 @@ def rows_and_doubts(rows: Iterable[Row], settings: AnyMeasure) -> tuple[list[Row
             return [], [_named(settings.kind, str(error))]
     doubts = [warning for warning in warned if issubclass(warning.category, UserWarning)]
     for warning in warned:
-        if warning not in doubts:  # of a library, not of a measure
+        if warning not in doubts:  # a warning of a library, not of a measure
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     return whole, [_named(settings.kind, str(warning.message)) for warning in doubts]
 
@@ -206,14 +212,14 @@ def _named(measure: str, doubt: str) -> str:
 
 
 def kept_file(target: Path, depends_on: Mapping[str, Any]) -> Path:
-    """Return the file for the rows of a measure in a folder of results: its name is a hash of all that decides
-    them."""
+    """Return the file for the rows of a measure in a folder of results. Its name is a hash of
+    `depends_on`."""
     content = json.dumps(depends_on, sort_keys=True, default=str)
     return target / "kept" / f"{hashlib.sha256(content.encode()).hexdigest()[:20]}.parquet"
 
 
 def keep(path: Path, measured: Measured) -> None:
-    """Keep the results of a measure; the table comes last, so that where it is all is there.
+    """Keep the results of a measure. The table is written last, so if it exists, the results are complete.
 
     Raises:
         FilesError: the folder cannot be written to.
@@ -227,11 +233,11 @@ def read_kept(path: Path) -> Measured | None:
     """Return the results that were kept; None if there are none.
 
     Raises:
-        ResultsError, FilesError: a file is damaged; the sentence says which to delete.
+        ResultsError, FilesError: a file is damaged. The error says which file to delete.
     """
     return Measured(results.read(path), read_json(path.with_suffix(".json"))) if path.exists() else None
 
 
 def forget_kept(target: Path) -> None:
-    """Remove everything that was kept in a folder of results."""
+    """Remove all results that were kept in a folder of results."""
     shutil.rmtree(target / "kept", ignore_errors=True)

@@ -1,4 +1,5 @@
-"""Choice of the measures of `ablate analyse`: those of a file, or all that read states, fitted to the text."""
+"""Choice of the measures of `ablate analyse`: those of a file, or all that read hidden states, fitted to the
+text."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -32,19 +33,20 @@ from lightning_modules.config.settings import from_name
 StateMeasure = (
     LayerChangeSettings | TokenInformationSettings | ReadOutSettings | NeighboursSettings | GeometrySettings
 )
-"""Measure that the states alone decide."""
+"""Settings of the measures that need nothing but hidden states."""
 
 AnyMeasure = StateMeasure | MinimalPairsSettings
-"""Measure of a model from elsewhere. Minimal pairs need a masked-LM head and files of their own."""
+"""Settings of the measures of a model from elsewhere. Minimal pairs also need a masked-LM head and files of
+their own."""
 
 ENOUGH_TOKENS = 150
-"""For each unit of the width: with fewer, chance moves a distance visibly."""
+"""Tokens for each unit of the width. With fewer, chance changes a distance visibly."""
 
 FEWEST_TOKENS = 50_000
-"""Number of tokens that are read of any model if the text has them: information needs them whatever the width."""
+"""Number of tokens that are read for any model if the text has them. Information needs them at any width."""
 
 STATES_BYTES = 6 * 2**30
-"""Limit of the bytes of the states of all layers; for more, the number of tokens must be given."""
+"""Limit of the bytes of the hidden states of all layers. For more, a user must give the number of tokens."""
 
 SAID_ELSEWHERE = {
     "checkpoints": "every checkpoint of a series is measured",
@@ -52,7 +54,7 @@ SAID_ELSEWHERE = {
     "predictions": "they are kept in the folder of a run, which a model from elsewhere does not have",
     "treebank": "--labels gives the treebank of the text",
 }
-"""Settings of a spec's measures that have no meaning here, and why."""
+"""Settings of a spec's measures that have no meaning here, with the reason."""
 
 
 class MeasuresFile(Settings):
@@ -70,7 +72,7 @@ def load(path: Path) -> tuple[AnyMeasure, ...]:
     """Return the measures of a file.
 
     Raises:
-        SpecProblems: anything is wrong with it; all of it, with line and column.
+        SpecProblems: all problems of the file, with line and column.
     """
     document = yamlfile.read(path)
     problems = set(document.problems)
@@ -91,10 +93,11 @@ def load(path: Path) -> tuple[AnyMeasure, ...]:
 
 
 def require_known(measures: Iterable[AnyMeasure], *, labelled: bool) -> None:
-    """Refuse measures that need unknown labels or outputs before the model is read, which may take long.
+    """Raise an error, before a model is loaded, if a measure needs labels or outputs that are not known.
 
     Raises:
-        MeasureError: groups by part of speech without labels, or what a model from elsewhere is to predict.
+        MeasureError: a measure asks for groups by part of speech without labels, or for the output that a
+            model from elsewhere was trained to predict.
     """
     for settings in measures:
         match settings:
@@ -111,19 +114,23 @@ def require_known(measures: Iterable[AnyMeasure], *, labelled: bool) -> None:
 
 
 def usual_tokens(sizes: Sequence[tuple[int, int]]) -> int:
-    """Return the number of tokens that a distance needs at the largest width, as far as the states of each model
-    fit into memory.
+    """Return the number of tokens that a distance needs at the largest width.
+
+    It is limited so that the hidden states of each model fit into `STATES_BYTES`.
 
     Args:
-        sizes: of each model its width and the number of states of a token.
+        sizes: width and number of hidden states of a token, for each model.
     """
     enough = max(FEWEST_TOKENS, *(ENOUGH_TOKENS * width for width, _ in sizes))
     return min(enough, *(STATES_BYTES // (4 * width * layers) for width, layers in sizes))
 
 
 def usual_measures(tokens: int, *, labelled: bool) -> list[AnyMeasure]:
-    """Return the measures that read states, with those that need labels if there are some. `read_out`, which takes
-    longer, and `minimal_pairs`, which needs files, must be asked for in a file of measures."""
+    """Return the measures that read hidden states, including those that need labels if there are labels.
+
+    `read_out`, which takes longer, and `minimal_pairs`, which needs files, must be named in a file of
+    measures.
+    """
     groups = ["frequency", *["part_of_speech"] * labelled]
     about = ["input", "previous", "next"]
     return [
@@ -135,8 +142,11 @@ def usual_measures(tokens: int, *, labelled: bool) -> list[AnyMeasure]:
 
 
 def fitted(settings: AnyMeasure, sample: Sample) -> AnyMeasure:
-    """Return the settings with fewer clusters where the text is short; where it is too short for any, they stay
-    and are refused later."""
+    """Return the settings with fewer clusters if the text is short.
+
+    If the text is too short for any clusters, the settings stay as they are, and the measure is refused
+    later.
+    """
     if not isinstance(settings, TokenInformationSettings):
         return settings
     try:
@@ -149,7 +159,7 @@ def caveats(measures: Iterable[AnyMeasure], sample: Sample, *, width: int, remed
     """Yield a sentence for each caveat of these measures on these tokens.
 
     Args:
-        remedy: how more tokens can be had.
+        remedy: words that say how to get more tokens.
     """
     n, usual = len(sample), TokenInformationSettings(kind="token_information").clusters
     for settings in measures:

@@ -1,7 +1,8 @@
-"""Minimal pairs for a masked LM from elsewhere: its own pieces, its own head, the pseudo-log-likelihoods of runs.
+"""Minimal pairs for a masked LM from elsewhere: its own tokenizer and head, with the pseudo-log-likelihoods
+of runs.
 
-What differs from `minimal_pairs` of a run: the text that the model was trained on is not known. So there is no
-`covered`, and `accuracy_by_unigram` takes the frequencies of pieces in the text that is analysed.
+One thing differs from `minimal_pairs` of a run: the text that the model was trained on is not known. So there
+is no `covered`, and `accuracy_by_unigram` takes the frequencies of pieces in the text that is analysed.
 
 Letters: B rows at once, T positions, V ids, N pairs, M rows of a query.
 """
@@ -52,25 +53,26 @@ HEADS = {
     "xlm-roberta-xl": "lm_head",
     "roberta-prelayernorm": "lm_head",
 }
-"""First module of the masked-LM head, which reads the top states, for the model types that have such a head."""
+"""First module of the masked-LM head, which reads the top layer, for the model types that have such a
+head."""
 
 
 class MaskedModel(NamedTuple):
-    """A masked LM from elsewhere, with its head."""
+    """Masked LM from elsewhere, with its head."""
 
     model: Any
     head: Any
-    """The first module of the head."""
+    """First module of the head."""
     tokenizer: Tokenizer
     """Tokenizer that cuts a sentence into all its pieces, without special tokens."""
     special: SpecialTokens
 
 
 def require_tasks(settings: MinimalPairsSettings, *, data_root: Path) -> None:
-    """Refuse tasks that are not in files under the data root.
+    """Raise an error if a task is not in files under the data root.
 
     Raises:
-        MeasureError: a task of the built-in language, or one whose file is missing.
+        MeasureError: a task is of the built-in language, or its file is missing.
     """
     tasks = [part.task for part in settings.parts(built_in=False)]
     for task in tasks:
@@ -84,13 +86,13 @@ def require_tasks(settings: MinimalPairsSettings, *, data_root: Path) -> None:
 
 
 def with_head(model: HuggingFaceModel) -> MaskedModel:
-    """Return the model with its masked-LM head; to random weights belongs a head with random weights.
+    """Return the model with its masked-LM head. An untrained model gets a head with random weights.
 
     Raises:
-        MeasureError: the model has no such head, or the folder lacks its weights, or the tokenizer is not a fast
-            one.
+        MeasureError: the model type has no such head, the folder lacks its weights, or the tokenizer is not
+            fast or lacks [CLS], [SEP] or [MASK].
     """
-    kind = checked_config(model.folder)["model_type"]  # of an encoder-decoder, not of its encoder
+    kind = checked_config(model.folder)["model_type"]  # type of the whole model, not of the encoder in it
     if kind not in HEADS:
         raise MeasureError(
             f"minimal_pairs asks for hidden tokens, which models of model_type {kind!r} do not predict, expected "
@@ -121,7 +123,7 @@ def _of_folder(model: HuggingFaceModel) -> Any:
             whole, loading = transformers.AutoModelForMaskedLM.from_pretrained(
                 model.folder, output_loading_info=True, ignore_mismatched_sizes=True, **OPTIONS, **LOCAL
             )
-        except Exception as error:  # whatever a damaged folder makes transformers raise
+        except Exception as error:  # a damaged folder can make transformers raise any error
             raise MeasureError(
                 f"{model.folder}: the head for hidden tokens cannot be loaded ({reason(error)}); copy the folder "
                 f"again, or leave minimal_pairs out."
@@ -136,7 +138,7 @@ def _of_folder(model: HuggingFaceModel) -> Any:
 
 
 def _drawn(model: HuggingFaceModel, *, seed: int) -> Any:
-    """Return the untrained encoder under a head that is drawn in the same way."""
+    """Return an untrained encoder with a head that is drawn in the same way."""
     with library() as transformers, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         settings = transformers.AutoConfig.from_pretrained(model.folder, **LOCAL)
@@ -153,13 +155,13 @@ def rows(
     data_root: Path,
     counts_V: NDArray[np.int64],
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of each task, as `minimal_pairs_rows` does for a run.
+    """Yield the rows of each task of minimal pairs, as for a run.
 
     Args:
-        counts_V: how often each id occurs in the text that is analysed, special tokens left out.
+        counts_V: number of occurrences of each id in the text that is analysed, without special tokens.
 
     Raises:
-        MeasureError: see `with_head`; or all pairs of a task are too long.
+        MeasureError: as `with_head`, or if all pairs of a task are too long.
     """
     masked = with_head(model)
     log_V = log_frequencies(counts_V, first_word=0)
@@ -180,7 +182,8 @@ def rows(
 
 @torch.no_grad()
 def _answers(masked: MaskedModel, rows_RT: NDArray[np.integer], query: Query) -> Answer:
-    """Return the log probabilities of labels; only the states that are asked for go through the head."""
+    """Return the log probabilities of labels. Only the states at the places of the query go through the
+    head."""
     device = next(masked.model.parameters()).device
     T = rows_RT.shape[1]
     (V, _), place_R = masked.model.get_input_embeddings().weight.shape, query.place_RK[:, 0]
@@ -194,7 +197,7 @@ def _answers(masked: MaskedModel, rows_RT: NDArray[np.integer], query: Query) ->
 
 
 def _logits(masked: MaskedModel, tokens_BT: torch.Tensor, place_B: torch.Tensor) -> torch.Tensor:
-    """Return the logits BV of one place in each row."""
+    """Return the logits BV at one place of each row."""
     row_B = torch.arange(len(tokens_BT), device=tokens_BT.device)
     hook = masked.head.register_forward_pre_hook(lambda _, entered: (entered[0][row_B, place_B],))
     try:

@@ -1,8 +1,9 @@
-"""Loads a model from a local Hugging Face folder, without a network and without executing code from the folder.
+"""Loader of a model from a local Hugging Face folder, without a network and without executing code from the
+folder.
 
-Layer 0 is what enters the first block, and layer i is what leaves block i. The supported architectures return
-these states as `hidden_states`. Those with a final norm (`FINAL_NORMS`) return the last one after it; it is read
-before it.
+Layer 0 is the input of the first block, and layer i is the output of block i. The supported architectures
+return these states as `hidden_states`. Architectures with a final norm (`FINAL_NORMS`) return the last state
+after the norm; here it is read before the norm.
 """
 
 import hashlib
@@ -31,34 +32,34 @@ WEIGHTS = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
-"""Names of weights, in the order in which transformers looks for them."""
+"""Names of files with weights, in the order in which transformers looks for them."""
 
 SUPPORTED = (
     *("bert", "roberta", "distilbert", "electra", "albert", "gpt2", "t5", "bart", "marian"),
     *("longformer", "roformer", "xlm", "xlm-roberta-xl", "roberta-prelayernorm", "esm"),
     *("starcoder2", "llama", "eurobert", "encoder-decoder"),
 )
-"""The model types whose layers are known: see `hugging_face`."""
+"""Model types whose hidden states are known (see `hidden_states`)."""
 
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
-"""Arguments with which everything in a folder is read."""
+"""Arguments for every call that reads from a folder."""
 
 EXPORTED = "pretraining_ablations"
-"""Entry of config.json in which `ablate export` says of which run and step the model is."""
+"""Entry of config.json in which `ablate export` records the run and the step of the model."""
 
 SAYS_NOTHING = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", EXPORTED)
-"""Entries of config.json that do not decide what the model without its head computes."""
+"""Entries of config.json that have no influence on the states of the model."""
 
 LONGEST_REASON = 300
-"""Characters of what a library said that a sentence of ours repeats."""
+"""Highest number of characters of a library's error that our own sentences repeat."""
 
 
 @contextmanager
 def library() -> Iterator[Any]:
-    """Give transformers, which keeps its reports and progress bars to itself while the block runs.
+    """Give the module transformers, with its reports and progress bars switched off in the block.
 
     Raises:
-        MeasureError: it is not installed.
+        MeasureError: transformers is not installed.
     """
     try:
         import transformers
@@ -80,10 +81,11 @@ def library() -> Iterator[Any]:
 
 
 def checked_config(folder: Path) -> dict[str, Any]:
-    """Return config.json of a folder with weights, for a model of a supported architecture.
+    """Return config.json of a folder, after checking that it has weights and a model of a supported
+    architecture.
 
     Raises:
-        MeasureError: one of these is not so.
+        MeasureError: a check fails, or the environment would let a checkpoint execute code.
     """
     if not folder.is_dir():
         raise MeasureError(
@@ -121,10 +123,10 @@ def checked_config(folder: Path) -> dict[str, Any]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the files that hold the weights: one, or the parts that an index names; none where there are none.
+    """Return the files with the weights: one file, or the parts that an index names. Empty if there are none.
 
     Raises:
-        MeasureError: the index is none.
+        MeasureError: the index cannot be read.
     """
     for name in WEIGHTS:
         if not (folder / name).is_file():
@@ -140,17 +142,17 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def tokenizer_of(folder: Path) -> Any:
-    """Return the tokenizer in the folder.
+    """Return the tokenizer in a folder.
 
     Raises:
-        MeasureError: there is none, or it cannot be loaded.
+        MeasureError: the folder has no tokenizer, or it cannot be loaded.
     """
     with library() as transformers, warnings.catch_warnings():
         # MarianTokenizer recommends sacremoses for a function that it never calls when it cuts a text.
         warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
-        except Exception as error:  # whatever a damaged folder makes transformers raise
+        except Exception as error:  # a damaged folder can make transformers raise any error
             if find_spec("sentencepiece") is None and _is_sentencepiece(folder):
                 raise MeasureError(
                     f"{folder}: its tokenizer needs sentencepiece, which is not installed; install it with "
@@ -168,14 +170,14 @@ def tokenizer_of(folder: Path) -> Any:
 
 
 def _is_sentencepiece(folder: Path) -> bool:
-    """Return whether the tokenizer can only be a sentencepiece model, as Marian's on the Hub."""
+    """Return whether the tokenizer exists only as a sentencepiece model, like Marian's on the Hub."""
     models = [path for ending in ("spm", "model") for path in folder.glob(f"*.{ending}")]
     return bool(models) and not (folder / "tokenizer.json").is_file()
 
 
 def identity(config: dict[str, Any], weights: list[Path]) -> str:
-    """Return ten hex digits of config.json, without what does not decide what is computed, and of the weights'
-    bytes.
+    """Return ten hex digits of a hash over the bytes of the weights and over config.json without
+    `SAYS_NOTHING`.
 
     Raises:
         MeasureError: a part of the weights is missing.
@@ -192,13 +194,13 @@ def identity(config: dict[str, Any], weights: list[Path]) -> str:
 
 
 def untrained_identity(config: dict[str, Any], *, seed: int) -> str:
-    """Return ten hex digits of the architecture with the random weights of a seed."""
+    """Return ten hex digits for an architecture with the random weights of a seed."""
     return identity(config | {"untrained": seed}, [])
 
 
 def saved_step(folder: Path, config: dict[str, Any]) -> int | None:
-    """Return the step that `ablate export` has written into config.json, or transformers' Trainer beside it; None
-    where there is none."""
+    """Return the step of the model, from config.json (`ablate export`) or trainer_state.json; None if neither
+    has it."""
     exported = config.get(EXPORTED)
     if isinstance(exported, dict) and isinstance(exported.get("step"), int):
         return exported["step"]
@@ -210,17 +212,18 @@ def saved_step(folder: Path, config: dict[str, Any]) -> int | None:
 
 
 def reason(error: Exception) -> str:
-    """Return the first sentence of an error, on one line and not too long, as part of another sentence."""
+    """Return the first sentence of an error as part of another sentence: on one line, at most
+    `LONGEST_REASON` characters."""
     message = " ".join(str(error).split()) or type(error).__name__
     first = re.split(r"\.(?: (?=[A-Z])|$)", message, maxsplit=1)[0]
     return textwrap.shorten(first, LONGEST_REASON, placeholder=" ...")
 
 
-# Eager attention is what every model has, in float32 and on any device.
+# Every model has eager attention, in float32 and on any device.
 OPTIONS = {"dtype": torch.float32, "attn_implementation": "eager"}
 
 TWO_SIDED = ("t5", "bart", "marian", "encoder-decoder")
-"""The model types with an encoder and a decoder; only the encoder is read."""
+"""Model types with an encoder and a decoder. Only the encoder is read."""
 
 FINAL_NORMS = {
     "gpt2": "ln_f",
@@ -232,44 +235,44 @@ FINAL_NORMS = {
     "llama": "norm",
     "eurobert": "norm",
 }
-"""The module between the last block and the model's last hidden state, for the model types that have one."""
+"""Module between the last block and the model's last hidden state, for the model types that have one."""
 
 AFTER_PADDING = ("roberta", "longformer", "xlm-roberta-xl", "roberta-prelayernorm")
-"""The model types that count positions from the one after that of padding."""
+"""Model types whose first position is one after that of padding."""
 
 NO_LIMIT = 10**9
-"""Tokenizers without a longest input give a number far above this."""
+"""Lengths from here on mean that a tokenizer has no limit."""
 
 
 @dataclass(frozen=True)
 class HuggingFaceModel:
-    """An encoder with its tokenizer, in float32 and evaluation mode, on the GPU if there is one."""
+    """Encoder with its tokenizer, in float32 and evaluation mode, on the GPU if there is one."""
 
     folder: Path
     run_id: str
-    """Ten hex digits of the weights' bytes and config.json: the same for the same model in another folder."""
+    """Ten hex digits of `identity`, the same for the same model in another folder."""
     step: int | None
-    """The training step at which it was saved; None where that is not known."""
+    """Training step at which it was saved. None if that is not known."""
     model: Any
-    """None where only the facts about it are kept and not the weights."""
+    """Module with the weights. None if only the facts are kept."""
     accepts: frozenset[str]
     """Names of the inputs that the model takes."""
     tokenizer: Any
     max_length: int | None
-    """Longest input in tokens, special tokens included; None where there is no longest."""
+    """Longest input in tokens, special tokens included. None if there is no limit."""
     ids: int
     """Number of rows of the input embeddings."""
     heads: int
     """Number of attention heads."""
     layers: int
-    """Number of blocks; there is one more hidden state."""
+    """Number of blocks. There is one more hidden state."""
     width: int
     parameters: int
     """Number of weights of the encoder."""
     final_norm: str | None
-    """The name of the final norm's module; None for a model without one."""
+    """Name of the final norm's module. None for a model without one."""
     drawn: int | None = None
-    """The seed of random weights; None for the weights of the folder."""
+    """Seed of random weights. None for the weights of the folder."""
 
     @property
     def device(self) -> torch.device:
@@ -278,14 +281,14 @@ class HuggingFaceModel:
 
 
 def load(folder: Path, *, tokenizer_folder: Path | None = None) -> HuggingFaceModel:
-    """Load the model in the folder; heads, decoders and poolers are left out.
+    """Load the model in a folder, without heads, decoders and poolers.
 
     Args:
-        tokenizer_folder: the folder with its tokenizer; the same folder unless given.
+        tokenizer_folder: folder with its tokenizer. By default the same folder.
 
     Raises:
-        MeasureError: the extra [hf] is not installed; or the folder is missing, incomplete or damaged, or holds a
-            model of another architecture than `SUPPORTED`, or the weights of another model.
+        MeasureError: the extra [hf] is not installed; the folder is missing, incomplete or damaged; its
+            architecture is not in `SUPPORTED`; or the weights are of another model.
     """
     config = checked_config(folder)
     with library() as transformers:
@@ -298,7 +301,7 @@ def load(folder: Path, *, tokenizer_folder: Path | None = None) -> HuggingFaceMo
                 f"{folder}: its weights hold something else than tensors and were not opened; save them as "
                 f"safetensors."
             ) from error
-        except Exception as error:  # whatever a damaged folder makes transformers raise
+        except Exception as error:  # a damaged folder can make transformers raise any error
             raise MeasureError(
                 f"{folder}: the model cannot be loaded ({reason(error)}); make or copy the folder again."
             ) from error
@@ -326,7 +329,8 @@ def load(folder: Path, *, tokenizer_folder: Path | None = None) -> HuggingFaceMo
 
 
 def untrained(trained: HuggingFaceModel, *, seed: int) -> HuggingFaceModel:
-    """Make a model of the same architecture and tokenizer with random weights, drawn as for a new training."""
+    """Return a model of the same architecture and tokenizer with random weights, drawn as for a new
+    training."""
     config = checked_config(trained.folder)
     with library() as transformers, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -338,16 +342,16 @@ def untrained(trained: HuggingFaceModel, *, seed: int) -> HuggingFaceModel:
 
 
 def _auto_class(transformers: Any, model_type: str) -> Any:
-    """Return the class that finds the class of a model type; of an encoder-decoder of two types there is none
-    without a head."""
+    """Return the class of transformers that loads a model type. For an encoder-decoder only a class with a
+    head exists."""
     return transformers.AutoModelForSeq2SeqLM if model_type == "encoder-decoder" else transformers.AutoModel
 
 
 def hidden_states(model: Any, inputs: Mapping[str, Tensor], *, final_norm: str | None) -> list[Tensor]:
-    """Return L + 1 tensors BTD: what enters the first block, then what leaves each block.
+    """Return L + 1 tensors BTD: the input of the first block, then the output of each block.
 
     Args:
-        final_norm: the name of the final norm's module; the last tensor is then what enters it.
+        final_norm: name of the final norm's module. If given, the last tensor is the input of this norm.
     """
     before_norm: list[Tensor] = []
     hooks = []
@@ -362,14 +366,18 @@ def hidden_states(model: Any, inputs: Mapping[str, Tensor], *, final_norm: str |
 
 
 def _ready(whole: Any) -> Any:
-    """Return the encoder of an encoder-decoder, also of one that was saved without its decoder; else the model
-    itself."""
+    """Return the part of a model that is read, in evaluation mode: its encoder if it has a decoder, otherwise
+    the model.
+
+    A folder may also hold an encoder that was saved without its decoder.
+    """
     model = whole.get_encoder() if whole.config.model_type in TWO_SIDED else whole
     return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
 
 def _require_weights(model: Any, whole: Any, states: list[Tensor], loading: dict[str, Any], folder: Path) -> None:
-    """Refuse weights that lack what the states depend on; other weights, such as a pooler's, may be missing."""
+    """Raise a MeasureError if weights are missing that the states depend on. Others, such as a pooler's, may
+    be missing."""
     misfits = {name: f"{name} (there of shape {tuple(shape)})" for name, shape, _ in loading["mismatched_keys"]}
     lacking = {name: name for name in loading["missing_keys"]} | misfits
     parameters = {name: value for name, value in whole.named_parameters(remove_duplicate=False) if name in lacking}
@@ -387,9 +395,10 @@ def _require_weights(model: Any, whole: Any, states: list[Tensor], loading: dict
 
 
 def _max_length(config: Any, tokenizer: Any) -> int | None:
-    """Return the smaller of the limits of the model's positions and of its tokenizer."""
+    """Return the lower of the limits of the model's positions and of its tokenizer; None if there is no
+    limit."""
     positions = getattr(config, "max_position_embeddings", None)
     if config.model_type in AFTER_PADDING:
-        positions -= config.pad_token_id + 1  # it counts positions from there
+        positions -= config.pad_token_id + 1  # the model cannot use the positions below its first
     limits = [limit for limit in (positions, tokenizer.model_max_length) if limit and 0 < limit < NO_LIMIT]
     return min(limits, default=None)

@@ -1,7 +1,7 @@
-"""Text in the tokens of a Hugging Face model, and the states of these tokens: each sentence on its own, with the
-model's special tokens around it.
+"""Text in the tokens of a Hugging Face model, and the hidden states of these tokens.
 
-The text is not an experiment's: it has any format that data of kind files has.
+Each sentence is read on its own, with the model's special tokens around it. The text is not that of an
+experiment: it may have any format that `data` of kind `files` reads.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,15 +27,15 @@ USUAL_COLUMN = "text"
 
 
 def sentences(path: Path, *, column: str | None = None) -> Iterator[str]:
-    """Yield the sentences of a file, one line each, with single spaces, as a corpus reads them; rows without a
-    sentence are left out.
+    """Yield the sentences of a file, each on one line with single spaces. Rows without a sentence are left
+    out.
 
     Args:
-        column: of a table; without it the column `text`, or the only one with text.
+        column: column of a table. By default the column `text`, or the only one with text.
 
     Raises:
         DataError: the file is missing, empty, damaged or of another format, or it is not clear which column is
-        meant.
+            meant.
     """
     if not path.is_file():
         raise DataError(f"{path} {'is a folder' if path.is_dir() else 'does not exist'}; give a file with text.")
@@ -74,32 +74,35 @@ def _column(path: Path, column: str | None) -> str:
 
 
 SENTENCES_AT_ONCE = 1000
-"""Sentences that are cut into tokens before the next are read."""
+"""Number of sentences that are tokenised before the next are read."""
 
 
 class TokenisedText(NamedTuple):
-    """Sentences as a model reads them, one after the other; sentence i is `[offsets[i]:offsets[i + 1]]`."""
+    """Sentences as a model reads them, one after the other. Sentence i is `[offsets[i]:offsets[i + 1]]`."""
 
     ids: NDArray[np.int64]
-    """Ids as the tokenizer gives them."""
+    """Ids of the tokenizer."""
     types: NDArray[np.int64] | None
-    """Segment of each token, where the model reads it."""
+    """Segment of each token. None if the model does not read segments."""
     is_text: NDArray[np.bool_]
-    """Unknown pieces are, special tokens are not, nor is the mere space between two that a text spells out."""
+    """Whether each token is text. Unknown pieces are text. Special tokens are not, even if the text spells
+    them out, and neither is white space that stands alone between two of these."""
     spans: NDArray[np.int64] | None
-    """Place of each token's first character in its sentence and of the one after its last; (0, 0) for none. None
-    for a slow tokenizer, which does not say it."""
+    """Characters of each token in its sentence: first, and one after the last; (0, 0) for a token without
+    any. None for a slow tokenizer, which does not give them."""
     offsets: NDArray[np.int64]
     cut_S: NDArray[np.bool_]
-    """Sentences longer than the model allows, of which the rest was dropped."""
+    """Whether each sentence was longer than the model allows, so that its end was dropped."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     @property
     def codes(self) -> NDArray[np.int64]:
-        """Ids in our numbering, where words start at FIRST_WORD_ID, in their order; special tokens are START
-        before the text of a sentence and END behind it."""
+        """Ids in our numbering: text tokens are numbered from FIRST_WORD_ID in the order of their ids.
+
+        Special tokens are START before the text of a sentence and END after it.
+        """
         codes = np.empty_like(self.ids)
         codes[self.is_text] = np.unique(self.ids[self.is_text], return_inverse=True)[1] + FIRST_WORD_ID
         before = np.concatenate([[0], np.cumsum(self.is_text)])
@@ -108,17 +111,17 @@ class TokenisedText(NamedTuple):
         return codes
 
     def text_spans(self) -> list[list[Span]]:
-        """Return the spans of the text tokens of each sentence; the tokenizer must be fast."""
+        """Return the spans of the text tokens of each sentence. The tokenizer must be fast."""
         assert self.spans is not None
         bounds = zip(self.offsets[:-1], self.offsets[1:], strict=True)
         return [list(map(tuple, self.spans[a:b][self.is_text[a:b]].tolist())) for a, b in bounds]
 
 
 def tokenise(model: HuggingFaceModel, sentences: Iterable[str], *, tokens: int) -> TokenisedText:
-    """Tokenise the first sentences, at least as many as hold `tokens` text tokens if there are so many.
+    """Tokenise sentences from the start until they hold more than `tokens` text tokens, or until the end.
 
     Raises:
-        MeasureError: the tokenizer is not the model's, or makes no token of the text.
+        MeasureError: the tokenizer gives ids that the model does not have, or makes no token of the text.
     """
     parts: list[TokenisedText] = []
     remaining, text_tokens = iter(sentences), 0
@@ -147,11 +150,11 @@ def tokenise(model: HuggingFaceModel, sentences: Iterable[str], *, tokens: int) 
 
 
 def sample_of(text: TokenisedText, *, tokens: int, source: Path) -> Sample:
-    """Return the sample of as many whole sentences as hold at most `tokens` text tokens; ids are
+    """Return a sample of as many whole sentences as hold at most `tokens` text tokens, with ids from
     `TokenisedText.codes`.
 
     Raises:
-        MeasureError: not one sentence fits.
+        MeasureError: the first sentence has more tokens.
     """
     before_S = np.concatenate([[0], np.cumsum(text.is_text)])[text.offsets]
     if not before_S[before_S <= tokens].any():
@@ -163,12 +166,12 @@ def sample_of(text: TokenisedText, *, tokens: int, source: Path) -> Sample:
 
 
 class Read(NamedTuple):
-    """Text as a model reads it, and the tokens of it that are measured."""
+    """Text as a model reads it, and the tokens that are measured."""
 
     text: TokenisedText
     sample: Sample
     cut: int
-    """Sentences of the sample that are longer than the model allows."""
+    """Number of sentences of the sample that are longer than the model allows."""
 
 
 def read_by_all(
@@ -179,11 +182,13 @@ def read_by_all(
     column: str | None = None,
     tokens: int,
 ) -> list[Read]:
-    """Return the text as each model reads it, all of the same sentences: as many whole sentences from its start as
-    hold at most `tokens` text tokens of every model.
+    """Return the text as each model reads it, with the same sentences for all models.
+
+    The samples have as many whole sentences from the start as hold at most `tokens` text tokens of every
+    model.
 
     Args:
-        gold: the labels of all sentences; without them the samples have none.
+        gold: sentences with labels. Without them the samples have no labels.
 
     Raises:
         MeasureError: as `tokenise`, `sample_of` and `labelled`.
@@ -204,10 +209,10 @@ def read_by_all(
 
 
 def labelled(sample: Sample, tokenised: TokenisedText, gold: Sequence[LabelledSentence]) -> Sample:
-    """Return the sample with the labels of the words of its sentences, which `gold` has first.
+    """Return the sample with labels for the tokens of its sentences, which are the first ones of `gold`.
 
     Raises:
-        MeasureError: a sentence does not have the words of its text, or the tokenizer is not a fast one.
+        MeasureError: a sentence in `gold` has other words than the text, or the tokenizer is not fast.
     """
     if tokenised.spans is None:
         raise MeasureError(
@@ -230,7 +235,8 @@ def _tokenise(model: HuggingFaceModel, sentences: list[str]) -> TokenisedText:
     ids = _flat(encoded["input_ids"])
     offsets = np.cumsum([0, *map(len, encoded["input_ids"])])
     marks = {getattr(tokenizer, f"{mark}_token_id") for mark in ("bos", "eos", "cls", "sep", "mask")}
-    # What the text itself spells out. To GPT-2, whose mark of an end is its unknown token too, nothing is unknown.
+    # The text itself may spell out special tokens. An unknown token is text, unless it is also a mark, as in
+    # GPT-2.
     special = set(tokenizer.all_special_ids) - ({tokenizer.unk_token_id} - marks)
     is_text = (_flat(encoded["special_tokens_mask"]) == 0) & ~np.isin(ids, list(special))
     reads_types = "token_type_ids" in encoded and "token_type_ids" in model.accepts
@@ -247,10 +253,10 @@ def _tokenise(model: HuggingFaceModel, sentences: list[str]) -> TokenisedText:
 def _space_alone(
     tokenizer: Any, ids: NDArray[np.int64], is_text: NDArray[np.bool_], offsets: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Return which tokens stand between special ones, or the ends of a sentence, with no word beside them.
+    """Return which text tokens are only white space between special tokens or the ends of a sentence.
 
-    A space before a word, of its own or on the word's first piece, is part of the text that the model reads; and a
-    byte of a letter is nothing alone, but a letter with the others.
+    White space beside a word belongs to the text that the model reads. Single bytes of a letter are decoded
+    together, because one byte alone is no letter.
     """
     distinct, place = np.unique(ids, return_inverse=True)
     has_word = np.array([bool(tokenizer.decode([i]).strip()) for i in distinct.tolist()], dtype=np.bool_)[place]
@@ -288,17 +294,17 @@ def _joined(parts: list[NDArray[np.int64] | None]) -> NDArray[np.int64] | None:
 
 
 TOKENS_AT_ONCE = 8192
-"""Tokens that are read together."""
+"""Number of tokens that the model reads at once."""
 
 
 @torch.no_grad()
 def states(
     model: HuggingFaceModel, text: TokenisedText, sample: Sample, *, tokens_at_once: int = TOKENS_AT_ONCE
 ) -> list[NDArray[np.float32]]:
-    """Return the states of all text tokens of the sampled sentences, in their order.
+    """Return the hidden states of all text tokens of the sampled sentences, in their order.
 
     Returns:
-        L + 1 arrays ND: what enters the first block, then what leaves each block.
+        L + 1 arrays ND: the input of the first block, then the output of each block.
     """
     place = np.cumsum(text.is_text) - 1
     layers_LND = [np.empty((len(sample), model.width), np.float32) for _ in range(model.layers + 1)]
@@ -317,10 +323,10 @@ def states(
 
 
 def require_finite(layers_LND: list[NDArray[np.float32]], *, folder: Path) -> None:
-    """Refuse states that no measure could read.
+    """Raise an error if hidden states hold NaN or infinity.
 
     Raises:
-        MeasureError: a state holds NaN or infinity; the first layer that does is named.
+        MeasureError: names the first layer with such a state.
     """
     for layer, states_ND in enumerate(layers_LND):
         broken = np.flatnonzero(~np.isfinite(states_ND).all(axis=1))
@@ -333,8 +339,8 @@ def require_finite(layers_LND: list[NDArray[np.float32]], *, folder: Path) -> No
 
 
 def _batches(text: TokenisedText, sentences: int, tokens_at_once: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the places of the tokens of sentences of one length, a sentence a row; those without text are left
-    out."""
+    """Yield the indices of the tokens of sentences of one length, a sentence a row. Sentences without text
+    are left out."""
     length_S = np.diff(text.offsets[: sentences + 1])
     before = np.concatenate([[0], np.cumsum(text.is_text)])
     has_text_S = before[text.offsets[1 : sentences + 1]] > before[text.offsets[:sentences]]

@@ -1,1 +1,1 @@
-"""The commands of `ablate`; only they import everything, each when it is called."""
+"""Commands of `ablate`. Only they import all parts of the project, each inside the command that needs it."""

@@ -1,4 +1,4 @@
-"""`export` and `analyse`: models to and from other tools."""
+"""Commands for models of other tools: `export` and `analyse`."""
 
 from pathlib import Path
 from typing import Any
@@ -103,9 +103,10 @@ def analyse(
 
 
 def origin_of(run_dir: Path) -> Any:
-    """Return the experiments that have a run, with their questions, and its validation losses by step.
+    """Return the experiments that have a run, with their questions, and the validation losses of the run by
+    step.
 
-    A plan that cannot be read is left out.
+    Plans that cannot be read are left out.
     """
     from pydantic import ValidationError
 

@@ -1,4 +1,4 @@
-"""Options, paths, exit codes and sentences that several commands share; no torch."""
+"""Options, paths, exit codes and sentences that several commands share. This module needs no torch."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -13,9 +13,11 @@ from lightning_modules.files import refusal
 
 
 class GivenPath(click.Path):
-    """A path in a command line: text that can be a path, and of the kind that is asked for where it is there.
+    """Path on the command line, checked for invalid bytes and, if it exists, for its kind and for
+    permissions.
 
-    With `readable=False` it is left to the reader of the file to say what is wrong with it.
+    With `readable=False` permissions are not checked: the code that reads the file then reports what is
+    wrong.
     """
 
     def __init__(self, **checks: bool) -> None:
@@ -34,7 +36,7 @@ class GivenPath(click.Path):
             elif S_ISREG(mode):
                 open(text, "rb").close()
         except (FileNotFoundError, NotADirectoryError):
-            pass  # it may be made, or be asked for below
+            pass  # the command may make it; `super().convert` checks whether it must exist
         except OSError as error:
             reason, remedy = refusal(error) or (str(error), "choose another")
             self.fail(f"{text}: {reason}; {remedy}.", param, ctx)
@@ -42,9 +44,9 @@ class GivenPath(click.Path):
 
 
 class PathCommand(click.Command):
-    """A command that says in a sentence what the operating system refuses to do with a given path.
+    """Command that reports in one sentence if the operating system refuses access to a given path.
 
-    An error about any other file is a bug and passes; so does a file that was expected and is not there.
+    An error about any other file is a bug and passes unchanged. So does the error of a missing file.
 
     Raises:
         FilesError: names the path, what happened and what to do.
@@ -62,7 +64,7 @@ class PathCommand(click.Command):
 
 
 def _paths(values: Iterable[Any]) -> Iterator[Path]:
-    """The paths among the values of a command line, and those in its lists."""
+    """Yield the paths among the values of a command line, also those inside tuples."""
     for value in values:
         if isinstance(value, Path):
             yield value.absolute()
@@ -71,7 +73,7 @@ def _paths(values: Iterable[Any]) -> Iterator[Path]:
 
 
 def _is_about(name: Any, given: Iterable[Path]) -> bool:
-    """Return whether a file is above one of the paths, or below the folder of one, where a spec has its claims."""
+    """Return whether a file is a parent of a given path, or is in the folder of a given path or below it."""
     if not isinstance(name, str | bytes):
         return False
     file = Path(os.fsdecode(name)).absolute()
@@ -141,12 +143,13 @@ json_option = click.option("--json", "as_json", is_flag=True, help="For machines
 
 
 def command(function: Callable[..., Any]) -> click.Command:
-    """Make a command of a function; what the system refuses to do with a path that was given is one sentence."""
+    """Make a command of a function, as a `PathCommand`."""
     return click.command(cls=PathCommand)(function)
 
 
 def require_possible(out: Path) -> None:
-    """Refuse an output root that is not there and could not be made; one that is there anyone may look at."""
+    """Raise a FilesError if the output root does not exist and cannot be made. An existing one may be
+    read-only."""
     from lightning_modules.files import require_writable
 
     if not out.exists():
@@ -154,10 +157,11 @@ def require_possible(out: Path) -> None:
 
 
 def powers_of(workspace: Any, pilot: Path | None = None) -> list[Any]:
-    """Return the chances of the claims by the spread between seeds of a pilot; none without one.
+    """Return the chances of the claims (their power), given the spread between seeds in a pilot; empty
+    without a pilot.
 
     Args:
-        pilot: folder of its results; that of the spec unless given.
+        pilot: folder of the pilot's results. By default the one that the spec names.
     """
     named = getattr(workspace.experiment.seeds, "pilot", None)
     folder = pilot or (workspace.spec.parent / named if named else None)
@@ -187,7 +191,7 @@ def powers_of(workspace: Any, pilot: Path | None = None) -> list[Any]:
 
 
 def notes_of(workspace: Any, pilot: Path | None = None) -> list[str]:
-    """Return what to know about a spec before its runs start, a sentence each."""
+    """Return sentences about a spec that a user should know before its runs start."""
     chances: list[str] = []
     if powers := powers_of(workspace, pilot):
         from reports.claims.power import unlikely
@@ -205,7 +209,7 @@ def notes_of(workspace: Any, pilot: Path | None = None) -> list[str]:
 
 
 def plugin_sentences() -> list[str]:
-    """Return which file each part of one's own was loaded from, a sentence each."""
+    """Return a sentence for each loaded plugin that says from which file it was loaded."""
     from lightning_modules import plugins
 
     return [f"{plugin.name} was loaded from {plugin.path}." for plugin in plugins.loaded()]

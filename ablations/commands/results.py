@@ -1,4 +1,4 @@
-"""`claims`, `report`, `figure` and `diff`: what came out."""
+"""Commands on results: `claims`, `report`, `figure` and `diff`."""
 
 import json
 import sys
@@ -97,7 +97,8 @@ def report(place: Path, given: tuple[str, ...], out: Path, data_root: Path, publ
 
 
 def write_published_page(published: Path, out: Path) -> Path:
-    """Write the page of a published experiment into the output root, with its claims judged again."""
+    """Write the page of a published experiment into the output root, with its claims judged again. Return its
+    path."""
     from reports import folder as experiment_folder
     from reports.page import page
     from reports.page.diff import folder_of
@@ -109,10 +110,10 @@ def write_published_page(published: Path, out: Path) -> Path:
 
 
 def refuse_settings(given: tuple[str, ...], place: Path) -> None:
-    """Refuse settings that are laid over a folder of results.
+    """Raise an error if `--set` is given for a folder of results.
 
     Raises:
-        UsageError: there are some.
+        UsageError: settings are given, and `place` is a folder.
     """
     if given and place.is_dir():
         raise click.UsageError("--set is for a spec, and a folder of results is named; leave one out.")
@@ -202,9 +203,10 @@ def diff(before: Path, after: Path, examples: int, by: Any, out: Path, as_json: 
 
 
 def show_page(page: Path, published: Path | None = None) -> bool:
-    """Say where a page is, and which figures of one's own fail; publish it if a folder is given.
+    """Print where a page is and which of the user's own figures failed; publish the page if a folder is
+    given.
 
-    Returns whether no figure fails.
+    Returns whether no figure failed.
     """
     from ablations.spec.figures import FAILED_FIGURE
     from lightning_modules.files import read_json
@@ -220,7 +222,7 @@ def show_page(page: Path, published: Path | None = None) -> bool:
 
 
 def say_failed_figures(failures: Iterable[str]) -> bool:
-    """Say which figures of one's own fail; return whether none does."""
+    """Print which of the user's own figures failed, and return whether none did."""
     sentences = list(failures)
     for sentence in sentences:
         click.secho(f"failed: {sentence}", fg="red", err=True)
@@ -228,9 +230,9 @@ def say_failed_figures(failures: Iterable[str]) -> bool:
 
 
 def write_page(workspace: Any, *, redraw: bool = False) -> Path:
-    """Gather the table from the runs and write the page beside it.
+    """Gather the table from the runs, write the page beside it, and return the path of the page.
 
-    A page that says the same already stays as it is, unless `redraw`.
+    A page whose content would be the same is not written again, unless `redraw`.
     """
     from reports.folder import is_fresh
 
@@ -245,7 +247,7 @@ def write_page(workspace: Any, *, redraw: bool = False) -> Path:
 
 
 def write_claims(folder: Path) -> tuple[dict[str, Any], Any]:
-    """Judge an experiment's claims by its table, and put the verdicts beside it.
+    """Judge an experiment's claims by its table, and write the verdicts beside it.
 
     Returns the content of claims.json, and the judged experiment for its page.
     """

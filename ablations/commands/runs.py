@@ -1,4 +1,4 @@
-"""`run`, `status`, `measure` and `doctor`: training, measures and the machine they need."""
+"""Commands for training and measuring: `run`, `status`, `measure` and `doctor`."""
 
 import json
 import sys
@@ -100,7 +100,7 @@ def run(
     while goes_on:
         open_runs = workspace.todo(workspace.select(arms, seeds))
         todo = [item for item in open_runs if item.directory.path not in given_up]
-        notes = notes_of(workspace) if todo and is_idle else []  # once, and not again after each look
+        notes = notes_of(workspace) if todo and is_idle else []  # only once, not after each look
         interrupted, failures = complete(workspace, todo, place, here, notes=notes)
         failed |= failures is None or bool(failures)
         given_up |= set(failures or ())
@@ -206,16 +206,16 @@ class Here(NamedTuple):
     devices: int
     slots: int
     other_machine: bool
-    """Whether runs that were begun on another kind of machine go on here."""
+    """Whether runs that were begun on another kind of machine may go on here."""
 
 
 def complete(
     workspace: Any, todo: Any, place: Any, here: Here, *, notes: list[str]
 ) -> tuple[bool, list[Path] | None]:
-    """Train and measure runs, and compare pairs of runs where the spec asks for it.
+    """Train and measure runs, and compare pairs of runs if the spec asks for it.
 
-    Returns whether somebody interrupted it, and the folders of the runs that failed; None where pairs could not be
-    compared.
+    Returns whether somebody interrupted it, and the folders of the runs that failed; None instead of the
+    folders if pairs could not be compared.
     """
     from ablations.runs.plan import checkpoint_sentences
     from ablations.runs.progress import compare_runs
@@ -236,9 +236,10 @@ def complete(
 
 
 def look_at_claims(workspace: Any) -> tuple[Any, bool]:
-    """Judge the claims with the seeds so far, and give arms of open claims more.
+    """Judge the claims with the seeds so far, and give more seeds to the arms of open claims.
 
-    Returns the workspace with these seeds, and whether there is more to do: a look was taken, or an arm got seeds.
+    Returns the workspace with these seeds, and whether there is more to do because a look was taken or an arm
+    got seeds.
     """
     from reports import folder as experiment_folder
     from reports.claims.judge import judge_claims
@@ -262,7 +263,8 @@ def look_at_claims(workspace: Any) -> tuple[Any, bool]:
 
 
 def place_of(on: str, place_file: Path | None, workspace: Any) -> Any:
-    """Return what the file of --place says, or what the cluster does by itself; None on this machine."""
+    """Return the place where runs are carried out, with the content of the `--place` file; None for this
+    machine."""
     from ablations.runs.places import place
 
     kind: Any = place.RayPlace if on == "ray" else place.Place
@@ -273,7 +275,7 @@ def place_of(on: str, place_file: Path | None, workspace: Any) -> Any:
 
 
 def engine_of(place: Any) -> Any:
-    """Return the module that carries out runs at a place."""
+    """Return the module that carries out runs at a place: that of Ray or that of SLURM."""
     from ablations.runs.places import ray_cluster, slurm
     from ablations.runs.places.place import RayPlace
 
@@ -281,7 +283,7 @@ def engine_of(place: Any) -> Any:
 
 
 def show_dry_run(workspace: Any, selected: Any, place: Any, here: Here) -> None:
-    """Show the plan of some runs, or the jobs in which a place would do them."""
+    """Print the plan of the selected runs, or the jobs in which a place would carry them out."""
     if place is not None:
         for line in engine_of(place).dry_run(workspace, workspace.todo(selected), place=place):
             click.echo(line)
@@ -294,7 +296,7 @@ def show_dry_run(workspace: Any, selected: Any, place: Any, here: Here) -> None:
 
 
 def carry_out_at(place: Any, workspace: Any, todo: Any, here: Here) -> Any:
-    """Train and measure runs at a place, or on this machine where there is none."""
+    """Train and measure runs at a place, or on this machine if the place is None."""
     from ablations.runs.places import ray_cluster, slurm
 
     if place is None or engine_of(place) is ray_cluster:
@@ -314,8 +316,8 @@ def carry_out_at(place: Any, workspace: Any, todo: Any, here: Here) -> Any:
 def tune_at(place: Any, workspace: Any, arms: tuple[str, ...], here: Here) -> tuple[Any, bool, bool]:
     """Train the trials of the tuned arms until each arm has its settings.
 
-    Returns the workspace with them, whether somebody interrupted it, and whether a trial has no loss, as it failed
-    otherwise than by diverging; its arm then has no settings.
+    Returns the workspace with these settings, whether somebody interrupted it, and whether a trial has no
+    validation loss because it failed otherwise than by diverging. The arm of such a trial has no settings.
     """
     from ablations.runs.tuning import chosen_in_words
 

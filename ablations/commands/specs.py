@@ -1,4 +1,4 @@
-"""`init`, `validate`, `plan` and `text`: what is done before a run."""
+"""Commands before a run: `init`, `examples`, `validate`, `plan` and `text`."""
 
 import json
 import sys
@@ -30,11 +30,11 @@ from ablations.commands.options import (
 )
 
 TEXT = GivenPath(exists=True, dir_okay=False)
-"""A file of text."""
+"""Type of an option that names a file of text."""
 
 
 class Words(click.ParamType):
-    """Words of a list, with spaces or commas between them."""
+    """Type of an option with words from a list, separated by spaces or commas."""
 
     name = "words"
 
@@ -184,13 +184,14 @@ def validate(
 
 
 def _checked(path: Path, *, given: tuple[str, ...], data_root: Path | None) -> Iterator[str]:
-    """Yield that a spec or a file of claims is good, then what to know about it.
+    """Yield a line that says that a spec or a file of claims is valid, then lines with what a user should
+    know about it.
 
     Args:
-        data_root: where the files of the spec are looked for; nowhere unless given.
+        data_root: folder in which the files of the spec are looked for. If None, they are not checked.
 
     Raises:
-        SpecError: it is not good.
+        SpecError: the file is not valid.
     """
     from ablations.catalogue import tasks_not_run
     from ablations.runs import doubts
@@ -211,7 +212,7 @@ def _checked(path: Path, *, given: tuple[str, ...], data_root: Path | None) -> I
     notices = doubts.equal_arms({arm: doubts.decided(settings) for arm, settings in arms.items()})
     if data_root is not None:
         from ablations.runs import (
-            workspace as run_workspace,  # pyarrow, which a look at the spec alone need not wait for
+            workspace as run_workspace,  # imports pyarrow, which a check of the spec alone does not need
         )
 
         run_workspace.check(path, experiment, planned, data_root=data_root, given=given)
@@ -328,5 +329,5 @@ def text(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, as_json
 
 
 def is_asking() -> bool:
-    """Return whether there is somebody to ask."""
+    """Return whether the command may ask questions: whether standard input is a terminal."""
     return sys.stdin.isatty()

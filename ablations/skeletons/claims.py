@@ -1,7 +1,7 @@
-"""First file of claims for a spec: one claim that can be judged as it is, and comments on others. No torch.
+"""First file of claims for a spec: one claim that can be judged, and comments on others.
 
-The claim compares two arms in a number that the spec measures of both, so that a run ends in a verdict on it.
-Nobody predicted it: it is there to be changed.
+The claim compares two arms in a number that the spec measures for both, so a run ends in a verdict on it.
+Nobody predicted it: the user should change it. This module needs no torch.
 """
 
 import itertools
@@ -22,14 +22,14 @@ from lightning_modules.files import atomic, explained
 
 
 class Reading(NamedTuple):
-    """Reading of a measure by a claim."""
+    """Way in which the first claim reads a measure."""
 
     of: str
-    """The keys of `of` behind `measure`."""
+    """Keys of `of` after `measure`."""
     says: str
-    """Quantity that is higher, in a sentence about an arm."""
+    """Verb phrase of the claim, which says what an arm has more of."""
     smallest: str
-    """An effect that is small, in the unit of the number."""
+    """Smallest effect that matters, in the unit of the number."""
     unit: str = ""
 
 
@@ -80,22 +80,23 @@ READINGS = {
     ),
     "generation": Reading("metric: fluency", "makes up less fluent sentences", "0.05", "nats"),
 }
-"""Readings by measure, of those that tell arms apart: a number that is compared more often than others."""
+"""Readings by measure, for measures that can compare arms. Each reads the number that is compared most
+often."""
 
 APART = "{kind: apart, metric: pwcca, pairs: ...}"
-"""The effect that reads `run_distance`."""
+"""Effect of a claim that reads `run_distance`."""
 
 WITHOUT_VOCABULARY_LOSS = ("replaced_token", "skip_gram")
-"""Objectives whose own loss is no loss over the vocabulary: the table calls it `objective_loss`."""
+"""Objectives whose own loss is not over the vocabulary. The table calls it `objective_loss`."""
 
 
 def write(spec: Path) -> Path:
-    """Write a file of claims for a spec, in the folder `claims` beside it; return its path.
+    """Write a first file of claims for a spec, in the folder `claims` beside it, and return its path.
 
     Raises:
-        SpecProblems: the spec is wrong, apart from the claims that it names.
-        SpecError: there is such a file already, or the spec measures nothing that a claim could compare.
-        FilesError: the disk is full, or the place cannot be written to.
+        SpecProblems: the spec is wrong. The claims that it names are not checked.
+        SpecError: the file exists already, or the spec measures nothing that a claim could compare.
+        FilesError: the disk is full, or the folder cannot be written to.
     """
     experiment = load.load(spec, claims="unread")
     path = claims_file.path_of(experiment.name, spec=spec)
@@ -110,7 +111,7 @@ def write(spec: Path) -> Path:
 
 
 def skeleton(experiment: Experiment, *, spec: Path) -> str:
-    """Return the content of the file.
+    """Return the content of the file of claims.
 
     Raises:
         SpecError: the spec measures nothing that a claim could compare.
@@ -158,9 +159,10 @@ def _first_claim(experiment: Experiment, runs: Mapping[str, Run], *, spec: Path)
 
 
 def _arms(settings: Measure, runs: Mapping[str, Run]) -> Sequence[str]:
-    """Return two arms that a measure can tell apart, or of `validation` the only one; empty if there are none.
+    """Return the two arms that the first claim compares; empty if a measure cannot compare any.
 
-    Arms that learn the same go before others, and trained ones before untrained ones.
+    For `validation` one arm is enough. Pairs with the same kind of objective come first, then pairs of
+    trained arms.
     """
     alike: Callable[[Run], str] = {"validation": _loss, "run_distance": _layers}.get(settings.kind, lambda _: "")
     fit = [arm for arm, run in runs.items() if _has(settings, run)]
@@ -175,7 +177,7 @@ def _arms(settings: Measure, runs: Mapping[str, Run]) -> Sequence[str]:
 
 
 def _has(settings: Measure, run: Run) -> bool:
-    """Return whether the table has numbers of a run that a claim may read."""
+    """Return whether the table has numbers of this run and measure that a claim may read."""
     if isinstance(settings, RunDistanceSettings):
         return run.settings.objective.kind != "skip_gram" and (not settings.arms or run.arm in settings.arms)
     return settings.kind in READINGS and suits(settings, run.settings)
@@ -217,6 +219,6 @@ def _written(measure: str, arms: Sequence[str], runs: Mapping[str, Run], *, fami
 
 
 def _quoted(name: str) -> str:
-    """Quote a name for YAML, within brackets too."""
+    """Return a name, quoted if YAML needs that, also within brackets."""
     plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]*", name) and name.lower() not in ("true", "false", "null")
     return name if plain else json.dumps(name)

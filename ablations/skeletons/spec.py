@@ -1,7 +1,7 @@
-"""First spec for a text of one's own, with comments: its sizes follow from the text, which is read once. No torch.
+"""First spec for a user's own text, with comments. Its sizes follow from the text, which is read once.
 
-Sentences for validation that nobody named are held out from the end of the text, whole documents where there are
-several.
+If no file for validation is named, sentences are held out from the end of the text, whole documents if there
+are several. This module needs no torch.
 """
 
 import itertools
@@ -27,11 +27,11 @@ OBJECTIVES = {
     name: next((kind for kind, names in ALSO_CALLED.items() if name in names), name)
     for name in ("mlm", "clm", "mt", "mixture", "electra", "xlnet")
 }
-"""Kinds of objectives by the names of arms."""
+"""Kinds of objectives, by the names of the arms that have them."""
 
 
 class Size(NamedTuple):
-    """Size of a model, and of its training."""
+    """Size of a model, with the settings of its training."""
 
     encoder: str
     width: int
@@ -51,36 +51,40 @@ SIZES = {
 }  # fmt: skip
 
 PASSES = 10
-"""Times that training reads the text, if it has room for so many steps. Up to 4 are nearly as good as new text,
-and after about 40 more teach nothing (Muennighoff et al. 2023)."""
+"""Number of times that training reads the text, within the limits on steps.
+
+Up to 4 times are nearly as good as new text, and after about 40 times the text teaches nothing more
+(Muennighoff et al. 2023).
+"""
 FEWEST_STEPS = 200
 OCCURRENCES = 100
-"""Occurrences of a sub-word, on average, below which its embedding is learned badly."""
+"""Average number of occurrences of a sub-word below which its embedding is learned badly."""
 PIECES_PER_WORD = {512: 2.8, 1024: 2.2, 2048: 1.9, 4096: 1.6, 8192: 1.5, 32_768: 1.3}
-"""Sub-words of a word, about, in vocabularies up to a size, of English prose."""
+"""Approximate number of sub-words of a word in English prose, by the largest size of vocabulary that it holds
+for."""
 FEWEST_PIECES = 512
-"""Sub-words below which most are single letters."""
+"""Size of a vocabulary below which most sub-words are single letters."""
 HELD_OUT, MOST_HELD_OUT = 0.05, 10_000
-"""Share and most sentences of a text that are held out for validation."""
+"""Share of a text that is held out for validation, and the highest number of sentences."""
 FEWEST_WORDS = 2_000
-"""Words below which there is nothing to learn a vocabulary from."""
+"""Number of words of text below which no vocabulary can be learned."""
 
 
 class Text(NamedTuple):
-    """Counts of a text."""
+    """Counts of a text, from one reading."""
 
     sentences: int
     words: int
     different_words: int
     signs: int
-    """Different bytes."""
+    """Number of different bytes."""
     documents: int
     long: int
-    """Words that 99 of 100 sentences do not exceed."""
+    """Number of words that 99 of 100 sentences do not exceed."""
 
 
 class Choice(NamedTuple):
-    """Choices of a person about a spec, where the text does not decide."""
+    """Choices of a user about a spec, where the text does not decide."""
 
     texts: tuple[str, ...]
     validation: tuple[str, ...] = ()
@@ -94,11 +98,13 @@ class Choice(NamedTuple):
 
 
 def write(path: Path, choice: Choice, *, data_root: Path, overwrite: bool = False) -> list[Path]:
-    """Write a spec, and beside it the two parts of the text where validation is held out; return what was written.
+    """Write a spec and return the paths of the written files.
+
+    If no file for validation is named, the two parts of the text are written beside the spec.
 
     Raises:
         DataError: the text cannot be read, or is too short.
-        SpecError: a file is there already, or an arm needs translations that are not named.
+        SpecError: a file exists already, or an arm needs a column of translations that is not named.
     """
     if "mt" in choice.arms and choice.target is None:
         raise SpecError("--arm mt: translation needs the column of the translations; name it with --target.")
@@ -139,10 +145,11 @@ def write(path: Path, choice: Choice, *, data_root: Path, overwrite: bool = Fals
 
 
 def _column(choice: Choice, data_root: Path) -> str | None:
-    """Return the only column of a table that can hold the sentences, where none is called `text`.
+    """Return the name of the only text column of a table that has no column `text`; None if no name is
+    needed.
 
     Raises:
-        DataError: there are several.
+        DataError: several columns have text, and none is called `text`.
     """
     file = data_root / choice.texts[0]
     if not file.is_file() or tables.format_of(file) in (None, ".txt"):
@@ -175,7 +182,7 @@ def count(rows: Iterable[Row]) -> Text:
         of_sentence = row.text.split(" ")
         sentences, words, document = sentences + 1, words + len(of_sentence), row.document
         lengths[len(of_sentence)] += 1
-        if sentences <= 1_000_000:  # the words of more would fill the memory and change nothing
+        if sentences <= 1_000_000:  # the words of more sentences would only fill the memory
             different.update(of_sentence)
             signs.update(row.text.encode())
     below = 0
@@ -194,7 +201,10 @@ def _part(path: Path, split: str, choice: Choice) -> Path:
 
 
 def _held_out(rows: Iterable[Row], text: Text) -> int:
-    """Return how many sentences at the end are held out: whole documents, unless the last is too large."""
+    """Return the number of sentences at the end of the text that are held out.
+
+    These are whole documents if the last ones have between half and twice the wanted number of sentences.
+    """
     most = max(1, min(MOST_HELD_OUT, math.ceil(text.sentences * HELD_OUT)))
     if text.documents == 1:
         return most
@@ -212,7 +222,7 @@ def _first_of_documents(rows: Iterable[Row]) -> Iterator[bool]:
 
 
 def _write_parts(parts: Sequence[Path], rows: Iterable[Row], kept: int, choice: Choice) -> None:
-    """Write the first sentences into one file and the rest into another."""
+    """Write the first `kept` sentences into one file and the rest into another."""
     iterator = iter(rows)
     for part, sentences in zip(parts, (itertools.islice(iterator, kept), iterator), strict=True):
         document = None
@@ -230,7 +240,7 @@ def _write_parts(parts: Sequence[Path], rows: Iterable[Row], kept: int, choice: 
 
 
 def skeleton(path: Path, choice: Choice, *, data: FilesData, text: Text, validated: Text, held_out: int) -> str:
-    """Return the content of the spec."""
+    """Return the content of the spec file."""
     size = SIZES[choice.size]
     vocabulary, why_vocabulary = vocabulary_size(text)
     pieces = pieces_per_word(vocabulary)
@@ -271,7 +281,7 @@ measures:
 
 
 def vocabulary_size(text: Text) -> tuple[int, str]:
-    """Return a number of sub-words that suits a text, and why."""
+    """Return a number of sub-words that suits a text, and the reason for a comment."""
     ideal = max(text.words * PIECES_PER_WORD[2048] / OCCURRENCES, FEWEST_PIECES)
     size = 2 ** math.floor(math.log2(min(ideal, text.different_words, max(PIECES_PER_WORD))))
     if size < text.signs + 32:
@@ -283,12 +293,13 @@ def vocabulary_size(text: Text) -> tuple[int, str]:
 
 
 def pieces_per_word(vocabulary: int) -> float:
-    """Return how many sub-words a word has, about, in a vocabulary of this size."""
+    """Return the approximate number of sub-words of a word, for a vocabulary of this size."""
     return next(pieces for size, pieces in PIECES_PER_WORD.items() if vocabulary <= size)
 
 
 def steps_of(text: Text, size: Size, *, pieces: float) -> tuple[int, str]:
-    """Return a number of steps that suits a text of so many sub-words a word, and why."""
+    """Return a number of steps that suits a text with `pieces` sub-words a word, and the reason for a
+    comment."""
     tokens = text.words * pieces + 2 * text.sentences
     ideal = PASSES * tokens / size.tokens_per_step
     steps = int(round(min(max(ideal, FEWEST_STEPS), size.most_steps), -1 if ideal < 1000 else -2))
@@ -305,7 +316,7 @@ def _max_length(text: Text, pieces: float) -> int:
 
 
 def name_of(path: Path) -> str:
-    """Return a name of an experiment after its file."""
+    """Return a name for an experiment, made from the name of its file."""
     name = re.sub("[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._")[:LONGEST_NAME] or "my-text"
     return f"my-{name}" if name in ("runs", "tokens") else name
 
@@ -316,7 +327,7 @@ def _names(files: Sequence[str]) -> str:
 
 
 def _columns(choice: Choice, held_out: int) -> str:
-    """Return the lines that name columns; held-out parts have columns of our own."""
+    """Return the lines of the spec that name columns. Held-out parts have columns of our own."""
     if held_out:
         return "" if choice.target is None else "  target: target\n  document: document\n"
     columns = {"text": choice.column, "target": choice.target, "document": choice.document}
@@ -334,7 +345,7 @@ def _why_seeds(seeds: int) -> str:
 
 
 def _measures(tokens: int, size: Size) -> str:
-    """Return the lines of the measures for which so many tokens of validation text are enough."""
+    """Return the lines of the measures for which `tokens` tokens of validation text are enough."""
     lines = ["  - validation\n"]
     if tokens >= 10 * size.width:
         lines.append("  - layer_change\n")
