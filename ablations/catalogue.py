@@ -1,8 +1,8 @@
-"""Cards of all measures that a spec may ask for, and the rules by which a measure suits a run. It needs no
-torch.
+"""Cards of all measures that a spec may ask for, and the rules by which a measure suits a run.
 
 A card holds the facts of a measure: its metrics, what it needs of an objective, and the functions that
-compute its rows. A test compares the metrics with those that the page of results names.
+compute its rows. A test compares the metrics with those that the page of results names. This module needs no
+torch.
 """
 
 import hashlib
@@ -136,7 +136,7 @@ class Card(NamedTuple):
     layers: Literal["all", "some", "none"] = "none"
     """Which numbers of the measure belong to a layer or to two layers."""
     groups: Literal["tasks", "treebanks"] | None = None
-    """Whether each number belongs to a task of the catalogue (or a part of one) or to a treebank. None for
+    """Whether each number belongs to a task of the catalogue (or a part of one), to a treebank, or to
     neither."""
     need: Need | None = None
     """Property of an objective that the measure needs. None if it suits all objectives."""
@@ -149,8 +149,7 @@ class Card(NamedTuple):
     alone are computed again. A measure of a plugin needs no other version: its rows are computed again when
     its source changes."""
     settings: type[MeasureSettings] | None = None
-    """Class of the settings of a plugin's measure. None for the others, whose settings are members of
-    `RunMeasure`."""
+    """Class of the settings of a plugin's measure. None for others: theirs are members of `RunMeasure`."""
 
 
 _RANKED = ("recall_at_1", "recall_at_20", "reciprocal_rank", "spearman")
@@ -347,8 +346,7 @@ Measure = Annotated[
 LOGGED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"learning": ("gain", "loss"), "corruption": ("collision_rate", "hidden", "masked", "kept", "random")}
 )
-"""Metrics of measures that no spec asks for. They are read from the log of a run when `validation` is
-measured."""
+"""Metrics of measures that no spec asks for: they are read from a run's log if `validation` is measured."""
 
 METRICS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {**{kind: card.metrics for kind, card in CARDS.items()}, **LOGGED}
@@ -385,8 +383,7 @@ OF_TREEBANKS: Final = _kinds(lambda card: card.groups == "treebanks")
 def for_run(
     measures: Sequence[Measure], run: RunSettings, *, data_root: Path | None = None
 ) -> Iterator[RunMeasure]:
-    """Yield the measures to compute from a run: those that suit its objective, with one measure for each
-    task.
+    """Yield the measures to compute from a run: those that suit its objective, one for each task.
 
     Args:
         data_root: if given, tasks that lack files there or labels in the text are left out.
@@ -406,8 +403,7 @@ def caveats(
     data_root: Path,
     is_there: Callable[[RunMeasure], bool] = lambda _: False,
 ) -> list[str]:
-    """Return sentences about measures that are not computed, with the reason, and about measures that are no
-    evidence.
+    """Return sentences about measures that are not computed, or that are no evidence, with the reason.
 
     Args:
         runs: name and settings of one run of each arm.
@@ -488,8 +484,7 @@ def _problem(part: RunMeasure, data: Data, data_root: Path) -> str | None:
 
 
 def lacks_labels(settings: Measure, data: Data) -> str | None:
-    """Return why a measure cannot get the labels that it needs from a text; None if it can, or if it needs
-    none.
+    """Return why a measure cannot get the labels that it needs from a text; None if there is no problem.
 
     A measure that names a treebank gets them there.
     """

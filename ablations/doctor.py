@@ -70,8 +70,7 @@ SHOWN = ("pretraining-ablations", "torch", "lightning", "datasets", "tokenizers"
 
 
 def findings(out: Path) -> Iterator[tuple[str, str, str | None]]:
-    """Yield the name and value of each check; if something is wrong, also what to do about it, otherwise
-    None."""
+    """Yield name, value and remedy of each check; the remedy is None if nothing is wrong."""
     import platform
 
     yield "python", platform.python_version(), None

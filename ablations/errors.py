@@ -41,8 +41,7 @@ class Fault(NamedTuple):
     path: KeyPath
     sentence: str
     about: Literal["value", "key", "missing", "several"] = "value"
-    """Part that the sentence is about: the value, its key, a missing key, or several values that do not fit
-    together."""
+    """Part that the sentence is about: the value, its key, a missing key, or several values."""
 
 
 class Problem(NamedTuple):
@@ -51,9 +50,9 @@ class Problem(NamedTuple):
     file: str
     """Path of the file, or name of the command-line option that has the problem."""
     line: int
-    """Counts from 1; 0 for an option."""
+    """Line in the file, from 1; 0 for an option."""
     column: int
-    """Counts characters from 1."""
+    """Column in the line, in characters from 1."""
     sentence: str
     """Sentence that says what is wrong, what was expected and, if it can be guessed, what was meant."""
 

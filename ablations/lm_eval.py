@@ -94,7 +94,7 @@ class TrainedRun(LM):
             raise MeasureError(
                 f"--model_args {wrong}, expected run=FOLDER and, where needed, step=N and score=NAME; correct it."
             )
-        directory = RunDirectory(Path(str(run)).absolute())  # lm-eval reads digits as a number
+        directory = RunDirectory(Path(str(run)).absolute())  # lm-eval makes a number of a name of digits
         settings = directory.settings()
         tokens = load_tokens(directory, data_root=Path())
         self._objective = build(settings, tokens)
@@ -113,8 +113,7 @@ class TrainedRun(LM):
         return about | {"objective": self._objective.run.objective.kind, "step": self._step, "score": self._score}
 
     def loglikelihood(self, requests: Sequence[Instance]) -> list[tuple[float, bool]]:
-        """Return for each (context, continuation) the score of the continuation, in nats, and whether it is
-        the best one.
+        """Return the score in nats of each continuation after its context, and whether it is the best one.
 
         It is the best one if each of its pieces is the most probable piece at its place.
 
@@ -223,8 +222,7 @@ def _checkpoint(directory: RunDirectory, step: int | None, max_steps: int) -> Pa
 
 
 def _device(name: str | None) -> torch.device:
-    """Return the device of that name; the CPU if there is no GPU, because lm-eval asks for cuda:0 by
-    default."""
+    """Return the device of that name; the CPU if there is no GPU (lm-eval's default is cuda:0)."""
     device = name or "cuda"
     kind = device.partition(":")[0]
     if kind not in TOKENS_AT_ONCE:

@@ -31,8 +31,7 @@ from lightning_modules.config.masking import Tag
 
 @cache
 def matches(group: str, pattern: str) -> bool:
-    """Return whether a group fits a pattern. A star stands for letters other than / and @, so not for a part
-    of a group."""
+    """Return whether a group fits a pattern; a star stands for letters other than / and @."""
     return re.fullmatch(re.escape(pattern).replace(r"\*", "[^/@]*"), group) is not None
 
 
@@ -72,8 +71,7 @@ class Groups(NamedTuple):
         return [*(family.examples[0] for family in self.families if family.examples), *self.names]
 
     def refusal(self, group: str, measure: str) -> str:
-        """Return the end of a sentence that says that there is no such group, with the nearest group or
-        examples."""
+        """Return the end of a sentence that says that there is no such group, and what groups there are."""
         near = guess(group, [*(name for family in self.families for name in family.examples), *self.names])
         if near:
             return f"must be a group of {measure}, but is {shown(group)}{near}"
@@ -169,8 +167,7 @@ OF_METRICS: Final[Mapping[tuple[str, str], Groups]] = MappingProxyType(
 
 
 def metrics_of_task(measure: str, group: str) -> tuple[str, ...] | None:
-    """Return the metrics that a measure has for a task, or for a point of its learning curve
-    (`task@examples`).
+    """Return the metrics that a measure has for a task, or a point of its learning curve (`task@examples`).
 
     Returns None if all tasks have the same metrics, or if the task is not known.
     """

@@ -77,8 +77,7 @@ PREDICTION_COLUMNS: dict[str, str] = {
     "length": "int64",  # tokens of both texts; for a minimal pair those of the grammatical half
     "rarest": "int64",  # frequency rank, from 1, of the rarest token in the training text
 }
-"""Columns of a run's predictions for single examples, with their pandas types. Columns that a task lacks are
-null."""
+"""Columns of a run's predictions for single examples, with pandas types. What a task lacks is null."""
 
 _EXPECTED = {
     "string": "text",
@@ -128,8 +127,7 @@ def write(table: pd.DataFrame, path: Path) -> None:
         FilesError: the file cannot be written.
     """
     checked = _checked(_columns(table, source=str(path)), source=str(path))
-    # The first bytes of all real numbers are stored together, then the second bytes: the file is a third
-    # smaller.
+    # All first bytes of real numbers are stored together, then all second bytes: a third less space.
     by_place = [*(name for name, kind in COLUMNS.items() if kind == "float64"), "left_out.list.element"]
     others = [name for name in COLUMNS if name not in by_place]
     options: dict[str, Any] = {"use_byte_stream_split": by_place, "use_dictionary": others}
@@ -159,8 +157,7 @@ def read(path: Path) -> pd.DataFrame:
 
 
 SEAL, UNSEALED = b"sha256", b"0" * 64
-"""Key in the metadata of a parquet file for the SHA-256 (hex) of the whole file, and its value while the hash
-is computed."""
+"""Key of the SHA-256 (hex) of a parquet file in its metadata, and the value while the hash is computed."""
 
 
 def sealed(table: pd.DataFrame, **options: Any) -> bytes:
@@ -179,8 +176,7 @@ def sealed(table: pd.DataFrame, **options: Any) -> bytes:
 
 
 def read_sealed(path: Path, *, remedy: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return the table of a parquet file that `sealed` made. Files of earlier versions have no seal and are
-    not checked.
+    """Return the table of a file that `sealed` made. Files of earlier versions have no seal to check.
 
     Args:
         columns: columns to read, of those that are there. By default all.

@@ -25,8 +25,7 @@ from lightning_modules.config import Data, RunSettings
 from lightning_modules.data.corpus import SPLITS, open_corpus
 
 SHARED_SHARE = 0.01
-"""Share of validation sentences or test examples that are also in the training text, from which on a warning
-is given."""
+"""Share of sentences or examples that are also in the training text, from which on there is a warning."""
 
 
 class SplitFacts(NamedTuple):
@@ -69,8 +68,7 @@ class TextFacts(NamedTuple):
 
 
 def task_names(measures: Sequence[Measure], runs: Iterable[RunSettings], *, data_root: Path) -> list[str]:
-    """Return the tasks with test examples that are measured on some runs, each once. Tasks with missing files
-    are left out."""
+    """Return the tasks with test examples and existing files that are measured on some runs, each once."""
     parts = [part for run in runs for part in for_run(measures, run, data_root=data_root)]
     names = [part.task_name for part in parts if isinstance(part, TaskSettings | RetrievalSettings)]
     return [name for name in dict.fromkeys(names) if name != NEXT_SENTENCE]
@@ -116,8 +114,7 @@ def text_facts(data: Data, report: Mapping[str, Any], tasks: Iterable[str], *, d
 
 
 def _hashes(texts: Iterable[str]) -> NDArray[np.uint64]:
-    """Return a hash of each sentence, shape S. Two different sentences have the same hash with probability
-    2^-64."""
+    """Return a hash of each sentence, shape S. Different sentences share a hash with probability 2^-64."""
     hashes = array("Q")
     for text in texts:
         hashes.frombytes(hashlib.blake2b(text.encode(), digest_size=8).digest())

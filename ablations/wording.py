@@ -13,8 +13,7 @@ from pydantic_core import PydanticCustomError
 
 
 def nearest(word: str, names: Collection[str]) -> str | None:
-    """Return the name that a misspelt word most likely meant, or the only name that contains it; None without
-    one."""
+    """Return the name that a misspelt word most likely meant, or the only name that contains it, or None."""
     similar = 0.8 if "." in word else 0.6  # two paths below the same section always share many letters
     lower = {name.lower(): name for name in names}
     close = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=similar)
@@ -79,8 +78,7 @@ def number(value: float) -> str:
 
 
 def shown(value: Any, letters: int = 60) -> str:
-    """Return a value as a reader would recognise it from the file: text in quotes, long text cut to
-    `letters`."""
+    """Return a value as a reader knows it from the file: text in quotes, long text cut to `letters`."""
     if value is None:
         return "empty"
     if isinstance(value, bool):
@@ -95,8 +93,7 @@ def shown(value: Any, letters: int = 60) -> str:
 
 
 def identity(value: Any) -> Hashable:
-    """Return a key that is equal for two written values if they mean the same: for 1 and 1.0, not for 1 and
-    true."""
+    """Return a key that is equal for values that mean the same: for 1 and 1.0, not for 1 and true."""
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return value
     return type(value).__name__, json.dumps(value, sort_keys=True, default=str)

@@ -1,4 +1,4 @@
-"""Errors that a user can act on, and exit codes of training. Every other exception is a bug and keeps its
+"""Errors that a user can act on, and exit codes of training. Other exceptions are bugs and keep their
 traceback."""
 
 from enum import IntEnum
@@ -26,8 +26,7 @@ class ExitCode(IntEnum):
 
 
 class AblationsError(Exception):
-    """Base of every error that this project raises on purpose. It is printed as one sentence, without a
-    traceback."""
+    """Base of all errors that this project raises on purpose, which are printed without a traceback."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
     """Exit code of a training that ends with this error."""
@@ -52,8 +51,7 @@ class OutOfMemoryError(AblationsError, MemoryError):
 
 
 class PluginError(AblationsError, ValueError):
-    """Error of a plugin that is missing, cannot be executed, or is not of the kind that its place asks
-    for."""
+    """Error of a plugin that is missing, cannot be executed, or is of the wrong kind for its place."""
 
     exit_code = ExitCode.WRONG_SETTINGS
 
@@ -63,5 +61,4 @@ class CheckpointError(AblationsError, RuntimeError):
 
 
 class FilesError(AblationsError, OSError):
-    """Error of a file that cannot be written, read or locked. The message names the reason: a full disk,
-    permissions, damage."""
+    """Error of a file that cannot be written, read or locked: a full disk, permissions, damage."""

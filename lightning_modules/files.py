@@ -42,8 +42,7 @@ _REMEDIES = {
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; the file written there becomes `path` when the block ends without
-    an error.
+    """Give a temporary path beside `path`; its file becomes `path` when the block ends without an error.
 
     If the block fails, or the process is killed at any moment, `path` is what it was before. The block
     creates the file. A writer that hides the operating system's error behind its own (`torch.save`) should be
@@ -146,8 +145,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete the temporary files that killed writers left in a folder. The caller must hold the lock of the
-    folder."""
+    """Delete temporary files of killed writers in a folder. The caller must hold the folder's lock."""
     for temporary in folder.glob(".*.tmp"):
         with explained(temporary):
             temporary.unlink(missing_ok=True)
@@ -187,8 +185,8 @@ def file_version(path: Path) -> tuple[int, int, int]:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 (hex) of a file's content. A process reads a file again only if its `file_version`
-    has changed."""
+    """Return the SHA-256 (hex) of a file's content, which is read again only if `file_version` has
+    changed."""
     return _sha256(path, file_version(path))
 
 
@@ -227,14 +225,12 @@ def explained(path: Path, *aliases: Path) -> Iterator[None]:
 
 
 def refusal(error: OSError) -> tuple[str, str] | None:
-    """Return the reason of an error and what a user can do; None if the error is not about disks or
-    rights."""
+    """Return the reason of an error and its remedy; None if it is not about disks or rights."""
     return _REMEDIES.get(error.errno or 0)
 
 
 def _refused(error: BaseException | None, paths: tuple[Path, ...]) -> tuple[str, str] | None:
-    """Return reason and remedy of an error, or of an error in its chain of causes; None if `paths` were not
-    refused."""
+    """Return reason and remedy of an error or of its causes; None if it is not about these paths."""
     while error is not None and not isinstance(error, FilesError):
         if isinstance(error, OSError) and (reason := refusal(error)):
             ours = error.filename is None or any(

@@ -45,7 +45,7 @@ class Plugin:
 
     @property
     def record(self) -> dict[str, str]:
-        """Return what another process needs to load the same part."""
+        """Return what another process needs to load the same plugin."""
         return {"path": str(self.path), "sha256": self.sha256}
 
 
@@ -57,8 +57,7 @@ class _Search:
     files: tuple[Path, ...] = ()
     loaded: dict[str, Plugin] = field(default_factory=dict)
     modules: dict[tuple[Path, str], ModuleType] = field(default_factory=dict)
-    """Executed files, by path and hash. They are kept, so that a class is the same object however often it is
-    loaded."""
+    """Executed files, by path and hash, so that a class is the same object however often it is loaded."""
 
 
 _search = _Search()
@@ -75,8 +74,7 @@ def is_text(value: Any) -> bool:
 
 
 def look_beside(spec: Path) -> None:
-    """Look for plugin files in the folder of a spec from now on, and forget the plugins of the spec
-    before."""
+    """Look for plugin files in the folder of a spec from now on, and forget those of the spec before."""
     _search.folder = spec.absolute().parent
     _search.loaded.clear()
 
@@ -140,10 +138,10 @@ def _changed(name: str, path: Path) -> PluginError:
 
 
 def _of_file(name: str, path: Path, sha256: str | None = None) -> Plugin:
-    """Load a part of a file.
+    """Return the plugin in a file.
 
     Args:
-        sha256: hash that its content must have; a file with another one is not executed.
+        sha256: hash that its content must have. A file with another hash is not executed.
     """
     try:
         source = path.read_bytes()
@@ -167,10 +165,10 @@ def _executed(name: str, path: Path, source: bytes, digest: str) -> ModuleType:
     module = ModuleType(f"plugin_{path.stem}_{digest[:10]}")
     module.__file__ = str(path)
     linecache.checkcache(str(path))  # docstrings of settings are read from the source
-    sys.modules[module.__name__] = module  # where annotations are looked up
+    sys.modules[module.__name__] = module  # annotations are looked up there
     try:
         exec(compile(source, path, "exec"), module.__dict__)
-    except (Exception, SystemExit) as error:  # a script that leaves would end the command without a word
+    except (Exception, SystemExit) as error:  # sys.exit() in the file would end the command without a word
         del sys.modules[module.__name__]
         raise failure(name, path, error) from error
     return module
@@ -188,7 +186,7 @@ def failure(name: str, path: Path, error: BaseException) -> PluginError:
 
 
 def _of_package(name: str) -> Plugin:
-    """Load the part that an entry point of an installed package names."""
+    """Return the plugin that an entry point of an installed package names."""
     package, _, thing = name.partition(":")
     points = entry_points(group=GROUP)
     point = next((one for one in points if one.name == thing and one.module.partition(".")[0] == package), None)

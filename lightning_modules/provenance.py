@@ -26,8 +26,7 @@ def now() -> str:
 
 
 def provenance() -> dict[str, Any]:
-    """Return provenance: `commit` and `dirty` of the checkout (None outside a checkout), versions and
-    machine."""
+    """Return provenance: `commit` and `dirty` (both None outside a checkout), versions and machine."""
     import torch
 
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -57,8 +56,7 @@ def changes(before: dict[str, Any], here: dict[str, Any]) -> list[str]:
 
 
 def _facts_of_bits(facts: dict[str, Any]) -> list[str | None]:
-    """Return the facts that the bits of the weights depend on, in words; None for each fact that is not
-    recorded."""
+    """Return the facts that the bits of the weights depend on, in words; None for an unknown fact."""
     versions, machine, devices = facts.get("versions", {}), facts.get("machine", {}), facts.get("devices")
     gpus = " and ".join(dict.fromkeys(machine.get("gpus") or []))
     return [

@@ -1,8 +1,8 @@
-"""Analysis of models: `ablate analyse` measures models from Hugging Face folders, and the same architectures
-untrained, on a text.
+"""Analysis of models: `ablate analyse` measures models from Hugging Face folders, and untrained twins, on a
+text.
 
-The result is a table like that of an experiment, with arms of one seed. A series of checkpoints has rows at
-every step.
+A twin has the same architecture and random weights. The result is a table like that of an experiment, with
+arms of one seed. A series of checkpoints has rows at every step.
 """
 
 import hashlib
@@ -125,9 +125,9 @@ def analyse(
 
     Raises:
         MeasureError: a folder holds no model that can be read, or a model that has diverged; the text has no
-            token; the labels are of other sentences; a measure needs something that is not known, or no measure
-            is possible; files or a masked-LM head for minimal pairs are missing; or the folder of results belongs
-            to an experiment or to other models.
+            token; the labels are of other sentences; a measure needs something that is not known, or no
+            measure is possible; files or a masked-LM head for minimal pairs are missing; or the folder of
+            results belongs to an experiment or to other models.
         DataError: text or labels are missing or damaged.
         FilesError: the folder of results cannot be written to.
     """
@@ -191,8 +191,7 @@ def _data(text: Path, subjects: Sequence[Subject]) -> DataRecord:
 
 
 def _carry_out(analysis: Analysis, text: Path) -> Path:
-    """Measure all subjects and return the folder of results. Earlier complete results stay until all are
-    measured."""
+    """Measure all subjects and return the folder of results; complete earlier results stay until the end."""
     is_new = not analyse_folder.is_whole(analysis.target)
     given = [subject for subject in analysis.subjects if not subject.is_twin]
     arms: list[Arm] = []
@@ -223,8 +222,7 @@ def _facts(arm: ModelArm, *, with_head: bool, say: Say) -> HuggingFaceModel:
 
 
 def _usual(subjects: Sequence[Subject], tokens: int, *, labelled: bool) -> list[AnyMeasure]:
-    """Return all measures that read hidden states, with as many clusters as the text allows for every
-    model."""
+    """Return all measures that read hidden states, with as many clusters as every text allows."""
     usual = analyse_measures.usual_measures(tokens, labelled=labelled)
     for subject in subjects:
         usual = [analyse_measures.fitted(settings, subject.read.sample) for settings in usual]
@@ -316,8 +314,7 @@ def _depends_on(part: Part, subject: Subject, settings: AnyMeasure, analysis: An
 
 
 def _write(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
-    """Write the results of the arms into the folder. Return the sentences that a reader must know about
-    them."""
+    """Write the results of the arms into the folder, and return the notices for a reader."""
     to_come = [subject.name for subject in analysis.subjects[len(arms) :]]
     unfinished = [analyse_folder.UNFINISHED.format(listed(to_come, "and"))] if to_come else []
     doubts = _by_arm([(arm.plan.arm, arm.doubts) for arm in arms])
@@ -336,8 +333,7 @@ def _write(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
 
 
 def _caveats(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
-    """Return the caveats of the measures on the tokens of each model. They name the model if there are
-    several."""
+    """Return the caveats of the measures on each model's tokens, with its name if there are several."""
     caveats = []
     for subject, arm in zip(analysis.subjects, arms, strict=False):
         sample, measured = subject.read.sample, set(arm.table["measure"])

@@ -63,8 +63,7 @@ class ModelArm(NamedTuple):
     checkpoints: tuple[Checkpoint, ...]
     """Checkpoints in the order of their steps; a single model has one."""
     run_id: str
-    """Ten hex digits: `model.identity` of a single model, or a hash over the identities of all checkpoints of
-    a series."""
+    """Ten hex digits: `model.identity` of a single model, or a hash over those of all checkpoints."""
     identities: tuple[str, ...]
     """`model.identity` of each checkpoint."""
     untrained_id: str
@@ -112,8 +111,7 @@ def arms_of(folders: Sequence[Path], *, seed: int) -> list[ModelArm]:
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """Return a name for each folder, as the name of its arm. Folders of the same name also have that of the
-    folder above."""
+    """Return a name for each folder, for its arm. Equal names are preceded by that of the folder above."""
     names = [arm_of(folder) for folder in folders]
     counts = Counter(names)
     names = [

@@ -34,8 +34,7 @@ UNFINISHED = "The analysis has not ended, all of {} still to come; run it again.
 
 
 def arm_of(folder: Path) -> str:
-    """Return a name for an arm, made from the name of the folder. It is never the name of the untrained
-    twin."""
+    """Return a name for an arm from the name of the folder, never that of the untrained twin."""
     name = re.sub(r"[^A-Za-z0-9._+=,-]+", "-", folder.resolve().name).lstrip("._+=,-")[:LONGEST_NAME]
     return "model" if name in ("", "untrained") else name
 
@@ -64,8 +63,9 @@ def place(out: Path, name: str) -> Path:
 
 
 def require_own(target: Path, folders: Mapping[str, Path], twins: Sequence[str]) -> None:
-    """Raise an error if the folder of results holds the analysis of other weights, such as of another folder
-    of that name.
+    """Raise an error if the folder of results holds the analysis of other weights.
+
+    This happens if two folders of models have the same name.
 
     Args:
         folders: folders of the models, by their ids.
@@ -192,8 +192,7 @@ class Measured(NamedTuple):
 
 
 def rows_and_doubts(rows: Iterable[Row], settings: AnyMeasure) -> tuple[list[Row], list[str]]:
-    """Return the rows of one measure, and sentences that say why there are none or why they are to be
-    doubted."""
+    """Return the rows of one measure, and sentences on why there are none or why to doubt them."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
@@ -212,8 +211,7 @@ def _named(measure: str, doubt: str) -> str:
 
 
 def kept_file(target: Path, depends_on: Mapping[str, Any]) -> Path:
-    """Return the file for the rows of a measure in a folder of results. Its name is a hash of
-    `depends_on`."""
+    """Return the file that keeps the rows of a measure. Its name is a hash of `depends_on`."""
     content = json.dumps(depends_on, sort_keys=True, default=str)
     return target / "kept" / f"{hashlib.sha256(content.encode()).hexdigest()[:20]}.parquet"
 

@@ -1,4 +1,4 @@
-"""Choice of the measures of `ablate analyse`: those of a file, or all that read hidden states, fitted to the
+"""Choice of the measures of `ablate analyse`: those of a file, or all that read hidden states, fitted to a
 text."""
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,8 +36,7 @@ StateMeasure = (
 """Settings of the measures that need nothing but hidden states."""
 
 AnyMeasure = StateMeasure | MinimalPairsSettings
-"""Settings of the measures of a model from elsewhere. Minimal pairs also need a masked-LM head and files of
-their own."""
+"""Settings of the measures of a model from elsewhere. Minimal pairs also need a masked-LM head and files."""
 
 ENOUGH_TOKENS = 150
 """Tokens for each unit of the width. With fewer, chance changes a distance visibly."""

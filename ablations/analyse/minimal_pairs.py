@@ -1,5 +1,4 @@
-"""Minimal pairs for a masked LM from elsewhere: its own tokenizer and head, with the pseudo-log-likelihoods
-of runs.
+"""Minimal pairs for a masked LM from elsewhere, with its own tokenizer and head, scored as those of runs.
 
 One thing differs from `minimal_pairs` of a run: the text that the model was trained on is not known. So there
 is no `covered`, and `accuracy_by_unigram` takes the frequencies of pieces in the text that is analysed.
@@ -53,8 +52,7 @@ HEADS = {
     "xlm-roberta-xl": "lm_head",
     "roberta-prelayernorm": "lm_head",
 }
-"""First module of the masked-LM head, which reads the top layer, for the model types that have such a
-head."""
+"""First module of the masked-LM head, which reads the top layer, for the model types with such a head."""
 
 
 class MaskedModel(NamedTuple):
@@ -182,8 +180,7 @@ def rows(
 
 @torch.no_grad()
 def _answers(masked: MaskedModel, rows_RT: NDArray[np.integer], query: Query) -> Answer:
-    """Return the log probabilities of labels. Only the states at the places of the query go through the
-    head."""
+    """Return the log probabilities of labels; only the states that the query asks for go through the head."""
     device = next(masked.model.parameters()).device
     T = rows_RT.shape[1]
     (V, _), place_R = masked.model.get_input_embeddings().weight.shape, query.place_RK[:, 0]

@@ -1,5 +1,4 @@
-"""Loader of a model from a local Hugging Face folder, without a network and without executing code from the
-folder.
+"""Loader of models from local Hugging Face folders, without a network and without executing code from them.
 
 Layer 0 is the input of the first block, and layer i is the output of block i. The supported architectures
 return these states as `hidden_states`. Architectures with a final norm (`FINAL_NORMS`) return the last state
@@ -81,8 +80,7 @@ def library() -> Iterator[Any]:
 
 
 def checked_config(folder: Path) -> dict[str, Any]:
-    """Return config.json of a folder, after checking that it has weights and a model of a supported
-    architecture.
+    """Return config.json of a folder, after checking its weights and that its architecture is supported.
 
     Raises:
         MeasureError: a check fails, or the environment would let a checkpoint execute code.
@@ -176,8 +174,7 @@ def _is_sentencepiece(folder: Path) -> bool:
 
 
 def identity(config: dict[str, Any], weights: list[Path]) -> str:
-    """Return ten hex digits of a hash over the bytes of the weights and over config.json without
-    `SAYS_NOTHING`.
+    """Return ten hex digits of a hash over the weights and over config.json without `SAYS_NOTHING`.
 
     Raises:
         MeasureError: a part of the weights is missing.
@@ -199,8 +196,7 @@ def untrained_identity(config: dict[str, Any], *, seed: int) -> str:
 
 
 def saved_step(folder: Path, config: dict[str, Any]) -> int | None:
-    """Return the step of the model, from config.json (`ablate export`) or trainer_state.json; None if neither
-    has it."""
+    """Return the step in config.json (`ablate export`) or trainer_state.json; None if neither has it."""
     exported = config.get(EXPORTED)
     if isinstance(exported, dict) and isinstance(exported.get("step"), int):
         return exported["step"]
@@ -212,8 +208,7 @@ def saved_step(folder: Path, config: dict[str, Any]) -> int | None:
 
 
 def reason(error: Exception) -> str:
-    """Return the first sentence of an error as part of another sentence: on one line, at most
-    `LONGEST_REASON` characters."""
+    """Return the first sentence of an error for another sentence, cut to `LONGEST_REASON` characters."""
     message = " ".join(str(error).split()) or type(error).__name__
     first = re.split(r"\.(?: (?=[A-Z])|$)", message, maxsplit=1)[0]
     return textwrap.shorten(first, LONGEST_REASON, placeholder=" ...")
@@ -329,8 +324,7 @@ def load(folder: Path, *, tokenizer_folder: Path | None = None) -> HuggingFaceMo
 
 
 def untrained(trained: HuggingFaceModel, *, seed: int) -> HuggingFaceModel:
-    """Return a model of the same architecture and tokenizer with random weights, drawn as for a new
-    training."""
+    """Return a model of the same architecture and tokenizer with new random weights."""
     config = checked_config(trained.folder)
     with library() as transformers, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -342,8 +336,8 @@ def untrained(trained: HuggingFaceModel, *, seed: int) -> HuggingFaceModel:
 
 
 def _auto_class(transformers: Any, model_type: str) -> Any:
-    """Return the class of transformers that loads a model type. For an encoder-decoder only a class with a
-    head exists."""
+    """Return the class of transformers that loads a model type; an encoder-decoder has one with a head
+    only."""
     return transformers.AutoModelForSeq2SeqLM if model_type == "encoder-decoder" else transformers.AutoModel
 
 
@@ -366,8 +360,7 @@ def hidden_states(model: Any, inputs: Mapping[str, Tensor], *, final_norm: str |
 
 
 def _ready(whole: Any) -> Any:
-    """Return the part of a model that is read, in evaluation mode: its encoder if it has a decoder, otherwise
-    the model.
+    """Return the encoder of a model that also has a decoder, otherwise the model, ready for evaluation.
 
     A folder may also hold an encoder that was saved without its decoder.
     """
@@ -376,8 +369,7 @@ def _ready(whole: Any) -> Any:
 
 
 def _require_weights(model: Any, whole: Any, states: list[Tensor], loading: dict[str, Any], folder: Path) -> None:
-    """Raise a MeasureError if weights are missing that the states depend on. Others, such as a pooler's, may
-    be missing."""
+    """Raise a MeasureError if weights are missing that the states depend on. A pooler's may be missing."""
     misfits = {name: f"{name} (there of shape {tuple(shape)})" for name, shape, _ in loading["mismatched_keys"]}
     lacking = {name: name for name in loading["missing_keys"]} | misfits
     parameters = {name: value for name, value in whole.named_parameters(remove_duplicate=False) if name in lacking}
@@ -395,8 +387,7 @@ def _require_weights(model: Any, whole: Any, states: list[Tensor], loading: dict
 
 
 def _max_length(config: Any, tokenizer: Any) -> int | None:
-    """Return the lower of the limits of the model's positions and of its tokenizer; None if there is no
-    limit."""
+    """Return the lower of the limits of the model's positions and its tokenizer; None without a limit."""
     positions = getattr(config, "max_position_embeddings", None)
     if config.model_type in AFTER_PADDING:
         positions -= config.pad_token_id + 1  # the model cannot use the positions below its first

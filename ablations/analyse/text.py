@@ -27,8 +27,7 @@ USUAL_COLUMN = "text"
 
 
 def sentences(path: Path, *, column: str | None = None) -> Iterator[str]:
-    """Yield the sentences of a file, each on one line with single spaces. Rows without a sentence are left
-    out.
+    """Yield the sentences of a file, each on one line with single spaces; empty rows are left out.
 
     Args:
         column: column of a table. By default the column `text`, or the only one with text.
@@ -150,8 +149,9 @@ def tokenise(model: HuggingFaceModel, sentences: Iterable[str], *, tokens: int) 
 
 
 def sample_of(text: TokenisedText, *, tokens: int, source: Path) -> Sample:
-    """Return a sample of as many whole sentences as hold at most `tokens` text tokens, with ids from
-    `TokenisedText.codes`.
+    """Return a sample of the most whole sentences that hold at most `tokens` text tokens.
+
+    Its ids are `TokenisedText.codes`.
 
     Raises:
         MeasureError: the first sentence has more tokens.
@@ -235,8 +235,7 @@ def _tokenise(model: HuggingFaceModel, sentences: list[str]) -> TokenisedText:
     ids = _flat(encoded["input_ids"])
     offsets = np.cumsum([0, *map(len, encoded["input_ids"])])
     marks = {getattr(tokenizer, f"{mark}_token_id") for mark in ("bos", "eos", "cls", "sep", "mask")}
-    # The text itself may spell out special tokens. An unknown token is text, unless it is also a mark, as in
-    # GPT-2.
+    # The text may spell out special tokens. Unknown tokens are text, unless they are also a mark (GPT-2).
     special = set(tokenizer.all_special_ids) - ({tokenizer.unk_token_id} - marks)
     is_text = (_flat(encoded["special_tokens_mask"]) == 0) & ~np.isin(ids, list(special))
     reads_types = "token_type_ids" in encoded and "token_type_ids" in model.accepts
@@ -339,8 +338,7 @@ def require_finite(layers_LND: list[NDArray[np.float32]], *, folder: Path) -> No
 
 
 def _batches(text: TokenisedText, sentences: int, tokens_at_once: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the indices of the tokens of sentences of one length, a sentence a row. Sentences without text
-    are left out."""
+    """Yield indices of the tokens of sentences of one length, a sentence a row, for sentences with text."""
     length_S = np.diff(text.offsets[: sentences + 1])
     before = np.concatenate([[0], np.cumsum(text.is_text)])
     has_text_S = before[text.offsets[1 : sentences + 1]] > before[text.offsets[:sentences]]

@@ -103,8 +103,7 @@ def analyse(
 
 
 def origin_of(run_dir: Path) -> Any:
-    """Return the experiments that have a run, with their questions, and the validation losses of the run by
-    step.
+    """Return the experiments that have a run, with their questions, and its validation losses by step.
 
     Plans that cannot be read are left out.
     """

@@ -13,8 +13,7 @@ from lightning_modules.files import refusal
 
 
 class GivenPath(click.Path):
-    """Path on the command line, checked for invalid bytes and, if it exists, for its kind and for
-    permissions.
+    """Path on the command line, checked for invalid bytes and, if it exists, for kind and permissions.
 
     With `readable=False` permissions are not checked: the code that reads the file then reports what is
     wrong.
@@ -148,8 +147,7 @@ def command(function: Callable[..., Any]) -> click.Command:
 
 
 def require_possible(out: Path) -> None:
-    """Raise a FilesError if the output root does not exist and cannot be made. An existing one may be
-    read-only."""
+    """Raise a FilesError if the output root neither exists nor can be made. It may be read-only."""
     from lightning_modules.files import require_writable
 
     if not out.exists():
@@ -157,8 +155,7 @@ def require_possible(out: Path) -> None:
 
 
 def powers_of(workspace: Any, pilot: Path | None = None) -> list[Any]:
-    """Return the chances of the claims (their power), given the spread between seeds in a pilot; empty
-    without a pilot.
+    """Return the chances of the claims (power) with the spread between seeds of a pilot; empty without one.
 
     Args:
         pilot: folder of the pilot's results. By default the one that the spec names.

@@ -97,8 +97,7 @@ def report(place: Path, given: tuple[str, ...], out: Path, data_root: Path, publ
 
 
 def write_published_page(published: Path, out: Path) -> Path:
-    """Write the page of a published experiment into the output root, with its claims judged again. Return its
-    path."""
+    """Write the page of a published experiment into the output root, with its claims judged again."""
     from reports import folder as experiment_folder
     from reports.page import page
     from reports.page.diff import folder_of
@@ -203,8 +202,7 @@ def diff(before: Path, after: Path, examples: int, by: Any, out: Path, as_json: 
 
 
 def show_page(page: Path, published: Path | None = None) -> bool:
-    """Print where a page is and which of the user's own figures failed; publish the page if a folder is
-    given.
+    """Print where a page is and which of the user's own figures failed, and publish it to a given folder.
 
     Returns whether no figure failed.
     """

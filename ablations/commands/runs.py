@@ -263,8 +263,7 @@ def look_at_claims(workspace: Any) -> tuple[Any, bool]:
 
 
 def place_of(on: str, place_file: Path | None, workspace: Any) -> Any:
-    """Return the place where runs are carried out, with the content of the `--place` file; None for this
-    machine."""
+    """Return the place that carries out the runs, as the `--place` file says; None for this machine."""
     from ablations.runs.places import place
 
     kind: Any = place.RayPlace if on == "ray" else place.Place
@@ -306,7 +305,7 @@ def carry_out_at(place: Any, workspace: Any, todo: Any, here: Here) -> Any:
     from ablations.runs.progress import carry_out
 
     if here.other_machine:
-        from lightning_modules.training.train import accept_machine  # torch
+        from lightning_modules.training.train import accept_machine  # imports torch
 
         for item in todo:
             accept_machine(item.directory, devices=here.devices)

@@ -184,8 +184,7 @@ def validate(
 
 
 def _checked(path: Path, *, given: tuple[str, ...], data_root: Path | None) -> Iterator[str]:
-    """Yield a line that says that a spec or a file of claims is valid, then lines with what a user should
-    know about it.
+    """Yield a line that says that a spec or a file of claims is valid, then notices about it.
 
     Args:
         data_root: folder in which the files of the spec are looked for. If None, they are not checked.

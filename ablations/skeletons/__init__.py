@@ -1,2 +1,2 @@
-"""First files for a user to change: a shipped example, a spec for the user's own text, a file of claims for a
+"""First files for a user to change: a shipped example, a spec for one's own text, a file of claims for a
 spec."""

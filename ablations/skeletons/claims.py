@@ -80,8 +80,7 @@ READINGS = {
     ),
     "generation": Reading("metric: fluency", "makes up less fluent sentences", "0.05", "nats"),
 }
-"""Readings by measure, for measures that can compare arms. Each reads the number that is compared most
-often."""
+"""Readings by measure, for those that can compare arms: each reads the number that is compared most."""
 
 APART = "{kind: apart, metric: pwcca, pairs: ...}"
 """Effect of a claim that reads `run_distance`."""

@@ -47,8 +47,7 @@ def _example(path: Path) -> Example:
 
 
 def header(path: Path) -> dict[str, str]:
-    """Return the opening lines of a shipped spec by their keys. A line without a key continues the line
-    before.
+    """Return the opening lines of a shipped spec by their keys; a line without a key continues the last.
 
     Raises:
         ValueError: a line before `name:` is no comment of that form.
@@ -104,8 +103,7 @@ def _path_of(name: str) -> Path:
 
 
 def _with_needed(spec: Path) -> list[Path]:
-    """Return a spec and every file that it needs, directly or through others; a file comes before the files
-    it needs."""
+    """Return a spec and all files that it needs, directly or not; a file comes before those it needs."""
     paths = [spec]
     for path in paths:  # the list grows in the loop
         paths += [needed for needed in dict.fromkeys(_needed(path)) if needed not in paths]
@@ -126,8 +124,7 @@ def _needed(path: Path) -> Iterator[Path]:
 
 
 def files_of(spec: Path) -> list[str]:
-    """Return the files of text, lexica and treebanks without which a spec cannot start, as the spec names
-    them.
+    """Return the files of text, lexica and treebanks that a spec needs, as it names them.
 
     Files of tasks are not included, because tasks without files are left out.
     """

@@ -60,8 +60,7 @@ FEWEST_STEPS = 200
 OCCURRENCES = 100
 """Average number of occurrences of a sub-word below which its embedding is learned badly."""
 PIECES_PER_WORD = {512: 2.8, 1024: 2.2, 2048: 1.9, 4096: 1.6, 8192: 1.5, 32_768: 1.3}
-"""Approximate number of sub-words of a word in English prose, by the largest size of vocabulary that it holds
-for."""
+"""Approximate sub-words of a word of English prose, by the largest vocabulary that the number holds for."""
 FEWEST_PIECES = 512
 """Size of a vocabulary below which most sub-words are single letters."""
 HELD_OUT, MOST_HELD_OUT = 0.05, 10_000
@@ -145,8 +144,7 @@ def write(path: Path, choice: Choice, *, data_root: Path, overwrite: bool = Fals
 
 
 def _column(choice: Choice, data_root: Path) -> str | None:
-    """Return the name of the only text column of a table that has no column `text`; None if no name is
-    needed.
+    """Return the only text column of a table without a column `text`; None if no name is needed.
 
     Raises:
         DataError: several columns have text, and none is called `text`.
@@ -281,7 +279,7 @@ measures:
 
 
 def vocabulary_size(text: Text) -> tuple[int, str]:
-    """Return a number of sub-words that suits a text, and the reason for a comment."""
+    """Return a number of sub-words that suits a text, and the reason for it."""
     ideal = max(text.words * PIECES_PER_WORD[2048] / OCCURRENCES, FEWEST_PIECES)
     size = 2 ** math.floor(math.log2(min(ideal, text.different_words, max(PIECES_PER_WORD))))
     if size < text.signs + 32:
@@ -298,8 +296,7 @@ def pieces_per_word(vocabulary: int) -> float:
 
 
 def steps_of(text: Text, size: Size, *, pieces: float) -> tuple[int, str]:
-    """Return a number of steps that suits a text with `pieces` sub-words a word, and the reason for a
-    comment."""
+    """Return a number of steps that suits a text with `pieces` sub-words a word, and the reason for it."""
     tokens = text.words * pieces + 2 * text.sentences
     ideal = PASSES * tokens / size.tokens_per_step
     steps = int(round(min(max(ideal, FEWEST_STEPS), size.most_steps), -1 if ideal < 1000 else -2))
@@ -345,7 +342,7 @@ def _why_seeds(seeds: int) -> str:
 
 
 def _measures(tokens: int, size: Size) -> str:
-    """Return the lines of the measures for which `tokens` tokens of validation text are enough."""
+    """Return the lines of the measures for which so much validation text is enough."""
     lines = ["  - validation\n"]
     if tokens >= 10 * size.width:
         lines.append("  - layer_change\n")

@@ -84,7 +84,7 @@ def within(visible_BHTT: Tensor, position_BT: Tensor, window: int) -> Tensor:
 
 
 def _distance(position_BT: Tensor) -> Tensor:
-    """Return the distance of each two positions of a row, shape B1TT."""
+    """Return the distances between all positions of a row, shape B1TT."""
     return (position_BT[..., None, :, None] - position_BT[..., None, None, :]).abs()
 
 
@@ -119,8 +119,7 @@ EVERYTHING = 2**31 - 1
 
 
 def visible_in(sequence_BT: Tensor, sees: Sees, window: tuple[int, int]) -> Tensor:
-    """Return which tokens of its own sequence each token may attend to under `sees`. Boolean, shape B1TT:
-    queries, keys.
+    """Return which tokens of its sequence each token may attend to. Boolean, shape B1TT: queries, keys.
 
     A token always sees itself.
 
@@ -140,8 +139,7 @@ def visible_in(sequence_BT: Tensor, sees: Sees, window: tuple[int, int]) -> Tens
 
 
 def visible_by_rank(sequence_BT: Tensor, key_rank_BT: Tensor, query_rank_BT: Tensor) -> Tensor:
-    """Return which keys of its sequence have a lower rank than each query. Boolean, shape B1TT: queries,
-    keys.
+    """Return which keys of its sequence have a lower rank than each query. Boolean, shape B1TT.
 
     A token also sees itself if its two ranks are equal. The ranks can express any order of the tokens: the
     order of the text, a permutation, or another order for every sentence.
@@ -154,7 +152,7 @@ def visible_by_rank(sequence_BT: Tensor, key_rank_BT: Tensor, query_rank_BT: Ten
 
 
 class SelfAttention(nn.Module):
-    """Attention of a row over itself."""
+    """Attention of the tokens of a row to each other."""
 
     def __init__(self, settings: EncoderSettings) -> None:
         super().__init__()
@@ -164,8 +162,8 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(width, width)
 
     def forward(self, hidden_BTD: Tensor, sight: Sight, place_N: Tensor | None = None) -> Tensor:
-        """Attend within each row. Shape BTD, or ND if `place_N` gives the only places of the flattened rows
-        that are needed."""
+        """Attend within each row. Shape BTD, or ND if only the places `place_N` of the flattened rows are
+        needed."""
         projected_BTE = self.query_key_value(hidden_BTD)
         if sight.turn_BTHK is not None:
             projected_BTE = turned(projected_BTE, sight.turn_BTHK, heads=self.heads)
@@ -197,8 +195,7 @@ class SourceAttention(nn.Module):
 
 
 def turned(projected_BTE: Tensor, turn_BTHK: tuple[Tensor, Tensor], *, heads: int) -> Tensor:
-    """Return queries, keys and values side by side, with queries and keys turned by the angles of their
-    positions.
+    """Return queries, keys and values side by side, with queries and keys turned by `turn_BTHK`.
 
     In a head of width W, the numbers i and i + W / 2 are a pair. Su et al. 2021 pair neighbours instead,
     which is the same model with its numbers in another order.
@@ -296,8 +293,7 @@ def _scaled(left: Tensor, right: Tensor, scale: float, *, out: Tensor | None = N
 
 
 def _split(x_BTD: Tensor, parts: int, heads: int) -> Tensor:
-    """Split a tensor of `parts` tensors side by side into one matrix a head, shape (parts, B * heads, T,
-    W)."""
+    """Split `parts` tensors side by side into one matrix a head, shape (parts, B * heads, T, W)."""
     B, T, _ = x_BTD.shape
     return x_BTD.reshape(B, T, parts, heads, -1).permute(2, 0, 3, 1, 4).reshape(parts, B * heads, T, -1)
 

@@ -97,7 +97,7 @@ class Embeddings(nn.Module):
         self.positions = self._positions(settings, max_length)
         self.segments = nn.Embedding(2, width) if segments else None
         self.embedding_bias = nn.Parameter(torch.zeros(width)) if embedding.bias else None
-        # The name in checkpoints. The norm stands below all blocks with `norm: post`, above them with `pre`.
+        # Checkpoints call this norm `norm`, both below all blocks (`norm: post`) and above them (`pre`).
         self.norm = norm_layer(settings) if self.pre_norm or embedding.norm else None
         self.embedding_norm = norm_layer(settings) if self.pre_norm and embedding.norm else None
         self.dropout = Dropout(settings.dropout)
@@ -136,8 +136,7 @@ class Embeddings(nn.Module):
         return self.dropout(hidden_BTD if norm is None else norm(hidden_BTD))
 
     def head_input(self, top_BTD: Tensor) -> Tensor:
-        """Return the top layer as a head reads it: unchanged with `norm: post`, normalised once more with
-        `pre`."""
+        """Return the top layer as a head reads it: with `norm: pre` it is normalised once more."""
         return self.norm(top_BTD) if self.pre_norm and self.norm is not None else top_BTD
 
 
@@ -217,8 +216,8 @@ class EncoderBlock(nn.Module):
         self.dropout = Dropout(settings.dropout)
 
     def forward(self, hidden_BTD: Tensor, sight: Sight, place_N: Tensor | None = None) -> Tensor:
-        """Return the states after the block, shape BTD; ND if `place_N` gives the only places of the
-        flattened rows that are needed."""
+        """Return the states after the block, shape BTD; ND if only some places of the flattened rows are
+        needed."""
         read_BTD = self.attention_norm(hidden_BTD) if self.pre_norm else hidden_BTD
         mixed = self.attention(read_BTD, sight, place_N)
         hidden = self.dropout(mixed, residual=hidden_BTD if place_N is None else hidden_BTD.flatten(0, 1)[place_N])
@@ -237,8 +236,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """Feed-forward layer: two linear maps with an activation between them, or with a gate on the first
-    (`swiglu`)."""
+    """Feed-forward layer: two linear maps with an activation between them, or with a gate (`swiglu`)."""
 
     def __init__(self, settings: EncoderSettings) -> None:
         super().__init__()
@@ -295,8 +293,7 @@ class Decoder(Embeddings):
         own_BHUU = visible(sequence_BU, sequence_BU)
         own_BHUU = own_BHUU & torch.ones(U, U, dtype=torch.bool, device=tokens_BU.device).tril()
         source_BHUT = visible(sequence_BU, source_sequence_BT)
-        # A target row with padding may have a source row without. The padding sees that row, or softmax is
-        # 0/0.
+        # A target row with padding may have a source row without: padding sees it, or softmax is 0/0.
         source_BHUT = source_BHUT | (sequence_BU == 0)[:, None, :, None]
         hidden_BUD = self.embed(tokens_BU, position_BU)
         own_sight = sight_of(self.settings, own_BHUU, hidden_BUD, position_BU)

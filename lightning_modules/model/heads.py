@@ -125,7 +125,7 @@ class LossSum(NamedTuple):
     """Sum of a loss and the number of its predictions."""
 
     total: Tensor
-    """Sum over predictions, nats."""
+    """Sum over predictions, in nats; for an accuracy, the number of right predictions."""
     predictions: Tensor
     """Number of predictions, float64."""
 
@@ -136,8 +136,7 @@ def count_predictions(label_N: Tensor) -> Tensor:
 
 
 class PredictionHead(nn.Module):
-    """BERT's prediction head: a linear map, GELU and layer norm, then a product with the token embeddings,
-    and a bias.
+    """BERT's prediction head: a linear map, GELU and layer norm, then the token embeddings and a bias.
 
     The embeddings are an argument, not a parameter. They belong to the encoder or decoder, so a checkpoint
     holds them once.
@@ -225,8 +224,7 @@ def vocabulary_loss(
     *,
     label_smoothing: float = 0.0,
 ) -> LossSum:
-    """Return the sum of the cross-entropy over the vocabulary, and the number of labels that are not
-    IGNORED."""
+    """Return the summed cross-entropy over the vocabulary, and the number of labels that are not IGNORED."""
     total = summed_cross_entropy(features_ND, output_VD, bias_V, label_N, label_smoothing=label_smoothing)
     return LossSum(total, count_predictions(label_N))
 
@@ -249,8 +247,8 @@ class BinaryHead(nn.Module):
         return self.output(self.activation(self.transform(hidden_ND))).squeeze(-1)
 
     def loss(self, hidden_ND: Tensor, label_N: Tensor) -> LossSum:
-        """Return the binary cross-entropy, computed in fp32 or wider. Label 1 is yes and 0 is no; IGNORED
-        labels are left out."""
+        """Return the binary cross-entropy, in fp32 or wider. Labels are 1 (yes), 0 (no) or IGNORED (left
+        out)."""
         logit_N = self.forward(hidden_ND)
         wide_N = logit_N.to(torch.promote_types(logit_N.dtype, torch.float32))
         known_N = label_N != IGNORED
@@ -259,7 +257,6 @@ class BinaryHead(nn.Module):
 
     @torch.no_grad()
     def accuracy(self, hidden_ND: Tensor, label_N: Tensor) -> LossSum:
-        """Return the number of labels that are predicted right, and the number of labels; IGNORED ones are
-        left out."""
+        """Return the number of right predictions, and the number of labels that are not IGNORED."""
         right_N = ((self.forward(hidden_ND) > 0) == (label_N == 1)) & (label_N != IGNORED)
         return LossSum(right_N.sum().double(), count_predictions(label_N))

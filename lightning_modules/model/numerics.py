@@ -42,8 +42,7 @@ LEVELS = 2**16
 
 
 class Dropout(nn.Module):
-    """Dropout: in training each number becomes 0 with the given probability, and otherwise is divided by (1 -
-    probability).
+    """Dropout: in training each number is set to 0 with a probability p, and otherwise divided by 1 - p.
 
     On a CPU the probability is rounded to a multiple of 1 / 65,536 (0.1 becomes 0.10000610), and the scale
     fits the rounded value. The reason is speed: torch's own draws took a fifth of a step (benchmarks/LOG.md).
@@ -74,8 +73,8 @@ class Dropout(nn.Module):
 
 
 def kept_on_cpu(update: Tensor, probability: float) -> tuple[Tensor, float]:
-    """Return a tensor like `update` with 1 where a number is kept and 0 elsewhere, and the factor that
-    restores the mean."""
+    """Return a tensor with 1 where a number is kept and 0 elsewhere, and the factor that restores the
+    mean."""
     dropped_levels = min(round(probability * LEVELS), LEVELS - 1)
     generator = np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
     words = generator.integers(2**64, size=-(-update.numel() // 4), dtype=np.uint64)
@@ -86,13 +85,11 @@ def kept_on_cpu(update: Tensor, probability: float) -> tuple[Tensor, float]:
 
 aten = torch.ops.aten
 PRODUCTS = frozenset((aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.linear, aten.matmul))
-"""Operations that multiply matrices. A dispatch mode sees the last two as one operation in inference mode
-only."""
+"""Operations that multiply matrices. The last two reach a dispatch mode undivided in inference mode only."""
 
 
 def working_type(like: Tensor) -> torch.dtype:
-    """Return autocast's type if autocast is on for the tensor's device, and the tensor's own type
-    otherwise."""
+    """Return autocast's type if autocast is on for the tensor's device, otherwise the tensor's type."""
     device = like.device.type
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         return torch.get_autocast_dtype(device)
@@ -107,8 +104,7 @@ def without_autocast(like: Tensor) -> AbstractContextManager[object]:
 
 @functools.cache
 def cpu_multiplies_bf16() -> bool:
-    """Return whether torch has a fast bf16 matrix product for this processor (AVX-512, or an ARM with
-    bf16)."""
+    """Return whether torch has a fast bf16 product for this processor: AVX-512, or an ARM with bf16."""
     return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
@@ -126,8 +122,7 @@ def bf16_products(device: str, *, enabled: bool = True) -> AbstractContextManage
 
 
 class Bf16ByFp32(TorchDispatchMode):
-    """Products of bf16 matrices on a CPU: multiplied and summed in fp32, with the result rounded once to
-    bf16.
+    """Products of bf16 matrices on a CPU, computed in fp32 and rounded once to bf16.
 
     A processor with bf16 products does the same, up to the order of the sums.
     """
@@ -153,8 +148,7 @@ def _is_bf16_on_cpu(x: object) -> bool:
 
 
 def out_of_memory(error: BaseException) -> str | None:
-    """Return what did not fit, such as ``no room for 2.5 GiB``, if the error says that memory is used up;
-    otherwise None.
+    """Return what did not fit, as in ``no room for 2.5 GiB``; None if the error is not about memory.
 
     torch has an error class for a GPU's memory. Its CPU allocator raises a RuntimeError.
     """
@@ -174,8 +168,7 @@ FEWEST_TRIES, SECONDS_OF_TRIES = 5, 0.4
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """Return the operations a second of a large square matrix product on the device, with this process's
-    threads.
+    """Return the operations a second of a large matrix product on the device, with this process's threads.
 
     It is measured once for each device, type and number of threads of a process. The rate is that of the
     fastest of at least five products, repeated for 0.4 seconds so that one of them should meet a quiet

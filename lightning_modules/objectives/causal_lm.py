@@ -11,8 +11,10 @@ from lightning_modules.objectives.objective import Batch, Objective, padded_pred
 
 
 class CausalLM(Objective):
-    """Causal language model: each state but the last of a sequence predicts the next token. The last token is
-    END."""
+    """Causal language model: each state but the last of a sequence predicts the next token.
+
+    The last token that is predicted is END.
+    """
 
     def __init__(self, run: RunSettings, *, vocab_size: int) -> None:
         super().__init__(run, vocab_size=vocab_size)
@@ -35,7 +37,8 @@ class CausalLM(Objective):
 
     def _batch(self, packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
         source = packed.source
-        follows = np.flatnonzero(source.position_N > 0)  # the token before it is the one at its left
+        # The tokens of a sequence are adjacent, so the token before place i is at i - 1.
+        follows = np.flatnonzero(source.position_N > 0)
         return shared_inputs(packed, shown_N) | padded_predictions(
             source.place_N[follows - 1], source.ids_N[follows]
         )

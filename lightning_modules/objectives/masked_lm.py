@@ -1,5 +1,4 @@
-"""Masked language model: predict hidden tokens from the tokens that are left (Devlin et al. 2019, section
-3.1)."""
+"""Masked language model: predict hidden tokens from the others (Devlin et al. 2019, section 3.1)."""
 
 from collections.abc import Mapping
 from typing import Any

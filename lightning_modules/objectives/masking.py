@@ -92,8 +92,7 @@ def mask_tokens(
     hidden_N, selected_N = _chosen(masking, ratio, point_N, n_N, allowed_count_N, showing_N)
     hidden_N, selected_N = hidden_N & allowed_N, selected_N & allowed_N
     hidden = np.flatnonzero(hidden_N)
-    # All tokens of a span are treated alike (Joshi et al. 2020, section 3.1), those of other units one by
-    # one.
+    # All tokens of a span are treated alike (Joshi et al. 2020, section 3.1); other units are not.
     treatment = draw(1, leader_N[hidden] if masking.select.kind == "span" and leader_N is not None else hidden)
     masked, replaced = hidden[treatment < masking.mask], hidden[_between(treatment, masking.mask, masking.random)]
     originals = ids_N[replaced].astype(np.int64)
@@ -114,7 +113,7 @@ def _chosen(
     allowed_count_N: NDArray[np.int64],
     showing_N: NDArray[np.integer] | None,
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return the masks (hidden, predicted). A token is hidden if its point lies in the window of its
+    """Return the masks (hidden, predicted): a token is hidden if its point is in the window of its
     repetition."""
     hidden_count_N, predicted_count_N = ratio * n_N, (ratio if masking.predict is None else masking.predict) * n_N
     if masking.count == "fixed":
@@ -183,8 +182,7 @@ def _points(
     order_N: NDArray[np.float64],
     rotation_N: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return a point in [0, m) for each token, where m is the number of tokens of its sentence that may be
-    hidden.
+    """Return a point in [0, m) for each token; m is the number of tokens of its sentence that may be hidden.
 
     All tokens of a unit have the same point. A window hides the units whose points lie in it, and disjoint
     windows hide disjoint units.
@@ -229,8 +227,7 @@ def _middles(
     order_N: NDArray[np.float64],
     start_N: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    """Return the middle of each token's unit, where the units of a sentence lie one after the other in random
-    order.
+    """Return the middle of each token's unit on a line of all units of its sentence, in random order.
 
     The length of a unit is its number of tokens that may be hidden.
     """
@@ -248,8 +245,7 @@ def _middles(
 def _starts(
     epoch_N: NDArray[np.integer], sentence_N: NDArray[np.integer], showing_N: NDArray[np.integer] | None
 ) -> NDArray[np.int64]:
-    """Return for each token the place where its sentence starts; repetitions of a sentence count as
-    sentences."""
+    """Return for each token the place where its sentence, or this repetition of its sentence, starts."""
     new = np.ones(len(sentence_N), dtype=bool)
     new[1:] = (sentence_N[1:] != sentence_N[:-1]) | (epoch_N[1:] != epoch_N[:-1])
     if showing_N is not None:
@@ -299,13 +295,11 @@ class Units:
 
     @property
     def allowed_N(self) -> NDArray[np.bool_] | None:
-        """Mask of the tokens of the split that may be hidden; special tokens are not considered. None means
-        all."""
+        """Mask of the tokens of the split that may be hidden, special tokens apart; None means all."""
         return self._candidate
 
     def candidates(self, source: PackedRows, *, epoch_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_] | None:
-        """Return which tokens of a batch may be hidden, shape N; None means all. Special tokens are not
-        considered.
+        """Return which tokens of a batch may be hidden, special tokens apart, shape N; None means all.
 
         With label words, either the label word of a sentence or its other tokens may be hidden. Which of them
         depends on (seed, epoch, sentence) alone.
@@ -319,11 +313,10 @@ class Units:
         return allowed_N == (chance_N < self._select.probability)
 
     def joined(self, source: PackedRows, *, epoch_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_] | None:
-        """Return which tokens of a batch are hidden together with the token before them in the same sentence,
-        shape N.
+        """Return which tokens of a batch are hidden together with the token before them, shape N.
 
-        Returns None if each token is hidden by itself. Spans depend on (seed, epoch, sentence) and the
-        sentence alone.
+        Returns None if each token is hidden by itself. Both tokens are of the same sentence. Spans depend on
+        (seed, epoch, sentence) and the sentence alone.
         """
         if self._joined is not None:
             return self._joined[source.index_N]
@@ -338,8 +331,7 @@ class Units:
 def _mask(
     select: OwnSelection, name: Literal["allowed", "joined"], tokens: Tokens, split: Split
 ) -> NDArray[np.bool_] | None:
-    """Return a mask over the tokens of a split from a plugin's selection; None if the selection makes
-    none."""
+    """Return a mask over the tokens of a split from a plugin's selection; None if it makes none."""
     mask_N = getattr(select, name)(tokens, split)
     if mask_N is None:
         return None
@@ -360,8 +352,7 @@ def _mask(
 def _allowed(
     select: Cloze | Generic, tokens: Tokens, split: Split, starts_V: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Return which tokens of a split a lexicon allows to be hidden. Punctuation at a word belongs to no
-    lexicon."""
+    """Return which tokens of a split a lexicon allows to be hidden. Punctuation is in no lexicon."""
     words = find_words(split.ids, starts_V)
     listed_W = in_lexicon(split.ids, words, tokens.tokenizer, set(select.words))
     in_list_N = np.zeros(len(split.ids), np.bool_)
@@ -419,8 +410,7 @@ def _ngrams(select: PMI, split: Split, starts_V: NDArray[np.bool_]) -> NDArray[n
 def _span_starts(
     source: PackedRows, word_W: NDArray[np.int64], span: Span, epoch_N: NDArray[np.int64], seed: int
 ) -> NDArray[np.bool_]:
-    """Return which words of a batch begin a span: the first word of each sentence, then the word after each
-    span.
+    """Return which words of a batch begin a span: the first of a sentence, then each word after a span.
 
     Span lengths are geometric, cut off at `longest` and renormalised (Joshi et al. 2020: probability 0.2, at
     most 10, mean 3.8). The last span of a sentence ends with the sentence.

@@ -28,8 +28,10 @@ from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 
 
 class NaiveBidirectionalLM(Objective):
-    """Language model that predicts every token from the top state at its own place. Both streams use the
-    weights of the encoder."""
+    """Language model that predicts every token from the top state at its own place, with two streams.
+
+    Both streams use the weights of the encoder.
+    """
 
     vocabulary_parts = (VocabularyPart("loss", "label_N"),)
 
@@ -45,8 +47,10 @@ class NaiveBidirectionalLM(Objective):
         )
 
     def encode(self, batch: Batch, *, top_place_N: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Return all layers. In the first block, a state starts from its position alone and reads the other
-        tokens' embeddings."""
+        """Return all layers. The first block gives each state the embeddings of the others, not its own.
+
+        A state starts from its position alone.
+        """
         tokens_BT, sequence_BT, position_BT = batch["tokens_BT"], batch["sequence_BT"], batch["position_BT"]
         B, T = tokens_BT.shape
         own_BHTT = visible(sequence_BT, sequence_BT)
@@ -74,15 +78,16 @@ class NaiveBidirectionalLM(Objective):
 
 
 def _nobody_blind(visible_BHTT: Tensor) -> Tensor:
-    """Let tokens that see nothing (START to its left, END to its right, padding) see themselves, so that no
-    softmax is 0/0."""
+    """Let tokens that see nothing see themselves, so that no softmax is 0/0.
+
+    These are START to its left, END to its right, and padding.
+    """
     itself_TT = torch.eye(visible_BHTT.shape[-1], dtype=torch.bool, device=visible_BHTT.device)
     return visible_BHTT | (itself_TT & ~visible_BHTT.any(-1, keepdim=True))
 
 
 def _reading(visible_BHTT: Tensor) -> Tensor:
-    """Return the mask for a row of embeddings and then as many blank states. Each blank reads the embeddings
-    that it may see."""
+    """Return the mask for a row of embeddings and then as many blank states, which read the embeddings."""
     T = visible_BHTT.shape[-1]
     itself_TT = torch.eye(T, dtype=torch.bool, device=visible_BHTT.device).expand_as(visible_BHTT)
     nothing = torch.zeros_like(visible_BHTT)

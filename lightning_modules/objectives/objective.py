@@ -1,4 +1,4 @@
-"""The base of all objectives: initial weights, optimiser, and a loss that is the same for any number of
+"""Base of all objectives: initial weights, optimiser, and a loss that is the same for any number of
 devices."""
 
 from abc import ABC, abstractmethod
@@ -75,8 +75,8 @@ class Objective(L.LightningModule, ABC):
     """
 
     head: Any
-    """Head over the vocabulary, as `build_head` returns it. An objective with the output `next` or `hidden`
-    must build it."""
+    """Head over the vocabulary (`build_head`). Objectives with the output `next` or `hidden` must build
+    it."""
 
     def __init__(self, run: RunSettings, *, vocab_size: int) -> None:
         super().__init__()
@@ -111,8 +111,7 @@ class Objective(L.LightningModule, ABC):
     """Parts that are cross-entropies over a vocabulary."""
 
     def build_encoder(self) -> Encoder:
-        """Return the encoder. All objectives store it under the same name, so its initial weights are the
-        same bits."""
+        """Return the encoder, whose initial weights are the same bits in every objective."""
         segments = self.run.training.input_format in PAIR_FORMATS
         return Encoder(
             self.run.encoder, vocab_size=self.vocab_size, max_length=self.run.data.max_length, segments=segments
@@ -137,23 +136,21 @@ class Objective(L.LightningModule, ABC):
         """
 
     def make_evaluation_batch(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
-        """Return the arrays of a batch for evaluation. Its corruption is the same for all training settings
-        and seeds."""
+        """Return the arrays of a batch for evaluation, with a corruption that is fixed for all arms and
+        seeds."""
         return self.make_batch(packed, seed=EVALUATION_SEED)
 
     @abstractmethod
     def losses(self, batch: Batch) -> dict[str, LossSum]:
-        """Return the sum of each of `parts` over the predictions of the batch, and the number of these
-        predictions."""
+        """Return the sum of each of `parts` over the batch, and its number of predictions."""
 
     def predictions(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the number of predictions of each of `parts`, from the labels alone, without a forward
-        pass."""
+        """Return the number of predictions of each of `parts`, from the labels alone."""
         return {part.name: count_predictions(batch[part.labels]) for part in self.vocabulary_parts}
 
     def chance(self, part: str, means: Mapping[str, float], unigram: Mapping[str, float]) -> float:
-        """Return the chance level of a part that is no `VocabularyPart`: the loss in nats of a guess without
-        context.
+        """Return the chance level of a part that is no `VocabularyPart`: the loss of a guess without context,
+        in nats.
 
         Args:
             means: mean loss of every part in the same evaluation.
@@ -167,8 +164,7 @@ class Objective(L.LightningModule, ABC):
 
     @contextmanager
     def encoding_once(self) -> Iterator[None]:
-        """Keep the encoded batches in this block, so that batches with the same inputs and other labels are
-        encoded once.
+        """Keep encoded batches in this block, so that those that differ only in labels are encoded once.
 
         The weights must not change in the block.
         """
@@ -207,8 +203,7 @@ class Objective(L.LightningModule, ABC):
         return self.encoder.head_input(self.encode(batch, top_place_N=place_N)[-1])
 
     def sentence_logits(self, batch: Batch) -> Tensor:
-        """Return the logits of the token at each place of sentences, BTV. Minimal pairs and lm-eval score
-        sentences with them.
+        """Return the logits of the token at each place of sentences, BTV, for minimal pairs and lm-eval.
 
         Only an objective whose settings have the output `own` defines this method. The objective decides from
         which tokens it predicts a place. Equal logits are a guess. The score of a sentence is the sum, over
@@ -360,7 +355,7 @@ class Objective(L.LightningModule, ABC):
     def configure_gradient_clipping(
         self, optimizer: torch.optim.Optimizer, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
     ) -> None:
-        # Lightning refuses to clip for a fused optimiser under mixed precision, because of fp16 scalers. bf16
+        # Lightning does not clip for a fused optimiser under mixed precision, because fp16 has scalers. bf16
         # has none, so torch clips here.
         limit = self.run.training.gradient_clip_val or float("inf")
         self.gradient_norm = nn.utils.clip_grad_norm_(self.parameters(), limit)
@@ -383,8 +378,7 @@ def _counted(name: str) -> str:
 
 
 def glorot(parameter: Tensor, *, maps: int, generator: torch.Generator) -> None:
-    """Draw a matrix uniformly, with the variance 2 / (inputs + outputs) of Glorot and Bengio 2010, equation
-    16.
+    """Draw a matrix uniformly, with variance 2 / (inputs + outputs) (Glorot and Bengio 2010, equation 16).
 
     Args:
         maps: number of linear maps that are side by side in the matrix. Each has an equal share of the
@@ -428,8 +422,7 @@ def shared_inputs(packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, N
 def padded_predictions(
     place_N: NDArray[np.int64], label_N: NDArray[np.int64], *, place: str = "predict_N", label: str = "label_N"
 ) -> dict[str, NDArray[np.int64]]:
-    """Return places and labels of predictions, padded with IGNORED labels to a multiple of
-    `PREDICTION_ROUNDING`.
+    """Return places and labels of predictions, padded with IGNORED to a multiple of `PREDICTION_ROUNDING`.
 
     This keeps the number of different shapes small. For each new shape the matrix library prepares kernels,
     and the memory that earlier steps left is broken up (benchmarks/LOG.md).

@@ -22,13 +22,12 @@ DECAY_SHARE = 0.1
 
 
 def build_optimizer(module: nn.Module, training: TrainingSettings) -> torch.optim.Optimizer:
-    """Return the optimiser of all parameters of a module. Weight decay is for matrices that are not
-    embeddings.
+    """Return the optimiser of all parameters of a module.
 
-    Muon trains the matrices in the blocks of encoder, decoder and generator. AdamW trains the rest:
-    embeddings, heads, norms and biases. Other code gives Muon query, key and value as separate matrices. Here
-    a matrix that holds several maps side by side is one parameter, because torch's Muon takes whole
-    parameters.
+    Weight decay is for matrices that are not embeddings. Muon trains the matrices in the blocks of encoder,
+    decoder and generator. AdamW trains the rest: embeddings, heads, norms and biases. Other code gives Muon
+    query, key and value as separate matrices. Here a matrix that holds several maps side by side is one
+    parameter, because torch's Muon takes whole parameters.
     """
     blocks = [block for block in module.modules() if isinstance(block, EncoderBlock | DecoderBlock)]
     inside = set(chain.from_iterable(block.parameters() for block in blocks))
@@ -56,8 +55,7 @@ def build_optimizer(module: nn.Module, training: TrainingSettings) -> torch.opti
 
 
 class Both(torch.optim.Optimizer):
-    """Two optimisers of different parameters that step together, with the groups and the state of one
-    optimiser."""
+    """Two optimisers of different parameters that step together, with one list of groups and one state."""
 
     def __init__(self, first: torch.optim.Optimizer, second: torch.optim.Optimizer) -> None:
         self.first, self.second, self.first_groups = first, second, len(first.param_groups)
@@ -65,8 +63,8 @@ class Both(torch.optim.Optimizer):
         self._share()
 
     def _share(self) -> None:
-        """Let both optimisers work on the groups and the state of this one, which Lightning and the schedule
-        use."""
+        """Let both optimisers use the groups and the state of this one, which Lightning and the schedule
+        know."""
         self.first.param_groups = self.param_groups[: self.first_groups]
         self.second.param_groups = self.param_groups[self.first_groups :]
         self.first.state = self.second.state = self.state
@@ -76,8 +74,7 @@ class Both(torch.optim.Optimizer):
         self._share()
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Take a step of both optimisers. Muon computes in bf16; a CPU without bf16 products computes them in
-        fp32."""
+        """Take a step of both. Muon computes in bf16; a CPU without bf16 products uses fp32 for it."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -133,12 +130,11 @@ def warmup_then_constant(step: int, warmup_steps: int) -> float:
 
 
 def warmup_stable_decay(step: int, warmup_steps: int, max_steps: int) -> float:
-    """Return a factor that stays 1 after the warm-up and falls in equal steps over the last `DECAY_SHARE` of
-    all steps.
+    """Return a factor that stays 1 after the warm-up and falls in equal steps over the last steps.
 
-    It is 0 after the last step (Hu et al. 2024, section 4). If the warm-up leaves fewer steps, the decay
-    takes only these. The paper leaves the form of the decay open and takes an exponential one. This is the
-    linear form of Hägele et al. 2024.
+    These are the last `DECAY_SHARE` of all steps. After the last step the factor is 0 (Hu et al. 2024,
+    section 4). If the warm-up leaves fewer steps, the decay takes only these. The paper leaves the form of
+    the decay open and takes an exponential one. This is the linear form of Hägele et al. 2024.
     """
     decay_steps = min(max(1, round(DECAY_SHARE * max_steps)), max_steps - warmup_steps)
     if step < max_steps - decay_steps:

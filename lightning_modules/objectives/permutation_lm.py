@@ -1,5 +1,5 @@
-"""Permutation language model: predict each token from the tokens before it in a random order (XLNet, Yang et
-al. 2019).
+"""Permutation language model (XLNet, Yang et al. 2019): predict each token from those before it in a random
+order.
 
 The paper runs two streams through the same weights: content states, which see their own token, and query
 states, which see their position but not their token. Here the queries are additional tokens in the row:
@@ -31,8 +31,7 @@ QUERY_ROUNDING = 16  # queries of a row are padded to a multiple of this, so tha
 
 
 class PermutationLM(Objective):
-    """Permutation language model: the last tokens of a random order are predicted, each from the text before
-    it in that order.
+    """Permutation language model: the last tokens of a random order are predicted from those before them.
 
     Each sentence has its own order. It begins with the special tokens, so the model knows the length of a
     sentence, as masked LM does.

@@ -20,15 +20,14 @@ from lightning_modules.objectives.skip_gram import pairs_per_token
 from lightning_modules.vocabulary import FIRST_WORD_ID
 
 SCHEDULE_PLACES = 65
-"""Number of steps at which a sliding ratio is evaluated. The number of predictions is nearly linear in
-between."""
+"""Number of steps at which a sliding ratio is evaluated; predictions are nearly linear in between."""
 
 
 class Epoch(NamedTuple):
     """Counts of one epoch of a run."""
 
     tokens: int
-    """Real source tokens, special ones included."""
+    """Number of real source tokens, special tokens included."""
     sequences: int
     text_S: NDArray[np.int64]
     """Number of tokens of each sentence that are read and not special."""

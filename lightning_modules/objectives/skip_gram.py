@@ -46,8 +46,7 @@ def kept_share(subsample: float | None, counts_V: NDArray[np.int64]) -> NDArray[
 
 
 def pairs_per_token(settings: SkipGramSettings, split: Split, counts_V: NDArray[np.int64]) -> float:
-    """Return the expected number of pairs (token, neighbour) for each token of a text, special tokens
-    included.
+    """Return the expected number of pairs (token, neighbour) for each token, special tokens included.
 
     The expectation is over the reach of the tokens. The subsampling of frequent tokens is drawn once.
 
@@ -143,8 +142,7 @@ class WordVectors(nn.Module):
         self.tokens = nn.Embedding(vocab_size, width)
 
     def forward(self, tokens_BT: Tensor, **_: object) -> tuple[Tensor, ...]:
-        """Return the vector of each token, shape BTD, in a tuple of one. The other arguments of an encoder
-        are ignored."""
+        """Return the vector of each token, shape BTD, in a tuple of one. Other arguments are ignored."""
         return (self.tokens(tokens_BT),)
 
     def head_input(self, top_BTD: Tensor) -> Tensor:
@@ -159,8 +157,7 @@ def _draw(key: int, source: PackedRows, purpose: int) -> NDArray[np.float64]:
 def _neighbours(
     sequence_N: NDArray[np.int64], reach_N: NDArray[np.int64], window: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the places of centre and context of every pair: two tokens of a sequence, the second in reach of
-    the first."""
+    """Return the places of both tokens of every pair; the second is in reach of the first."""
     centres, contexts = [], []
     for distance in range(1, window + 1):
         left = np.flatnonzero(sequence_N[distance:] == sequence_N[:-distance])

@@ -19,8 +19,7 @@ from lightning_modules.vocabulary import END, PAD, START
 
 
 class Translation(Objective):
-    """Translation model: the decoder predicts each token from the tokens before it and the whole source
-    sentence."""
+    """Translation model: the decoder predicts each token from the tokens before it and the whole source."""
 
     needs_targets = True
 
@@ -58,7 +57,8 @@ class Translation(Objective):
     def _batch(self, packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
         target = packed.target
         assert target is not None
-        follows = np.flatnonzero(target.position_N > 0)  # the token before it is the one at its left
+        # The tokens of a sentence are adjacent, so the token before place i is at i - 1.
+        follows = np.flatnonzero(target.position_N > 0)
         return shared_inputs(packed, shown_N) | {
             "target_tokens_BU": target.grid(target.ids_N),
             "target_sequence_BU": target.grid(target.slot_N),

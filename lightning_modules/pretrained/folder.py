@@ -1,5 +1,4 @@
-"""A local Hugging Face folder as the start of a run: the settings that follow from it, and what is missing in
-it.
+"""A local Hugging Face folder as the start of a run: the settings that follow from it, and what it lacks.
 
 This module needs no torch. From the weights it reads only names, shapes and a hash over their bytes.
 """
@@ -23,8 +22,8 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
 FREE = frozenset({"dropout", "attention_dropout", "feed_forward_dropout", "initialisation"})
-"""Settings of the encoder that a spec may give beside a folder. They change no shape of a weight and no state
-in evaluation."""
+"""Settings of the encoder that a spec may give beside a folder. They change no shape and no evaluated
+state."""
 
 
 class Architecture(NamedTuple):
@@ -38,8 +37,7 @@ class Architecture(NamedTuple):
     sees: str
     """Value of `objective.sees` that the model was trained with."""
     needs: Mapping[str, tuple[Any, ...]]
-    """Values of entries of config.json with which our encoder computes the same states. The first one is
-    assumed if the entry is missing."""
+    """Values of entries of config.json with which our encoder computes the same; the first is the default."""
     encoder: Callable[[Mapping[str, Any]], dict[str, Any]]
     """Function that returns the settings of the encoder from config.json."""
     positions: str
@@ -137,8 +135,7 @@ class Pretrained(NamedTuple):
     tokenizer: FolderTokenizer
 
     def order(self) -> list[int | None]:
-        """Return the row in the folder's embeddings for each of our ids; None for ids that the folder does
-        not have."""
+        """Return the folder's row of each of our ids; None for an id that the folder does not have."""
         return self.tokenizer.order(self.config["vocab_size"])
 
 
@@ -221,8 +218,7 @@ def read_folder(folder: Path) -> Pretrained:
 
 
 def _require_fit(run: RunSettings, pretrained: Pretrained) -> None:
-    """Raise a DataError if a folder's model does not suit the run, or the folder lacks something that the run
-    reads."""
+    """Raise a DataError if a folder's model does not suit the run, or lacks something that the run reads."""
     init, (folder, architecture, config, tokenizer) = run.init, pretrained
     assert init is not None
     objective = run.objective
@@ -267,8 +263,7 @@ def _require_fit(run: RunSettings, pretrained: Pretrained) -> None:
 
 
 def _require_weights(pretrained: Pretrained, *, head: bool) -> None:
-    """Raise a DataError if weights are missing, or are of another vocabulary or width than config.json
-    says."""
+    """Raise a DataError if weights are missing, or have other sizes than config.json says."""
     folder, architecture = pretrained.folder, pretrained.architecture
     shapes = {plain_name(name, architecture): shape for name, shape in shapes_of(folder).items()}
     if missing := sorted(set(_needed(pretrained)) - set(shapes)):
@@ -305,8 +300,7 @@ def _head_needed(architecture: Architecture) -> Iterator[str]:
 
 
 def plain_name(name: str, architecture: Architecture) -> str:
-    """Return the name of a weight without the prefix of a class with a head, and with today's names of layer
-    norms."""
+    """Return the name of a weight without a class's prefix, and with today's names of layer norms."""
     renamed = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
     return renamed.removeprefix(architecture.prefix)
 
@@ -358,8 +352,7 @@ def shapes_of(folder: Path) -> dict[str, list[int]]:
 
 
 def _encoder(run: RunSettings, pretrained: Pretrained) -> EncoderSettings:
-    """Return the settings of the encoder. A setting that the spec gives must be in `FREE` or equal that of
-    the model."""
+    """Return the settings of the encoder. Settings in the spec must be in `FREE` or equal the model's."""
     derived = pretrained.architecture.encoder(pretrained.config)
     for name in run.encoder.model_fields_set - FREE:
         default = EncoderSettings.model_fields[name].get_default()
@@ -369,8 +362,7 @@ def _encoder(run: RunSettings, pretrained: Pretrained) -> EncoderSettings:
 
 
 def _data(run: RunSettings, init: HuggingFaceInit, pretrained: Pretrained) -> Any:
-    """Return the settings of the text, with the folder's tokenizer and a `max_length` that the model
-    allows."""
+    """Return the settings of the text, with the folder's tokenizer and a possible `max_length`."""
     data, folder = run.data, pretrained.folder
     positions, size = pretrained.config[pretrained.architecture.positions], len(pretrained.order())
     _require_equal(data, "data", "vocab_size", size, folder)
@@ -398,8 +390,7 @@ def _require_equal(section: Any, name: str, key: str, value: Any, folder: Path) 
 
 
 def content_sha256(folder: Path, *, weights: bool, head: bool) -> str:
-    """Return the SHA-256 over the parts of a folder that a run reads: config.json, the tokenizer, and the
-    weights.
+    """Return the SHA-256 over what a run reads of a folder: config.json, tokenizer and weights.
 
     Args:
         weights: whether the weights are read.

@@ -1,5 +1,5 @@
-"""Weights of a Hugging Face folder under the names of a run's checkpoint: the reverse of an export, for BERT
-and GPT-2.
+"""Weights of a Hugging Face folder by the names of a run's checkpoint: the reverse of an export, for BERT and
+GPT-2.
 
 Letters: V vocabulary, D width, P positions.
 """
@@ -20,8 +20,7 @@ from lightning_modules.vocabulary import END
 
 
 def load_pretrained(objective: Objective, data_root: Path) -> None:
-    """Load the weights of the run's `init` folder into a new objective; without such a folder nothing
-    changes.
+    """Load the weights of the run's `init` folder into a new objective, if the run has such a folder.
 
     States and logits are then those of the stock class, up to rounding. Special ids that the folder does not
     have get the embedding of its end-of-sentence token.
@@ -56,7 +55,7 @@ def state_of(pretrained: Pretrained, run: RunSettings, *, head: bool) -> dict[st
     positions_PD = parts["positions.weight"][: run.data.max_length]
     if run.training.input_format in PAIR_FORMATS:
         state["encoder.segments.weight"] = parts["segments.weight"]
-    elif "segments.weight" in parts:  # a run without segments reads the first one everywhere
+    elif "segments.weight" in parts:  # without segments, all tokens are in the first one
         positions_PD = positions_PD + parts["segments.weight"][0]
     state["encoder.positions.weight"] = positions_PD
     above = "final_norm" if run.encoder.norm == "pre" else "embedding_norm"
@@ -71,8 +70,7 @@ def state_of(pretrained: Pretrained, run: RunSettings, *, head: bool) -> dict[st
 
 
 def parts_of(pretrained: Pretrained) -> Parts:
-    """Return the weights of the folder by their plain names (`export/parts.py`). Linear maps are outputs by
-    inputs.
+    """Return the weights of a folder by plain names (`export/parts.py`), linear maps as outputs by inputs.
 
     Raises:
         DataError: a file cannot be read.

@@ -171,8 +171,7 @@ def _trainer(
         num_nodes=nodes,
         strategy=_strategy(devices * nodes, "gloo" if on_cpu else "nccl"),
         precision=run.training.precision,
-        # Without LightningEnvironment, Lightning would take each process of a cluster job for one rank of
-        # several.
+        # By default Lightning would take each process of a cluster job for one rank of several.
         plugins=[
             AtomicCheckpoints(),
             cluster_environment() if nodes > 1 else LightningEnvironment(),

@@ -53,8 +53,7 @@ class Progress:
         self._since = time.perf_counter()
 
     def leave_out(self, seconds: float) -> None:
-        """Do not count these seconds: they went to something else than training steps, such as a
-        validation."""
+        """Do not count these seconds, which were no training steps but, for example, a validation."""
         self._since += seconds
 
     @property
@@ -63,8 +62,7 @@ class Progress:
 
     @property
     def operations_per_token(self) -> float:
-        """Operations per token, expected from the settings. For skip-gram they follow from the pairs counted
-        so far."""
+        """Operations per token, expected from the settings; for skip-gram from the pairs so far."""
         if "pairs" not in self._run.objective.predictions or not self.tokens_seen:
             return self._expected_operations
         return operations_per_token(self._run, pairs=self.tokens_predicted / self.tokens_seen)
@@ -138,7 +136,7 @@ class Meter(Callback):
         """Raise an error if a loss or a gradient since the last check was NaN or infinite.
 
         Raises:
-            NonFiniteLossError: one was; the last checkpoint was written before it.
+            NonFiniteLossError: names the value. The last checkpoint was written before it.
         """
         assert isinstance(module, Objective)
         if self._sums is None:
@@ -194,8 +192,8 @@ class Meter(Callback):
         )
 
     def summary(self) -> dict[str, Any]:
-        """Return the progress of a run that is over, its mean speed, and the rate of matrix products behind
-        its utilisation."""
+        """Return progress and mean speed of a finished run, and the rate of matrix products behind its
+        MFU."""
         progress = self.progress.state_dict()
         speed = progress["tokens_seen"] / max(progress["seconds"], 1e-9)
         rate = None if math.isnan(self._matrix_rate) else self._matrix_rate
@@ -203,8 +201,8 @@ class Meter(Callback):
         return progress | speeds
 
     def utilisation(self, tokens_per_second: float) -> float | None:
-        """Return the model FLOPs utilisation: useful operations divided by those of matrix products in the
-        same time.
+        """Return the model FLOPs utilisation: useful operations over those of matrix products in the same
+        time.
 
         Returns None if no training has started.
         """
@@ -213,8 +211,7 @@ class Meter(Callback):
         return tokens_per_second * self.progress.operations_per_token / self._matrix_rate
 
     def leave_out(self, seconds: float) -> None:
-        """Do not count these seconds: they went to something else than training steps, such as a
-        validation."""
+        """Do not count these seconds, which were no training steps but, for example, a validation."""
         self.progress.leave_out(seconds)
         self._line_since += seconds
 
@@ -233,10 +230,9 @@ class LoggerError(AblationsError, RuntimeError):
 
 
 class JsonLinesLogger(Logger):
-    """Logger with one JSON object a line, `{"step": ..., "time": ..., metrics}`, readable while the run
-    continues.
+    """Logger with one JSON object a line: `{"step": ..., "time": ..., metrics}`.
 
-    NaN and infinity become null.
+    The file can be read while the run continues. NaN and infinity become null.
     """
 
     def __init__(self, directory: RunDirectory) -> None:
@@ -305,10 +301,10 @@ def _wandb(directory: RunDirectory, *, resume: Path | None) -> WandbLogger:
 
 @contextmanager
 def started(trainer: L.Trainer) -> Iterator[None]:
-    """Start the W&B run of a trainer, if it has one, and finish it after the block; as failed if the block
-    fails.
+    """Start the W&B run of a trainer, if it has one, and finish it after the block.
 
-    One process may train several runs, one after the other, and W&B has one run a process.
+    It is marked as failed if the block fails. One process may train several runs, one after the other, and
+    W&B has one run a process.
 
     Raises:
         LoggerError: W&B cannot start, for example online without a key.

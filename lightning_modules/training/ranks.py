@@ -28,7 +28,7 @@ from lightning_modules.errors import AblationsError, ExitCode
 from lightning_modules.training.run_directory import RunDirectoryError
 from lightning_modules.training.stop import StopRequest
 
-SECONDS_TO_END = 20.0  # from the request to the other ranks to end until they are killed
+SECONDS_TO_END = 20.0  # between asking the other ranks to end and killing them
 TIME_TO_ANSWER = timedelta(minutes=10)
 """Time that ranks wait for another rank before they fail."""
 POLL_SECONDS = 0.1
@@ -39,8 +39,10 @@ STOPPED = (ExitCode.INTERRUPTED, -signal.SIGTERM, -signal.SIGINT)
 
 
 class RankDiedError(AblationsError, RuntimeError):
-    """Error of a training on several devices of which a process was killed. Training goes on from the last
-    checkpoint."""
+    """Error of a training on several devices of which a process was killed.
+
+    Training goes on from the last checkpoint.
+    """
 
     exit_code = ExitCode.RANK_DIED
 
@@ -57,8 +59,7 @@ def run_ranks(
         RankDiedError: a rank was killed, and not by this process. A machine that is short of memory does
             that.
     """
-    # This process listens on a port that the kernel has chosen, so no other can take it before the ranks
-    # start.
+    # This process listens on a port from the kernel, so no other can take it before the ranks start.
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     environment = os.environ | {
         "MASTER_ADDR": "127.0.0.1",
@@ -89,8 +90,10 @@ def run_ranks(
 
 
 def _wait(ranks: list[subprocess.Popen[bytes]], stop: StopRequest) -> ExitCode:
-    """Wait for all ranks and return the exit code of the run. Pass a request to stop on; end all ranks if one
-    is lost."""
+    """Wait for all ranks and return the exit code of the run.
+
+    Requests to stop are passed on. If one rank is lost, the others are ended.
+    """
     stopping, deadline = False, float("inf")
     killed_here: set[int] = set()
     while None in [rank.poll() for rank in ranks]:  # not any(), which would not poll every rank
@@ -185,16 +188,17 @@ def joined_ranks(*, accelerator: str) -> Iterator[None]:
 
 
 def _of_parent() -> tuple[dist.Store, int, int, int]:
-    """Return store, rank, rank on this node and number of processes, for a process that `run_ranks` has
-    started."""
+    """Return store, rank, rank on this node and number of processes, in a process of `run_ranks`."""
     store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), timeout=TIME_TO_ANSWER)
     rank = int(os.environ["LOCAL_RANK"])
     return store, rank, rank, int(os.environ["WORLD_SIZE"])
 
 
 def _of_nodes() -> tuple[dist.Store, int, int, int]:
-    """Return store, rank, rank on this node and number of processes, on several nodes. The first process
-    listens."""
+    """Return store, rank, rank on this node and number of processes, on several nodes.
+
+    The first process listens.
+    """
     environment = cluster_environment()
     rank, count = environment.global_rank(), environment.world_size()
     store = dist.TCPStore(

@@ -65,11 +65,11 @@ class RunState(BaseModel):
     mfu: float | None = None
     """Useful operations divided by those of a large matrix product in the same time."""
     matrix_operations_per_second: float | None = None
-    """Operations a second of that matrix product."""
+    """Operations a second of the matrix product behind `mfu`."""
     first_step_seconds: float | None = None
     """Seconds from the start of the run to the end of its first step, at its last start."""
     pid: int | None = None
-    """Process that trains the run, or trained it last."""
+    """Id of the process that trains the run, or trained it last."""
     message: str | None = None
     """Reason why the run failed."""
     exit_code: int | None = None
@@ -128,8 +128,7 @@ class RunDirectory:
         return {int(path.stem.removeprefix("step=")): path for path in paths}
 
     def description(self) -> dict[str, Any]:
-        """Return the content of run.json: run_id, arm, seed, tokens (the address of its token store),
-        settings.
+        """Return the content of run.json: run_id, arm, seed, tokens (address of the token store), settings.
 
         Raises:
             RunDirectoryError: the file is missing, cannot be read, or has changed since it was written.
@@ -204,8 +203,10 @@ class RunDirectory:
             ) from error
 
     def write_state(self, state: StateName, **fields: Any) -> None:
-        """Replace state.json. Fields that are not given keep their value, except `message` and `exit_code`,
-        which become None."""
+        """Replace state.json. Fields that are not given keep their value.
+
+        Only `message` and `exit_code` become None.
+        """
         before = self._written_state()
         kept = {} if before is None else before.model_dump(exclude_unset=True)
         written = RunState.model_validate(kept | {"message": None, "exit_code": None} | fields | {"state": state})
@@ -228,7 +229,7 @@ class RunDirectory:
         return "whole" if same else "damaged"
 
     def is_done(self) -> bool:
-        """Return whether training ended and its last checkpoint can be read."""
+        """Return whether training ended and its last checkpoint is whole."""
         state = self.state()
         return state.state == "done" and self.checkpoint(state) == "whole"
 
@@ -243,8 +244,7 @@ class RunDirectory:
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
     def provenance(self) -> dict[str, Any]:
-        """Return the content of provenance.json; empty before the first start, or if the file cannot be
-        read."""
+        """Return the content of provenance.json; empty if there is none or it cannot be read."""
         try:
             return json.loads((self.path / "provenance.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -294,8 +294,7 @@ class RunDirectory:
         return written
 
     def cut_log(self, step: int, *, sha256: str | None) -> None:
-        """Drop the lines of metrics.jsonl after a step, and a half-written last line. Training continues from
-        there.
+        """Drop the lines of metrics.jsonl after a step, and a half-written last line.
 
         Args:
             sha256: hash of the log when the run was saved at that step. None if it is not known.
@@ -336,8 +335,7 @@ class RunDirectory:
         self.mend_log()
 
     def mend_log(self) -> None:
-        """Restore metrics.jsonl to what this process wrote, if a process that has lost the run wrote into it
-        later.
+        """Restore metrics.jsonl to what this process wrote, if one that has lost the run wrote to it later.
 
         Such a process may take seconds to see that it has lost the lock, if the file system shows changes
         late. Its lines would be mixed with those of this training.
@@ -352,8 +350,7 @@ class RunDirectory:
 
     @contextmanager
     def lock(self, *, patience: float = 1.0) -> Iterator[int]:
-        """Lock this folder for one writer until the block ends or the process dies. Yields the descriptor of
-        the lock.
+        """Lock this folder for one writer until the block ends or the process dies; yields a descriptor.
 
         Args:
             patience: seconds to wait for the lock. `is_locked` of another process holds it for an instant.

@@ -50,5 +50,4 @@ class StopRequest:
 
 
 class Interrupted(BaseException):
-    """Stop of a run on request, raised after its state is saved. It is no error, so it is not an
-    Exception."""
+    """Stop of a run on request, raised after its state is saved. It is no error, so no Exception."""

@@ -64,8 +64,7 @@ def record_provenance(directory: RunDirectory, *, devices: int, threads: int | N
 
 
 def accept_machine(directory: RunDirectory, *, devices: int) -> None:
-    """Let a run go on here although it was begun on another kind of machine, or with other versions or
-    devices.
+    """Let a run go on here that was begun on another kind of machine, or with other versions or devices.
 
     From then on its provenance is that of this machine, and `moved_from` says what has changed. A trained run
     is not changed.
@@ -159,10 +158,10 @@ def _outcome(error: BaseException) -> tuple[ExitCode, str | None]:
 
 
 def _settle(directory: RunDirectory, code: ExitCode, message: str | None = None) -> ExitCode:
-    """Write into state.json that training was interrupted or has failed, and return the code. DONE is written
-    elsewhere.
+    """Write into state.json that training was interrupted or has failed, and return the code.
 
-    A message that is already in state.json, written by a rank, is kept if `message` is None.
+    DONE is written elsewhere. If `message` is None, a message that a rank has written into state.json is
+    kept.
     """
     if code == ExitCode.INTERRUPTED:
         if not directory.is_trained():  # a trained run may be interrupted before it is trained again
@@ -184,8 +183,7 @@ def refuse_unsafe_environment() -> None:
 def _rank(
     directory: RunDirectory, *, data_root: Path, devices: int, accelerator: str, stop: StopRequest
 ) -> ExitCode:
-    """Train as one of the processes that `run_ranks` starts. The parent holds the lock and writes how
-    training ended."""
+    """Train as one of the processes of `run_ranks`. The parent holds the lock and writes the outcome."""
     stop_when_orphaned(stop)
     try:
         tokens = load_tokens(directory, data_root=data_root)
@@ -199,8 +197,7 @@ def _rank(
             traceback.print_exc()
             directory.write_state("failed", message=f"{type(error).__name__}: {error}")
         elif sentence is not None and (os.environ["LOCAL_RANK"] == "0" or code == ExitCode.OUT_OF_MEMORY):
-            # Every rank has this error, so the first one reports it. Only out of memory may hit one rank
-            # alone.
+            # Every rank has this error, so the first reports it. Out of memory alone may hit one rank only.
             click.echo(sentence, err=True)
             directory.write_state("failed", message=sentence)
         return code
@@ -216,8 +213,7 @@ def _rank_of_nodes(
     threads: int | None,
     stop: StopRequest,
 ) -> ExitCode:
-    """Train as one of the processes on several nodes. The first one holds the lock and writes how training
-    ended.
+    """Train as one of the processes on several nodes. The first one holds the lock and writes the outcome.
 
     A job that was requeued continues on any nodes. After an interruption all processes but the first return
     0: SLURM kills all processes as soon as one ends with another code, and the first may still be writing.
@@ -322,8 +318,7 @@ def main(
 
 @contextmanager
 def progress_display(directory: RunDirectory) -> Iterator[OnLine]:
-    """Show a bar with loss and tokens per second on a terminal; elsewhere print a plain line every few
-    seconds."""
+    """Show a bar with loss and tokens per second on a terminal; elsewhere a plain line every few seconds."""
     steps = directory.settings().training.max_steps
     if not sys.stdout.isatty():
         last = [0.0]
