@@ -386,7 +386,7 @@ def for_run(
     """Yield the measures to compute from a run: those that suit its objective, one for each task.
 
     Args:
-        data_root: if given, tasks that lack files there or labels in the text are left out.
+        data_root: if given, tasks are left out if their files are missing there or the text does not suffice.
     """
     for settings in measures:
         if isinstance(settings, RunDistanceSettings) or not suits(settings, run):

@@ -52,7 +52,7 @@ SHAPES_BY_DEVICE = {
 }
 """Shapes by device and width. They are like those of specs, because the timed runs should resemble real ones.
 
-On a CPU wide runs of specs have more tokens a step, but that makes them hardly faster.
+On a CPU wide runs of specs have more tokens a step than here, but that makes them hardly faster.
 """
 SHAPES = SHAPES_BY_DEVICE[DEVICE]
 

@@ -26,7 +26,7 @@ def now() -> str:
 
 
 def provenance() -> dict[str, Any]:
-    """Return provenance: `commit` and `dirty` (both None outside a checkout), versions and machine."""
+    """Return the facts of this process: `commit` and `dirty` (None outside a checkout), versions, machine."""
     import torch
 
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]

@@ -87,8 +87,8 @@ class TokenisedText(NamedTuple):
     """Whether each token is text. Unknown pieces are text. Special tokens are not, even if the text spells
     them out, and neither is white space that stands alone between two of these."""
     spans: NDArray[np.int64] | None
-    """Characters of each token in its sentence: first, and one after the last; (0, 0) for a token without
-    any. None for a slow tokenizer, which does not give them."""
+    """Place of each token in its sentence, in characters: its first, and the one after its last; (0, 0) for a
+    token without characters. None for a slow tokenizer, which does not give places."""
     offsets: NDArray[np.int64]
     cut_S: NDArray[np.bool_]
     """Whether each sentence was longer than the model allows, so that its end was dropped."""

@@ -103,7 +103,7 @@ def _path_of(name: str) -> Path:
 
 
 def _with_needed(spec: Path) -> list[Path]:
-    """Return a spec and all files that it needs, directly or not; a file comes before those it needs."""
+    """Return a spec and all files that it needs, directly or not; each file is before those that it needs."""
     paths = [spec]
     for path in paths:  # the list grows in the loop
         paths += [needed for needed in dict.fromkeys(_needed(path)) if needed not in paths]

@@ -30,7 +30,8 @@ def sight_of(
 ) -> Sight:
     """Return the `Sight` of self-attention over `like`.
 
-    Visible keys outside `encoder.attention_window` are hidden. `encoder.positions` decides on the positions.
+    Visible keys outside `encoder.attention_window` are hidden. Positions are used as `encoder.positions`
+    says.
 
     Args:
         position_BT: position of each token inside its sequence. By default the position in the row, from 0.

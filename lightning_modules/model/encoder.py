@@ -116,8 +116,8 @@ class Embeddings(nn.Module):
     ) -> Tensor:
         """Return layer 0, shape BTD: the sum of token, position and segment embeddings, with dropout.
 
-        `encoder.embedding` says whether the token embeddings are scaled, and whether a bias and a norm
-        follow.
+        `encoder.embedding` says whether token embeddings are scaled, and whether a bias and a norm are
+        applied.
         """
         hidden_BTD = self.tokens(tokens_BT)
         if self.token_scale != 1.0:

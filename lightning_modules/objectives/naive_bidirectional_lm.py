@@ -47,9 +47,10 @@ class NaiveBidirectionalLM(Objective):
         )
 
     def encode(self, batch: Batch, *, top_place_N: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Return all layers. The first block gives each state the embeddings of the others, not its own.
+        """Return all layers of a batch.
 
-        A state starts from its position alone.
+        In the first block a state starts from its position alone and reads the embeddings of the other
+        tokens.
         """
         tokens_BT, sequence_BT, position_BT = batch["tokens_BT"], batch["sequence_BT"], batch["position_BT"]
         B, T = tokens_BT.shape

@@ -63,8 +63,8 @@ class VocabularyPart(NamedTuple):
     special: tuple[int, ...] = ()
     """Special ids that may be labels, besides all ids that stand for text."""
     shown: tuple[str, str] | None = None
-    """Names of two tensors of a batch: the ids that the encoder reads, and the places of the predictions in
-    its flattened rows. None if the encoder reads no corrupted ids."""
+    """Names of two tensors of a batch: the corrupted ids that are read, and the places of the predictions in
+    their flattened rows. None if nothing is corrupted."""
 
 
 class Objective(L.LightningModule, ABC):

@@ -1,4 +1,4 @@
-"""Optimisers, with and without weight decay by kind of weight, and the learning rate at each step.
+"""Optimisers, the weights that they decay, and the learning rate at each step.
 
 The optimisers are torch's, as `training.optimizer` says. The learning rate is its peak times a factor from 0
 to 1. During the warm-up the factor rises to 1 in equal steps. Steps are counted from 0.

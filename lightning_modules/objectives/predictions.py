@@ -60,7 +60,7 @@ def counted(run: RunSettings, tokens: Tokens) -> Epoch:
 def predicted_share(masking: MaskingSettings, epoch: Epoch, *, step: int, max_steps: int) -> float:
     """Return the expected number of predictions for each source token of an epoch, at one step.
 
-    The step decides on the masking ratio and on the number of repetitions.
+    The masking ratio and the number of repetitions are those of the step.
     """
     ratio = masking.ratio_at(step, max_steps)
     predicted_S = (ratio if masking.predict is None else masking.predict) * epoch.text_S

@@ -20,7 +20,7 @@ from lightning_modules.vocabulary import END
 
 
 def load_pretrained(objective: Objective, data_root: Path) -> None:
-    """Load the weights of the run's `init` folder into a new objective, if the run has such a folder.
+    """Load the weights of the `init` folder into a new objective, if the run starts from them.
 
     States and logits are then those of the stock class, up to rounding. Special ids that the folder does not
     have get the embedding of its end-of-sentence token.

@@ -75,7 +75,7 @@ class RunData(L.LightningDataModule):
         )
 
     def rows_at(self, step: int) -> int:
-        """Return the lowest possible number of rows of a step, over all devices."""
+        """Return the minimum number of rows of a step, over all devices."""
         showings = self.objective.repeats_at(step)
         return -(-self.objective.run.training.tokens_per_step * showings // self.row_length)
 

@@ -65,8 +65,7 @@ def train(
         data_root: folder to which a relative `init.path` refers.
         devices: number of devices of each node.
         nodes: number of nodes. If above 1, SLURM, Ray or torchrun has started this process and the others.
-        threads: number of torch's threads in this process. The number of the run's first start comes before
-            it.
+        threads: number of torch's threads in this process, unless the run's first start had another number.
         stop: request to save and end, which is checked after every step.
 
     Raises:

@@ -1,10 +1,12 @@
 """The folder of a run: its settings, state, provenance and lock.
 
-run.json          settings, written before the first start and never changed state.json        running, done,
-failed or interrupted; how far; why provenance.json   commit, versions, machine, devices, threads
-metrics.jsonl     one line a logged step tensorboard/      the same for TensorBoard, unless the settings leave
-it out wandb/            the same for Weights & Biases, if the settings ask for it checkpoints/
-last.ckpt, step=0000512.ckpt ..., last.safetensors
+run.json          settings, written before the first start and never changed
+state.json        running, done, failed or interrupted; how far; why
+provenance.json   commit, versions, machine, devices, threads
+metrics.jsonl     one line a logged step
+tensorboard/      the same for TensorBoard, unless the settings leave it out
+wandb/            the same for Weights & Biases, if the settings ask for it
+checkpoints/      last.ckpt, step=0000512.ckpt ..., last.safetensors
 """
 
 import fcntl
