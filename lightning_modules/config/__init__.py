@@ -1,6 +1,7 @@
-"""Settings of a run: typed, frozen and complete; the package imports no torch and reads no files but plugins.
+"""Settings of a run: typed, frozen and complete. The package imports no torch. It reads no files but plugins.
 
-Every default lives here and only here. Names are Lightning's and Hugging Face's where those have one.
+Every default lives here and only here. A setting has the name that it has in Lightning or Hugging Face, if
+there is one.
 """
 
 from lightning_modules.config.contradictions import contradictions

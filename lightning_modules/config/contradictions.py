@@ -27,7 +27,7 @@ Contradiction = tuple[tuple[str, ...], str]
 
 
 def contradictions(run: RunSettings) -> list[Contradiction]:
-    """Return every contradiction between settings as (path, sentence); empty when there is none."""
+    """Return every contradiction between settings as (path, sentence); an empty list if there is none."""
     pairs = [*_text(run), *_word_order(run), *_input_format(run), *_objective(run), *_optimizer(run)]
     masking = getattr(run.objective, "masking", None)
     return [*pairs, *_masking(run, masking)] if masking else pairs
@@ -88,7 +88,7 @@ def _input_format(run: RunSettings) -> Iterator[Contradiction]:
         plain = isinstance(data, FilesData) and all(
             file.removesuffix(".gz").endswith(".txt") for file in data.train
         )
-        if not plain:  # where a blank line ends a document
+        if not plain:  # in plain text blank lines end documents
             yield (
                 ("training", "input_format"),
                 f"{name} needs data.document, the column that says which sentences follow each other; name it, or "
@@ -234,7 +234,8 @@ def _lowest(masking: MaskingSettings, *, least: float) -> tuple[str, ...]:
 
 
 def _label_word(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradiction]:
-    """Yield each setting with which a sentence would lose its label word or more than one of its tokens."""
+    """Yield the settings with which a sentence would lose its label word, or with which more than one token
+    would be hidden."""
     where = ("objective", "masking", "select")
     if not getattr(run.data, "label_words", ()):
         yield where, "label_word needs data.label_words, the words that are written behind sentences; name them"

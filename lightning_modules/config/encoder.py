@@ -1,7 +1,8 @@
 """Settings of the encoder and of the decoder, what a token may attend to, and the sizes of their parts.
 
-Sizes are trained numbers, and the weights that a token meets. A weight that a token meets costs six floating-point
-operations of training: a multiply and an add forward, twice that backward.
+Sizes are counted in two ways. Parameters are all trained numbers. Weights are the entries of matrices that a
+token meets; each costs six floating-point operations of training: a multiply and an add forward, twice that
+backward.
 """
 
 from typing import Literal
@@ -12,72 +13,76 @@ from lightning_modules.config.settings import Settings
 
 
 class EmbeddingSettings(Settings):
-    """Settings of layer 0: how the embedding of a token enters it."""
+    """Settings of layer 0: how it is made of the embeddings of tokens and positions."""
 
     scale: bool = False
-    """Whether token embeddings are multiplied by the square root of the width (Vaswani et al. 2017, section 3.4),
-    so that they are larger than what positions add."""
+    """Whether token embeddings are multiplied by the square root of the width (Vaswani et al. 2017, section
+    3.4). They are then larger than the position embeddings."""
     bias: bool = False
-    """Whether a learned vector is added to all tokens."""
+    """Whether one learned vector is added to all tokens."""
     norm: bool = True
-    """Whether a norm stands after the sum of token and position, as in BERT. With `norm: pre` there is none
-    unless this is given."""
+    """Whether a norm follows the sum of token and position embeddings, as in BERT. With `norm: pre` the
+    default is false, unless `embedding` has another setting."""
 
 
 def default_intermediate_size(width: int, activation: str) -> int:
-    """Return the width inside the feed-forward layers that is not given: 4 D; with a gate 8 D / 3 as the nearest
+    """Return the default width inside the feed-forward layers: 4 D; with a gate 8 D / 3, rounded to a
     multiple of 8, which processors like, and at least 8."""
     return 8 * max(1, round(width / 3)) if activation == "swiglu" else 4 * width
 
 
 class EncoderSettings(Settings):
-    """Shape of the encoder that all objectives share."""
+    """Settings of the encoder, which all objectives share."""
 
     num_hidden_layers: int = Field(6, ge=1)
-    """Blocks; the encoder returns one state more, the embeddings being layer 0."""
+    """Number of blocks. There is one more hidden state than blocks, because layer 0 is the embeddings."""
     hidden_size: int = Field(256, ge=1)
-    """Width of every state."""
+    """Width of every hidden state."""
     num_attention_heads: int = Field(4, ge=1)
-    """Heads of each attention; must divide `hidden_size`."""
+    """Number of heads of each attention; must divide `hidden_size`."""
     activation: Literal["gelu", "gelu_tanh", "relu", "swiglu"] = "gelu"
-    """Activation inside the feed-forward layers; GELU is the exact one, `gelu_tanh` its approximation with a
-    hyperbolic tangent, as in GPT-2 (Hendrycks and Gimpel 2016, section 2). `swiglu` is a gate (Shazeer 2020,
-    equation 6, with biases as all linear maps have them here): one linear map through x * sigmoid(x), times
-    another."""
+    """Activation inside the feed-forward layers. `gelu` is the exact GELU. `gelu_tanh` approximates it with a
+    hyperbolic tangent, as in GPT-2 (Hendrycks and Gimpel 2016, section 2). `swiglu` is a gate: the product of
+    two linear maps, one of which goes through x * sigmoid(x) (Shazeer 2020, equation 6, here with biases, as
+    in all linear maps)."""
     intermediate_size: int = Field(
         default_factory=lambda data: default_intermediate_size(data["hidden_size"], data["activation"]), ge=1
     )
-    """Width inside the feed-forward layers. Unless given, it is four times `hidden_size`. For `swiglu`, which has
-    three matrices in the place of two, it is two thirds of that, rounded to a multiple of 8: as many weights
-    (Shazeer 2020, section 2)."""
+    """Width inside the feed-forward layers. The default is four times `hidden_size`. For `swiglu`, which has
+    three matrices instead of two, the default is two thirds of that, rounded to a multiple of 8. The number
+    of weights is then the same (Shazeer 2020, section 2)."""
     dropout: float = Field(0.1, ge=0, lt=1)
-    """Share of the embeddings and of each sub-layer's output that is dropped."""
+    """Dropout rate of the embeddings and of the output of each sub-layer."""
     norm: Literal["post", "pre"] = "post"
-    """Norm after each residual sum, as in BERT, or before each sub-layer and once more above the top layer,
-    as in the public code of the authors of Voita et al. 2019."""
+    """Place of the norms. `post`: after each residual sum, as in BERT. `pre`: before each sub-layer and once
+    more above the top layer, as in the public code of the authors of Voita et al. 2019."""
     norm_kind: Literal["layer", "rms"] = "layer"
-    """Kind of the norms of encoder, decoder and generator: layer norm; or RMS norm, which subtracts no mean and
-    adds no bias (Zhang and Sennrich 2019). The norm inside BERT's prediction head is always a layer norm."""
+    """Kind of the norms of encoder, decoder and generator. `layer`: layer norm. `rms`: RMS norm, which
+    subtracts no mean and adds no bias (Zhang and Sennrich 2019). The norm inside BERT's prediction head is
+    always a layer norm."""
     positions: Literal["learned", "sinusoidal", "rotary", "alibi", "none"] = "learned"
-    """Position embeddings: learned, or fixed sines and cosines (Vaswani et al. 2017, section 3.5). Or positions in
-    self-attention alone: `rotary` turns queries and keys by angles (Su et al. 2021); `alibi` lowers the scores of
-    distant tokens (Press et al. 2022), here alike on both sides. Or no information about order at all."""
+    """Information about order. `learned` and `sinusoidal` are position embeddings: learned, or fixed sines
+    and cosines (Vaswani et al. 2017, section 3.5). `rotary` and `alibi` act in self-attention alone: `rotary`
+    turns queries and keys by angles (Su et al. 2021), `alibi` lowers the scores of distant tokens (Press et
+    al. 2022), here alike on both sides. `none` is no information at all."""
     attention_window: int | None = Field(None, ge=1)
-    """Largest distance at which a token attends to another, to either side; null is no limit. The local window of
-    Longformer (Beltagy et al. 2020) and BigBird (Zaheer et al. 2020), whose w is the width of the whole window;
-    without their global tokens. It narrows what `objective.sees` allows, and costs as much as without."""
+    """Largest distance at which a token attends to another, on either side; null is no limit. This is the
+    local window of Longformer (Beltagy et al. 2020) and BigBird (Zaheer et al. 2020), without their global
+    tokens; their w is the width of the whole window. It narrows what `objective.sees` allows. Training costs
+    as much as without it."""
     embedding: EmbeddingSettings = Field(
         default_factory=lambda data: EmbeddingSettings(norm=data.get("norm") != "pre")
     )
     initialisation: Literal["normal", "glorot"] = "normal"
-    """Initial weights: all normal with BERT's standard deviation of 0.02 at a width of 768, scaled with the width;
-    or matrices uniform (Glorot and Bengio 2010, equation 16) and embeddings normal with variance 1 / width."""
+    """Initial weights. `normal`: all normal, with BERT's standard deviation of 0.02 at a width of 768, scaled
+    with 1 / sqrt(width). `glorot`: matrices uniform (Glorot and Bengio 2010, equation 16) and embeddings
+    normal with variance 1 / width."""
     layer_norm_epsilon: float = Field(1e-12, gt=0)
-    """Number that layer norms add to the variance, and RMS norms to the mean square."""
+    """Epsilon: the number that layer norms add to the variance, and RMS norms to the mean square."""
     attention_dropout: float = Field(0.0, ge=0, lt=1)
-    """Share of the attention weights that is dropped."""
+    """Dropout rate of the attention weights."""
     feed_forward_dropout: float = Field(0.0, ge=0, lt=1)
-    """Share of the activations inside the feed-forward layers that is dropped."""
+    """Dropout rate of the activations inside the feed-forward layers."""
 
     @field_validator("num_attention_heads")
     @classmethod
@@ -105,42 +110,41 @@ class EncoderSettings(Settings):
 
 
 class DecoderSettings(Settings):
-    """Settings of the decoder of translation; the measures never read it. Its width and heads are the
-    encoder's."""
+    """Settings of the decoder of translation. Its width and heads are the encoder's. No measure reads it."""
 
     num_hidden_layers: int = Field(6, ge=1)
-    """Blocks of the decoder."""
+    """Number of blocks of the decoder."""
 
 
 Head = Literal["bert", "linear"]
-"""Prediction head: BERT's, a linear map, GELU, layer norm and the token embeddings with a bias; or one linear map
-with weights of its own and no bias."""
+"""Prediction head. `bert`: a linear map, GELU, layer norm, and the token embeddings with a bias. `linear`:
+one linear map with its own weights and no bias."""
 
 AnyHead = Head | Literal["tied"]
-"""The same, or the token embeddings alone, as in GPT-2."""
+"""Prediction head: `bert`, `linear`, or `tied`, which is the token embeddings alone, as in GPT-2."""
 
 Sees = Literal["both_sides", "left_only", "window", "itself"]
-"""Which tokens of its own sentence a token may attend to."""
+"""Tokens of its own sentence that a token may attend to."""
 
 
 def block_weights(encoder: EncoderSettings) -> float:
-    """Return the weights of the matrices of one Transformer block."""
+    """Return the number of weights in the matrices of one Transformer block."""
     width = encoder.hidden_size
     return 4.0 * width * width + (1.0 + maps_inside(encoder)) * width * encoder.intermediate_size
 
 
 def maps_inside(encoder: EncoderSettings) -> int:
-    """Return the number of linear maps into a feed-forward layer: a gate is one more."""
+    """Return the number of linear maps into a feed-forward layer: 2 with a gate, else 1."""
     return 2 if encoder.activation == "swiglu" else 1
 
 
 def encoder_weights(encoder: EncoderSettings, *, read: float = 1, predicted: float | None = None) -> float:
-    """Return the weights of all blocks that each source token meets.
+    """Return the number of weights of all blocks that each source token meets.
 
     Args:
-        read: how often each token is read.
-        predicted: share of the tokens that the top layer is computed for; all of them unless given. The others
-            skip what of the last block is no key or value.
+        read: number of times that each token is read.
+        predicted: share of the tokens that the top layer is computed for; all of them unless given. The other
+            tokens only need keys and values of the last block.
     """
     past_attention = block_weights(encoder) - 2 * encoder.hidden_size**2
     skipped = 0.0 if predicted is None else (read - predicted) * past_attention
@@ -148,34 +152,35 @@ def encoder_weights(encoder: EncoderSettings, *, read: float = 1, predicted: flo
 
 
 def vocabulary_weights(encoder: EncoderSettings, vocab_size: int, *, head: AnyHead = "bert") -> float:
-    """Return the weights of the prediction head that a token meets, tied embeddings included."""
+    """Return the number of weights of the prediction head that a predicted token meets, even if they are
+    tied."""
     transform = encoder.hidden_size if head == "bert" else 0
     return encoder.hidden_size * (transform + vocab_size)
 
 
 def block_parameters(encoder: EncoderSettings) -> int:
-    """Return the trained numbers of one Transformer block: attention, feed-forward layer, two norms."""
+    """Return the number of parameters of one block: attention, feed-forward layer and two norms."""
     width, inside, maps = encoder.hidden_size, encoder.intermediate_size, maps_inside(encoder)
     feed_forward = maps * (width * inside + inside) + inside * width + width
     return attention_parameters(encoder) + feed_forward + norm_parameters(encoder)
 
 
 def attention_parameters(encoder: EncoderSettings) -> int:
-    """Return the trained numbers of one attention with its norm."""
+    """Return the number of parameters of one attention with its norm."""
     width = encoder.hidden_size
     return 4 * (width * width + width) + norm_parameters(encoder)
 
 
 def norm_parameters(encoder: EncoderSettings) -> int:
-    """Return the trained numbers of one norm: weights, and a bias of layer norms."""
+    """Return the number of parameters of one norm: its weights and, for a layer norm, its bias."""
     return encoder.hidden_size * (1 if encoder.norm_kind == "rms" else 2)
 
 
 def encoder_parameters(encoder: EncoderSettings, *, vocab_size: int, max_length: int, segments: bool) -> int:
-    """Return the trained numbers of embeddings and blocks.
+    """Return the number of parameters of embeddings and blocks.
 
     Args:
-        segments: whether tokens of a pair's two segments have embeddings of their own.
+        segments: whether there are embeddings for the two segments of a pair.
     """
     width = encoder.hidden_size
     positions = max_length * width if encoder.positions == "learned" else 0
@@ -186,14 +191,14 @@ def encoder_parameters(encoder: EncoderSettings, *, vocab_size: int, max_length:
 
 
 def norm_and_bias_parameters(encoder: EncoderSettings) -> int:
-    """Return the trained numbers of the norms below and above all blocks and of the bias of layer 0."""
+    """Return the number of parameters of the norms below and above all blocks, and of the bias of layer 0."""
     norms = encoder.embedding.norm + (encoder.norm == "pre")
     return norms * norm_parameters(encoder) + encoder.hidden_size * encoder.embedding.bias
 
 
 def prediction_head_parameters(encoder: EncoderSettings, vocab_size: int, *, head: AnyHead = "bert") -> int:
-    """Return the trained numbers of the head over the vocabulary; the matrix of BERT's, and all of a tied one, is
-    the token embeddings'."""
+    """Return the number of parameters of the head over the vocabulary. Token embeddings that the head uses
+    are not counted: the output matrix of BERT's head, and all of a tied head."""
     width = encoder.hidden_size
     if head == "tied":
         return 0
@@ -201,6 +206,6 @@ def prediction_head_parameters(encoder: EncoderSettings, vocab_size: int, *, hea
 
 
 def binary_head_parameters(encoder: EncoderSettings) -> int:
-    """Return the trained numbers of a head with one output."""
+    """Return the number of parameters of a head with one output."""
     width = encoder.hidden_size
     return width * width + 2 * width + 1

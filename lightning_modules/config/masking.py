@@ -22,113 +22,117 @@ Tag = Literal[
 LANGUAGE_TAGS = frozenset(
     ("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "NOUN", "NUM", "PART", "PRON", "PUNCT", "SCONJ", "VERB")
 )
-"""Parts of speech that words of the built-in language have."""
+"""Parts of speech of the words of the built-in language."""
 
 # Selection -------------------------------------------------------------------------------------------
 
 
 class Uniform(Settings):
-    """Selection in which every token is hidden or kept by itself."""
+    """Selection of single tokens, each hidden or kept by itself."""
 
     kind: Literal["uniform"]
 
 
 class WholeWord(Settings):
-    """Selection of whole words: all pieces of a word are hidden or none. A word is what stands between spaces."""
+    """Selection of whole words: all pieces of a word are hidden or none. Words are separated by spaces."""
 
     kind: Literal["whole_word"]
 
 
 class Span(Settings):
-    """Selection of runs of whole words, their lengths geometric (Joshi et al. 2020, section 3.1). A span is never
-    cut to fit: each is hidden with probability `ratio`, so that the mean is right in sentences of any length, but
-    of short ones most lose nothing (of 7 words, two thirds at 15%) and some nearly everything."""
+    """Selection of spans of whole words, with geometric lengths (Joshi et al. 2020, section 3.1). Spans are
+    never cut to fit. Each span is hidden with probability `ratio`, so that the mean is right in sentences of
+    any length. Most short sentences lose nothing (two thirds of those with 7 words, at 15%), and some lose
+    nearly everything."""
 
     kind: Literal["span"]
     probability: float = Field(0.2, gt=0, le=1)
-    """Probability that a span ends after each word; the geometric distribution is cut off at `longest` and scaled
-    up."""
+    """Probability that a span ends after each word. The geometric distribution is cut off at `longest` and
+    scaled up to sum to 1."""
     longest: int = Field(10, ge=1)
-    """Words of the longest span."""
+    """Number of words of the longest span."""
 
 
 class PMI(Settings):
-    """Selection of word n-grams that occur together more often than their parts predict, hidden as a whole (Levine
-    et al. 2021, section 3); every other word is hidden or kept by itself."""
+    """Selection of word n-grams that occur together more often than their parts predict (Levine et al. 2021,
+    section 3). These are hidden as a whole. All other words are hidden or kept one by one."""
 
     kind: Literal["pmi"]
     longest: int = Field(5, ge=2, le=8)
-    """Words of the longest n-gram."""
+    """Number of words of the longest n-gram."""
     least_count: int = Field(10, ge=2)
-    """Occurrences in the training text below which an n-gram is not considered."""
+    """Smallest number of occurrences in the training text. Rarer n-grams are not considered."""
     coverage: float = Field(0.5, gt=0, le=1)
-    """Share of the training text's words that the n-grams, best first, are to cover."""
+    """Share of the words of the training text that n-grams shall cover; the best are chosen first."""
 
 
 class Lexicon(Settings):
-    """Base of the selections that a list of words decides; case and punctuation around words do not matter."""
+    """Base of the selections that use a list of words. Case, and punctuation around words, are ignored."""
 
     kind: str
     words: tuple[Annotated[str, Field(min_length=1)], ...] = Field((), strict=False)
-    """The list itself."""
+    """Words of the list."""
     file: str | None = Field(None, min_length=1)
-    """A text file with a word a line; relative paths start at --data-root."""
+    """Text file with one word a line, which is added to the list; relative paths start at --data-root."""
     part_of_speech: tuple[Tag, ...] = Field((), strict=False)
-    """Universal tags, as in [NOUN, VERB]: all words that are most often one of these in `treebank`, or in the
-    built-in language where that is the text."""
+    """Universal tags, as in [NOUN, VERB]: adds all words that most often have one of these in `treebank`, or
+    in the built-in language if that is the text."""
     treebank: str | None = Field(None, min_length=1)
-    """A CoNLL-U file, or a parquet file with the columns `tokens` and `upos`, a list a sentence; relative as
-    `file`."""
+    """CoNLL-U file, or parquet file with the columns `tokens` and `upos`, which have one list a sentence;
+    relative paths start at --data-root."""
 
 
 class Cloze(Lexicon):
-    """Selection of words of a lexicon only, as many tokens a sentence as `uniform` would hide (Zhang and Hashimoto
-    2021)."""
+    """Selection of words of a lexicon only, as many tokens a sentence as with `uniform`, if it has so many
+    (Zhang and Hashimoto 2021)."""
 
     kind: Literal["cloze"]
 
 
 class Generic(Lexicon):
-    """Selection of words that are not in a lexicon, as many tokens a sentence as `uniform` would hide."""
+    """Selection of words that are not in a lexicon, as many tokens a sentence as with `uniform`, if it has so
+    many."""
 
     kind: Literal["generic"]
 
 
 class LabelWord(Settings):
-    """Selection of one token a sentence: the word of its label (`data.label_words`) or any of the others, each
-    equally likely, as in the toy of Zhang and Hashimoto 2021 (`mlm_toy.py` of their code). It needs `count: fixed`
-    and a small ratio, which is one token."""
+    """Selection of one token a sentence: its label word (`data.label_words`), or one of the other tokens, all
+    equally likely. This is the toy of Zhang and Hashimoto 2021 (`mlm_toy.py` of their code). It needs `count:
+    fixed` and a ratio so small that it is one token."""
 
     kind: Literal["label_word"]
     probability: float = Field(ge=0, le=1)
-    """Probability that the label word is hidden; drawn for each sentence, anew in every epoch."""
+    """Probability that the label word is hidden. It is drawn for each sentence, anew in every epoch."""
 
 
 class OwnSelection(Settings):
-    """Base of the selections of one's own: masks over the tokens of the training text, made before training."""
+    """Base of selections of plugins: masks over the tokens of the training text, made before training."""
 
     kind: str
 
     def allowed(self, tokens: Any, split: Any) -> Any:
-        """Return which tokens may be hidden, a bool for each of `split.ids`; None for all that are not special.
+        """Return a mask of the tokens that may be hidden, one bool for each of `split.ids`; None allows all
+        tokens that are not special.
 
         Args:
             tokens: the text of the run (`Tokens`), with its tokenizer.
-            split: its training part (`Split`): `ids` of all sentences, one behind the other, and their `offsets`.
+            split: the training part of the text (`Split`): `ids` of all sentences, one after the other, and
+                their `offsets`.
         """
         return None
 
     def joined(self, tokens: Any, split: Any) -> Any:
-        """Return which tokens are hidden together with the token before them, a bool for each of `split.ids`; None
-        where each is hidden by itself."""
+        """Return a mask of the tokens that are hidden together with the token before them, one bool for each
+        of `split.ids`; None if each token is hidden by itself."""
         return None
 
 
 def _of_plugin(plugin: Plugin) -> type[OwnSelection]:
-    """Return the settings of a selection of one's own.
+    """Return the settings class of a selection that a plugin defines.
 
     Raises:
-        PluginError: the plugin is none, or selects nothing.
+        PluginError: the part is no selection, or defines neither `allowed` nor `joined`.
     """
     settings = plugin.part
     if not isinstance(settings, type) or not issubclass(settings, OwnSelection):
@@ -154,29 +158,29 @@ Selection = Annotated[
 
 
 class Linear(Settings):
-    """Schedule on a straight line from `ratio` at the first step to `to` at the last."""
+    """Linear schedule of the ratio, from `ratio` at the first step to `to` at the last."""
 
     kind: Literal["linear"]
     to: Ratio
-    """The ratio of the last step."""
+    """Ratio at the last step."""
 
 
 class Cosine(Settings):
-    """Schedule on half a cosine from `ratio` at the first step to `to` at the last."""
+    """Schedule of the ratio along half a cosine, from `ratio` at the first step to `to` at the last."""
 
     kind: Literal["cosine"]
     to: Ratio
-    """The ratio of the last step."""
+    """Ratio at the last step."""
 
 
 class Steps(Settings):
-    """Schedule with another ratio from each of some steps on."""
+    """Schedule of the ratio with sudden changes: the ratio is constant between the steps in `at`."""
 
     kind: Literal["steps"]
     at: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1, strict=False)
-    """Steps (the first is 0) at which the ratio changes, rising."""
+    """Steps at which the ratio changes, in rising order; the first step of training is 0."""
     ratios: tuple[Ratio, ...] = Field(min_length=1, strict=False)
-    """The ratio from each of them on."""
+    """Ratios, one for each step in `at`, from that step on."""
 
     @field_validator("at")
     @classmethod
@@ -205,32 +209,35 @@ class MaskingSettings(Settings):
     Devlin et al. 2019, section 3.1."""
 
     ratio: Ratio = 0.15
-    """Share of a sentence's tokens (special ones excluded) that is hidden, on average, and predicted."""
+    """Mean share of a sentence's tokens that is hidden and predicted. Special tokens are not counted."""
     schedule: Schedule | None = None
-    """Change of the ratio in the course of training; constant unless given."""
+    """Change of the ratio during training; constant unless given."""
     mask: float = Field(0.8, ge=0, le=1)
-    """Share of the hidden that is shown as [MASK]."""
+    """Share of the hidden tokens that is shown as [MASK]."""
     random: float = Field(0.1, ge=0, le=1)
-    """Share of the hidden that is shown as a random token."""
+    """Share of the hidden tokens that is shown as a random token."""
     keep: float = Field(0.1, ge=0, le=1)
-    """Share of the hidden that is shown unchanged."""
+    """Share of the hidden tokens that is shown unchanged."""
     random_differs: bool = False
-    """Whether a random token is never the original, as articles say, or may be, as in BERT's code."""
+    """Whether a random token always differs from the original, as articles say. Otherwise it may equal the
+    original, as in BERT's code."""
     select: Selection = Uniform(kind="uniform")
     """Units of tokens that are hidden together, and tokens that are never hidden."""
     count: Literal["unbiased", "fixed", "independent"] = "unbiased"
-    """Rule for the number of tokens that a sentence of n tokens loses. `unbiased`: ratio x n rounded up or down at
-    random, so that the mean is exact. `fixed`: round(ratio x n), at least 1: no variance, but more than `ratio` in
-    short sentences; halves go to the even number, as in BERT's code, which however counts special tokens in n.
-    `independent`: each draws for itself. Words, spans and n-grams are not cut to fit."""
+    """Rule for the number of tokens that are hidden in a sentence of n tokens. `unbiased`: ratio x n, rounded
+    up or down at random, so that the mean is exact. `fixed`: round(ratio x n), at least 1. This has no
+    variance, but hides more than `ratio` of short sentences. Halves are rounded to the even number, as in
+    BERT's code, which however counts special tokens in n. `independent`: one draw for each token. Words,
+    spans and n-grams are not cut to fit the number."""
     copies: int | None = Field(None, ge=1)
-    """Static masking: so many fixed corruptions of each sentence, in turn, epoch by epoch; without it every
-    epoch draws a new one (dynamic masking)."""
+    """Number of fixed corruptions of each sentence, which epochs take in turn (static masking). Unless given,
+    every epoch draws a new corruption (dynamic masking)."""
     predict: float | None = Field(None, gt=0, le=1)
-    """Share of a sentence's tokens that is predicted, where it is not `ratio` (Wettig et al. 2023, section 4); a
-    schedule of the ratio does not change it. Less: some of the hidden are not asked for. More: the sentence is
-    shown several times in a step, predict / ratio rounded up, each time with `ratio` of it hidden, no token being
-    asked for twice. With `count: fixed` what all showings hide is the most that is asked for."""
+    """Share of a sentence's tokens that is predicted, if it is not `ratio` (Wettig et al. 2023, section 4). A
+    schedule of the ratio does not change it. If it is less than `ratio`, some hidden tokens are not
+    predicted. If it is more, the sentence is shown several times in a step: predict / ratio times, rounded
+    up. Each time `ratio` of it is hidden, and no token is predicted twice. With `count: fixed`, at most the
+    tokens that all repetitions hide are predicted."""
 
     @field_validator("keep")
     @classmethod
@@ -244,7 +251,7 @@ class MaskingSettings(Settings):
         return keep
 
     def ratio_at(self, step: int, max_steps: int) -> float:
-        """Return the masking ratio of a step, counted from 0."""
+        """Return the masking ratio at a step. Steps are counted from 0."""
         schedule = self.schedule
         if schedule is None:
             return self.ratio
@@ -256,7 +263,7 @@ class MaskingSettings(Settings):
         return self.ratio + progress * (schedule.to - self.ratio)
 
     def mean_ratio(self, max_steps: int) -> float:
-        """Return the mean masking ratio of all steps."""
+        """Return the mean of the masking ratio over all steps."""
         if self.schedule is None or not max_steps:
             return self.ratio
         return math.fsum(self.ratio_at(step, max_steps) for step in range(max_steps)) / max_steps
@@ -266,7 +273,7 @@ class MaskingSettings(Settings):
         return self.mean_ratio(max_steps) if self.predict is None else self.predict
 
     def least_predicted(self) -> float:
-        """Return the smallest share that is predicted in any step."""
+        """Return the smallest share of a sentence's tokens that is predicted in any step."""
         if self.predict is not None:
             return self.predict
         schedule = self.schedule
@@ -274,7 +281,7 @@ class MaskingSettings(Settings):
         return min((self.ratio, *later))
 
     def repeats_at(self, step: int, max_steps: int) -> int:
-        """Return the number of times that a sentence is shown in a step, counted from 0."""
+        """Return the number of times that a sentence is shown in a step. Steps are counted from 0."""
         if self.predict is None:
             return 1
         return max(1, math.ceil(self.predict / self.ratio_at(step, max_steps) - 1e-9))

@@ -1,4 +1,4 @@
-"""Settings of every objective, and the facts about it that other parts need. No torch."""
+"""Settings of each objective, and the facts about it that other parts need. No torch."""
 
 from collections.abc import Mapping
 from pkgutil import resolve_name
@@ -29,42 +29,45 @@ from lightning_modules.errors import PluginError
 from lightning_modules.plugins import Plugin, failure
 
 Output = Literal["next", "hidden", "own"] | None
-"""Token that the output at a position predicts: the next one, or the hidden one at that position. `own` if the
-module says it, in `Objective.sentence_logits`. None if no output belongs to a token that is read."""
+"""Token that the output at a position predicts. `next`: the next token. `hidden`: the hidden token at that
+position. `own`: the token that `Objective.sentence_logits` of the module says. None: no output belongs to a
+token that is read."""
 
 Predicted = Literal["selected", "next", "text", "target", "pairs"]
-"""Sort of predictions of an objective: tokens that the masking selects, the token after each token, tokens of the
-text that are not special, tokens of the translation, or pairs of words."""
+"""Kind of predictions of an objective. `selected`: tokens that the masking selects. `next`: the token after
+each token. `text`: tokens of the text that are not special. `target`: tokens of the translation. `pairs`:
+pairs of words."""
 
 
 StockOutput = Literal["states", "token", "next_token", "token_and_pair", "replaced", "target_text"]
-"""Output of a stock class that an exported run needs: states alone; scores of a token, of the next token, of a
-token and of a pair; whether a token was replaced; scores of the tokens of a translation."""
+"""Output of a stock class that an exported run needs. `states`: hidden states alone. `token`, `next_token`:
+scores of the token at a position, or of the next. `token_and_pair`: scores of a token and of a pair.
+`replaced`: whether a token was replaced. `target_text`: scores of the tokens of a translation."""
 
 
 class ObjectiveSettings(Settings):
-    """Base of all objectives: their common settings, and facts with the defaults that most share."""
+    """Base of the settings of all objectives, with facts about them as most have them."""
 
     module: ClassVar[Any] = None
-    """Subclass of `Objective` that is trained, or its ``module:class``."""
+    """Subclass of `Objective` that is trained, or its name as ``module:class``."""
     output: ClassVar[Output] = None
-    """Token that the output at a position predicts; an objective that has one gives sentences a probability."""
+    """Token that the output at a position predicts. With an output, sentences have a probability."""
     has_layers: ClassVar[bool] = True
-    """Whether there are layers above the embeddings."""
+    """Whether the encoder has layers above the embeddings."""
     has_one_attention: ClassVar[bool] = True
-    """Whether each layer has one attention, which a token can be hidden from."""
+    """Whether each layer has one attention, from which a token can be hidden."""
     reads_sentences_alone: ClassVar[bool] = False
-    """Whether it reads one sentence at a time, so that no input format joins several."""
+    """Whether the objective reads one sentence at a time. No input format then joins several sentences."""
     kind: str
     sees: Sees = "both_sides"
-    """Tokens of its own sentence that a token may attend to. `left_only`, `window` and `itself` are controls that
-    take away a part of the context and nothing else."""
+    """Tokens of its own sentence that a token may attend to. `left_only`, `window` and `itself` are controls:
+    they take away a part of the context and change nothing else."""
     window: int = Field(2, ge=1)
     """Number of tokens on either side that a token may attend to, besides itself, with `sees: window`."""
 
     @property
     def predictions(self) -> Mapping[Predicted, float]:
-        """Share of the tokens of each sort that is predicted."""
+        """Share of the tokens of each kind that the objective predicts."""
         raise NotImplementedError
 
     @property
@@ -75,39 +78,41 @@ class ObjectiveSettings(Settings):
     def weights_per_token(
         self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
     ) -> float:
-        """Return the weights of matrices that a source token meets in training, a mean over all steps.
+        """Return the number of matrix weights that a source token meets in training, as a mean over all
+        steps.
 
-        The head, and what of the last block is no key or value, count at predicted positions only, as a share of
-        all tokens, special ones included.
+        Some weights count at predicted positions only, as a share of all tokens, special tokens included.
+        These are the weights of the head, and those of the last block that are not for keys or values.
 
         Args:
-            pairs: predicted pairs of words for each token, where these were counted.
+            pairs: predicted pairs of words for each token, if they were counted.
         """
         raise NotImplementedError
 
     def parameters(self, encoder: EncoderSettings, *, vocab_size: int, max_length: int, segments: bool) -> int:
-        """Return the trained numbers of the whole module, with heads, generator and decoder."""
+        """Return the number of parameters of the whole module, including heads, generator and decoder."""
         shared = encoder_parameters(encoder, vocab_size=vocab_size, max_length=max_length, segments=segments)
         return shared + self.own_parameters(encoder, vocab_size=vocab_size, max_length=max_length)
 
     def own_parameters(self, encoder: EncoderSettings, *, vocab_size: int, max_length: int) -> int:
-        """Return the trained numbers besides the encoder's: those of a prediction head."""
+        """Return the number of parameters outside the encoder: by default those of a prediction head."""
         return prediction_head_parameters(encoder, vocab_size)
 
 
 class MaskedLMSettings(ObjectiveSettings):
-    """Settings of masked LM: predict hidden tokens from what is left (Devlin et al. 2019)."""
+    """Settings of masked LM: predict hidden tokens from the tokens that are shown (Devlin et al. 2019)."""
 
     kind: Literal["masked_lm"]
     masking: MaskingSettings = MaskingSettings()
     head: Head = "bert"
-    """What turns the top layer into a score of each token of the vocabulary."""
+    """Prediction head, which scores each token of the vocabulary: `bert`, or `linear`, one linear map."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """Share of each label that is spread over the whole vocabulary in training (Szegedy et al. 2016, section 7);
-    validation losses are without."""
+    """Share of each label that is spread over the whole vocabulary in training (Szegedy et al. 2016, section
+    7). Validation losses are computed without it."""
     pair_loss: Literal["none", "next_sentence", "sentence_order"] = "none"
-    """A second loss on pairs of segments: is the second the next one or from another document (Devlin et al.
-    2019), are the two in order or swapped (Lan et al. 2020). Needs a pair format of `training.input_format`."""
+    """Second loss, on pairs of segments. `next_sentence`: does the second segment follow the first, or is it
+    from another document (Devlin et al. 2019)? `sentence_order`: are the two in order or swapped (Lan et al.
+    2020)? Both need a pair format as `training.input_format`."""
 
     output: ClassVar[Output] = "hidden"
     module: ClassVar[Any] = "lightning_modules.objectives.masked_lm:MaskedLM"
@@ -133,18 +138,20 @@ class MaskedLMSettings(ObjectiveSettings):
 
 
 class CausalLMSettings(ObjectiveSettings):
-    """Settings of causal LM: predict each token from those before it."""
+    """Settings of causal LM: predict each token from the tokens before it."""
 
     kind: Literal["causal_lm"]
     sees: Literal["left_only", "window", "itself"] = "left_only"
-    """Tokens before a token that it may attend to; `window` and `itself` never look right."""
+    """Tokens that a token may attend to: itself and all before it, itself and the nearest before it
+    (`window`), or `itself`. It never sees what stands on its right."""
     token_dropout: float = Field(0.0, ge=0, lt=1)
-    """Share of the input tokens that is shown as a random one; what is predicted stays (Voita et al. 2019)."""
+    """Share of the input tokens that is shown as random ones; those to predict stay (Voita et al. 2019)."""
     head: AnyHead = "bert"
-    """What turns the top layer into a score of each token of the vocabulary."""
+    """Prediction head, which scores each token of the vocabulary: `bert`; `linear`, one linear map; or `tied`,
+    the token embeddings alone."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """Share of each label that is spread over the whole vocabulary in training (Szegedy et al. 2016, section 7);
-    validation losses are without."""
+    """Share of each label that is spread over the whole vocabulary in training (Szegedy et al. 2016, section
+    7). Validation losses are computed without it."""
 
     output: ClassVar[Output] = "next"
     module: ClassVar[Any] = "lightning_modules.objectives.causal_lm:CausalLM"
@@ -167,18 +174,19 @@ class CausalLMSettings(ObjectiveSettings):
 
 
 class TranslationSettings(ObjectiveSettings):
-    """Settings of translation: encode a sentence, decode its translation; only the encoder is analysed (Voita et
-    al. 2019)."""
+    """Settings of translation: encode a sentence and decode its translation (Voita et al. 2019). Only the
+    encoder is analysed."""
 
     kind: Literal["translation"]
     decoder: DecoderSettings = DecoderSettings()
     token_dropout: float = Field(0.0, ge=0, lt=1)
-    """Share of the source tokens that is shown as a random one; the translation stays (Voita et al. 2019)."""
+    """Share of the source tokens that is shown as random ones; the translation stays (Voita et al. 2019)."""
     head: Literal["tied", "linear"] = "tied"
-    """Weights that predict a token of the translation: the decoder's token embeddings, or weights of their own."""
+    """Weights that score the tokens of the translation: the decoder's token embeddings (`tied`), or weights
+    of their own (`linear`)."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """Share of each label that is spread over the whole vocabulary in training (Szegedy et al. 2016, section 7);
-    validation losses are without."""
+    """Share of each label that is spread over the whole vocabulary in training (Szegedy et al. 2016, section
+    7). Validation losses are computed without it."""
 
     reads_sentences_alone: ClassVar[bool] = True
     module: ClassVar[Any] = "lightning_modules.objectives.translation:Translation"
@@ -194,7 +202,7 @@ class TranslationSettings(ObjectiveSettings):
     def weights_per_token(
         self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
     ) -> float:
-        """Return the weights of encoder and decoder; a translation counts as long as its source."""
+        """Return the number of weights of encoder and decoder. A translation counts as long as its source."""
         width = encoder.hidden_size
         decoder = self.decoder.num_hidden_layers * (block_weights(encoder) + 4 * width * width)
         return encoder_weights(encoder) + decoder + width * vocab_size
@@ -209,16 +217,16 @@ class TranslationSettings(ObjectiveSettings):
 
 
 class MixtureSettings(ObjectiveSettings):
-    """Settings of a mixture: masked LM on some sentences, causal LM on the others, with one encoder and one
+    """Settings of a mixture: masked LM on some sentences, causal LM on the others, one encoder and one
     head."""
 
     kind: Literal["mixture"]
     masking: MaskingSettings = MaskingSettings()
     causal: float = Field(0.5, gt=0, lt=1)
-    """Share of the sentences, drawn anew each epoch, that are read from left to right; also the weight of their
-    loss beside that of the others."""
+    """Share of the sentences that are read from left to right, drawn anew each epoch. It is also the weight
+    of their loss; the others have the rest."""
     sees: Literal["both_sides"] = "both_sides"
-    """Tokens that the tokens of masked sentences, and of text that is only read, may attend to."""
+    """Tokens that a token may attend to in masked sentences, and in text that measures read."""
 
     output: ClassVar[Output] = "hidden"
     module: ClassVar[Any] = "lightning_modules.objectives.mixture:Mixture"
@@ -239,16 +247,16 @@ class MixtureSettings(ObjectiveSettings):
 
 
 class GeneratorSettings(Settings):
-    """Settings of the small masked LM that fills in replacements; the measures never read it."""
+    """Settings of the generator, a small masked LM that fills in replacements. No measure reads it."""
 
     shrink: int = Field(4, ge=1)
-    """Number of times that the generator is narrower than the encoder; it has as many times fewer heads."""
+    """Factor by which the generator is narrower than the encoder; it has fewer heads by this factor too."""
     num_hidden_layers: int | None = Field(None, ge=1)
-    """Blocks of the generator; as many as the encoder's unless given."""
+    """Number of blocks of the generator; as many as the encoder has unless given."""
 
 
 def generator_shape(encoder: EncoderSettings, generator: GeneratorSettings) -> EncoderSettings:
-    """Return the shape of the generator's blocks."""
+    """Return the settings of the generator's blocks: those of the encoder, with the generator's sizes."""
     return encoder.model_copy(
         update={
             "num_hidden_layers": generator.num_hidden_layers or encoder.num_hidden_layers,
@@ -260,7 +268,7 @@ def generator_shape(encoder: EncoderSettings, generator: GeneratorSettings) -> E
 
 
 class ReplacedTokenSettings(ObjectiveSettings):
-    """Settings of replaced token detection: tell tokens that a small generator filled in from original ones
+    """Settings of replaced token detection: tell original tokens from tokens that a small generator filled in
     (ELECTRA, Clark et al. 2020)."""
 
     kind: Literal["replaced_token"]
@@ -268,13 +276,15 @@ class ReplacedTokenSettings(ObjectiveSettings):
     """Masking of the tokens that the generator has to fill in."""
     generator: GeneratorSettings = GeneratorSettings()
     predict: Literal["replaced", "original"] = "replaced"
-    """For each token, whether it was replaced; or which token stood there, over the vocabulary."""
+    """Question that the encoder answers for each token. `replaced`: was it replaced? `original`: which token
+    of the vocabulary stood there?"""
     loss_on: Literal["all", "selected"] = "all"
-    """All tokens; or those that were selected only. With `predict: original` these are the paper's all-tokens MLM
-    (here without its copy mechanism) and Replace MLM; `replaced` on `selected` is its ELECTRA 15%."""
+    """Tokens of the encoder's loss: `all`, or only those that were `selected` for the generator. With
+    `predict: original` these are the All-Tokens MLM (here without its copy mechanism) and the Replace MLM of
+    the paper. `predict: replaced` with `selected` is its ELECTRA 15%."""
     weight: float = Field(default_factory=lambda data: 50.0 if data["predict"] == "replaced" else 1.0, gt=0)
-    """Weight of the encoder's loss relative to the generator's. Unless given, it is 50 for `replaced`, whose loss
-    is small, else 1."""
+    """Weight of the encoder's loss relative to the generator's. The default is 50 for `predict: replaced`,
+    whose loss is small, and 1 for `original`."""
 
     module: ClassVar[Any] = "lightning_modules.objectives.replaced_token:ReplacedToken"
 
@@ -313,14 +323,14 @@ class ReplacedTokenSettings(ObjectiveSettings):
 
 
 class PermutationLMSettings(ObjectiveSettings):
-    """Settings of permutation LM: predict each token from those before it in a random order of the sentence
-    (XLNet, Yang et al. 2019)."""
+    """Settings of permutation LM: predict each token from the tokens before it in a random order of the
+    sentence (XLNet, Yang et al. 2019)."""
 
     kind: Literal["permutation_lm"]
     predict: float = Field(1 / 6, gt=0, le=1)
-    """Share of a sentence's tokens, the last ones of its order, that is predicted."""
+    """Share of a sentence's tokens that is predicted: the last tokens of the random order."""
     sees: Literal["both_sides"] = "both_sides"
-    """Tokens that a token of text that is only read may attend to."""
+    """Tokens that a token may attend to in text that measures read."""
 
     module: ClassVar[Any] = "lightning_modules.objectives.permutation_lm:PermutationLM"
 
@@ -340,9 +350,9 @@ class PermutationLMSettings(ObjectiveSettings):
 
 
 class NaiveBidirectionalLMSettings(ObjectiveSettings):
-    """Settings of the naive bidirectional LM: predict every token from both sides without hiding any. A forward
-    and a backward stream each leave the token itself out and are summed at every layer. From the second layer on
-    the others give it away."""
+    """Settings of the naive bidirectional LM: predict every token from both sides without hiding any. Each
+    layer sums a forward and a backward stream, and neither stream includes the token itself. From the second
+    layer on, the other tokens give it away."""
 
     kind: Literal["naive_bidirectional_lm"]
     sees: Literal["both_sides"] = "both_sides"
@@ -361,18 +371,18 @@ class NaiveBidirectionalLMSettings(ObjectiveSettings):
 
 
 class SkipGramSettings(ObjectiveSettings):
-    """Settings of static word vectors: skip-gram with negative sampling (word2vec, Mikolov et al. 2013); no
-    Transformer. The only layer is the table of token embeddings."""
+    """Settings of static word vectors: skip-gram with negative sampling (word2vec, Mikolov et al. 2013).
+    There is no Transformer: the only layer is the table of token embeddings."""
 
     kind: Literal["skip_gram"]
     sees: Literal["itself"] = "itself"
     window: int = Field(5, ge=1)
-    """Largest distance of a predicted neighbour; each token draws its own from 1 to this."""
+    """Largest distance of a predicted neighbour. Each token draws its own distance from 1 to this number."""
     negatives: int = Field(5, ge=1)
-    """Random tokens that each neighbour is told from."""
+    """Number of random tokens that each neighbour is told from."""
     subsample: float | None = Field(1e-3, gt=0)
-    """Frequency above which occurrences of a token are left out, with probability 1 - sqrt(subsample / frequency);
-    null keeps all."""
+    """Frequency above which occurrences of a token are left out, with probability 1 - sqrt(subsample /
+    frequency); null keeps all occurrences."""
 
     has_layers: ClassVar[bool] = False
     has_one_attention: ClassVar[bool] = False
@@ -386,25 +396,26 @@ class SkipGramSettings(ObjectiveSettings):
     def weights_per_token(
         self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
     ) -> float:
-        """Return the weights of all pairs of a token: unless counted, as many as a text without sentence ends has
-        of which nothing is left out. Real texts have a third to a half of it."""
+        """Return the number of weights that all pairs of a token meet. Unless counted, a token has `window` +
+        1 pairs, as in a text that has no sentence ends and leaves nothing out. Real texts have a third to a
+        half."""
         pairs = self.window + 1 if pairs is None else pairs
         return pairs * (1 + self.negatives) * encoder.hidden_size
 
     def parameters(self, encoder: EncoderSettings, *, vocab_size: int, max_length: int, segments: bool) -> int:
-        """Return the trained numbers of the two tables of embeddings."""
+        """Return the number of parameters of the two tables of embeddings."""
         return 2 * vocab_size * encoder.hidden_size
 
 
 NEEDED = ("module", "predictions", "weights_per_token")
-"""Facts that every objective has to give."""
+"""Facts that every objective has to define."""
 
 
 def _of_plugin(plugin: Plugin) -> type[ObjectiveSettings]:
-    """Return the settings of an objective of one's own.
+    """Return the settings class of an objective that a plugin defines.
 
     Raises:
-        PluginError: the plugin is none, or lacks a fact, or its module could not be trained or scored.
+        PluginError: the part is no objective, lacks a fact, or has a module that cannot be trained or scored.
     """
     settings = plugin.part
     if not isinstance(settings, type) or not issubclass(settings, ObjectiveSettings):
@@ -424,12 +435,12 @@ def _of_plugin(plugin: Plugin) -> type[ObjectiveSettings]:
 
 
 def _require_module(plugin: Plugin, settings: type[ObjectiveSettings]) -> None:
-    """Refuse a module that could not be trained, or not be scored as its settings say.
+    """Refuse a module that cannot be trained, or cannot be scored as its settings say.
 
     Raises:
-        PluginError: it cannot be imported, is none, or lacks a method.
+        PluginError: the module cannot be imported, is no `Objective`, or lacks a method.
     """
-    from lightning_modules.objectives.objective import Objective as Module  # torch, as the plugin's own module
+    from lightning_modules.objectives.objective import Objective as Module  # imports torch, as the plugin does
 
     try:
         module = resolve_name(settings.module) if isinstance(settings.module, str) else settings.module
@@ -465,7 +476,7 @@ Objective = Annotated[
     SerializeAsAny(),
     or_plugin(_of_plugin),
 ]
-"""An objective of this project, or one of a plugin."""
+"""Settings of an objective of this project, or of a plugin."""
 
 OBJECTIVES: tuple[type[ObjectiveSettings], ...] = get_args(get_args(Objective)[0])
-"""The settings class of each objective."""
+"""Settings classes of the objectives of this project."""

@@ -1,9 +1,9 @@
-"""Settings of one run with the model that it starts from, its operations and parameters, and presets.
+"""Settings of one run, with its initial model and presets, and counts of its operations and parameters.
 
-Presets are settings of encoder, objective and training that a published model used together. `bert` is the
-default. `voita-2019` is the public code of the authors of Voita et al. 2019 from May and June 2019
-(lena-voita/the-story-of-heads and good-translation-wrong-in-context). The code of that paper is not public; that
-it was the same is an inference.
+A preset holds settings of encoder, objective and training that a published model used together. `bert` is the
+default. `voita-2019` follows the public code of the authors of Voita et al. 2019, from May and June 2019
+(lena-voita/the-story-of-heads and good-translation-wrong-in-context). The code of the paper itself is not
+public. That it used the same settings is our inference.
 """
 
 from typing import Any, Literal, get_args
@@ -42,8 +42,9 @@ VOITA_2019: Sections = {
         "gradient_clip_val": 0.0,
     },
 }
-"""Sizes, steps, batches, learning rate and warm-up are not part of it. The authors' learning rate at step t is 4
-times width^-0.5 times the smaller of t^-0.5 and t * 16,000^-1.5: its peak is 1.4e-3 for a width of 512."""
+"""Settings of the preset `voita-2019`, without sizes, steps, batches, learning rate and warm-up. The authors'
+learning rate at step t is 4 times width^-0.5 times the smaller of t^-0.5 and t * 16,000^-1.5. Its peak is
+1.4e-3 for a width of 512."""
 
 PRESETS: dict[Preset, Sections] = {"bert": {}, "voita-2019": VOITA_2019}
 
@@ -52,69 +53,73 @@ VOITA_OBJECTIVES: tuple[str, ...] = tuple(
     for settings in OBJECTIVES
     if settings.model_fields.keys() >= VOITA_2019["objective"].keys()
 )
-"""Objectives that have the settings of the preset: those that the paper trains."""
+"""Kinds of objective that have the settings of the preset `voita-2019`: the objectives that the paper
+trains."""
 
 
 class HuggingFaceInit(Settings):
-    """A local Hugging Face folder that a run starts from: its architecture, its tokenizer and its weights.
+    """Start of a run from a local Hugging Face folder, with its architecture, tokenizer and weights.
 
-    `encoder`, `objective.head`, `data.vocab_size` and `data.tokenizer` follow from the folder.
+    The folder decides `encoder`, `objective.head`, `data.vocab_size` and `data.tokenizer`.
     """
 
     kind: Literal["hugging_face"]
     path: str = Field(min_length=1)
     """Folder with config.json, tokenizer and model.safetensors; relative paths start at --data-root."""
     weights: Literal["folder", "random"] = "folder"
-    """Weights of the folder; or random ones, as of any other run, in the same architecture with the same
-    tokenizer."""
+    """Initial weights: those of the folder; or random ones, as in any other run, in the same architecture
+    with the same tokenizer."""
     head: Literal["folder", "random"] = "folder"
-    """Prediction head of the folder; or a random one for a folder that has none. What a random head predicts means
-    nothing before it is trained."""
+    """Initial prediction head: that of the folder; or a random one, for a folder that has none. Predictions
+    of a random head mean nothing before it is trained."""
     content: str | None = Field(None, pattern="^[0-9a-f]{64}$")
-    """SHA-256 over what the run reads of the folder. It is filled in; a spec may state it, so that another model
-    in the folder is refused."""
+    """SHA-256 of everything that the run reads of the folder. The program fills it in. If a spec states it, a
+    folder with another model is refused."""
 
 
 class RunSettings(Settings):
-    """Settings that decide what a run computes; the machine is no part of them."""
+    """Settings that decide what a run computes. Settings of the machine are not among them."""
 
     data: Data
     encoder: EncoderSettings = EncoderSettings()
     objective: Objective
     training: TrainingSettings = TrainingSettings()
     init: HuggingFaceInit | None = None
-    """Model that the run starts from; random weights unless given."""
+    """Model that the run starts from. Unless given, the initial weights are random."""
     seed: int = Field(ge=0)
-    """Initial weights, data order and corruption each get a seed of their own from this one, unless
-    `training.seeds` names another."""
+    """Seed of the run. Initial weights, data order, corruption and dropout each derive their own seed from
+    it, or from the seed that `training.seeds` gives them."""
 
     def differs_in_seed_alone(self, other: "RunSettings") -> bool:
-        """Return whether both have the same objects as their sections, as the runs of an arm have: what follows
-        from these is then worked out once. Equal sections that are other objects count as others."""
+        """Return whether two runs share the objects of all their sections, as the runs of an arm do. What
+        depends on the sections alone is then computed once. Sections that are equal but other objects count
+        as different."""
         sections = ("data", "encoder", "objective", "training", "init")
         return all(getattr(self, name) is getattr(other, name) for name in sections)
 
     def seed_of(self, source: Source) -> int:
-        """Return the seed of a source of chance in training: its own in `training.seeds`, else the run's."""
+        """Return the seed of a source of chance in training: that of `training.seeds` if given, else the
+        run's."""
         fixed: int | None = getattr(self.training.seeds, source)
         return self.seed if fixed is None else fixed
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `init` out where there is none, as runs from before it have no such key."""
+        """Serialise without `init` if it is None: older runs have no such key."""
         written: dict[str, Any] = handler(self)
         return {name: value for name, value in written.items() if name != "init" or value is not None}
 
 
 def operations_per_token(run: RunSettings, *, pairs: float | None = None) -> float:
-    """Return the floating-point operations of training for each real source token.
+    """Return the floating-point operations of training for each source token (padding is not counted).
 
-    Each weight of a matrix that a token meets (`weights_per_token`) counts six. Heads with one output and the
-    products of attention are left out; these are T / (6 D) of a block in sequences of T tokens at width D: 8% of
-    128 tokens at 256, a third at 64. Nothing that only a slow implementation would do is counted.
+    Each matrix weight that a token meets (`weights_per_token`) counts six operations. Heads with one output
+    and the attention products are left out. In sequences of T tokens at width D, the attention products are T
+    / (6 D) of a block: 8% for 128 tokens at width 256, a third at width 64. Work that only a slow
+    implementation would do is not counted.
 
     Args:
-        pairs: predicted pairs of words for each token, where the text was counted (`skip_gram.pairs_per_token`).
+        pairs: predicted pairs of words for each token, if the text was counted (`skip_gram.pairs_per_token`).
     """
     return 6.0 * run.objective.weights_per_token(
         run.encoder, vocab_size=run.data.vocab_size, max_steps=run.training.max_steps, pairs=pairs
@@ -122,7 +127,7 @@ def operations_per_token(run: RunSettings, *, pairs: float | None = None) -> flo
 
 
 def parameters(run: RunSettings) -> int:
-    """Return the trained numbers of the whole module, heads, generator and decoder included."""
+    """Return the number of trained parameters of the whole module, including heads, generator and decoder."""
     return run.objective.parameters(
         run.encoder,
         vocab_size=run.data.vocab_size,
@@ -132,7 +137,7 @@ def parameters(run: RunSettings) -> int:
 
 
 def preset_problem(preset: Preset, kind: str) -> str | None:
-    """Say why a preset does not suit an objective, or return None."""
+    """Return a sentence that says why a preset does not suit an objective; None if it suits."""
     if preset == "voita-2019" and kind not in VOITA_OBJECTIVES:
         return (
             f"preset voita-2019 is for {', '.join(VOITA_OBJECTIVES)}, but objective.kind is {kind}; write the "

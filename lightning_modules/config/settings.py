@@ -13,7 +13,8 @@ from lightning_modules.plugins import Plugin
 
 
 class Settings(BaseModel):
-    """Base of all settings: unknown keys are errors, types are not guessed, nothing changes later."""
+    """Base of all settings. Unknown keys are errors, values are not converted to other types, and settings
+    never change."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -25,21 +26,22 @@ class Settings(BaseModel):
     )
 
     plugin: ClassVar[Plugin | None] = None
-    """Part of one's own that these settings come from; None for those of this project."""
+    """Plugin that defines these settings; None for settings of this project."""
 
 
 def from_name(value: Any) -> Any:
-    """Return the settings of a kind with their defaults if the value is a bare name."""
+    """Return a mapping with a bare name as its `kind`; other values are returned as they are."""
     return {"kind": value} if isinstance(value, str) else value
 
 
 def kind_of_part(part: Any) -> str:
-    """Return what a part of a plugin is, for a sentence about one that does not fit its place."""
+    """Return a short description of an object of a plugin, as `the class Rank` or `of the type int`, for
+    error sentences."""
     return f"the class {part.__name__}" if isinstance(part, type) else f"of the type {type(part).__name__}"
 
 
 class _NoSettings(Settings):
-    """Second member of a union that would have one."""
+    """Placeholder: a discriminated union needs a second member."""
 
     kind: Literal[""]
 
@@ -48,13 +50,13 @@ _OF_PLUGINS: dict[str, type[Settings]] = {}
 
 
 def of_plugin(name: str) -> type[Settings] | None:
-    """Return the settings class of a plugin that was validated last under this name; None without one."""
+    """Return the settings class that was last validated under the name of a plugin; None if there is none."""
     return _OF_PLUGINS.get(name)
 
 
 @functools.cache
 def _named(settings: type[Settings], plugin: Plugin) -> type[Settings]:
-    """Return a class of the same settings whose kind is the name of the plugin."""
+    """Return a subclass of the settings whose `kind` is the name of the plugin."""
     kind: Any = (Literal[plugin.name], ...)
     about: Any = {"__module__": settings.__module__, "__doc__": settings.__doc__}
     named = create_model(settings.__name__, __base__=settings, **about, kind=kind)
@@ -64,16 +66,18 @@ def _named(settings: type[Settings], plugin: Plugin) -> type[Settings]:
 
 @functools.cache
 def _adapter(settings: type[Settings]) -> TypeAdapter[Any]:
-    """Return a union by kind, in which a fault has the same place as in the unions of this project."""
+    """Return a validator of the settings as a union by kind, so that errors have the same paths as in other
+    unions."""
     union: Any = Annotated[settings | _NoSettings, Field(discriminator="kind")]
     return TypeAdapter(union)
 
 
 def or_plugin(settings_of: Callable[[Plugin], type[Settings]]) -> WrapValidator:
-    """Return a validator by which the kind in a union of settings may also be the name of a plugin.
+    """Return a validator that accepts the name of a plugin as the kind in a union of settings.
 
     Args:
-        settings_of: returns the settings class of the plugin, or raises a `PluginError` that says what it lacks.
+        settings_of: returns the settings class of the plugin, or raises a `PluginError` that says what the
+            plugin lacks.
     """
 
     def validated(value: Any, union: Callable[[Any], Any]) -> Any:
@@ -92,8 +96,8 @@ def or_plugin(settings_of: Callable[[Plugin], type[Settings]]) -> WrapValidator:
 
 
 def plugins_of(settings: Iterable[Settings]) -> dict[str, dict[str, str]]:
-    """Return the records of the plugins that settings come from, by name, those inside them and the tasks of files
-    too."""
+    """Return the records of all plugins that settings come from, by plugin name. Plugins of nested settings
+    and the YAML files of tasks count too."""
     return {plugin.name: plugin.record for one in settings for plugin in _plugins_in(one)}
 
 

@@ -8,48 +8,48 @@ from lightning_modules.config.settings import Settings, from_name
 
 
 class Natural(Settings):
-    """Word order of the text as it is written."""
+    """Word order of the text as it was written."""
 
     kind: Literal["natural"]
 
 
 class Shuffled(Settings):
-    """Base of the orders in which words are moved or drawn."""
+    """Base of the word orders in which words are moved or drawn anew."""
 
     kind: str
     unit: Literal["words", "sub_words"] = "words"
-    """Unit that is moved or redrawn: words before they are cut into sub-words, so that the inside of a word stays
-    as it is, or sub-words afterwards."""
+    """Unit that is moved or drawn. `words`: words, before they are cut into sub-words; the inside of a word
+    stays as it is. `sub_words`: sub-words, after the text was cut."""
 
 
 class NGrams(Shuffled):
-    """Order that shuffles inside each sentence: n-grams that do not overlap are moved as a whole, other words one
-    by one."""
+    """Word order that shuffles each sentence by itself. N-grams that do not overlap are moved as a whole, all
+    other words one by one."""
 
     kind: Literal["ngrams"]
     n: int = Field(1, ge=1)
-    """Words (or sub-words) that stay together; 1 moves every one."""
+    """Number of words (or sub-words) that stay together; 1 moves every word by itself."""
 
 
 class Blocks(Shuffled):
-    """Order that shuffles inside blocks of the running text, whatever sentences and documents end in them;
-    sentences keep their numbers of words."""
+    """Word order that shuffles blocks of the running text. A block may reach over the ends of sentences and
+    documents. Sentences keep their numbers of words."""
 
     kind: Literal["blocks"]
     length: int = Field(512, ge=2)
-    """Words (or sub-words) of a block."""
+    """Number of words (or sub-words) of a block."""
 
 
 class Corpus(Shuffled):
-    """Order in which every word is redrawn with its frequency in the training text; sentences keep their numbers
-    of words."""
+    """Word order in which every word is drawn anew, with its frequency in the training text. Sentences keep
+    their numbers of words."""
 
     kind: Literal["corpus"]
 
 
 class UniformDraw(Shuffled):
-    """Order in which every word is redrawn from those of the training text, all equally likely; sentences keep
-    their numbers of words."""
+    """Word order in which every word is drawn anew from the different words of the training text, all equally
+    likely. Sentences keep their numbers of words."""
 
     kind: Literal["uniform"]
 
@@ -58,7 +58,7 @@ WordOrder = Annotated[
     Annotated[Natural | NGrams | Blocks | Corpus | UniformDraw, Field(discriminator="kind")],
     BeforeValidator(from_name),
 ]
-"""The orders of Sinha et al. 2021, section 3."""
+"""Word order of the training text, as in Sinha et al. 2021, section 3."""
 
 
 def name_of(order: Natural | Shuffled) -> str:
@@ -74,37 +74,38 @@ def name_of(order: Natural | Shuffled) -> str:
 
 
 class AdamW(Settings):
-    """Optimiser AdamW (Loshchilov and Hutter 2019). Its settings stand beside it: `adam_beta1`, `adam_beta2`,
-    `adam_epsilon` and `weight_decay`."""
+    """Optimiser AdamW (Loshchilov and Hutter 2019). Its settings are those of `training`: `adam_beta1`,
+    `adam_beta2`, `adam_epsilon` and `weight_decay`."""
 
     kind: Literal["adamw"]
 
 
 class Muon(Settings):
-    """Optimiser Muon (Jordan et al. 2024) for the matrices of blocks: a step is the momentum of the gradient with
-    all singular values brought near 1. Embeddings, heads, norms and biases go by AdamW."""
+    """Optimiser Muon (Jordan et al. 2024) for the matrices of blocks. Its step is the momentum of the
+    gradient with all singular values brought near 1. AdamW trains embeddings, heads, norms and biases."""
 
     kind: Literal["muon"]
     momentum: float = Field(0.95, ge=0, lt=1)
-    """Decay of the mean of the gradient."""
+    """Decay rate of the running mean of the gradient."""
     nesterov: bool = True
-    """Whether a step looks ahead by one more momentum."""
+    """Whether momentum is Nesterov's: each step looks ahead by one more momentum."""
     ns_steps: int = Field(5, ge=1, lt=100)
-    """Steps of the Newton-Schulz iteration, which brings the singular values near 1."""
+    """Number of steps of the Newton-Schulz iteration, which brings the singular values near 1."""
     adjust_lr_fn: Literal["match_rms_adamw", "original"] = "match_rms_adamw"
-    """Factor on the learning rate of a matrix of A outputs and B inputs: 0.2 sqrt(max(A, B)), with which learning
-    rate and weight decay of AdamW fit (Liu et al. 2025); or sqrt(max(1, A / B)) (Jordan et al. 2024)."""
+    """Factor on the learning rate of a matrix with A outputs and B inputs. `match_rms_adamw`: 0.2 sqrt(max(A,
+    B)), which suits the learning rate and the weight decay of AdamW (Liu et al. 2025). `original`:
+    sqrt(max(1, A / B)) (Jordan et al. 2024)."""
 
 
 class SGD(Settings):
-    """Optimiser SGD with momentum (Polyak 1964), or with Nesterov's (Sutskever et al. 2013). Its weight decay is
+    """Optimiser SGD with momentum (Polyak 1964), or with Nesterov's (Sutskever et al. 2013). Weight decay is
     added to the gradient."""
 
     kind: Literal["sgd"]
     momentum: float = Field(0.9, ge=0, lt=1)
-    """Decay of the sum of the gradients; 0 is none."""
+    """Decay rate of the running sum of the gradients; 0 is no momentum."""
     nesterov: bool = False
-    """Whether a step looks ahead by one more momentum."""
+    """Whether momentum is Nesterov's: each step looks ahead by one more momentum."""
 
     @field_validator("nesterov")
     @classmethod
@@ -118,7 +119,7 @@ Optimizer = Annotated[
     Annotated[AdamW | Muon | SGD, Field(discriminator="kind")],
     BeforeValidator(from_name),
 ]
-"""The optimisers, each torch's own."""
+"""Optimiser, as torch implements it."""
 
 LoggerName = Literal["tensorboard", "wandb"]
 InputFormat = Literal["sentences", "sentence_pair", "segment_pair", "full_sentences", "doc_sentences"]
@@ -126,88 +127,95 @@ PAIR_FORMATS = ("sentence_pair", "segment_pair")
 
 
 Source = Literal["init", "order", "corruption", "dropout"]
-"""Sources of chance in a training; see `SourceSeeds`."""
+"""Source of chance in training; see `SourceSeeds`."""
 
 
 class SourceSeeds(Settings):
-    """Seeds of single sources of chance; a source without one takes the run's seed.
+    """Seeds of single sources of chance. A source without a seed here takes the run's seed.
 
-    A source that has one is the same in all seeds of an arm, so that their spread comes from the others.
+    A source with a seed here is the same in all seeds of an arm. The spread over seeds then comes from the
+    other sources.
     """
 
     init: int | None = Field(None, ge=0, lt=2**63)
-    """Initial weights."""
+    """Seed of the initial weights."""
     order: int | None = Field(None, ge=0, lt=2**63)
-    """Order of the sentences or documents, and of the words where `word_order` moves or draws them."""
+    """Seed of the order of sentences or documents, and of the words if `word_order` moves or draws them."""
     corruption: int | None = Field(None, ge=0, lt=2**63)
-    """Which tokens are hidden or replaced and by what, which sentences are paired, and whatever else an objective
-    draws when it makes a batch."""
+    """Seed of the choice of hidden or replaced tokens and of what is shown instead, of negative pairs of
+    sentences, and of all else that an objective draws when it makes a batch."""
     dropout: int | None = Field(None, ge=0, lt=2**63)
-    """Dropout of each step."""
+    """Seed of the dropout of each step."""
 
 
 class TrainingSettings(Settings):
-    """Settings of training: number and size of steps, and optimiser."""
+    """Settings of training: number and size of steps, order of the text, and optimiser."""
 
     max_steps: int = Field(1000, ge=0)
-    """Optimiser steps. 0 is an untrained model: it writes its first checkpoint and is done."""
+    """Optimiser steps. With 0 the model stays untrained: the run writes its first checkpoint and is done."""
     tokens_per_step: int = Field(8192, ge=8)
-    """Real source tokens of a step over all devices, special tokens included and padding not; never
-    exceeded, nearly reached."""
+    """Number of source tokens of a step over all devices. Special tokens count, padding does not. Steps come
+    close to this number and never exceed it."""
     accumulate: int = Field(1, ge=1)
-    """Micro-batches that each device cuts its share of a step into and goes through one by one, for steps that
-    need more memory than there is. Masks, gradient and log are those of the whole step; dropout draws other
-    numbers. It is no part of a run's identity."""
+    """Micro-batches that each device cuts its share of a step into, for steps that need more memory than
+    there is. They are computed one by one. Masks, gradient and log are those of the whole step; dropout draws
+    other numbers. It is no part of a run's identity."""
     sentences: int | None = Field(None, ge=1)
-    """Use only so many sentences of the training text, from its start; the vocabulary is that of all of it."""
+    """Number of sentences of the training text to use, from its start. The vocabulary is that of all of
+    it."""
     input_format: InputFormat = "sentences"
-    """Format of a sequence; it never exceeds `data.max_length`. `sentences`: one sentence. The others as in Liu et
-    al. 2019, section 4.2. `sentence_pair`: two neighbouring sentences of a document, apart by [SEP], with segment
-    embeddings. `segment_pair`: the same with runs of sentences. `full_sentences`: neighbouring sentences until it
-    is full, with one more [SEP] where a document ends. `doc_sentences`: the same, ending with the document. Each
-    segment of a pair has half of the room: longer sentences are cut (at 128 tokens, 5% of Wikipedia's text). A
-    document of more than eight full sequences is put in order in parts of that size, which end like documents."""
+    """Format of a sequence, which is never longer than `data.max_length`. `sentences`: one sentence. The
+    other formats are those of Liu et al. 2019, section 4.2. `sentence_pair`: two neighbouring sentences of a
+    document, with [SEP] between them and segment embeddings. `segment_pair`: two neighbouring segments of
+    several sentences, likewise. `full_sentences`: neighbouring sentences until the sequence is full, with one
+    more [SEP] where a document ends. `doc_sentences`: neighbouring sentences until the sequence is full or
+    the document ends. Each segment of a pair has half of the room, and longer sentences are cut (at 128
+    tokens, 5% of Wikipedia's text). Documents are shuffled. A document of more than eight full sequences is
+    shuffled in parts of that size, which end like documents."""
     word_order: WordOrder = Natural(kind="natural")
-    """In which order the words of the training text stand; the text of validation and measures stays natural."""
+    """Order of the words in the training text. The text of validation and measures stays natural."""
     optimizer: Optimizer = AdamW(kind="adamw")
     """Optimiser: `adamw`, `muon` or `sgd`, or a mapping with a kind and its settings, as in
     `{kind: sgd, momentum: 0.9}`."""
     learning_rate: float = Field(5e-4, gt=0)
-    """Peak of the schedule, reached after a linear warm-up."""
+    """Largest learning rate, which is reached after a linear warm-up."""
     schedule: Literal["linear", "inverse_sqrt", "cosine", "constant", "wsd"] = "linear"
-    """Decay of the learning rate after the warm-up. To 0 at `max_steps`: `linear`; `cosine`, half a wave
-    (Loshchilov and Hutter 2017, section 3); `wsd`, none until the last tenth of `max_steps`, then linear (warm-up,
-    stable, decay: Hu et al. 2024, section 4). The others do not depend on `max_steps`: `inverse_sqrt`, with the
-    inverse square root of the step (Vaswani et al. 2017, section 5.3), and `constant`, none."""
+    """Decay of the learning rate after the warm-up. Three schedules reach 0 at `max_steps`. `linear`: a
+    straight line. `cosine`: half a cosine wave (Loshchilov and Hutter 2017, section 3). `wsd`: constant until
+    the last tenth of `max_steps`, then linear (warm-up, stable, decay: Hu et al. 2024, section 4). Two
+    schedules do not depend on `max_steps`. `inverse_sqrt`: with the inverse square root of the step (Vaswani
+    et al. 2017, section 5.3). `constant`: no decay."""
     warmup_steps: int = Field(default_factory=lambda data: data["max_steps"] // 10, ge=0)
     """Steps of warm-up; a tenth of `max_steps` unless given."""
     adam_beta1: float = Field(0.9, ge=0, lt=1)
-    """Decay of Adam's mean of the gradient."""
+    """Decay rate of Adam's running mean of the gradient."""
     adam_beta2: float = Field(0.98, ge=0, lt=1)
-    """Decay of Adam's mean of the squared gradient."""
+    """Decay rate of Adam's running mean of the squared gradient."""
     adam_epsilon: float = Field(1e-6, gt=0)
-    """Number that Adam adds to the root of that mean."""
+    """Number that Adam adds to the square root of the mean of the squared gradient."""
     weight_decay: float = Field(0.01, ge=0)
-    """Weight decay of matrices, whatever the optimiser; biases, layer norms and embeddings have none."""
+    """Weight decay of matrices, with every optimiser. Biases, norms and embeddings have none."""
     gradient_clip_val: float = Field(1.0, ge=0)
-    """Largest norm of the gradient; 0 is no clipping."""
+    """Largest norm of the gradient; larger gradients are scaled down. 0 is no clipping."""
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
-    """Lightning's names; weights and optimiser are fp32 in both. A CPU without products of bf16 computes them in
-    fp32 and rounds: the same numbers up to the order of sums, but slower than 32-true."""
+    """Precision of the products, in Lightning's names. Weights and optimiser are fp32 in both cases. A CPU
+    that has no bf16 products computes `bf16-mixed` in fp32 and rounds. The numbers are the same up to the
+    order of sums, but it is slower than `32-true`."""
     compile: bool = False
-    """Train with the blocks compiled (`torch.compile`) where that is on a GPU: a faster step after a slower first
-    one, and the same numbers up to rounding and to what dropout draws. Evaluations are not compiled."""
+    """Whether training on a GPU compiles the blocks (`torch.compile`). Steps are faster after a slower first
+    one. The numbers are the same up to rounding and to what dropout draws. Evaluations are not compiled."""
     validate_every: int = Field(default_factory=lambda data: max(1, data["max_steps"] // 5), ge=1)
     """Steps between two validation losses in the log; a fifth of `max_steps` unless given."""
     keep_checkpoints: int | Literal["all"] = "all"
-    """Number of the `step=` files (0, powers of two, last) to keep, the newest ones."""
+    """Number of the newest `step=` checkpoints that are kept, or `all`. They are written at step 0, at powers
+    of two and at the last step."""
     loggers: tuple[LoggerName, ...] = Field(("tensorboard",), strict=False)
-    """Tools that get the numbers of `metrics.jsonl` too, while a run is trained: `tensorboard`; `wandb`, Weights &
+    """Tools that also get the numbers of `metrics.jsonl` during training: `tensorboard`; `wandb`, Weights &
     Biases, which stays offline unless WANDB_MODE says otherwise. They are no part of a run's identity."""
     seeds: SourceSeeds = SourceSeeds()
-    """Seeds of single sources of chance, as in `{init: 0}`: `init`, `order`, `corruption` and `dropout`. A source
-    without one takes the run's seed. Arms with other sources fixed show how much of the spread over seeds comes
-    from each."""
+    """Seeds of single sources of chance (`init`, `order`, `corruption`, `dropout`), as in `{init: 0}`. A
+    source without a seed here takes the run's seed. Arms that fix different sources show how much of the
+    spread over seeds comes from each source."""
 
     @field_validator("loggers")
     @classmethod
