@@ -1,13 +1,13 @@
-"""The text of a run, sentence by sentence: the built-in language, local files, or a data set of the hub.
+"""Text of a run, sentence by sentence: the built-in language, local files, or a data set of the hub.
 
-A sentence is one line: white space at its ends is removed and every run of white space inside becomes one space,
-so that words are what stands between spaces, here and in the sub-words. Nothing else is changed.
+A sentence is one line. White space at its ends is removed, and white space inside becomes one space. Words
+are then separated by spaces, here and in the sub-words. Nothing else is changed.
 
 `half_of` divides a table into two halves, so that a text and a task can share a file without sharing a row.
 
 A data set of the Hugging Face hub, or of a local folder that `datasets.load_dataset` reads, is data only:
 `datasets` 4 and later run no code of a data set and load no pickles. `datasets` is imported where it is used,
-since it takes a second and brings torch along as soon as rows are read.
+since its import takes a second, and reading rows with it imports torch.
 """
 
 import hashlib
@@ -42,22 +42,22 @@ SplitName = Literal["train", "validation", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "validation", "test")
 
 LANGUAGE_VERSION = 1
-"""Counts up whenever the built-in language writes other sentences for the same seed."""
+"""Version of the built-in language. It counts up whenever the same seed gives other sentences."""
 
 READING_VERSION = 1
-"""Counts up whenever the same bytes are read as other sentences."""
+"""Version of the readers. It counts up whenever the same bytes are read as other sentences."""
 
 HUB_ROWS_AT_ONCE = 1000
 
 CUTTING = {"vocab_size", "max_length", "tokenizer"}
-"""Settings of how sentences are cut into sub-words."""
+"""Settings that say how sentences are cut into sub-words."""
 
 LATER = {"half", "label", "label_words"}
-"""Settings that came after texts had addresses: they count where they are given."""
+"""Settings that are younger than the addresses of texts. Their defaults do not count in an address."""
 
 
 def half_of(number: int) -> Half:
-    """Return the half of a row, drawn by its number in its file (from 1) and by nothing else."""
+    """Return the half that a row belongs to. It depends on the row's number in its file (from 1) alone."""
     return "second" if derive(0, "half", number) % 2 else "first"
 
 
@@ -66,13 +66,13 @@ class Row(NamedTuple):
 
     text: str
     target: str | None
-    """Translation of the sentence; None where the corpus has none."""
+    """Translation of the sentence; None if the corpus has none."""
     document: int
-    """Number of the document, from 0 in every split, rising by one with each new document."""
+    """Number of the document, from 0 in every split. It rises by one with each new document."""
 
 
 class Sentences:
-    """The sentences of one split, in order, readable again and again."""
+    """Sentences of one split, in order. They can be read again and again."""
 
     def __init__(
         self,
@@ -83,15 +83,16 @@ class Sentences:
         half: Half | None = None,
         label_words: tuple[str, ...] = (),
     ) -> None:
-        """Read columns of sources as `ColumnSettings` says; `half` is that of this split."""
+        """Prepare to read columns of sources as `ColumnSettings` says; `half` is the half of this split, if
+        any."""
         self._split, self._sources, self._columns = split, sources, columns
         self._half, self._label_words = half, label_words
         self.skipped = 0
-        """Rows without a sentence (or, in a bilingual corpus, without a translation) that the newest reading
-        left out."""
+        """Number of rows that the latest reading left out, without a sentence or with an empty
+        translation."""
 
     def __iter__(self) -> Iterator[Row]:
-        """Read the split from the start.
+        """Yield the sentences of the split from the start.
 
         Raises:
             DataError: a row is not text, a translation is missing, or no sentence is left at the end.
@@ -156,16 +157,16 @@ def _label_word(value: Any, words: tuple[str, ...], where: str) -> str:
 
 @dataclass(frozen=True)
 class Corpus:
-    """All splits of a text and whether it is translated."""
+    """All splits of a text, and whether it has translations."""
 
     splits: tuple[SplitName, ...]
-    """Splits of the text: train and validation always, test where it is given."""
+    """Splits of the text: always train and validation, and test if it is given."""
     has_target: bool
     """Whether every sentence has a translation."""
     _rows: dict[SplitName, Sentences]
 
     def rows(self, split: SplitName) -> Sentences:
-        """Return the sentences of a split; nothing is read before they are iterated over."""
+        """Return the sentences of a split. They are read when they are iterated over."""
         return self._rows[split]
 
 
@@ -173,7 +174,7 @@ def open_corpus(settings: Data, *, data_root: Path) -> Corpus:
     """Return the text that the settings name.
 
     Raises:
-        DataError: as `check`.
+        DataError: the text is unfit, as in `check`.
     """
     check(settings, data_root)
     columns = _columns(settings)
@@ -204,7 +205,7 @@ def _sources(settings: Data, data_root: Path, split: SplitName, columns: Columns
 
 
 def _language_cells(settings: LanguageData, split: SplitName) -> Iterator[Cells]:
-    from lightning_modules.data.language import language_of  # its grammar is only imported where it is spoken
+    from lightning_modules.data.language import language_of  # only imported where it is needed
 
     sentences = language_of(settings.seed).sentences(split, getattr(settings, split))
     for number, (document, sentence) in enumerate(sentences, start=1):
@@ -215,12 +216,13 @@ def _language_cells(settings: LanguageData, split: SplitName) -> Iterator[Cells]
 
 
 def check(settings: Data, data_root: Path) -> None:
-    """Find what is wrong with the text without reading it all: files, endings, columns, splits.
+    """Raise an error for all problems of a text that show without reading all of it: files, endings, columns,
+    splits.
 
-    A remote data set is not asked: this needs no network.
+    This needs no network: data sets of the hub are not checked.
 
     Raises:
-        DataError: one sentence a problem, one problem a line.
+        DataError: the text has problems; the error has one sentence and one line for each.
     """
     sentences = [problem for _, problem in problems(settings, data_root)]
     if sentences:
@@ -281,14 +283,14 @@ def _check_file(settings: FilesData, split: SplitName, path: Path) -> None:
 
 
 def content_address(settings: Data, data_root: Path) -> str:
-    """Return the SHA-256 (hex) of a text: the same sentences give the same address wherever the files lie.
+    """Return the SHA-256 (hex) that stands for the content of a text, wherever its files lie.
 
-    Files count by their bytes, their order and the columns read, not by their names; a local folder of a
-    data set by the bytes and names inside it; a remote data set by its name, commit and splits; the built-in
-    language by its settings. How sentences are cut into sub-words does not count.
+    Files count with their bytes, their order and the columns read, but not with their names. A local folder
+    of a data set counts with the bytes and names inside it, a data set of the hub with its name, commit and
+    splits, the built-in language with its settings. How sentences are cut into sub-words does not count.
 
     Raises:
-        DataError: as `check`.
+        DataError: the text is unfit, as in `check`.
     """
     check(settings, data_root)
     content: dict[str, Any] = {"kind": settings.kind, "reading": READING_VERSION}
@@ -310,7 +312,7 @@ def content_address(settings: Data, data_root: Path) -> str:
 
 
 def _folder(folder: Path) -> list[tuple[str, str]]:
-    """Return name and hash of every file that `datasets` could read; it reads no hidden files."""
+    """Return the name and hash of every file that `datasets` could read. Hidden files are none of them."""
     names: Iterable[Path] = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return sorted((n.as_posix(), sha256(folder / n)) for n in names if not any(p.startswith(".") for p in n.parts))
 
@@ -319,10 +321,10 @@ def _folder(folder: Path) -> list[tuple[str, str]]:
 
 
 def _hub_folder(settings: HubData, data_root: Path) -> Path | None:
-    """Return the folder that `data.path` names, or None where it names a data set on the hub.
+    """Return the folder that `data.path` names; None if it names a data set of the hub.
 
     Raises:
-        DataError: neither a folder nor a name that the hub could know, or no commit for the hub.
+        DataError: the path is neither a folder nor a possible name on the hub, or the commit is missing.
     """
     folder = data_root / settings.path
     if folder.is_dir():
@@ -343,7 +345,7 @@ def _hub_folder(settings: HubData, data_root: Path) -> Path | None:
 
 
 def _check_hub_splits(settings: HubData, folder: Path) -> None:
-    """Compare the splits and, where the folder declares them, the columns with what is asked for.
+    """Check that a folder has the splits that are asked for and, if it declares its columns, these too.
 
     Raises:
         DataError: the folder is no data set, or a split or column is missing.
@@ -370,8 +372,8 @@ def _check_hub_splits(settings: HubData, folder: Path) -> None:
 def _hub_source(settings: HubData, folder: Path | None, split: str, columns: Columns) -> Source:
     """Return the rows of one split as a source.
 
-    A data set of the hub is kept in Hugging Face's cache; a folder is streamed, without a copy, unless only a
-    part of a split is asked for, which `datasets` cannot stream.
+    A data set of the hub is kept in Hugging Face's cache. A folder is streamed, without a copy. `datasets`
+    cannot stream parts or sums of splits, so these are copied.
     """
     name = f"{settings.path}, split {split!r}"
 
@@ -393,7 +395,7 @@ def _load_hub(settings: HubData, folder: Path | None, split: str, cache: str) ->
 
 def _hub_rows(dataset: Any, columns: Columns, where: str) -> Iterator[Cells]:
     number, settings = 0, list(columns._asdict().items())
-    if dataset.column_names is not None:  # a folder of json lines is only known once it is read
+    if dataset.column_names is not None:  # columns of JSON lines are only known once they are read
         outer = {setting: name.partition(".")[0] for setting, name in settings if name is not None}
         for setting, name in outer.items():
             check_column(where, setting, name, dataset.column_names)
@@ -408,8 +410,7 @@ def _hub_rows(dataset: Any, columns: Columns, where: str) -> Iterator[Cells]:
 
 @contextmanager
 def _hub_explained(settings: HubData) -> Iterator[None]:
-    """Turn errors of `datasets` into DataErrors; for most of what can be wrong `datasets` has no error of its
-    own."""
+    """Turn errors of `datasets` into DataErrors. `datasets` raises built-in errors for most problems."""
     from datasets.exceptions import DatasetsError
 
     try:

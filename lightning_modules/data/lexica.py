@@ -1,24 +1,24 @@
-"""Words that masking hides or leaves: lists of words (lexica), and n-grams whose words predict each other (PMI).
+"""Words that masking selects: lists of words (lexica), and n-grams whose words predict each other (PMI).
 
-In a list and in a text, words are the same that `bare` writes alike. A word is what stands between spaces; a word
-that a treebank cuts in two, as "don't" into "do" and "n't", is therefore in a text but not in a list made from it.
+A word of a text is in a list if `bare` writes both alike. Words are separated by spaces. A treebank cuts some
+of them in two, as "don't" into "do" and "n't"; such a word of a text is not in a list made from the treebank.
 
 Source of PMI: Levine et al. 2021, "PMI-Masking", section 3 (https://arxiv.org/abs/2010.01825), equation 3:
 
     PMI_n(g) = min over segmentations of g of log( p(g) / product of p(part) )
 
-over all ways to cut the n-gram g into two or more contiguous parts: it scores high only if no way to cut it
-explains it, so that "is the United States" does not profit from "United States".
+The minimum is over all ways to cut the n-gram g into two or more contiguous parts. The score is high only if
+no such cut explains the n-gram, so that "is the United States" does not profit from "United States".
 
-Where we differ from Levine et al., as the README of their repository AI21Labs/pmi-masking has it: they rank each
-length by itself and take half of their list from pairs, a quarter from triples and an eighth each from 4- and
-5-grams, since PMI_n depends on the length; we rank all lengths together, so that no shares have to be set. (The
-lists in that repository also multiply p(g) in once more, which prefers frequent n-grams; we follow the article.)
-Of chosen n-grams that overlap in the text they take one at random, we the one that begins first. Words are
-compared as they are written, with case and punctuation.
+We differ from Levine et al., as the README of their repository AI21Labs/pmi-masking describes it. They rank
+each length by itself, since PMI_n depends on the length, and take half of their list from pairs, a quarter
+from triples and an eighth each from 4- and 5-grams. We rank all lengths together, so that no shares have to
+be set. (Their lists also multiply p(g) in once more, which prefers frequent n-grams; we follow the article.)
+If chosen n-grams overlap in the text, they take one at random, and we the one that begins first. Words of
+n-grams are compared as they are written, with case and punctuation.
 
-Letters: N tokens, W words of a text, C types (different words), G n-grams of one length, R n-grams of all lengths,
-best first.
+Letters: N tokens, W words of a text, C types (different words), G n-grams of one length, R n-grams of all
+lengths, best first.
 """
 
 import unicodedata
@@ -42,29 +42,30 @@ from lightning_modules.errors import DataError
 from lightning_modules.vocabulary import UNKNOWN
 
 DECIMALS = 9
-"""Decimals to which PMI is rounded, so that neither ties nor its sign depend on the order of additions."""
+"""Decimals to which PMI is rounded, so that ties and signs do not depend on the order of additions."""
 
 
 class NGrams(NamedTuple):
-    """The n-grams of one length that occur often enough."""
+    """N-grams of one length that occur often enough."""
 
     at_W: NDArray[np.int32]
-    """Number of the n-gram that begins at each word; -1 where there is none, or a rare one."""
+    """Number of the n-gram that begins at each word; -1 if there is none, or a rare one."""
     first_G: NDArray[np.int64]
-    """Place where each n-gram occurs first."""
+    """Place of the first occurrence of each n-gram."""
     log_p_G: NDArray[np.float64]
-    """Log of occurrences / places where an n-gram of this length could stand; occurrences may overlap."""
+    """Natural log of occurrences, which may overlap, / places where an n-gram of this length could stand."""
 
 
 def collocated(type_W: NDArray[np.integer], sentence_W: NDArray[np.integer], settings: PMI) -> NDArray[np.bool_]:
-    """Return which words are hidden together with the word before: those inside a chosen n-gram, except its first.
+    """Return a mask of the words that are hidden together with the word before, because both are in one
+    chosen n-gram.
 
-    The n-grams of 2 to `longest` words with at least `least_count` occurrences and a positive PMI_n are ranked by
-    it; of equals the longer comes first, then the one that occurs first. As many of them are chosen, best first,
-    as it takes until a share `coverage` of all words lies inside an occurrence of one; all, if they do not
-    suffice. The text is then cut into units from left to right, always the longest chosen n-gram or else a single
-    word. So the share of words that end in units of several is somewhat below `coverage`: a word stays alone if
-    all n-grams it lies in overlap an earlier unit.
+    N-grams of 2 to `longest` words are ranked by PMI_n, if they have at least `least_count` occurrences and a
+    positive PMI_n. Among equals the longer comes first, then the one that occurs first. N-grams are chosen,
+    best first, until a share `coverage` of all words lies inside an occurrence of one; all are chosen if they
+    do not suffice. The text is then cut into units from left to right: always the longest chosen n-gram that
+    begins there, or else a single word. The share of words in units of several is somewhat below `coverage`,
+    since a word stays alone if all n-grams around it overlap an earlier unit.
 
     Args:
         type_W: number of each word's type, from 0.
@@ -92,15 +93,16 @@ def collocated(type_W: NDArray[np.integer], sentence_W: NDArray[np.integer], set
 def frequent_ngrams(
     type_W: NDArray[np.integer], sentence_W: NDArray[np.integer], *, longest: int, least_count: int
 ) -> list[NGrams]:
-    """Return the words and n-grams that occur at least `least_count` times, by length from 1 on.
+    """Return the words and n-grams that occur at least `least_count` times, one entry for each length from 1
+    on.
 
-    Ends before the first length that has none, at the latest after `longest`.
+    The list ends before the first length without such n-grams, at the latest after `longest`.
     """
     by_length: list[NGrams] = []
     place, key = np.arange(len(type_W)), type_W.astype(np.int64)
     for n in range(1, longest + 1):
         if n > 1:
-            # An n-gram occurs no more often than its parts, so that those with a rare part need no counting.
+            # An n-gram occurs no more often than its parts, so n-grams with a rare part need no counting.
             before = by_length[-1].at_W
             both = (before[:-1] >= 0) & (before[1:] >= 0) & (sentence_W[:-1] == sentence_W[1:])
             place = np.flatnonzero(both)
@@ -118,8 +120,8 @@ def frequent_ngrams(
 
 
 def pmi(by_length: list[NGrams]) -> list[NDArray[np.float64]]:
-    """Return PMI_n of every n-gram, in nats, rounded; minus infinity for the single words that come first."""
-    likeliest = [by_length[0].log_p_G]  # by length: sum of log p over the parts of the best cut, or of no cut
+    """Return PMI_n of every n-gram in nats, rounded, one array a length. Single words have minus infinity."""
+    likeliest = [by_length[0].log_p_G]  # by length: largest sum of log p over the parts of a cut, or log p
     pmi_by_length = [np.full(len(by_length[0].first_G), -np.inf)]
     for n, ngrams in enumerate(by_length[1:], start=2):
         cut_G = np.full(len(ngrams.first_G), -np.inf)
@@ -132,7 +134,8 @@ def pmi(by_length: list[NGrams]) -> list[NDArray[np.float64]]:
 
 
 def _ranks(pmi_by_length: list[NDArray[np.float64]], by_length: list[NGrams]) -> list[NDArray[np.int64]]:
-    """Return the rank of every n-gram among all, from 0; those without a positive PMI come last."""
+    """Return the rank of every n-gram among those of all lengths, from 0. N-grams without a positive PMI all
+    have the last rank."""
     sizes = [len(pmi_G) for pmi_G in pmi_by_length]
     length_R = np.repeat(np.arange(len(sizes)), sizes)
     pmi_R, first_R = np.concatenate(pmi_by_length), np.concatenate([ngrams.first_G for ngrams in by_length])
@@ -144,8 +147,7 @@ def _ranks(pmi_by_length: list[NDArray[np.float64]], by_length: list[NGrams]) ->
 
 
 def _number_chosen(by_length: list[NGrams], rank_by_length: list[NDArray[np.int64]], coverage: float) -> int:
-    """Return the number of n-grams, best first, that cover a share of the words; the number of all of them if they
-    are too few."""
+    """Return the number of best n-grams that cover a share of the words; all if they cover less."""
     W, R = len(by_length[0].at_W), sum(map(len, rank_by_length))
     best_W = np.full(W, R)  # rank of the best n-gram that each word lies in
     for n, (ngrams, rank_G) in enumerate(zip(by_length, rank_by_length, strict=True), start=1):
@@ -154,14 +156,14 @@ def _number_chosen(by_length: list[NGrams], rank_by_length: list[NDArray[np.int6
         for inside in range(n):
             best_W[place + inside] = np.minimum(best_W[place + inside], rank)
     covered_R = np.cumsum(np.bincount(best_W, minlength=R + 1)[:R])
-    # A quotient of integers is rounded as the setting was when it was read: 7 of 100 words are 0.07 exactly.
+    # Both are rounded alike, the quotient of integers and the setting as it was read: 7 / 100 is 0.07 exactly.
     enough = int(np.searchsorted(covered_R / W, coverage))
     return min(enough + 1, R)
 
 
 def _inside_units(unit_W: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return which words continue a unit, when units follow each other from the left."""
-    # Where a unit begins depends on all before it. Steps over bytes cost 0.1 microseconds a word.
+    """Return a mask of the words that continue a unit, if the text is cut into units from left to right."""
+    # The beginning of a unit depends on all units before it. This loop costs 0.1 microseconds a word.
     inside, steps, w = bytearray(b"\x01") * len(unit_W), unit_W.tobytes(), 0
     while w < len(steps):
         inside[w] = 0
@@ -173,16 +175,17 @@ COMMENTS = (";", "#")
 """Beginnings of lines that hold no word; published opinion lexica have such lines."""
 
 LANGUAGE_SENTENCES = 20_000
-"""Training sentences in which the built-in language tags its words, however many a run trains on. They take a
-second; of language 0 they lack one word, of 1,293 that occur in 60,000 sentences."""
+"""Number of training sentences in which the words of the built-in language are tagged, however many a run
+trains on. They take a second. In language 0 they lack one of the 1,293 words of 60,000 sentences."""
 
 WHERE = "objective.masking.select"
 
 
 def bare(word: str) -> str:
-    """Return a word without case (Unicode's case folding), in NFC form, without punctuation at its ends.
+    """Return a word without case (Unicode's case folding) and without punctuation at its ends, in NFC form.
 
-    Punctuation is what Unicode calls so; signs such as + and $ are none. A word of punctuation alone keeps it.
+    Punctuation is what Unicode calls so; signs such as + and $ are none. A word of punctuation alone keeps
+    it.
     """
     folded = unicodedata.normalize("NFC", word.casefold())
     inner = [i for i, c in enumerate(folded) if not unicodedata.category(c).startswith("P")]
@@ -190,14 +193,14 @@ def bare(word: str) -> str:
 
 
 def resolved(settings: Cloze | Generic, *, data: Data, data_root: Path) -> Cloze | Generic:
-    """Return the settings with all words of the list in `words`: sorted, distinct and `bare`, and the other fields
-    empty.
+    """Return the settings with the whole list in `words`, sorted, distinct and `bare`, and with empty other
+    fields.
 
-    What a run keeps, so that it does not depend on files. Resolved settings are resolved to themselves.
+    A run keeps these settings, so that it does not depend on files. Resolved settings resolve to themselves.
 
     Args:
-        data: the text of the run. Parts of speech without a treebank are those of the built-in language.
-        data_root: where relative paths start.
+        data: the text of the run. Without a treebank, parts of speech are those of the built-in language.
+        data_root: folder where relative paths start.
 
     Raises:
         DataError: no list is given, or a file, a word or a part of speech is unfit.
@@ -222,9 +225,10 @@ def resolved(settings: Cloze | Generic, *, data: Data, data_root: Path) -> Cloze
 def in_lexicon(
     ids_N: NDArray[np.integer], words: Words, tokenizer: Tokenizer, lexicon: Collection[str]
 ) -> NDArray[np.bool_]:
-    """Return which words of a text are in a list. Shape W.
+    """Return a mask of the words of a text that are in a list. Shape W.
 
-    Compared are `bare` words. A word with a byte that the tokenizer does not know is in no list.
+    Words are compared as `bare` writes them. A word with a byte that the tokenizer does not know is in no
+    list.
     """
     ids_N, listed = np.asarray(ids_N), {bare(word) for word in lexicon}
     type_W, first_C = word_types(ids_N, words)
@@ -237,7 +241,7 @@ def in_lexicon(
 
 
 def _checked(word: str, where: str) -> str:
-    """Return the bare word, if it is one word."""
+    """Return the bare word; a DataError if it is not a single word."""
     if word.split() != [word]:
         raise DataError(
             f"{where}: {word!r} has a space, but a word is what stands between spaces; give its words one by one."
@@ -305,7 +309,7 @@ def _words_of_tags(settings: Cloze | Generic, data: Data, data_root: Path) -> se
 
 
 def _most_frequent_tags(tagged: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    """Return the tag that each bare word has most often; of equally frequent ones the alphabetically first."""
+    """Return the most frequent tag of each bare word. Ties go to the alphabetically first tag."""
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for (form, tag), count in Counter(tagged).items():
         if form.split() == [form]:  # some treebanks have words such as "1 000"
@@ -313,20 +317,20 @@ def _most_frequent_tags(tagged: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     return {word: min(tags, key=lambda tag: (-tags[tag], tag)) for word, tags in counts.items()}
 
 
-@lru_cache(maxsize=2)  # each arm with a lexicon asks
+@lru_cache(maxsize=2)  # every arm with a lexicon asks again
 def _tags_of_language(seed: int) -> Mapping[str, str]:
     return MappingProxyType(_most_frequent_tags(_language(seed)))
 
 
 def _language(seed: int) -> Iterator[tuple[str, str]]:
-    from lightning_modules.data.language import language_of  # its grammar is only imported where it is spoken
+    from lightning_modules.data.language import language_of  # only imported where it is needed
 
     for _, sentence in language_of(seed).sentences("train", LANGUAGE_SENTENCES):
         yield from zip(sentence.words, sentence.tags, strict=True)
 
 
 def _treebank(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield words and tags of a treebank, in order; of a CoNLL-U file those that have a tag."""
+    """Yield the words and tags of a treebank, in order. Words of CoNLL-U files without a tag are left out."""
     if not path.exists():
         raise DataError(
             f"{path} does not exist ({WHERE}.treebank; relative paths start at --data-root); correct the path."

@@ -1,11 +1,13 @@
-"""The batch plan: which sequences form step i, the same for any number of devices.
+"""Batch plan: the sequences that form step i, the same for any number of devices.
 
-A step is a set of sequences whose real tokens (special ones included, padding not) never exceed `tokens_per_step`.
-They are taken in an order that depends on (seed, epoch) alone, epoch after epoch, so every arm of a seed sees the
-same text at the same step. Inside a step the sequences are packed into rows of one fixed length; no row mixes
-their attention (see the encoder), so packing changes the speed and nothing else.
+A step is a set of sequences whose tokens never exceed `tokens_per_step`; special tokens count, padding does
+not. The order of the sequences depends on (seed, epoch) alone, and epochs follow each other. Every arm of a
+seed therefore sees the same text at the same step. Inside a step the sequences are packed into rows of one
+fixed length. Sequences of a row do not attend to each other (see the encoder), so packing changes the speed
+and nothing else.
 
-Letters: S sentences of a step, Q its sequences, N its tokens in order, B rows, T positions, U target positions.
+Letters: S sentences of a step, Q its sequences, N its tokens in order, B rows, T positions, U target
+positions.
 """
 
 from dataclasses import replace
@@ -20,7 +22,7 @@ from lightning_modules.data.token_store import Split, runs
 from lightning_modules.errors import DataError
 from lightning_modules.vocabulary import END
 
-TARGET_ROUNDING = 16  # target rows are padded to a multiple of this: few distinct shapes
+TARGET_ROUNDING = 16  # target rows are padded to a multiple of this, so that there are few shapes
 
 
 class BatchPlan:
@@ -39,7 +41,7 @@ class BatchPlan:
         """Cut `steps` steps from the endless stream of epochs.
 
         Args:
-            max_length: of a sequence, where that is not one sentence.
+            max_length: largest length of a sequence; not read if sequences are single sentences.
 
         Raises:
             DataError: an epoch has fewer tokens than one step.
@@ -55,9 +57,9 @@ class BatchPlan:
         self._starts = self._cut(tokens_per_step, steps)
 
     def _cut(self, tokens_per_step: int, steps: int) -> list[tuple[int, int]]:
-        """Return (epoch, place in its order) where each step starts, and where the last one ends."""
+        """Return (epoch, place in its order) for the start of each step, and for the end of the last one."""
         starts, epoch, place = [(0, 0)], 0, 0
-        carried = 0  # tokens of the step in the making that came from the epoch before
+        carried = 0  # tokens of the unfinished step that came from earlier epochs
         ends = self._cumulated(epoch)
         while len(starts) <= steps:
             stop = int(np.searchsorted(ends, ends[place] + tokens_per_step - carried, side="right")) - 1
@@ -71,7 +73,7 @@ class BatchPlan:
         return starts
 
     def _cumulated(self, epoch: int) -> NDArray[np.int64]:
-        """Return the number of tokens before each place of an epoch's order, and after the last."""
+        """Return the number of tokens before each place of an epoch's order, and their total at the end."""
         return np.concatenate([[0], np.cumsum(self._in_order(epoch).lengths_Q)])
 
     def _in_order(self, epoch: int) -> Epoch:
@@ -94,13 +96,14 @@ class BatchPlan:
 
     @property
     def epochs(self) -> float:
-        """Number of epochs that the plan takes, as a fraction."""
+        """Number of epochs that the plan takes. The last one counts by the share of its sequences."""
         epoch, place = self._starts[-1]
         return epoch + place / len(self._in_order(epoch).lengths_Q)
 
 
 def consecutive(sequences: Sequences, *, tokens_per_step: int) -> list[Sequences]:
-    """Return sequences in their own order, some at a time: the plan of an evaluation."""
+    """Return sequences in their own order as the plan of an evaluation: each part has at most
+    `tokens_per_step` tokens, or is one longer sequence."""
     ends, steps, start = np.cumsum(sequences.lengths_Q), [], 0
     while start < len(ends):
         before = ends[start - 1] if start else 0
@@ -111,40 +114,40 @@ def consecutive(sequences: Sequences, *, tokens_per_step: int) -> list[Sequences
 
 
 class PackedRows(NamedTuple):
-    """Sequences of one step, or one device's share of it, placed in rows. N = their tokens, in order."""
+    """Sequences of one step, or of one device's share of it, placed in rows. N is their tokens, in order."""
 
     shape: tuple[int, int]
-    """B, T."""
+    """Number of rows B and their length T."""
     ids_N: NDArray[np.int64]
     epoch_N: NDArray[np.int64]
     sentence_N: NDArray[np.int64]
     """Number of the sentence in its split."""
     index_N: NDArray[np.int64]
-    """Place of the token among all of the split's."""
+    """Place of the token among all tokens of the split."""
     offset_N: NDArray[np.int64]
-    """Place in the sentence, from 0, which is START."""
+    """Place of the token in its sentence, from 0, which is START."""
     showing_N: NDArray[np.int64]
-    """Number of the repetition of a token's sequence in this step, from 0."""
+    """Number of the repetition of the token's sequence in this step, from 0."""
     position_N: NDArray[np.int64]
-    """Place in the sequence, from 0."""
+    """Place of the token in its sequence, from 0."""
     segment_N: NDArray[np.int64]
     """0, or 1 in the second segment of a pair."""
     slot_N: NDArray[np.int64]
-    """Number of the sequence in its row, from 1; 0 is padding."""
+    """Number of the token's sequence in its row, from 1, as 0 is padding."""
     place_N: NDArray[np.int64]
-    """Flat index into B x T."""
+    """Flat index of the token into B x T."""
     label_Q: NDArray[np.int64]
-    """See `Sequences`; in the order of the sequences' first tokens here."""
+    """Labels as in `Sequences`, in the order in which the sequences begin here."""
 
     def grid(self, values_N: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Return the values laid out in rows, shape BT, 0 elsewhere."""
+        """Return the values laid out in rows, shape BT; places without a token are 0."""
         grid = np.zeros(self.shape[0] * self.shape[1], dtype=np.int64)
         grid[self.place_N] = values_N
         return grid.reshape(self.shape)
 
 
 class PackedStep(NamedTuple):
-    """One device's share of a step: its source rows and, where there are translations, the target rows."""
+    """One device's share of a step: its source rows and, if there are translations, its target rows."""
 
     source: PackedRows
     target: PackedRows | None
@@ -168,10 +171,13 @@ def pack(
 
     Args:
         row_length: T; at least the longest sequence.
-        rows: at least this many rows over all devices, so that steps differ in few shapes.
-        targets: also place the translations, in the rows of their sources; sequences are single sentences then.
-        showings: how often each sequence is shown.
-        number: of the step.
+        rows: smallest number of rows over all devices, so that steps differ in few shapes.
+        targets: also place the translations, in the rows of their sources; sequences are single sentences
+            then.
+        showings: number of times that each sequence is shown.
+        number: number of the step.
+        rank: number of this device.
+        ranks: number of devices.
     """
     showing_Q = np.repeat(np.arange(showings), len(step))
     step = joined([step] * showings)
@@ -197,7 +203,7 @@ def pack(
 
 
 def first_fit_decreasing(length_Q: NDArray[np.integer], capacity: int) -> NDArray[np.int64]:
-    """Return the row of each sequence: the longest first, each into the first row with room for it."""
+    """Return the row of each sequence: longest sequences first, each in the first row with room for it."""
     order = np.argsort(-length_Q, kind="stable")
     row_Q = np.empty(len(length_Q), dtype=np.int64)
     room: list[int] = []
@@ -205,7 +211,7 @@ def first_fit_decreasing(length_Q: NDArray[np.integer], capacity: int) -> NDArra
     for i, next_length in zip(order.tolist(), length_Q[order].tolist(), strict=True):
         if next_length != length:
             row, length = 0, next_length
-        # What had no room for this length before has none now: no need to look again.
+        # Rows without room for this length have none later either, so the search does not go back.
         while row < len(room) and room[row] < length:
             row += 1
         if row == len(room):
@@ -221,11 +227,16 @@ def level(
     target_Q: NDArray[np.integer],
     capacity: int,
 ) -> NDArray[np.int64]:
-    """Return the row of each sequence after swaps that make the fullest row of targets shorter, as all have its
-    length.
+    """Return the row of each sequence after swaps that shorten the fullest row of targets, since all rows get
+    its length.
 
-    Each swap is the one that helps most, between the fullest row and another, without more than `capacity` source
-    tokens in either; until there is none. Of a batch's target places they save a tenth (benchmarks/LOG.md).
+    Each swap exchanges a sequence of the fullest row with one of another row, so that it helps most. No row
+    gets more than `capacity` source tokens. The swaps end if none helps. They save a tenth of the target
+    places of a batch (benchmarks/LOG.md).
+
+    Args:
+        source_Q: tokens of each sequence.
+        target_Q: tokens of its translation.
     """
     row_Q = row_Q.copy()
     source_B, target_B = np.bincount(row_Q, source_Q), np.bincount(row_Q, target_Q)
@@ -260,7 +271,7 @@ def _place(
     length_Q = step.lengths_Q
     order = np.argsort(row_Q, kind="stable")
     before = np.cumsum(length_Q[order]) - length_Q[order]
-    first = np.searchsorted(row_Q[order], row_Q[order])  # of each sequence's row
+    first = np.searchsorted(row_Q[order], row_Q[order])  # first sequence of the same row
     column_Q, slot_Q = np.empty_like(length_Q), np.empty_like(length_Q)
     column_Q[order] = before - before[first]
     slot_Q[order] = np.arange(len(order)) - first + 1

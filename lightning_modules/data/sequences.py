@@ -1,11 +1,12 @@
-"""Sequences that an encoder reads: sentences joined as an input format says, and negative pairs of segments for
-next-sentence and sentence-order prediction.
+"""Sequences that an encoder reads: sentences joined as an input format says, and negative pairs of segments
+for next-sentence and sentence-order prediction.
 
-A stored sentence is START, pieces, END. A sequence is START, then the pieces of its sentences with an END after
-each segment (and, in `full_sentences`, after each document). Formats: Liu et al. 2019, section 4.2.
+A stored sentence is START, pieces, END. A sequence is START, then the pieces of its sentences with an END
+after each segment (and, in `full_sentences`, after each document). Formats are those of Liu et al. 2019,
+section 4.2.
 
-For next-sentence and sentence-order prediction nothing is added and nothing is left out: the same segments are
-combined in another way inside a step, so every arm reads the same text in the same step, whatever its loss.
+Negative pairs add no text and leave none out. The segments of a step are only combined in another way. So
+every arm reads the same text in the same step, whatever its loss.
 
 Letters: S sentences, in order; Q sequences.
 """
@@ -24,30 +25,30 @@ from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
 
 NO_PAIR, PAIR = -100, 1
-"""Labels of sequences: of one segment; of two that follow each other in the text."""
+"""Labels of sequences with one segment, and of those with two segments that follow each other in the text."""
 SEQUENCES_PER_PART = 8
-"""A document of more tokens than so many full sequences is put in order in parts of that size, so that a step does
-not go through a single book."""
+"""Size of the parts of long documents, in full sequences. The parts are shuffled like documents, so that a
+step does not go through a single book."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """Sequences of sentences. Arrays `_S` have an entry a sentence, the sentences of a sequence one after the
-    other; `label_Q` has an entry a sequence."""
+    """Sequences of sentences. Arrays `_S` have an entry for each sentence, and the sentences of a sequence
+    stand together. `label_Q` has an entry for each sequence."""
 
     sentence_S: NDArray[np.int64]
     """Number of the sentence in its split."""
     epoch_S: NDArray[np.int64]
     sequence_S: NDArray[np.int64]
-    """Number of its sequence here, rising from 0."""
+    """Number of the sentence's sequence here, rising from 0."""
     segment_S: NDArray[np.int64]
     """0, or 1 in the second segment of a pair."""
     pieces_S: NDArray[np.int64]
     """Number of the sentence's pieces that are read, from its beginning."""
     closes_S: NDArray[np.bool_]
-    """Whether an END stands after it."""
+    """Whether an END stands after the sentence."""
     label_Q: NDArray[np.int64]
-    """1 for a pair as it stands in the text, 0 for another, NO_PAIR for a single segment."""
+    """1 for a pair as it stands in the text, 0 for any other pair, NO_PAIR for a single segment."""
 
     def __len__(self) -> int:
         return len(self.label_Q)
@@ -59,7 +60,7 @@ class Sequences:
 
     @cached_property
     def first_Q(self) -> NDArray[np.int64]:
-        """Place of each sequence's first sentence here."""
+        """Place of each sequence's first sentence in the arrays `_S`."""
         return np.flatnonzero(self.opens_S)
 
     @cached_property
@@ -69,7 +70,7 @@ class Sequences:
         return np.add.reduceat(tokens_S, self.first_Q) if len(self) else np.empty(0, np.int64)
 
     def sentences_of(self, start: int, stop: int) -> slice:
-        """Return the slice of the sentences of some neighbouring sequences."""
+        """Return the slice of the arrays `_S` for the sequences from `start` to before `stop`."""
         first, last = np.searchsorted(self.sequence_S, [start, stop])
         return slice(int(first), int(last))
 
@@ -81,14 +82,14 @@ class Sequences:
         return Sequences(**taken, label_Q=self.label_Q[start:stop])
 
     def where(self, keep_Q: NDArray[np.bool_]) -> "Sequences":
-        """Select some of the sequences, in their order."""
+        """Return the sequences that a mask selects, in their order."""
         keep_S = keep_Q[self.sequence_S]
         taken = {name: getattr(self, name)[keep_S] for name in PER_SENTENCE}
         taken["sequence_S"] = (np.cumsum(keep_Q) - 1)[taken["sequence_S"]]
         return Sequences(**taken, label_Q=self.label_Q[keep_Q])
 
     def of_epoch(self, epoch: int) -> "Sequences":
-        """Return the sequences with another number of their epoch."""
+        """Return the sequences with another epoch number."""
         return replace(self, epoch_S=np.full(len(self.sentence_S), epoch))
 
 
@@ -96,7 +97,7 @@ PER_SENTENCE = tuple(field.name for field in fields(Sequences) if field.name.end
 
 
 def joined(parts: list[Sequences]) -> Sequences:
-    """Join lists of sequences, one after the other."""
+    """Return several lists of sequences as one, one after the other."""
     if len(parts) == 1:
         return parts[0]
     before = np.cumsum([0] + [len(part) for part in parts])
@@ -106,7 +107,7 @@ def joined(parts: list[Sequences]) -> Sequences:
 
 
 def single_sentences(split: Split, sentence_S: NDArray[np.int64]) -> Sequences:
-    """Return sentences as they are stored, each a sequence."""
+    """Return sentences as they are stored, each as its own sequence."""
     S = len(sentence_S)
     return Sequences(
         sentence_S=sentence_S,
@@ -123,7 +124,7 @@ def single_sentences(split: Split, sentence_S: NDArray[np.int64]) -> Sequences:
 
 
 class Epoch(Protocol):
-    """The sequences of one epoch, in its order."""
+    """Sequences of one epoch, in its order."""
 
     @property
     def lengths_Q(self) -> NDArray[np.int64]:
@@ -134,7 +135,8 @@ class Epoch(Protocol):
 
 
 class ShuffledSentences:
-    """Epoch of single sentences in a permutation. Sequences are made when they are read, as texts have many."""
+    """Epoch of single sentences in a permuted order. There are many, so sequences are made when they are
+    read."""
 
     def __init__(self, split: Split, order_Q: NDArray[np.int64]) -> None:
         self._split, self._order_Q = split, order_Q
@@ -146,9 +148,10 @@ class ShuffledSentences:
 
 
 def epochs(split: Split, input_format: InputFormat, *, max_length: int, seed: int) -> Callable[[int], Epoch]:
-    """Return a function from an epoch's number to its sequences, in an order that depends on (seed, epoch) alone.
+    """Return a function from an epoch's number to its sequences, in an order that depends on (seed, epoch)
+    alone.
 
-    Single sentences are permuted. In every other format documents are, the same way in all of them, and
+    Single sentences are permuted. Every other format permutes documents, all of them in the same way, and
     neighbouring sentences stay neighbours.
     """
     if input_format == "sentences":
@@ -168,8 +171,8 @@ def _permutation(count: int, seed: int, *purpose: str | int) -> NDArray[np.int64
 
 
 def document_parts(split: Split, tokens: int) -> NDArray[np.int64]:
-    """Return for each sentence the number of its document, or of its part of a document that has more than
-    `tokens` tokens."""
+    """Return the number of each sentence's document, shape S. A document with more than `tokens` tokens is
+    divided into parts with numbers of their own."""
     new_document_S = np.diff(split.documents, prepend=-1) > 0
     document_start_S = np.maximum.accumulate(np.where(new_document_S, split.offsets[:-1], 0))
     place_S = (split.offsets[:-1] - document_start_S) // tokens
@@ -189,12 +192,13 @@ def formatted(
 ) -> Sequences:
     """Return sentences in the given order as sequences of at most `max_length` tokens.
 
-    Args:
-        document_S: number of each sentence's document; neighbours with one number follow each other in the text.
+    Each segment of a pair has at most half of the room, so that any two fit: a longer sentence is cut at its
+    end. (BERT's code draws where a pair is divided and cuts the longer half.) If the last sentence of a
+    document has no partner, its sequence has one segment.
 
-    In pairs each segment has at most half of the room, so that any two fit: a longer sentence is cut at its end.
-    (BERT's code draws where a pair is divided and cuts the longer half.) A document's last sentence without a
-    partner is a sequence of one segment.
+    Args:
+        document_S: number of each sentence's document. Neighbours with the same number follow each other in
+            the text.
     """
     pieces_S = split.lengths[sentence_S] - 2
     ends_S = np.diff(document_S, append=-1) != 0
@@ -223,10 +227,10 @@ def formatted(
 
 
 def _sentence_pairs(ends_S: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return sequence and segment of each sentence: the first and second of a document, the third and fourth,
-    ..."""
+    """Return the sequence and the segment of each sentence. Pairs are the first and second sentence of a
+    document, the third and fourth, and so on."""
     place_S = np.arange(len(ends_S))
-    begins_S = np.roll(ends_S, 1)  # the last of all ends its document
+    begins_S = np.roll(ends_S, 1)  # the last sentence of all ends its document
     in_document_S = place_S - np.maximum.accumulate(np.where(begins_S, place_S, 0))
     segment_S = in_document_S % 2
     return np.cumsum(segment_S == 0) - 1, segment_S
@@ -235,8 +239,8 @@ def _sentence_pairs(ends_S: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArr
 def _segment_pairs(
     pieces_S: NDArray[np.int64], ends_S: NDArray[np.bool_], room: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return sequence and segment of each sentence: two segments filled with whole sentences, one after the
-    other."""
+    """Return the sequence and the segment of each sentence. Both segments of a pair are filled with whole
+    sentences, the first one first."""
     sequence, segment, used, fresh = -1, 0, 0, True
     sequences, segments = [], []
     for pieces, end in zip(pieces_S.tolist(), ends_S.tolist(), strict=True):
@@ -260,8 +264,8 @@ def _segment_pairs(
 def _filled(
     pieces_S: NDArray[np.int64], ends_S: NDArray[np.bool_], max_length: int, *, crossing: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the sequence of each sentence, and whether an END follows it: as many sentences as there is room
-    for."""
+    """Return the sequence of each sentence, and whether an END follows it. A sequence has as many sentences
+    as fit. With `crossing` it goes on over the ends of documents."""
     sequence, used = -1, max_length
     sequences: list[int] = []
     closes: list[bool] = []
@@ -282,11 +286,11 @@ def _filled(
 PairLoss = Literal["none", "next_sentence", "sentence_order"]
 
 OTHER = 0
-"""Label of a pair that is not as it stands in the text."""
+"""Label of a pair that does not stand in the text."""
 
 
 def require_documents(split: Split, pair_loss: PairLoss, input_format: InputFormat) -> None:
-    """Refuse a text from which no pair can be made, or, where a loss needs them, no pair from two documents.
+    """Raise an error if a text gives no pairs, or no pairs from two documents though a loss needs them.
 
     Raises:
         DataError: every document is one sentence, or the text is one document.
@@ -305,16 +309,16 @@ def require_documents(split: Split, pair_loss: PairLoss, input_format: InputForm
 
 
 def rearranged(step: Sequences, pair_loss: PairLoss, documents: NDArray[np.integer], *, seed: int) -> Sequences:
-    """Return a step in which half of the pairs are negative, as the loss defines them; the choice depends on
+    """Return a step in which half of the pairs are negative, as the loss defines them. The choice depends on
     (seed, epoch, first sentence).
 
-    `next_sentence`: the second segments of the spoilt pairs change places so that none stands in its own document
-    (Devlin et al. 2019, where they are drawn from all of the text and the pairs are a little more than half of
-    all). Where one document has more than half of them, as many stay as they are. `sentence_order`: the two
-    segments change places (Lan et al. 2020, section 3.1).
+    `next_sentence`: the chosen pairs exchange their second segments, so that none stands in its own document.
+    If one document has more than half of the chosen pairs, its surplus stays positive. (Devlin et al. 2019
+    draw second segments from all of the text, and a little more than half of all pairs are negative.)
+    `sentence_order`: the two segments change places (Lan et al. 2020, section 3.1).
 
     Args:
-        documents: of every sentence of the split.
+        documents: number of the document of every sentence of the split.
     """
     if pair_loss == "none":
         return step
@@ -332,8 +336,8 @@ def rearranged(step: Sequences, pair_loss: PairLoss, documents: NDArray[np.integ
 
 
 def _segments(step: Sequences) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the place of the first sentence of both segments of each sequence, and their numbers of sentences;
-    shape Q x 2."""
+    """Return the places of the first sentences of both segments of each sequence, and the numbers of their
+    sentences. Shapes Q x 2."""
     size_Q = np.diff(step.first_Q, append=len(step.sentence_S))
     second_Q = np.add.reduceat(step.segment_S, step.first_Q)
     size_QK = np.stack([size_Q - second_Q, second_Q], axis=1)
@@ -341,17 +345,17 @@ def _segments(step: Sequences) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _most_of_one(document_Q: NDArray[np.integer]) -> int:
-    """Return the number of occurrences of the most frequent document."""
+    """Return the number of occurrences of the most frequent document; 0 if there is none."""
     return int(np.unique(document_Q, return_counts=True)[1].max(initial=0))
 
 
 def _of_many_documents(
     spoilt_Q: NDArray[np.int64], document_Q: NDArray[np.integer], seed: int
 ) -> NDArray[np.int64]:
-    """Select sequences for new partners, by documents in a drawn order, so that no document has more than half of
-    them.
+    """Select the sequences that get new partners, sorted by document, so that no document has more than half
+    of them.
 
-    Drawn, since documents that stand beside each other in a corpus may be alike.
+    Documents are in a random order, since neighbouring documents of a corpus may be alike.
     """
     document_P = document_Q[spoilt_Q]
     documents, count = np.unique(document_P, return_counts=True)
@@ -366,7 +370,8 @@ def _of_many_documents(
 def _recombined(
     step: Sequences, begin_QK: NDArray[np.int64], size_QK: NDArray[np.int64], spoilt_Q: NDArray[np.int64]
 ) -> Sequences:
-    """Put every sequence together from its two segments."""
+    """Return a step whose sequences are put together from these two segments. `spoilt_Q` get OTHER as
+    label."""
     take_S = runs(begin_QK.ravel(), size_QK.ravel())
     label_Q = step.label_Q.copy()
     label_Q[spoilt_Q] = OTHER

@@ -1,12 +1,14 @@
-"""Rows of local files, one reader a format: bounded memory, and errors that name the file and the line.
+"""Rows of local files, with a reader for each format: bounded memory, and errors that name the file and the
+line.
 
-Hugging Face `datasets` reads these formats too, but copies the text to disk first and says of a bad byte or
-row only that the data set could not be generated; it also guesses types over whole chunks. So parquet goes
-through pyarrow, and the text formats line by line.
+Hugging Face `datasets` reads these formats too. But it copies the text to disk first, guesses types over
+whole chunks, and says of a bad byte or row only that the data set could not be generated. So parquet is read
+with pyarrow, and the text formats are read line by line here.
 
-csv follows RFC 4180 (quotes may hold commas and line breaks), strictly. In tsv, as in most corpora of that
-format, a quote is a character like any other, except in a file whose first line is quoted (read as csv with
-tabs) and in a field that spreadsheets have written: in quotes, with quotes of its own that are doubled.
+csv follows RFC 4180 strictly: quotes may hold commas and line breaks. In tsv, as in most corpora of that
+format, a quote is a character like any other, with two exceptions. A file whose first line begins with a
+quote is read as csv with tabs. A field in quotes, whose own quotes are all doubled, was written by a
+spreadsheet and is unquoted.
 """
 
 import csv
@@ -25,7 +27,7 @@ import pyarrow.parquet as pq
 from lightning_modules.errors import DataError
 
 ENDINGS = (".parquet", ".jsonl", ".csv", ".tsv", ".txt")
-"""Endings that have a reader; all but parquet also with .gz."""
+"""Endings that have a reader. All but parquet may also end in .gz."""
 
 ROWS_AT_ONCE = 4096
 
@@ -43,7 +45,7 @@ class Cells(NamedTuple):
     """One row as it stands in its source, before anything is checked."""
 
     number: int
-    """Line or row, from 1."""
+    """Number of the line or row, from 1."""
     text: Any
     target: Any
     document: Any
@@ -61,7 +63,7 @@ class Source:
 
 
 def format_of(path: Path) -> str | None:
-    """Return the ending that decides how a file is read, one of `ENDINGS`; None where there is no reader."""
+    """Return the ending that decides how a file is read, one of `ENDINGS`; None if the file has no reader."""
     name = path.name.lower()
     zipped, name = name.endswith(".gz"), name.removesuffix(".gz")
     ending = Path(name).suffix
@@ -69,7 +71,7 @@ def format_of(path: Path) -> str | None:
 
 
 def file_source(path: Path, columns: Columns) -> Source:
-    """Return the rows of a file whose format is known."""
+    """Return the rows of a file as a source. Its ending must be one of `ENDINGS`."""
     ending = format_of(path)
     assert ending is not None
     unit = "row" if ending == ".parquet" else "line"
@@ -80,7 +82,7 @@ def check_head(path: Path, columns: Columns) -> None:
     """Check a file by reading its beginning only.
 
     Raises:
-        DataError: not readable, empty, or without one of the columns.
+        DataError: the file is not readable, is empty, or lacks one of the columns.
     """
     if format_of(path) == ".parquet":
         with _parquet(path) as file:
@@ -93,15 +95,15 @@ def check_column(where: str, setting: str, name: str, names: Sequence[str]) -> N
     """Check that a column occurs exactly once.
 
     Raises:
-        DataError: as `column_error`.
+        DataError: the column is missing or occurs twice.
     """
     if names.count(name) != 1:
         raise column_error(where, setting, name, names)
 
 
 def column_error(where: str, setting: str, name: str, names: Sequence[str]) -> DataError:
-    """Return the error for a column that occurs twice, or is missing: with the existing columns, and the
-    nearest."""
+    """Return the error for a column that is missing or occurs twice. It names the existing columns and the
+    nearest one."""
     if name in names:
         return DataError(
             f"{where} has {names.count(name)} columns {name!r} (data.{setting}), expected one; rename the others."
@@ -116,7 +118,7 @@ def column_error(where: str, setting: str, name: str, names: Sequence[str]) -> D
 
 
 def cell(row: dict[str, Any], setting: str, name: str | None, where: str) -> Any:
-    """Return a column's value in a row; None where `name` is None.
+    """Return a column's value in a row; None if `name` is None.
 
     Raises:
         DataError: the row has no such column.
@@ -135,7 +137,8 @@ def cell(row: dict[str, Any], setting: str, name: str | None, where: str) -> Any
 
 
 def text_columns(path: Path) -> list[str]:
-    """Return the columns that hold text, by the file's schema, first line or first object; `a.b` inside column a.
+    """Return the columns that hold text, by the schema of parquet or the first object of jsonl; all columns
+    of csv and tsv. `a.b` is field b inside column a.
 
     Raises:
         DataError: the beginning of the file cannot be read.
@@ -158,7 +161,8 @@ def text_columns(path: Path) -> list[str]:
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the columns of a table, of jsonl those of the first object; none of an empty jsonl, csv or tsv file.
+    """Return the columns of a table. Those of jsonl are the fields of the first object. A jsonl, csv or tsv
+    file without rows has none.
 
     Raises:
         DataError: the beginning of the file cannot be read.
@@ -178,7 +182,12 @@ def _reason(error: Exception) -> str:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines with their ends. Only a line feed ends a line: a sentence may hold other separators."""
+    """Yield (number from 1, line with its end) of a text file, also of one that ends in .gz. Only a line feed
+    ends a line, since a sentence may hold other separators.
+
+    Raises:
+        DataError: the file cannot be read, or a line is no UTF-8.
+    """
     number = 0
     try:
         with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as stream:
@@ -264,8 +273,8 @@ def _unquoted(field: str) -> str:
 
 
 def _table(path: Path, columns: Columns, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Cells]:
-    """Yield the rows of a table whose first row names the columns. An empty field is the only missing value it
-    has."""
+    """Yield the rows of a table whose first row names the columns. An empty `target` field means that there
+    is no translation."""
     _, header = next(rows, (0, []))
     if not header:
         return
@@ -280,7 +289,7 @@ def _table(path: Path, columns: Columns, rows: Iterator[tuple[int, list[str]]]) 
 
 
 def _of_width(path: Path, rows: Iterator[tuple[int, list[str]]], width: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows, each of which has so many fields."""
+    """Yield the rows; a DataError for a row that does not have so many fields."""
     for number, row in rows:
         if len(row) != width:
             raise DataError(
@@ -291,10 +300,11 @@ def _of_width(path: Path, rows: Iterator[tuple[int, list[str]]], width: int) -> 
 
 
 def whole_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a jsonl, csv or tsv file with all their columns; an empty field is a missing value.
+    """Yield the rows of a jsonl, csv or tsv file with all their columns. Empty fields of csv and tsv are
+    None.
 
     Raises:
-        DataError: the file cannot be read, or a line of it.
+        DataError: the file, or a line of it, cannot be read.
     """
     if format_of(path) == ".jsonl":
         yield from (row for _, row in _objects(path))
@@ -322,12 +332,12 @@ def _damaged_parquet(path: Path, error: Exception) -> DataError:
 def parquet_table(
     path: Path, names: Sequence[str], check: Callable[[pa.Schema], None], *, damaged: str, remedy: str
 ) -> list[dict[str, Any]]:
-    """Read whole columns of a parquet file, a mapping a row.
+    """Read whole columns of a parquet file, as one mapping a row.
 
     Args:
         check: raises a DataError for a schema that does not fit.
-        damaged: the beginning of the sentence about a file that cannot be read.
-        remedy: the end of this sentence.
+        damaged: beginning of the error sentence for a file that cannot be read.
+        remedy: end of that sentence.
 
     Raises:
         DataError: the file is damaged, or its schema does not fit.
@@ -342,7 +352,7 @@ def parquet_table(
 
 
 def _flat_schema(file: pq.ParquetFile) -> pa.Schema:
-    """Return the columns, with those inside of structures under dotted names beside them."""
+    """Return the schema with structures replaced by their fields, under dotted names."""
     return file.schema_arrow.empty_table().flatten().schema
 
 
@@ -385,7 +395,8 @@ def _next_batch(path: Path, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch
 
 
 def _values(path: Path, table: pa.Table, name: str | None, first: int) -> list[Any] | None:
-    """Return a column as Python values; parquet does not promise that its strings are UTF-8."""
+    """Return a column as Python values; None if `name` is None. Strings of parquet may be no UTF-8, which is
+    a DataError."""
     if name is None:
         return None
     try:

@@ -1,14 +1,14 @@
-"""The token store: a corpus as token ids on disk, found again by the content of its text; and the words in it.
+"""Token store: a corpus as token ids on disk, found again by the content of its text; and the words in it.
 
     STORE/<10 hex>/
       tokens.json                                     what is here, a report on it, and the hash of every file
       tokenizer.json  target_tokenizer.json
       train.ids.npy  train.offsets.npy  train.documents.npy  train.target_ids.npy  train.target_offsets.npy
-      train.counts_V.npy  train.target_counts_V.npy   how often each id occurs in the training text
+      train.counts_V.npy  train.target_counts_V.npy   number of occurrences of each id in the training text
       ...                                             the same for validation and test, without counts
 
-Every sentence is START, pieces, END. The folder appears whole or not at all; two processes that want the
-same store make it once. A word is what stands between spaces in the text.
+Every sentence is START, pieces, END. The folder appears whole or not at all. If two processes want the same
+store, only one makes it. Words are separated by spaces in the text.
 
 Letters: S sentences, N their tokens one after the other, V vocabulary, W words, C types (different words).
 """
@@ -37,23 +37,23 @@ from lightning_modules.randomness import uniforms
 from lightning_modules.vocabulary import FIRST_WORD_ID, UNKNOWN
 
 FORMAT = 1
-"""Counts up whenever the same text and settings give other files."""
+"""Version of the files. It counts up whenever the same text and settings give other files."""
 
 ADDRESS_DIGITS = 10
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The sentences of one split. The arrays lie on disk and are read where they are used."""
+    """Sentences of one split. The arrays lie on disk and are read where they are used."""
 
     ids: NDArray[np.unsignedinteger]
     """Shape N: all sentences, one after the other."""
     offsets: NDArray[np.int64]
     """Shape S + 1: sentence i is `ids[offsets[i]:offsets[i + 1]]`."""
     documents: NDArray[np.int32]
-    """Shape S: the document of each sentence, rising from 0."""
+    """Shape S: number of each sentence's document, rising from 0."""
     target_ids: NDArray[np.unsignedinteger] | None = None
-    """The translations in ids of the target's vocabulary; None where there are none."""
+    """Translations, in ids of the target's vocabulary; None if the text has none."""
     target_offsets: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
@@ -61,12 +61,12 @@ class Split:
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """Shape S: tokens of each sentence, START and END included."""
+        """Number of tokens of each sentence, START and END included. Shape S."""
         return np.diff(self.offsets)
 
     @cached_property
     def target_lengths(self) -> NDArray[np.int64]:
-        """Shape S: tokens of each translation, START and END included."""
+        """Number of tokens of each translation, START and END included. Shape S."""
         assert self.target_offsets is not None, "this text has no translations"
         return np.diff(self.target_offsets)
 
@@ -101,7 +101,7 @@ class Tokens:
     address: str
     """Ten hex digits that stand for the text and how it was cut; also the folder's name."""
     report: dict[str, Any]
-    """Report of `tokens.json`: counts, lengths, unknown and cut tokens by split."""
+    """Content of `tokens.json`, with counts, lengths, unknown and cut tokens of each split."""
     vocab_size: int
     target_vocab_size: int | None
     train: Split
@@ -113,21 +113,22 @@ class Tokens:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The sub-words of the text."""
+        """Tokenizer of the text."""
         return Tokenizer.from_file(str(self.folder / "tokenizer.json"))
 
     @cached_property
     def target_tokenizer(self) -> Tokenizer:
-        """The sub-words of the translations."""
+        """Tokenizer of the translations."""
         assert self.target_vocab_size is not None, "this text has no translations"
         return Tokenizer.from_file(str(self.folder / "target_tokenizer.json"))
 
 
 def address(settings: Data, data_root: Path) -> str:
-    """Return ten hex digits that stand for the text's content and how it is cut into tokens; reads no sentence.
+    """Return ten hex digits that stand for the text's content and how it is cut into tokens. No sentence is
+    parsed.
 
     Raises:
-        DataError: as `corpus.check`.
+        DataError: the text is unfit, as in `corpus.check`.
     """
     return _address(settings, content_address(settings, data_root), data_root)
 
@@ -142,11 +143,11 @@ def _address(settings: Data, content: str, data_root: Path) -> str:
 def prepare(
     settings: Data, *, data_root: Path, store: Path, progress: Callable[[str], None] | None = None
 ) -> Tokens:
-    """Return the token store for a text: loaded if it exists, else made, by one process while others wait.
+    """Return the token store of a text. A missing store is made by one process, while others wait.
 
     Args:
         store: folder that holds stores; made if missing.
-        progress: told, a sentence at a time, what is done, what was cut and what was left out.
+        progress: receives sentences on what is done, what was cut and what was left out.
 
     Raises:
         DataError: the text is unfit, the vocabulary too large for it, or the store damaged.
@@ -166,7 +167,8 @@ def prepare(
 
 
 def _make(folder: Path, settings: Data, content: str, data_root: Path, say: Callable[[str], None]) -> None:
-    """Write the store beside its place and rename it. Under the lock, so what a killed writer left is rubbish."""
+    """Write the store beside its place and rename it. The caller holds the lock, so files of a killed writer
+    may be deleted."""
     making = folder.with_name(f".{folder.name}.partial")
     try:
         with explained(folder, making):
@@ -215,7 +217,8 @@ def _digest(manifest: dict[str, Any]) -> str:
 
 
 def load(folder: Path, *, check: Literal["sizes", "hashes"] = "sizes") -> Tokens:
-    """Open a store. `hashes` reads every byte of it, `sizes` only the small files.
+    """Open a token store. `hashes` checks every byte of it, `sizes` only the bytes of small files and the
+    sizes of all.
 
     Raises:
         DataError: there is no store, or it is damaged.
@@ -265,7 +268,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 def _array(folder: Path, name: str, facts: dict[str, Any]) -> NDArray[Any]:
-    """Return a file's numbers, left on disk. A header that lies about its shape is an error."""
+    """Return the array of a file, left on disk; a DataError if type or length differ from the manifest."""
     try:
         array = np.load(folder / name, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
@@ -280,16 +283,16 @@ def _damaged(folder: Path, why: str) -> DataError:
 
 
 class Words(NamedTuple):
-    """The words of a text, in order."""
+    """Words of a text, in order."""
 
     start_W: NDArray[np.int64]
-    """Place of the first piece of each word among the N tokens."""
+    """Place of each word's first piece among the N tokens."""
     length_W: NDArray[np.int64]
-    """Pieces of each word."""
+    """Number of pieces of each word."""
 
     @property
     def token_N(self) -> NDArray[np.int64]:
-        """Places of all pieces of all words, in order: every token but START, END and other special ones."""
+        """Places of all pieces of all words, in order: all tokens but special ones. [UNK] is a piece."""
         return runs(self.start_W, self.length_W)
 
 
@@ -297,7 +300,7 @@ def find_words(ids_N: NDArray[np.integer], starts_V: NDArray[np.bool_]) -> Words
     """Return the words of sentences that lie one after the other.
 
     Args:
-        starts_V: which ids begin a word, as `tokenizer.starts_word` says.
+        starts_V: mask of the ids that begin a word, as `tokenizer.starts_word` returns it.
     """
     start_W = np.flatnonzero(starts_V[ids_N])
     is_piece_N = (ids_N >= FIRST_WORD_ID) | (ids_N == UNKNOWN)
@@ -307,11 +310,11 @@ def find_words(ids_N: NDArray[np.integer], starts_V: NDArray[np.bool_]) -> Words
 
 
 def require_boundaries(split: Split, starts_V: NDArray[np.bool_], *, setting: str, instead: str) -> None:
-    """Refuse a text without words between spaces, as in languages that write none.
+    """Raise an error if a text has no spaces between words, as in some languages.
 
     Args:
-        setting: what needs them, for the error.
-        instead: what does without them.
+        setting: name of the setting that needs words, for the error.
+        instead: advice on what works without words, for the error.
 
     Raises:
         DataError: no sentence has a second word.
@@ -324,13 +327,14 @@ def require_boundaries(split: Split, starts_V: NDArray[np.bool_], *, setting: st
 
 
 def word_types(ids_N: NDArray[np.integer], words: Words) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the number of each word's type (from 0), and for each type one word of it, the first in the text.
+    """Return the number of each word's type (from 0), and the place of each type's first word. Shapes W and
+    C.
 
-    Words are the same if their pieces are, compared by a hash of 53 bits: of 10 million types, two share a number
-    with a probability below 1%.
+    Words are of one type if their pieces are the same. They are compared by a hash of 53 bits: among 10
+    million types, two share a number with a probability below 1%.
     """
     place_N = np.arange(len(words.token_N)) - np.repeat(np.cumsum(words.length_W) - words.length_W, words.length_W)
-    hash_N = uniforms(0, ids_N[words.token_N], place_N)  # of one piece at one place in a word
+    hash_N = uniforms(0, ids_N[words.token_N], place_N)  # hash of each piece with its place in the word
     if not len(words.start_W):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     as_integers = (hash_N * 2.0**53).astype(np.uint64)
@@ -340,6 +344,6 @@ def word_types(ids_N: NDArray[np.integer], words: Words) -> tuple[NDArray[np.int
 
 
 def runs(start: NDArray[np.integer], length: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return the numbers start, start + 1, ..., start + length - 1 of every run, one run after the other."""
+    """Return the numbers from start to before start + length of each range, one range after the other."""
     before = np.cumsum(length) - length
     return np.repeat(start - before, length) + np.arange(int(length.sum()))

@@ -39,10 +39,11 @@ def write_tokens(
     *,
     tokenizer: Tokenizer | None = None,
 ) -> dict[str, Any]:
-    """Train the sub-words and write every file of a token store but `tokens.json`; return what that says.
+    """Write every file of a token store but `tokens.json`, and return the report for that. Sub-words are
+    trained first.
 
     Args:
-        tokenizer: of the sentences and of the translations, in our numbering; unless given, one is trained on
+        tokenizer: tokenizer of sentences and translations, in our numbering; unless given, one is trained on
             each.
 
     Raises:
@@ -119,8 +120,8 @@ def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 class _KeptRows:
-    """Rows of a corpus, kept on disk while they are read more than once: generating the built-in language and
-    parsing text cost more than all the rest."""
+    """Rows of a corpus, kept on disk to be read more than once. To generate the built-in language or to parse
+    text again would cost more than all the rest."""
 
     SCHEMA = pa.schema({"text": pa.large_string(), "target": pa.large_string(), "document": pa.int64()})
 
@@ -141,8 +142,8 @@ class _KeptRows:
 
 
 def _remarks(split: SplitName, report: dict[str, Any], max_length: int) -> Iterator[str]:
-    """Yield remarks on a split that nobody would see in the tokens: sentences left out, sentences cut, text
-    unknown."""
+    """Yield remarks on a split: its size, and what the tokens do not show (sentences left out, sentences cut,
+    text unknown)."""
     sentences = report["sentences"]
     yield (
         f"data.{split}: {_several(sentences, 'sentence')}, {_several(report['source']['tokens'], 'token')}, "
@@ -173,7 +174,7 @@ def _several(number_of: int, word: str) -> str:
 
 
 class _Side:
-    """The source or the target of one split, on its way to disk."""
+    """Writer of the source or the target of one split."""
 
     def __init__(self, path: Path, tokenizer: Tokenizer, max_length: int) -> None:
         self._tokenizer, self._max_length = tokenizer, max_length
@@ -193,7 +194,7 @@ class _Side:
         ends_B = np.minimum(whole_B, self._max_length).cumsum()
         kept = itertools.chain.from_iterable(ids[: self._max_length] for ids in sentences)
         ids_N = np.fromiter(kept, dtype=np.int64, count=ends_B[-1])
-        ids_N[ends_B - 1] = END  # which a cut sentence has lost
+        ids_N[ends_B - 1] = END  # a cut sentence has lost it
         self._offsets.append(self._ids.length + ends_B)
         self._ids.append(ids_N)
         self._whole_lengths.update(whole_B.tolist())
@@ -201,10 +202,11 @@ class _Side:
         starts_N = self._starts_V[ids_N]
         continues_N = ~starts_N & ((ids_N >= FIRST_WORD_ID) | (ids_N == UNKNOWN))
         self._words += int(starts_N.sum())
-        self._one_piece += int((starts_N[:-1] & ~continues_N[1:]).sum())  # the last of all is END
+        self._one_piece += int((starts_N[:-1] & ~continues_N[1:]).sum())  # the last token is END
 
     def close(self, *, counts: bool) -> dict[str, Any]:
-        """Finish the files, with one of how often each id occurs if `counts`, and report on them."""
+        """Finish the files and return a report on them. With `counts`, also write the number of occurrences
+        of each id."""
         self._ids.close()
         self._offsets.close()
         if counts:
@@ -229,8 +231,8 @@ class _Side:
 
 
 def _percentiles(lengths: Counter[int]) -> dict[str, int]:
-    """Return for each p the smallest length, before cutting, that at least p percent of the sentences do not
-    exceed."""
+    """Return for each p of `PERCENTILES` the smallest length that at least p percent of the sentences do not
+    exceed. Lengths are those before cutting."""
     values = sorted(lengths)
     cumulated = np.cumsum([lengths[value] for value in values])
     places = np.searchsorted(cumulated * 100, np.array(PERCENTILES) * cumulated[-1])
@@ -238,11 +240,11 @@ def _percentiles(lengths: Counter[int]) -> dict[str, int]:
 
 
 class _GrowingArray:
-    """A one-dimensional .npy file that grows on disk, so that no split has to fit in memory.
+    """One-dimensional .npy file that grows on disk, so that no split has to fit in memory.
 
-    NumPy pads the header so that the length in it can be rewritten in place. `open_memmap` would need the length
-    before, and counting would encode the text twice: that is 33 s for 261,015 sentences of Wikipedia, whose files
-    are written in 0.04 s.
+    NumPy pads the header, so that the length in it can be rewritten in place. `open_memmap` would need the
+    length first. To count it, the text would be encoded twice. That takes 33 s for 261,015 sentences of
+    Wikipedia, whose files are written in 0.04 s.
     """
 
     def __init__(self, path: Path, dtype: DTypeLike) -> None:

@@ -1,16 +1,16 @@
 """Sub-words: a byte-level vocabulary trained on the text of a run, or the tokenizer of a Hugging Face folder.
 
-Training is byte pair encoding (Sennrich, Haddow and Birch 2016, section 3.2) on UTF-8 bytes, as in Radford et al.
-2019, section 2.2. Where we differ: text is brought to Unicode's NFC form first; a sentence is read as if a space
-stood before it, so that the first piece of every word begins with one; and the vocabulary starts from
-the bytes that the training text has instead of all 256, since an embedding that is never trained only adds
-noise. A byte it lacks becomes [UNK], and is counted.
+Vocabularies are trained by byte pair encoding (Sennrich, Haddow and Birch 2016, section 3.2) on UTF-8 bytes,
+as in Radford et al. 2019, section 2.2. We differ in three points. Text is brought to Unicode's NFC form
+first. A sentence is read as if a space stood before it, so that the first piece of every word begins with
+one. And the vocabulary starts from the bytes of the training text instead of all 256, since an embedding that
+is never trained only adds noise. Any other byte becomes [UNK], and is counted.
 
-A folder's tokenizer cuts text into its own pieces. Its ids are ours: special ids first, then all others in their
-order.
+The tokenizer of a folder cuts text into its own pieces, but we number them anew: special ids first, then all
+others in their order.
 
-The special tokens are ids and nothing else: "[MASK]" written in a text is cut into pieces like any word. Letters:
-V our vocabulary.
+The special tokens are ids and nothing else: "[MASK]" written in a text is cut into pieces like any word.
+Letters: V our vocabulary.
 """
 
 import json
@@ -42,7 +42,7 @@ FILES = (
     "tokenizer_config.json",
     "special_tokens_map.json",
 )
-"""Files that decide how text is cut."""
+"""Files of a folder that decide how text is cut."""
 
 NAMES = {
     PAD: ("pad_token",),
@@ -51,27 +51,28 @@ NAMES = {
     END: ("sep_token", "eos_token"),
     MASK: ("mask_token",),
 }
-"""Names in tokenizer_config.json of each of our special ids, the first that is there."""
+"""Names of our special ids in tokenizer_config.json; the first one that is there counts."""
 
 
 def train(texts: Iterable[str], vocab_size: int, *, what: str) -> Tokenizer:
-    """Train a vocabulary of exactly `vocab_size` pieces: the special tokens, the bytes, then merges by frequency.
+    """Train a vocabulary of exactly `vocab_size` pieces: the special tokens, the bytes, then merges by
+    frequency.
 
-    Depends on how often each word occurs in `texts` and on nothing else: neither order, nor threads, nor
+    The result depends on how often each word occurs in `texts` and on nothing else: not on order, threads or
     random state.
 
     Args:
         what: name of the text in the error, such as "the sentences of data.train".
 
     Raises:
-        DataError: the text has too few different words for so many pieces, or too many different bytes for so few.
+        DataError: the text has too few different words for so many pieces, or too many different bytes for so
+            few.
     """
     learner = _tokenizer(BPE(unk_token=SPECIAL_TOKENS[UNKNOWN]))
     learner.train_from_iterator(
         texts, BpeTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL_TOKENS), show_progress=False)
     )
-    # The trainer registers the special tokens so that they are found in text; the model alone does not know
-    # them as such.
+    # The trainer's tokenizer would find the special tokens in text. A tokenizer with the model alone does not.
     trained = _tokenizer(learner.model)
     size = trained.get_vocab_size()
     if size > vocab_size:
@@ -97,7 +98,7 @@ def _tokenizer(model: BPE) -> Tokenizer:
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Return START, pieces, END for every sentence, whole."""
+    """Return START, all pieces and END for every sentence; nothing is cut off."""
     encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
     return [[START, *encoding.ids, END] for encoding in encodings]
 
@@ -105,19 +106,18 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
 def decode(tokenizer: Tokenizer, ids: Iterable[int]) -> str:
     """Return the text of a sentence's ids, up to END if it occurs; special ids are left out.
 
-    Gives back what was encoded, up to NFC, where every byte was known.
+    This is the text that was encoded, up to NFC, if every byte was known.
     """
     pieces = [int(i) for i in takewhile(lambda i: i != END, ids) if i >= FIRST_WORD_ID]
     return tokenizer.decode(pieces, skip_special_tokens=False).removeprefix(" ")
 
 
 def starts_word(tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    """Return which pieces begin a word (what stands between spaces): one boolean for each id, False for special
-    ones.
+    """Return a mask of the pieces that begin a word: one boolean for each id, False for special ids.
 
-    A sentence has exactly as many such pieces as words. Two tokenizers from elsewhere differ: to WordPiece each
-    punctuation mark is a word, as in BERT's whole-word masking; and the first word of a sentence has no such piece
-    where GPT-2's puts no space before it.
+    Words are separated by spaces, and a sentence has exactly as many such pieces as words. Tokenizers of
+    folders may differ. For WordPiece each punctuation mark is a word, as in BERT's whole-word masking. A
+    GPT-2 tokenizer may put no space before a sentence; its first word then has no such piece.
     """
     inside = getattr(tokenizer.model, "continuing_subword_prefix", None) or None
     starts_V = np.zeros(tokenizer.get_vocab_size(), dtype=np.bool_)
@@ -128,23 +128,23 @@ def starts_word(tokenizer: Tokenizer) -> NDArray[np.bool_]:
 
 
 def is_punctuation(tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    """Return which pieces have neither letter nor digit nor a part of one: one boolean for each id, False for
-    special ones."""
+    """Return a mask of the pieces without letters, digits or parts of these: one boolean for each id, False
+    for special ids."""
     V = tokenizer.get_vocab_size()
     texts = tokenizer.decode_batch([[i] for i in range(V)], skip_special_tokens=False)
-    # A part of a character decodes to U+FFFD, which says nothing about what it is a part of.
+    # A part of a character decodes to U+FFFD, and may be a part of a letter.
     mute = [not any(c.isalnum() or c == "\ufffd" for c in text) for text in texts]
     return np.array([i >= FIRST_WORD_ID and mute[i] for i in range(V)])
 
 
 class FolderTokenizer(NamedTuple):
-    """Tokenizer of a folder, as its files say."""
+    """Tokenizer of a Hugging Face folder, as its files describe it."""
 
     folder: Path
     content: Mapping[str, Any]
-    """tokenizer.json, or the same made of vocab.txt, or of vocab.json and merges.txt."""
+    """Content of tokenizer.json, or the same made of vocab.txt, or of vocab.json and merges.txt."""
     special: tuple[int | None, ...]
-    """Ids in the folder of our special ids, in our order; None for those that it does not have."""
+    """The folder's ids of our special ids, in our order; None for those that it lacks."""
 
     @property
     def rows(self) -> int:
@@ -153,21 +153,22 @@ class FolderTokenizer(NamedTuple):
         return max(*self.content["model"]["vocab"].values(), *added, -1) + 1
 
     def order(self, rows: int) -> list[int | None]:
-        """Return the folder's id of each of our ids: of the special ids, then of all others below `rows`, rising.
+        """Return the folder's id for each of our ids: first for the special ids, then for all others below
+        `rows`, rising. None stands for a special id that the folder lacks.
 
         Args:
-            rows: of the table of a model; at least those of the tokenizer.
+            rows: rows of the embedding table of a model; at least those of the tokenizer.
         """
         taken = set(self.special)
         return [*self.special, *(i for i in range(rows) if i not in taken)]
 
     def vocab_size(self, rows: int) -> int:
-        """Return the number of our ids, V."""
+        """Return V, the number of our ids, for a model with so many rows."""
         return len(self.order(rows))
 
     def renumbered(self, vocab_size: int) -> Tokenizer:
-        """Return the tokenizer in our numbering. Ids without a piece, as a model may have more rows than there are
-        pieces, get a name with a space, which no text contains as a piece."""
+        """Return the tokenizer with our ids. Ids without a piece exist if a model has more rows than there
+        are pieces. They get names with a space, which no text contains as a piece."""
         named = {i for i in self.special if i is not None}
         order = self.order(vocab_size - FIRST_WORD_ID + len(named))
         pieces = {i: piece for piece, i in self.content["model"]["vocab"].items()}
@@ -194,7 +195,7 @@ def read_tokenizer(folder: Path) -> FolderTokenizer:
     """Return the tokenizer of a folder.
 
     Raises:
-        DataError: there is none, it cannot be read, or it is of another kind than WordPiece and BPE, or names no
+        DataError: there is no tokenizer, it cannot be read, it is neither WordPiece nor BPE, or it names no
             token for the start or the end of a sentence.
     """
     if not folder.is_dir():
@@ -205,7 +206,7 @@ def read_tokenizer(folder: Path) -> FolderTokenizer:
         config = _config(folder)
         content = _content(folder, config)
         kind = None if content is None else content["model"]["type"]
-    except Exception as error:  # what tokenizers raises on a damaged file has no class of its own
+    except Exception as error:  # `tokenizers` has no class of its own for a damaged file
         raise DataError(f"{folder}: its tokenizer cannot be read ({error}); copy the folder again.") from error
     if content is None:
         raise DataError(
@@ -228,7 +229,7 @@ def read_tokenizer(folder: Path) -> FolderTokenizer:
 
 
 def content_of(folder: Path) -> list[tuple[str, str]]:
-    """Return name and SHA-256 of every file that decides how text is cut."""
+    """Return the name and the SHA-256 of every file that decides how text is cut."""
     return [(name, sha256(folder / name)) for name in FILES if (folder / name).is_file()]
 
 
@@ -241,7 +242,8 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _special(i: int, config: Mapping[str, Any], ids: Mapping[str, int]) -> int | None:
-    """Return the folder's id of one of our special ids; its name is BERT's where the folder gives none."""
+    """Return the folder's id for one of our special ids, by the folder's name for it or else by BERT's; None
+    if there is none."""
     for name in NAMES[i]:
         token = config.get(name)
         token = token["content"] if isinstance(token, dict) else token
@@ -251,8 +253,8 @@ def _special(i: int, config: Mapping[str, Any], ids: Mapping[str, int]) -> int |
 
 
 def _content(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return tokenizer.json, or the same made of older files as the classes of BERT and GPT-2 do; None without
-    any."""
+    """Return the content of tokenizer.json, or the same made of older files as the classes of BERT and GPT-2
+    do it; None if there are no such files."""
     if (folder / "tokenizer.json").is_file():
         content: dict[str, Any] = json.loads((folder / "tokenizer.json").read_bytes())
         return content

@@ -1,12 +1,12 @@
-"""Sentences with gold labels: from treebanks, and from the built-in language. No torch.
+"""Sentences with gold labels, from treebanks and from the built-in language. No torch.
 
-Treebanks are those of Universal Dependencies (https://universaldependencies.org): CoNLL-U files, zipped or not,
-and parquet files with the columns `text` and, with a list a sentence, `tokens`, `upos`, `heads` (0 = root, else
-from 1) and `deprels`.
+Treebanks are those of Universal Dependencies (https://universaldependencies.org): CoNLL-U files, zipped or
+not, or parquet files. The columns of a parquet file are `text` and, with one list a sentence, `tokens`,
+`upos`, `heads` (0 = root, else from 1) and `deprels`.
 
-A line of a CoNLL-U file (https://universaldependencies.org/format.html) is a word; or a multi-word token (`3-4
-du`), which stands in the text where its words (`3 de`, `4 le`) do not; or an empty node (`5.1`), which has no
-place in the text and is left out here.
+A line of a CoNLL-U file (https://universaldependencies.org/format.html) is a word, a multi-word token or an
+empty node. A multi-word token (`3-4 du`) stands in the text, and its words (`3 de`, `4 le`) do not. An empty
+node (`5.1`) has no place in the text and is left out here.
 """
 
 import re
@@ -27,10 +27,10 @@ _NUMBER = re.compile(r"(?P<first>[0-9]{1,18})(-(?P<last>[0-9]{1,18})|(?P<empty>\
 
 
 class Line(NamedTuple):
-    """A word or a multi-word token."""
+    """Line of a CoNLL-U file: a word or a multi-word token."""
 
     number: int
-    """In the file, from 1."""
+    """Number of the line in the file, from 1."""
     columns: list[str]
 
     @property
@@ -43,7 +43,7 @@ class Line(NamedTuple):
 
 
 class Range(NamedTuple):
-    """A multi-word token and its words, by their places in the sentence."""
+    """Multi-word token, with the places of its first and last word in the sentence, from 0."""
 
     first: int
     last: int
@@ -51,17 +51,17 @@ class Range(NamedTuple):
 
 
 class ConlluSentence(NamedTuple):
-    """A sentence of a CoNLL-U file."""
+    """Sentence of a CoNLL-U file."""
 
     text: str
-    """Comment `text` of the sentence; where there is none, the text is put together from the forms."""
+    """Comment `text` of the sentence; if there is none, the text is put together from the forms."""
     words: list[Line]
     ranges: list[Range]
 
     @property
     def forms(self) -> list[str]:
-        """Form of each word in the text. A multi-word token that is not its words in a row stands whole at the
-        first, and the others are empty."""
+        """Form of each word in the text. A multi-word token may differ from its words in a row. Then its
+        first word has the whole token as form, and the other forms are empty."""
         forms = [word.form for word in self.words]
         for first, last, line in self.ranges:
             if "".join(forms[first : last + 1]) != line.form:
@@ -70,10 +70,11 @@ class ConlluSentence(NamedTuple):
 
 
 def conllu_sentences(path: Path) -> Iterator[ConlluSentence]:
-    """Yield the sentences of a file, zipped if its name ends in .gz; the last may lack its blank line.
+    """Yield the sentences of a CoNLL-U file, zipped if its name ends in .gz. The last one may lack its blank
+    line.
 
     Raises:
-        DataError: no UTF-8, unreadable, or lines that are none of CoNLL-U.
+        DataError: the file is unreadable or no UTF-8, or a line is not CoNLL-U.
     """
     text, lines = "", list[Line]()
     for number, line in chain(numbered_lines(path), [(0, "")]):
@@ -130,33 +131,35 @@ ENDINGS = (".conllu", ".conllu.gz", ".parquet")
 """Endings that a treebank may have."""
 
 ROOT = -1
-"""The head of a root."""
+"""Entry of `heads` for a root."""
 
 
 class LabelledSentence(NamedTuple):
-    """A sentence and the gold labels of its words. The tuples have an entry a word."""
+    """Sentence with the gold labels of its words. The tuples have one entry a word."""
 
     text: str
     """Text of the sentence with single spaces, as a corpus reads it."""
     words: tuple[str, ...]
     """Syntactic words: French "du" is "de" and "le", English "don't" is "do" and "n't"."""
     tags: tuple[str, ...]
-    """Universal parts of speech; empty where there is none."""
+    """Universal parts of speech; an empty text if none is given."""
     heads: tuple[int | None, ...]
-    """Place of the word that each depends on, ROOT for a root, None where nothing is said. Without circles."""
+    """Place of the word that each word depends on, from 0; ROOT for a root, None if nothing is given. There
+    are no cycles."""
     relations: tuple[str, ...]
-    """Kind of each dependency; empty where there is none."""
+    """Kind of each dependency; an empty text if none is given."""
     senses: tuple[int | None, ...]
-    """0 or 1 for a form of the built-in language that two lemmas share, else None."""
+    """0 or 1 for a form of the built-in language that two lemmas share; else None."""
     forms: tuple[str, ...]
-    """Form of each word in the text. Only CoNLL-U says it: "du" for "de" and nothing for "le". Else `words`."""
+    """Form of each word in the text. Only CoNLL-U has other forms than `words`: "du" for "de", and an empty
+    text for "le"."""
 
 
 def read_treebank(path: Path) -> list[LabelledSentence]:
-    """Read the sentences of a treebank, in order. Multi-word tokens and empty nodes are no words.
+    """Return the sentences of a treebank, in order. Multi-word tokens and empty nodes are no words.
 
     Raises:
-        DataError: missing, damaged, malformed or empty; names the line or row.
+        DataError: the file is missing, damaged, malformed or empty. The error names the line or row.
     """
     try:
         is_folder = S_ISDIR(path.stat().st_mode)
@@ -176,8 +179,8 @@ def read_treebank(path: Path) -> list[LabelledSentence]:
 
 
 def language_sentences(seed: int, split: str, count: int) -> list[LabelledSentence]:
-    """Return the first sentences of a split of the built-in language; only these have senses."""
-    from lightning_modules.data.language import language_of  # its grammar is only imported where it is spoken
+    """Return the first sentences of a split of the built-in language. Only these sentences have senses."""
+    from lightning_modules.data.language import language_of  # only imported where it is needed
 
     return [
         LabelledSentence(s.text, s.words, s.tags, s.heads, s.relations, s.senses, s.words)
@@ -233,10 +236,11 @@ def _checked(
     forms: Sequence[str],
     where: Callable[[int], str],
 ) -> LabelledSentence:
-    """Return the sentence, if it has a text and its heads (0 = root, else from 1) are words and end at a root.
+    """Return the sentence, with heads counted from 0. A DataError is raised if it has no text, or if its
+    heads (0 = root, else from 1) are no words or do not lead to a root.
 
     Args:
-        where: the place in the file of each word.
+        where: returns the place of a word in the file, for errors.
     """
     text, W = " ".join(text.split()), len(words)
     if not text:
@@ -270,7 +274,7 @@ def _checked(
 # Parquet ---------------------------------------------------------------------------------------------
 
 _ENTRIES = {"tokens": "word", "upos": "tag", "heads": "head", "deprels": "relation"}
-"""Columns of lists, and what an entry is."""
+"""Columns that hold lists, with the noun for an entry in errors."""
 
 _STRINGS = (pa.string(), pa.large_string(), pa.string_view())
 
@@ -283,7 +287,8 @@ def parquet_rows(path: Path, names: Sequence[str], *, where: str = "") -> Iterat
         where: what asks for the file, such as " (data.train)", for the errors.
 
     Raises:
-        DataError: damaged; a column is missing or of another type; the lists of a row do not suit each other.
+        DataError: the file is damaged, a column is missing or of another type, or lists of a row differ in
+            length.
     """
 
     def check(schema: pa.Schema) -> None:

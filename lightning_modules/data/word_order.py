@@ -1,15 +1,15 @@
-"""The training text of a run: some of its sentences, with words in another order or drawn anew (Sinha et al. 2021,
-section 3).
+"""Training text of a run: some of its sentences, with words in another order or drawn anew (Sinha et al.
+2021, section 3).
 
-A unit is moved as a whole: a word with all its pieces, or a single piece ("after sub-words"). The tokenizer cuts
-each word by itself, so moving the pieces of words as groups is the same as moving the words of the text before it
-is cut into sub-words.
+A unit is moved as a whole. It is a word with all its pieces or, if sub-words are moved, a single piece. The
+tokenizer cuts each word by itself. To move the pieces of words as groups is therefore the same as to move the
+words before the text is cut into sub-words.
 
-All chance is keyed by (seed, sentence or block, number of the unit in it), never by the epoch. The work is done in
-chunks of sentences, whose size changes nothing.
+Random numbers are keyed by (seed, sentence or block, number of the unit in it), never by the epoch. The work
+is done in chunks of sentences, whose size does not change the result.
 
-Letters: S sentences, N tokens, W units, G groups of units that stay together, K places where a group may start, C
-types (different units), V vocabulary.
+Letters: S sentences, N tokens, W units, G groups of units that stay together, K places where a group may
+start, C types (different units), V vocabulary.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ from lightning_modules.randomness import derive, uniforms
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, START, UNKNOWN
 
 TOKENS_AT_ONCE = 1 << 18
-"""Tokens of a chunk: what bounds the memory, apart from the new text itself and from blocks longer than that."""
+"""Tokens of a chunk. They bound the memory, apart from the new text itself and from longer blocks."""
 
 Integers = NDArray[np.int64]
 
@@ -44,26 +44,27 @@ def reordered(
 ) -> tuple[Split, dict[str, Any]]:
     """Return the sentences with their units in another order, and a manifest of what that changed.
 
-    Documents, the number of sentences and the translations stay. A sentence is START, its new units, END; one that
-    is longer than `max_length` loses whole units from its end, and a first unit that alone is too long loses its
-    last pieces. N-grams change the length of no sentence that fits, and what becomes of it depends on (seed, its
-    number, itself) alone. The natural order gives `split` itself.
+    Documents, the number of sentences and the translations stay. A new sentence is START, its units, END. If
+    it is longer than `max_length`, it loses whole units from its end; a first unit that alone is too long
+    loses its last pieces. The order `ngrams` keeps the length of every sentence that fits, and its result
+    depends on (seed, number of the sentence, the sentence) alone. For the natural order `split` itself is
+    returned.
 
-    Shuffled words are the tokens of the shuffled text. After shuffling sub-words a sentence may begin with a piece
-    that begins no word, and words cannot be told apart any more.
+    If words are shuffled, the tokens are those of the shuffled text. If sub-words are shuffled, a sentence
+    may begin with a piece that begins no word, and words can no longer be told apart.
 
-    The manifest is plain JSON: `order`, `seed`, `sentences`, `natural_tokens` (before), `tokens`, and
+    The manifest is plain JSON: `order`, `seed`, `sentences`, `natural_tokens` (before), `tokens` (after), and
 
-    - `words`: units of the new text.
-    - `moved_share`: the share of them that differ, by type, from the unit at their place of the natural sentence;
-      0 where there are none.
-    - `bigrams_survived_share`: of the adjacent pairs of units in the new sentences, the share that are, by type,
-      an adjacent pair of the same natural sentence; 1 where there are none.
-    - `cut_sentences`: sentences that lost something to `max_length`.
+    - `words`: number of units of the new text.
+    - `moved_share`: share of these that differ, by type, from the unit at the same place of the natural
+      sentence; 0 if there are no units.
+    - `bigrams_survived_share`: share of the adjacent pairs of units in the new sentences that are, by type,
+      an adjacent pair of the same natural sentence; 1 if there are no pairs.
+    - `cut_sentences`: number of sentences that lost something to `max_length`.
 
     Args:
         split: natural text, in which every sentence begins with a word.
-        starts_V: which ids begin a word, as `tokenizer.starts_word` says.
+        starts_V: mask of the ids that begin a word, as `tokenizer.starts_word` returns it.
         max_length: longest sentence in tokens, START and END included.
     """
     assert max_length > 2, "a sentence needs room for START, END and a piece"
@@ -86,7 +87,7 @@ def reordered(
 
 
 class _Units(NamedTuple):
-    """The units of some sentences in a row, in order."""
+    """Units of consecutive sentences, in order."""
 
     words: Words
     """Places of the units among the tokens of the whole text."""
@@ -95,7 +96,7 @@ class _Units(NamedTuple):
     index_W: Integers
     """Number of each unit in its sentence, from 0."""
     count_S: Integers
-    """Units of each sentence."""
+    """Number of units of each sentence."""
 
 
 class _Text(NamedTuple):
@@ -108,8 +109,8 @@ class _Text(NamedTuple):
     """Mask of the ids that begin a unit; the other pieces continue it."""
 
     def chunks(self, tokens: int) -> Iterator[tuple[int, int]]:
-        """Yield first sentence and the one after the last, of consecutive sentences with at most so many tokens,
-        or of one sentence."""
+        """Yield (first, last) of consecutive sentences with at most so many tokens, or of one longer
+        sentence; `last` is the sentence after them."""
         first = 0
         while first < len(self.offsets) - 1:
             within = int(np.searchsorted(self.offsets, self.offsets[first] + tokens, side="right")) - 1
@@ -117,7 +118,7 @@ class _Text(NamedTuple):
             first = max(first + 1, within)
 
     def units(self, first: int, last: int) -> _Units:
-        """Return the units of sentence `first` up to, and without, sentence `last`."""
+        """Return the units of the sentences from `first` to before `last`."""
         offsets = self.offsets[first : last + 1]
         ids_N = self.ids_N[offsets[0] : offsets[-1]]
         opening_S = ids_N[offsets[:-1] - offsets[0] + 1]
@@ -131,19 +132,19 @@ class _Text(NamedTuple):
 
 
 def _is_piece(V: int) -> NDArray[np.bool_]:
-    """Return which ids stand for text: all but the special ones, and the unknown byte."""
+    """Return a mask of the ids that stand for text, shape V: all but special ids, and the unknown byte."""
     is_piece_V = np.arange(V) >= FIRST_WORD_ID
     is_piece_V[UNKNOWN] = True
     return is_piece_V
 
 
 def _units_before(text: _Text) -> Integers:
-    """Return the number of units before each sentence, and in all. Shape S + 1."""
+    """Return the number of units before each sentence, and of all units at the end. Shape S + 1."""
     count_S = [text.units(first, last).count_S for first, last in text.chunks(TOKENS_AT_ONCE)]
     return np.concatenate([np.zeros(1, np.int64), *count_S]).cumsum()
 
 
-# Orders: which units stand where those of some sentences stood, as many in every sentence --------------
+# Orders: the unit for each place of some sentences, which keep their numbers of units -----------------
 
 
 def _arranger(text: _Text, order: NGrams | Blocks | Corpus | UniformDraw, key: int) -> Callable[[_Units], Words]:
@@ -161,11 +162,11 @@ def _arranger(text: _Text, order: NGrams | Blocks | Corpus | UniformDraw, key: i
 
 
 def _ngrams(units: _Units, n: int, key: int) -> Words:
-    """Shuffle every sentence by itself: disjoint runs of n units and the units that are left, in a random cyclic
+    """Shuffle every sentence by itself: disjoint groups of n units, and the other units, in a random cyclic
     order.
 
-    Cyclic: the i-th group of the new sentence is never the i-th of the natural one, unless it is the only one; for
-    n = 1, no unit keeps its place.
+    In a cyclic order the i-th group of the new sentence is never the i-th of the natural one, unless it is
+    the only one. For n = 1 no unit keeps its place.
     """
 
     def draw(place: Integers, purpose: int) -> NDArray[np.float64]:
@@ -185,15 +186,17 @@ def _ngrams(units: _Units, n: int, key: int) -> Words:
 
 
 def disjoint_starts(start_K: Integers, priority_K: NDArray[np.float64], *, n: int) -> Integers:
-    """Choose starts of n units each, one by one, smallest priority first, where all n are free.
+    """Return starts of n units each that do not overlap, rising. They are chosen one by one, smallest
+    priority first.
 
-    With uniform priorities that is to choose, again and again, one of the starts that still fit, all equally
-    likely. Done in rounds: what comes before all that it overlaps is chosen, whatever happens elsewhere.
+    With uniform priorities, every choice is one of the starts that still fit, all equally likely. The work is
+    done in rounds: a start that comes before all starts that it overlaps is chosen, whatever happens
+    elsewhere.
 
     Args:
-        start_K: places in rising order. Two that are closer than n exclude each other. (Starts in two sentences
-            never are: the n units of one end before the other begins.)
-        priority_K: of equal ones the place on the left comes first.
+        start_K: places in rising order. Two that are closer than n exclude each other. (Starts in two
+            sentences never are: the n units of one end before the other begins.)
+        priority_K: priority of each start. Ties go to the place on the left.
     """
     chosen = [start_K[:0]]
     while len(start_K):
@@ -212,10 +215,11 @@ def disjoint_starts(start_K: Integers, priority_K: NDArray[np.float64], *, n: in
 
 
 def _blocks(text: _Text, units: _Units, before_S: Integers, length: int, key: int) -> Words:
-    """Shuffle blocks of `length` units of the whole text, the last one shorter, each in a random cyclic order.
+    """Shuffle blocks of `length` units of the whole text, each in a random cyclic order. The last block may
+    be shorter.
 
     Args:
-        before_S: as `_units_before` gives it for the whole text.
+        before_S: number of units before each sentence of the whole text, as `_units_before` returns it.
     """
     if not len(units.index_W):
         return units.words
@@ -230,13 +234,15 @@ def _blocks(text: _Text, units: _Units, before_S: Integers, length: int, key: in
 
 
 def _cyclic(segment_W: Integers, chance_W: NDArray[np.float64]) -> Integers:
-    """Return the unit that stands at each place: in every segment a permutation of a single cycle, all equally
-    likely.
+    """Return the unit that stands at each place: in every segment a permutation of a single cycle, all of
+    these equally likely.
 
-    The units of a segment form a circle in the order of their chance; each gives its place to the next.
+    The units of a segment form a circle, sorted by their random numbers. Each unit gives its place to the
+    next.
 
     Args:
         segment_W: number of each unit's segment, never falling.
+        chance_W: random number of each unit.
     """
     circle_W = np.lexsort((chance_W, segment_W))
     next_W = np.roll(circle_W, -1)
@@ -247,7 +253,7 @@ def _cyclic(segment_W: Integers, chance_W: NDArray[np.float64]) -> Integers:
 
 
 def _drawn_by_frequency(text: _Text, units: _Units, key: int) -> Words:
-    """Draw for every unit the one at a random place of the whole text: random tokens until one begins a unit."""
+    """Draw for every unit a unit of the whole text: random tokens are drawn until one begins a unit."""
     start_W = np.zeros(len(units.index_W), np.int64)
     open_W, attempt = np.arange(len(start_W)), 0
     while len(open_W):
@@ -256,7 +262,7 @@ def _drawn_by_frequency(text: _Text, units: _Units, key: int) -> Words:
         open_W, attempt = open_W[~text.begins_V[text.ids_N[start_W[open_W]]]], attempt + 1
     continues_V = _is_piece(len(text.begins_V)) & ~text.begins_V
     length_W, open_W = np.ones_like(start_W), np.arange(len(start_W))
-    while len(open_W):  # END, which continues nothing, is the last token
+    while len(open_W):  # ends, since the last token is END, which continues no unit
         open_W = open_W[continues_V[text.ids_N[start_W[open_W] + length_W[open_W]]]]
         length_W[open_W] += 1
     return Words(start_W, length_W)
@@ -285,10 +291,10 @@ def _types(text: _Text) -> Words:
 def _written(
     text: _Text, order: NGrams | Blocks | Corpus | UniformDraw, *, room: int, key: int
 ) -> tuple[_Text, int]:
-    """Return the new text, with at most `room` pieces a sentence, and the number of sentences that were cut for
-    that."""
+    """Return the new text, with at most `room` pieces a sentence, and the number of sentences that were
+    cut."""
     arrange = _arranger(text, order, key)
-    # Blocks that reach over the ends of a chunk are arranged twice, so long ones get longer chunks.
+    # Blocks that reach over the ends of a chunk are arranged twice, so long blocks get longer chunks.
     tokens = max(TOKENS_AT_ONCE, 4 * order.length) if isinstance(order, Blocks) else TOKENS_AT_ONCE
     parts, lengths, cut_sentences = [text.ids_N[:0]], [np.zeros(1, np.int64)], 0
     for first, last in text.chunks(tokens):
@@ -308,8 +314,8 @@ def _written(
 
 
 def _fitted(length_W: Integers, units: _Units, room: int) -> tuple[Integers, Integers, int]:
-    """Return the number of pieces that are kept of each unit (all or none, but of a first unit what fits) and of
-    each sentence, and the number of sentences that lose some."""
+    """Return the number of kept pieces of each unit and of each sentence, and the number of sentences that
+    lose some. Units are kept whole or not at all; of a first unit, the pieces that fit are kept."""
     bounds = np.append(0, units.count_S.cumsum())
     before = np.append(0, length_W.cumsum())
     end_W = before[1:] - np.repeat(before[bounds[:-1]], units.count_S)
@@ -319,7 +325,7 @@ def _fitted(length_W: Integers, units: _Units, room: int) -> tuple[Integers, Int
 
 
 def _changed(natural: _Text, new: _Text) -> dict[str, Any]:
-    """Return the part of the manifest that counts units. Compares the texts, however the new one came about."""
+    """Return the part of the manifest that counts units, from the texts alone."""
     words = moved = pairs = survived = 0
     for first, last in natural.chunks(TOKENS_AT_ONCE):
         S = last - first
@@ -348,11 +354,11 @@ def _changed(natural: _Text, new: _Text) -> dict[str, Any]:
 
 
 def training_text(run: RunSettings, tokens: Tokens) -> tuple[Split, dict[str, Any] | None]:
-    """Return the sentences, and the manifest of what another word order changed; None where the order is natural,
-    as it always is in the text of a run without steps.
+    """Return the training sentences of a run, and the manifest of what another word order changed. The
+    manifest is None if the order is natural, as it always is for a run without steps.
 
     Raises:
-        DataError: words are to be moved in a text that has none.
+        DataError: words are to be moved in a text that has no spaces between words.
     """
     training = run.training
     natural = tokens.train if training.sentences is None else tokens.train.head(training.sentences)
@@ -369,7 +375,7 @@ def training_text(run: RunSettings, tokens: Tokens) -> tuple[Split, dict[str, An
 
 
 def require_words(run: RunSettings, tokens: Tokens) -> None:
-    """Refuse, with a DataError, to move words in a text in which no sentence has a second word."""
+    """Raise a DataError if words are to be moved in a text in which no sentence has a second word."""
     order = run.training.word_order
     if order.kind != "natural" and order.unit == "words":
         starts_V = starts_word(tokens.tokenizer)

@@ -4,14 +4,14 @@
     for sentence in language.document("train", 0):
         print(sentence.text, sentence.translated_text)
 
-A document keeps to one topic. Its sentences are grown by `grammar.py` from the words of `lexicon.py`, which
-chooses them to suit each other. `minimal_pairs.py` makes ungrammatical twins of them, `entropy.py` says how
-predictable they are.
+A document keeps to one topic. `grammar.py` grows its sentences from the words of `lexicon.py`, which are chosen
+to suit each other. `minimal_pairs.py` makes ungrammatical twins of sentences. `benchmarks/entropy.py` says how
+predictable the words are.
 
-They are translated by rule, into a language with other word order and other morphology. Verbs stand last,
-adjectives and determiners follow their noun, adpositions follow their phrase, and whatever describes a noun at
-length (phrases, relative clauses) comes before it. One word carries what the source says in several: case, number,
-tense, negation and subordination are suffixes, ``the``, ``to``, auxiliaries and relativisers have no word. A noun
+Sentences are translated by rule into a language with another word order and another morphology. Verbs stand
+last. Adjectives and determiners follow their noun, and adpositions follow their phrase. Phrases and relative
+clauses that describe a noun come before it. Case, number, tense, negation and subordination are suffixes, so one
+word says what several words say in the source. ``the``, ``to``, auxiliaries and relativisers have no word. A noun
 after a numeral stays singular. Words with two senses have two translations.
 """
 
@@ -28,36 +28,38 @@ from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
 
 SENTENCES_PER_DOCUMENT = (5, 20)
-"""Shortest and longest document; short ones are more frequent, the mean is about 10."""
+"""Numbers of sentences of the shortest and the longest document. Short ones are more frequent, the mean is
+about 10."""
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence and everything that is true of it. Tuples with an entry a word are aligned with `words`."""
+    """Sentence with everything that is true of it. Tuples with one entry a word are aligned with `words`."""
 
     words: tuple[str, ...]
-    """Lower-case ASCII, punctuation apart."""
+    """Words in lower-case ASCII letters. The full stop is a word too."""
     tags: tuple[str, ...]
     """Parts of speech, as in Universal Dependencies."""
     heads: tuple[int, ...]
-    """Position of the word each depends on, -1 for the root; projective."""
+    """Position of the word that each word depends on, -1 for the root. The tree is projective."""
     relations: tuple[str, ...]
     """Kind of each dependency, as in Universal Dependencies; ``root`` for the root."""
     numbers: tuple[Number | None, ...]
-    """Singular or plural, of the words whose form shows it."""
+    """Number of each word, singular or plural; None if its form does not show it."""
     senses: tuple[int | None, ...]
-    """0 or 1 for a form that two lemmas share, else None."""
+    """0 or 1 for a form that two lemmas share; else None."""
     tree: Tree
-    """Constituents, labelled as in the Penn Treebank; the innermost parts are positions of words."""
+    """Constituents, labelled as in the Penn Treebank. The innermost parts are positions of words."""
     translation: tuple[str, ...]
-    """The words of the translation; a function of `words` and `senses`."""
+    """Words of the translation. They depend on `words` and `senses` alone."""
     topic: int
     tense: str
     """``present``, ``past`` or ``future``, the same in all clauses."""
     clauses: int
-    """Finite clauses, relative and embedded ones included."""
+    """Number of finite clauses, relative and embedded ones included."""
     log_probability: float
-    """Natural log of the sentence's probability given its topic and the number of the subject before it."""
+    """Natural log of the sentence's probability, given its topic and whether the subject before it is
+    singular or plural."""
 
     @property
     def text(self) -> str:
@@ -88,7 +90,7 @@ class Sentence:
 
 
 class Language:
-    """A language and all its text, both decided by the seed alone."""
+    """Language with all its text, decided by the seed alone."""
 
     lexicon: Lexicon
     """Words of the language."""
@@ -103,11 +105,12 @@ class Language:
         self.tables = Tables(self.lexicon, _stream(derive(seed, "preferences")).__next__)
 
     def document(self, split: str, index: int) -> tuple[Sentence, ...]:
-        """Return a document of 5 to 20 sentences on one topic; it does not depend on what else was generated."""
+        """Return a document of 5 to 20 sentences on one topic. It does not depend on what else was
+        generated."""
         return tuple(self.document_sentences(split, index))
 
     def document_sentences(self, split: str, index: int) -> Iterator[Sentence]:
-        """Yield the sentences of a document, each made only when it is reached."""
+        """Yield the sentences of a document. Each is only made when it is reached."""
         if index < 0:
             raise DataError(f"The number of a document must be 0 or more, but is {index}.")
         uniform = _stream(derive(self.seed, "document", split, index)).__next__
@@ -121,8 +124,8 @@ class Language:
             antecedent = derivation.antecedent
 
     def sentences(self, split: str, count: int) -> Iterator[tuple[int, Sentence]]:
-        """Yield the first sentences of a split, each with the number of its document; the last document may be cut
-        short."""
+        """Yield the first sentences of a split, each with the number of its document. The last document may
+        be cut short."""
         if count < 0:
             raise DataError(f"The number of sentences must be 0 or more, but is {count}.")
         left = count
@@ -136,7 +139,7 @@ class Language:
 
 @lru_cache(maxsize=2)
 def language_of(seed: int) -> Language:
-    """Return the language of a seed, made once for all who read it: it never changes.
+    """Return the language of a seed. It never changes, so it is made once and shared.
 
     Raises:
         DataError: the seed is below 0.
@@ -164,7 +167,7 @@ def _finished(derivation: Derivation, topic: int) -> Sentence:
 
 
 def _stream(key: int) -> Iterator[float]:
-    """Yield uniform numbers in [0, 1) without end, a block at a time."""
+    """Yield uniform random numbers in [0, 1) without end."""
     for block in from_zero():
         yield from uniforms(key, np.arange(256 * block, 256 * (block + 1))).tolist()
 
@@ -195,7 +198,7 @@ ORDER = {
 PLURAL = "ul"
 CASE = {"nsubj": "", "obj": "em", "iobj": "ar", "nmod": "ov", "obl": "ish"}
 TENSE = {None: "e", "past": "ot", "future": "ask", "be present": "ay", "be past": "ayot", "be future": "ayask"}
-"""Tense by the auxiliary or copula, where there is one."""
+"""Suffix of the tense, by the name of the auxiliary or copula; None if there is neither."""
 NEGATION = "ni"
 RELATIVE = "un"
 
@@ -203,8 +206,8 @@ RELATIVE = "un"
 def translate(words: Sequence[Word], heads: Sequence[int], relations: Sequence[str]) -> tuple[str, ...]:
     """Return the words of the translation.
 
-    Heads and relations are those of the grammar, which follow from the words and their senses; so does, then,
-    the translation.
+    Heads and relations are those of the grammar. They follow from the words and their senses, and so does the
+    translation.
     """
     dependents: list[list[int]] = [[] for _ in words]
     for position, head in enumerate(heads):
@@ -236,7 +239,8 @@ def translate(words: Sequence[Word], heads: Sequence[int], relations: Sequence[s
 
 
 def _inflected(word: Word, relation: str, silent: Mapping[str, Word], *, counted: bool) -> str:
-    """Return a stem with its suffixes, given the dependents that have no word of their own."""
+    """Return a word of the translation, a stem with suffixes. The dependents `silent` have no word there. An
+    empty text stands for no word."""
     if not word.foreign:
         return ""
     if word.tag in ("NOUN", "PRON"):

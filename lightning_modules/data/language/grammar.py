@@ -1,14 +1,14 @@
-"""The grammar of the built-in language: rules that grow one sentence, with everything that is true of it.
+"""Grammar of the built-in language: rules that grow one sentence, with everything that is true of it.
 
-Constituents are named as in the Penn Treebank, dependencies as in Universal Dependencies (content words
-are heads). Every rule draws from tables and adds up what its draws cost, so a sentence knows its probability.
-No two derivations give the same words with the same senses:
+Constituents are named as in the Penn Treebank, dependencies as in Universal Dependencies (content words are
+heads). Every rule draws from tables and adds the log probability of each draw, so that a sentence knows its
+probability. No two derivations give the same words with the same senses, because of these rules:
 
-- noun prepositions attach to the noun before them, place and recipient prepositions to the verb;
-- a relative clause describes the head of its noun phrase, across the phrases between, and holds no place
-  phrase and no relative clause of its own;
-- adverbs stand before their verb;
-- only the outermost clause is joined to a second one, and a clause inside a verb phrase holds no other.
+- Noun prepositions attach to the noun before them, place and recipient prepositions to the verb.
+- A relative clause describes the head of its noun phrase, not a noun of a phrase between. It holds no
+  place phrase and no other relative clause.
+- Adverbs stand before their verb.
+- Only the outermost clause is joined to a second one. A clause inside a verb phrase holds no other.
 """
 
 from collections.abc import Callable, Hashable
@@ -20,24 +20,24 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Tree(NamedTuple):
-    """A constituent of a parse tree."""
+    """Constituent of a parse tree."""
 
     label: str
     parts: tuple["int | Tree", ...]
-    """In order: other constituents, and the positions of words."""
+    """Parts in order: other constituents, and positions of words."""
 
 
 DETERMINERS: Final[dict[Number, dict[str, float]]] = {
     "singular": {"the": 0.58, "a": 0.22, "this": 0.08, "that": 0.06, "every": 0.06},
     "plural": {"the": 0.54, "a": 0.16, "this": 0.08, "that": 0.06, "every": 0.05, "two": 0.07, "three": 0.04},
 }
-"""Shares of the determiners and numerals by the number of the noun."""
+"""Shares of determiners and numerals, by the number of the noun."""
 
 TENSES: Final = {"present": 0.35, "past": 0.4, "future": 0.25}
-"""Shares of the tenses; all clauses of a sentence have one."""
+"""Shares of the tenses. All clauses of a sentence have the same tense."""
 
 CORES: Final = {"simple": 0.87, "coordinate": 0.06, "subordinate": 0.07}
-"""Shares of sentences of one clause, and of two clauses of equal or unequal rank."""
+"""Shares of sentences with one clause, with two coordinate clauses, and with a subordinate clause."""
 
 FRAMES: Final = {
     "intransitive": 0.2,
@@ -50,10 +50,11 @@ FRAMES: Final = {
 
 
 class Tables:
-    """Tables that the rules draw from: closed classes and shares here, content words by topic in `preferences`."""
+    """Tables that the rules draw from. Closed classes and shares are here, content words by topic in
+    `preferences`."""
 
     def __init__(self, lexicon: Lexicon, uniform: Callable[[], float]) -> None:
-        """Make the tables from the lexicon; the preferences are drawn from the uniform numbers."""
+        """Make the tables from the lexicon. Only the preferences use the uniform numbers."""
         self.preferences = Preferences(lexicon, uniform)
         self._choose_words(lexicon)
         self._choose_shares()
@@ -87,19 +88,19 @@ class Tables:
         self.frames = Table(FRAMES)
         self.embedded_frames = Table({frame: share for frame, share in FRAMES.items() if frame != "clausal"})
         self.relative_frames = Table({frame: FRAMES[frame] for frame in ("intransitive", "transitive", "copular")})
-        self.pronominal = coin(0.18)  # a subject, where one was named before
-        self.described = coin(0.14)  # a noun, by an adjective
-        self.graded = coin(0.2)  # an adjective, by a word of degree
-        self.accompanied = coin(0.11)  # a noun, by a preposition and its noun phrase
-        self.related = coin(0.09)  # a noun, by a relative clause
-        self.related_as_object = coin(0.35)  # rather than as subject of that clause
-        self.placed = coin(0.22)  # a verb, by a place preposition and its noun phrase
-        self.modified = coin(0.1)  # a verb, by an adverb
+        self.pronominal = coin(0.18)  # a subject is a pronoun, if one was named before
+        self.described = coin(0.14)  # a noun has an adjective
+        self.graded = coin(0.2)  # an adjective has a word of degree
+        self.accompanied = coin(0.11)  # a noun has a prepositional phrase
+        self.related = coin(0.09)  # a noun has a relative clause
+        self.related_as_object = coin(0.35)  # the noun is the object of that clause, else its subject
+        self.placed = coin(0.22)  # a verb has a prepositional phrase of place
+        self.modified = coin(0.1)  # a verb has an adverb
         self.negated = coin(0.04)
 
 
 class Derivation:
-    """One sentence while it is derived; after `sentence` every word has its head and relation."""
+    """Derivation of one sentence. After `sentence` every word has its head and relation."""
 
     def __init__(
         self, tables: Tables, topic: int, uniform: Callable[[], float], antecedent: Number | None
@@ -107,7 +108,8 @@ class Derivation:
         self.tables, self.uniform = tables, uniform
         self.topic = tables.preferences.topics[topic]
         self.antecedent = antecedent
-        """Number of the subject named last, to which a pronoun may refer; None at the start of a text."""
+        """Number of the last subject that was named, to which a pronoun may refer; None at the start of a
+        document."""
         self.words: list[Word] = []
         self.heads: list[int] = []
         self.relations: list[str] = []
@@ -116,13 +118,13 @@ class Derivation:
         self.log_probability = 0.0
 
     def draw(self, table: Table[T]) -> T:
-        """Draw an item of the table and add its cost to the sentence's."""
+        """Return an item drawn from the table, and add its log probability to the sentence's."""
         item, log_probability = table.draw(self.uniform())
         self.log_probability += log_probability
         return item
 
     def add(self, word: Word) -> int:
-        """Append a word, which waits for its head, and return its position."""
+        """Append a word and return its position. Its head is attached later."""
         self.words.append(word)
         self.heads.append(-1)
         self.relations.append("root")
@@ -135,7 +137,7 @@ class Derivation:
     # Sentences and clauses ---------------------------------------------------------------------------
 
     def sentence(self) -> Tree:
-        """Derive ``TOP``: a time adverb, one or two clauses of its tense, a full stop."""
+        """Derive ``TOP``: a time adverb, one or two clauses of its tense, and a full stop."""
         tables = self.tables
         self.tense = self.draw(tables.tenses)
         opener = self.add(self.draw(tables.openers[self.tense]))
@@ -157,7 +159,8 @@ class Derivation:
         return Tree("TOP", (Tree("ADVP", (opener,)), clause, stop))
 
     def clause(self, frames: Table[str]) -> tuple[Tree, int]:
-        """Derive ``S``, a subject and a predicate that agrees with it, and return the position of its head too."""
+        """Derive ``S``, a subject and a predicate that agrees with it. Return it with the position of its
+        head."""
         self.clauses += 1
         tables = self.tables
         noun: Lemma | None = None
@@ -174,7 +177,7 @@ class Derivation:
         return Tree("S", (tree, predicate)), head
 
     def introduced_clause(self, word: Word, frames: Table[str]) -> tuple[Tree, int]:
-        """Derive ``SBAR``: a clause after a subordinating word."""
+        """Derive ``SBAR``, a clause after a subordinating word. Return it with the position of its head."""
         mark = self.add(word)
         clause, head = self.clause(frames)
         self.attach(mark, head, "mark")
@@ -185,8 +188,8 @@ class Derivation:
     def predicate(
         self, subject: Lemma | None, number: Number, frames: Table[str], *, outer: bool
     ) -> tuple[Tree, int]:
-        """Derive ``VP`` and return the position of its head too. Inside a relative clause (not `outer`) it holds
-        no place and no relative clause."""
+        """Derive ``VP`` and return it with the position of its head. Inside a relative clause (`outer` is
+        false) it holds no place phrase and no relative clause."""
         frame = self.draw(frames)
         if frame == "copular":
             return self.copular(subject, number)
@@ -215,7 +218,7 @@ class Derivation:
         return Tree("VP", tuple(parts)), head
 
     def copular(self, subject: Lemma | None, number: Number) -> tuple[Tree, int]:
-        """Derive a copula and an adjective, which is the head."""
+        """Derive ``VP`` with a copula. Return it with the position of its head, the adjective."""
         dependents = [(self.add(self.tables.copulas[self.tense][number]), "cop"), *self.negation()]
         adjective, head = self.adjective_phrase(subject)
         for dependent, relation in dependents:
@@ -223,7 +226,8 @@ class Derivation:
         return Tree("VP", (*(dependent for dependent, _ in dependents), adjective)), head
 
     def verb_group(self, verb: Lemma, number: Number) -> tuple[list[int | Tree], int]:
-        """Return the positions of auxiliary, negation, adverb and verb, and the verb's alone."""
+        """Add a verb with its auxiliary, negation and adverb, if drawn. Return all positions, and the verb's
+        alone."""
         dependents: list[tuple[int, str]] = []
         form = verb.forms[number]
         if self.tense != "present":
@@ -239,7 +243,7 @@ class Derivation:
         return [*(dependent for dependent, _ in dependents), head], head
 
     def negation(self) -> list[tuple[int, str]]:
-        """Perhaps add a negation, and return its position and relation."""
+        """Return the position and relation of a negation in a list; an empty list if none is drawn."""
         return [(self.add(self.tables.negation), "neg")] if self.draw(self.tables.negated) else []
 
     # Phrases -----------------------------------------------------------------------------------------
@@ -249,14 +253,14 @@ class Derivation:
         return self.noun_phrase(noun, self.draw(self.tables.numbers), relative=relative)
 
     def noun_phrase(self, noun: Lemma, number: Number, *, relative: bool, depth: int = 0) -> tuple[Tree, int]:
-        """Derive ``NP`` and return the position of its noun too: determiner, adjective, noun, perhaps a phrase,
-        perhaps a clause.
+        """Derive ``NP`` and return it with the position of its noun. Adjective, prepositional phrase and
+        relative clause are optional.
 
         Args:
-            noun: its lemma.
-            number: of noun and determiner.
-            relative: whether it may hold a relative clause.
-            depth: of prepositional phrases around it; from 2 on it holds no other.
+            noun: lemma of the noun.
+            number: number of noun and determiner.
+            relative: whether the phrase may hold a relative clause.
+            depth: number of prepositional phrases around it; from 2 on it holds no other.
         """
         tables = self.tables
         determiner = self.add(self.draw(tables.determiners[number]))
@@ -283,7 +287,7 @@ class Derivation:
         return Tree("NP", tuple(parts)), head
 
     def adjective_phrase(self, noun: Lemma | None) -> tuple[Tree, int]:
-        """Derive ``AP`` and return the position of an adjective that suits the noun."""
+        """Derive ``AP`` and return it with the position of its adjective, which suits the noun."""
         adjective = self.draw(self.topic.adjectives[noun])
         degree = self.add(self.draw(self.tables.degrees)) if self.draw(self.tables.graded) else None
         head = self.add(adjective.forms["any"])
@@ -293,15 +297,15 @@ class Derivation:
         return Tree("AP", (degree, head)), head
 
     def prepositional_phrase(self, preposition: Word, noun: Lemma, *, depth: int) -> tuple[Tree, int]:
-        """Derive ``PP`` and return the position of its noun too."""
+        """Derive ``PP`` and return it with the position of its noun."""
         case = self.add(preposition)
         tree, head = self.noun_phrase(noun, self.draw(self.tables.numbers), relative=False, depth=depth)
         self.attach(case, head, "case")
         return Tree("PP", (case, tree)), head
 
     def relative_clause(self, noun: Lemma, number: Number) -> tuple[Tree, int]:
-        """Derive ``SBAR`` and return the position of its head too; the described noun is its subject or its
-        object."""
+        """Derive ``SBAR``, a relative clause, and return it with the position of its head. The noun that it
+        describes is its subject or its object."""
         self.clauses += 1
         tables = self.tables
         relativiser = self.add(tables.relativisers[noun.kind])

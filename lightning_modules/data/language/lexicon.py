@@ -1,13 +1,14 @@
-"""The words of the built-in language: their forms, senses and translations, and which words go with which.
+"""Words of the built-in language: their forms, senses and translations, and which words go together.
 
-All forms are made up from syllables. Content stems are consonant-vowel syllables and so end in a vowel,
-function words have one syllable, and inflection adds a consonant: ``-s`` plural noun, ``-t`` singular verb,
-``-n`` verb after an auxiliary. In the second language stems end in a consonant and suffixes
-begin with a vowel. Within a topic and a kind, a lemma's weight is 1 / rank (Zipf 1949).
+All forms are made up from syllables. Stems of content words end in a vowel, and function words have one
+syllable. Inflection adds a consonant: ``-s`` plural noun, ``-t`` singular verb, ``-n`` verb after an
+auxiliary. In the second language stems end in a consonant and suffixes begin with a vowel. Within a topic and
+a kind, a lemma's weight is 1 / rank (Zipf 1949).
 
-Three things decide a content word (`TopicTables`): its topic (Zipf over the topic's own words, mixed with words at
-home in every topic), its role (agents are subjects, places follow place prepositions), and the word that governs
-it, which has a few favourites. So a hidden word can be told from the words on either side.
+Three things decide a content word (`TopicTables`). The first is its topic: words of the topic by Zipf's law,
+mixed with general words, which all topics share. The second is its role: agents are subjects, places follow
+place prepositions. The third is the word that governs it, which has a few favourites. So a hidden word can be
+guessed from the words on either side.
 """
 
 import math
@@ -33,7 +34,8 @@ CONTENT_LEMMAS: Final = {
     "adjective": (6, 8),
     "adverb": (0, 12),
 }
-"""Kind of content word: lemmas in each topic, and lemmas at home in every topic."""
+"""Numbers of lemmas by kind of content word: those of each topic, and general ones, which all topics
+share."""
 
 NOUNS: Final = ("agent", "thing", "place")
 VERBS: Final = ("intransitive", "transitive", "ditransitive", "clausal")
@@ -65,68 +67,71 @@ FUNCTION_LEMMAS: Final[Mapping[tuple[str, str], Mapping[str, tuple[str, ...]]]] 
     ("time past", "ADV"): dict.fromkeys(("yesterday", "once"), ("any",)),
     ("time future", "ADV"): dict.fromkeys(("tomorrow", "soon"), ("any",)),
 }
-"""(Kind, part of speech): the lemmas by their English meaning, and the forms each has."""
+"""Lemmas by (kind, part of speech): their English meanings, and the forms that each has."""
 
 UNTRANSLATED: Final = frozenset({"auxiliary", "copula", "negation", "relativiser", "recipient preposition"})
-"""Kinds of function word that the second language says by suffixes or by word order, besides ``the``."""
+"""Kinds of function words that the second language says by suffixes or word order. ``the`` has no word
+either."""
 
 HOMONYMS_ACROSS_TOPICS: Final = 32
-"""Pairs of nouns of different topics with one form."""
+"""Number of pairs of nouns of different topics that share their forms."""
 
 HOMONYMS_ACROSS_CLASSES: Final = 16
-"""Pairs of a noun and a verb where the singular of one looks like the plural of the other."""
+"""Number of pairs of a noun and a verb that share a stem: the singular noun looks like the plural verb."""
 
 T = TypeVar("T", bound=Hashable)
 
 FAVOURITES = (0.5, 0.3, 0.2)
-"""Shares of a word's preference that its favourites get."""
+"""Shares of `PREFERENCE` that a word's first, second and third favourite get."""
 PREFERENCE = 0.7
-"""Chance that a word governed by another is one of its favourites; else the topic decides."""
+"""Probability that a governed word is a favourite of the word that governs it; else the topic decides."""
 GENERAL = 0.2
-"""Chance of a word that is at home in every topic."""
+"""Probability of a general word, which all topics share."""
 SUBJECT_KINDS = {"agent": 0.8, "thing": 0.2}
 OBJECT_KINDS = {"agent": 0.25, "thing": 0.75}
 COMPANION_KINDS = {"agent": 0.4, "thing": 0.4, "place": 0.2}
-"""Kinds of noun after a noun preposition."""
+"""Shares of the kinds of nouns after a noun preposition."""
 
 
 class Word(NamedTuple):
-    """One form of one lemma."""
+    """Form of a lemma."""
 
     form: str
     """Spelling of the form."""
     tag: str
     """Part of speech, as in Universal Dependencies."""
     number: Number | None
-    """Number of nouns, finite verbs and auxiliaries, pronouns and some determiners."""
+    """Number that the form shows: of nouns, finite verbs and auxiliaries, pronouns, some determiners; else
+    None."""
     sense: int | None
-    """Number of the lemma among the two that are written like this; None where there is only one."""
+    """Number of the lemma among the two that share this form, 0 or 1; None if there is only one."""
     name: str
-    """Key of its lemma in `Lexicon.lemmas`; of a function word, its English meaning."""
+    """Key of the lemma in `Lexicon.lemmas`; for a function word, its English meaning."""
     foreign: str
-    """Stem in the second language; empty for what that says by suffixes or word order."""
+    """Stem in the second language; empty if suffixes or word order say it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lemma:
-    """A dictionary entry; each is only equal to itself."""
+    """Dictionary entry. A lemma is equal to itself only."""
 
     name: str
     kind: str
     """Key of `CONTENT_LEMMAS`, or first half of a key of `FUNCTION_LEMMAS`."""
     topic: int | None
-    """None for words at home in every topic."""
+    """Number of its topic; None for general words."""
     forms: Mapping[str, Word]
-    """``singular`` and ``plural`` of what has number, ``nonfinite`` of verbs, else ``any``."""
+    """Forms by slot: ``singular`` and ``plural`` if the lemma has number, ``nonfinite`` of verbs, else
+    ``any``."""
 
 
 class Lexicon:
-    """Dictionary of every lemma of the language, made from a source of uniform numbers."""
+    """Dictionary of all lemmas of the language, made from uniform random numbers."""
 
     lemmas: Mapping[str, Lemma]
-    """Lemmas by name, the more frequent first within each kind and topic."""
+    """Lemmas by name. Within each kind and topic the more frequent ones come first."""
     readings: Mapping[tuple[str, int | None], Word]
-    """The word behind a form and its sense."""
+    """Words by form and sense."""
 
     def __init__(self, uniform: Callable[[], float]) -> None:
         source, foreign = _Coiner(uniform, "ptkbdgmlrfv", "nrl"), _Coiner(uniform, "zhyjwcgdb", "kgxdbmz")
@@ -149,7 +154,7 @@ class Lexicon:
             self._by_kind.setdefault((lemma.kind, lemma.topic), []).append(lemma)
 
     def of_kind(self, kind: str, topic: int | None = None) -> list[Lemma]:
-        """Return the lemmas of a kind that are at home in one topic, or (None) in all; by rank."""
+        """Return the lemmas of a kind by rank: those of a topic, or general ones (None)."""
         return self._by_kind.get((kind, topic), [])
 
     def inflected(self, word: Word, slot: str) -> Word:
@@ -159,7 +164,7 @@ class Lexicon:
 
 @dataclass
 class _Draft:
-    """A lemma while homonyms may still change its stem."""
+    """Lemma whose stem may still be changed to make homonyms."""
 
     name: str
     kind: str
@@ -169,7 +174,7 @@ class _Draft:
     foreign: str
 
     def inflected(self) -> dict[str, tuple[str, Number | None]]:
-        """Return form and number of each slot."""
+        """Return form and number by slot."""
         if self.tag == "NOUN":
             stem = self.stems[""]
             return {"singular": (stem, "singular"), "plural": (stem + "s", "plural")}
@@ -185,15 +190,15 @@ class _Draft:
 
 
 class _Coiner:
-    """Generator of made-up words, each once."""
+    """Generator of invented words. No word comes twice."""
 
     def __init__(self, uniform: Callable[[], float], onsets: str, codas: str) -> None:
         self.uniform, self.onsets, self.codas = uniform, onsets, codas
         self.taken: set[str] = set()
 
     def coin(self, syllables: int, *, inner: float = 0.0, final: float = 0.0) -> str:
-        """Return a new word. An inner syllable and the final one are closed by a coda with the given
-        probabilities."""
+        """Return a new word. `inner` and `final` are the probabilities that a coda closes an inner or the
+        final syllable."""
         while True:
             word = "".join(
                 self._one(self.onsets)
@@ -210,8 +215,8 @@ class _Coiner:
 
 
 def _function_drafts(source: _Coiner, foreign: _Coiner) -> list[_Draft]:
-    """Return the function words, which are short; the forms of one lemma share nothing, as ``is`` and ``are`` do
-    not."""
+    """Return the function words, which are short. The forms of one lemma share nothing, as ``is`` and
+    ``are``."""
     drafts = [_Draft(".", "punctuation", "PUNCT", None, {"any": "."}, ".")]
     for (kind, tag), lemmas in FUNCTION_LEMMAS.items():
         for name, slots in lemmas.items():
@@ -222,7 +227,7 @@ def _function_drafts(source: _Coiner, foreign: _Coiner) -> list[_Draft]:
 
 
 def _content_drafts(uniform: Callable[[], float], source: _Coiner, foreign: _Coiner) -> list[_Draft]:
-    """Return the content lemmas: frequent stems have two syllables, rarer ones two or three (Zipf's law of
+    """Return the content lemmas. Frequent stems have two syllables, rarer ones two or three (Zipf's law of
     abbreviation)."""
     tags = dict.fromkeys(NOUNS, "NOUN") | dict.fromkeys(VERBS, "VERB") | {"adjective": "ADJ", "adverb": "ADV"}
     drafts = []
@@ -256,7 +261,7 @@ def _make_homonyms(uniform: Callable[[], float], drafts: list[_Draft]) -> None:
 
 
 class Table(Generic[T]):
-    """A distribution over a few items, ready to draw from."""
+    """Distribution over a few items, ready to draw from."""
 
     __slots__ = ("cumulative", "items", "log_probabilities")
 
@@ -269,7 +274,7 @@ class Table(Generic[T]):
         self.log_probabilities = [math.log(weight / total) for weight in positive.values()]
 
     def draw(self, uniform: float) -> tuple[T, float]:
-        """Return the item at a uniform number in [0, 1), and the natural log of its probability."""
+        """Return the item for a uniform number in [0, 1), and the natural log of its probability."""
         index = bisect_right(self.cumulative, uniform)
         return self.items[index], self.log_probabilities[index]
 
@@ -296,7 +301,7 @@ def mixture(*parts: tuple[float, Mapping[T, float]]) -> dict[T, float]:
 
 
 class Preferences:
-    """Tables of which words govern which, drawn once for a language."""
+    """Tables of the words that each word favours, drawn once for a language."""
 
     def __init__(self, lexicon: Lexicon, uniform: Callable[[], float]) -> None:
         self.lexicon, self._uniform = lexicon, uniform
@@ -313,7 +318,7 @@ class Preferences:
         }
 
     def favouring(self, base: Mapping[T, float]) -> Table[T]:
-        """Return a table in which a few items, drawn from the base, get most of the weight."""
+        """Return a table in which a few items, drawn from the base, have most of the weight."""
         left, favourites = dict(base), {}
         for weight in FAVOURITES[: len(base)]:
             favourite, _ = Table(left).draw(self._uniform())
@@ -356,7 +361,7 @@ class TopicTables:
             verb: favouring(objects) for kind in ("transitive", "ditransitive") for verb in of_kind(kind)
         }
         self.verbs: dict[str, dict[Lemma | None, Table[Lemma]]] = {}
-        """Tables of verbs by kind of verb and subject noun; None stands for a pronoun."""
+        """Tables of verbs, by kind of verb and by subject noun; None is a pronoun as subject."""
         for kind in VERBS:
             verbs = of_kind(kind)
             self.verbs[kind] = {noun: favouring(verbs) for noun in subjects} | {None: Table(verbs)}

@@ -1,9 +1,9 @@
-"""Minimal pairs: sentences of the built-in language and twins of them that break one rule of it.
+"""Minimal pairs: sentences of the built-in language, each with a twin that breaks one rule of it.
 
-The grammatical halves are ordinary sentences, the ungrammatical ones change nothing but what the paradigm
-names. Pairs take turns through the values of what is changed (numbers, tenses), so that a model which merely
-prefers one of them is right half of the time. As in BLiMP (Warstadt et al. 2020), a model is right about a pair
-when it gives the grammatical half the higher probability.
+The grammatical halves are ordinary sentences. The ungrammatical halves change nothing but what the paradigm
+names. Pairs take turns through the values of what is changed (numbers, tenses). A model that merely prefers
+one value is then right half of the time. As in BLiMP (Warstadt et al. 2020), a model is right about a pair if
+it gives the grammatical half the higher probability.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,14 +20,14 @@ OTHER_TENSE: Final = {"present": "past", "past": "future", "future": "present"}
 
 @dataclass(frozen=True)
 class MinimalPair:
-    """A sentence and its ungrammatical twin of equal length."""
+    """Sentence with an ungrammatical twin of equal length."""
 
     paradigm: str
     sentence: Sentence
-    """The grammatical half, with everything that is true of it."""
+    """Grammatical half, with everything that is true of it."""
     ungrammatical: tuple[str, ...]
     value: str
-    """Number or tense, in the grammatical half, of what the twin changes."""
+    """Number or tense of what the twin changes, as it is in the grammatical half."""
 
     @property
     def grammatical(self) -> tuple[str, ...]:
@@ -41,19 +41,19 @@ class MinimalPair:
 
 
 class Twin(NamedTuple):
-    """One ungrammatical version of a sentence."""
+    """Ungrammatical version of a sentence."""
 
     value: str
     words: tuple[str, ...]
 
 
 def minimal_pairs(language: Language, paradigm: str, count: int) -> Iterator[MinimalPair]:
-    """Yield the first pairs of a paradigm, one of `PARADIGMS`, at most one a sentence.
+    """Yield the first pairs of a paradigm, one of `PARADIGMS`; a sentence has at most one.
 
-    They depend on the language and the paradigm alone; their sentences are in no split of the text.
+    The pairs depend on the language and the paradigm alone. Their sentences are in no split of the text.
 
     Raises:
-        DataError: no such paradigm, or a negative count.
+        DataError: there is no such paradigm, or the count is negative.
     """
     if paradigm not in PARADIGMS:
         raise DataError(f"There is no paradigm {paradigm!r}; choose one of {', '.join(PARADIGMS)}.")
@@ -79,18 +79,19 @@ def _pairs(language: Language, paradigm: str, count: int) -> Iterator[MinimalPai
 
 
 class Agreement(NamedTuple):
-    """A finite word and what it agrees with."""
+    """Finite word with the subject that it agrees with."""
 
     subject: int
-    """Position of a noun or pronoun: for a relativiser that is a subject, of the noun it stands for."""
+    """Position of the subject, a noun or pronoun; of the noun that is described, if a relativiser is the
+    subject."""
     finite: int
-    """Position of the auxiliary, or of the verb where there is none."""
+    """Position of the auxiliary or copula; of the verb, if there is neither."""
     relativised: bool
-    """Whether a relativiser stands for the subject."""
+    """Whether the subject is a relativiser."""
 
 
 def agreements(sentence: Sentence) -> Iterator[Agreement]:
-    """Yield every subject of a sentence with its finite word, in the order of the subjects."""
+    """Yield every subject of a sentence with its finite word, from left to right."""
     for position, relation in enumerate(sentence.relations):
         if relation == "nsubj":
             verb = sentence.heads[position]
@@ -101,7 +102,7 @@ def agreements(sentence: Sentence) -> Iterator[Agreement]:
 
 
 def _distance(sentence: Sentence, agreement: Agreement) -> str:
-    """Return the paradigm of an agreement; empty where it is none."""
+    """Return the paradigm of an agreement; an empty text if it is in none."""
     if agreement.relativised:
         return "agreement_in_clause"
     if sentence.tags[agreement.subject] != "NOUN":
@@ -149,7 +150,7 @@ def _finite_after_auxiliary(sentence: Sentence, lexicon: Lexicon) -> Iterator[Tw
 
 
 def _wrong_time(sentence: Sentence, lexicon: Lexicon) -> Iterator[Twin]:
-    """Yield the sentence with the time adverb of the same rank in another tense."""
+    """Yield the sentence with a time adverb of another tense, that of the same rank."""
     adverbs, other_adverbs = (
         lexicon.of_kind(f"time {tense}") for tense in (sentence.tense, OTHER_TENSE[sentence.tense])
     )
@@ -171,7 +172,7 @@ def _preposition_in_phrase(sentence: Sentence, lexicon: Lexicon) -> Iterator[Twi
 
 
 def _swapped(sentence: Sentence, position: int, *, value: str | None) -> Twin:
-    """Return the sentence in which the word and its right neighbour change places."""
+    """Return the twin in which a word and its right neighbour change places."""
     words = sentence.words
     assert value is not None
     return Twin(value, (*words[:position], words[position + 1], words[position], *words[position + 2 :]))
@@ -187,12 +188,12 @@ def _replaced(sentence: Sentence, position: int, form: str) -> tuple[str, ...]:
 
 
 class Paradigm(NamedTuple):
-    """One rule and the sentences that break it."""
+    """Rule of the language, with the ways to break it."""
 
     twins: Callable[[Sentence, Lexicon], Iterator[Twin]]
-    """The ways to break it in a sentence, from left to right."""
+    """Function that yields the twins of a sentence that break the rule, from left to right."""
     values: tuple[str, ...] = ("singular", "plural")
-    """Values that the pairs of the paradigm take turns through."""
+    """Values through which the pairs of the paradigm take turns."""
 
 
 PARADIGMS: Final[Mapping[str, Paradigm]] = {
@@ -206,10 +207,10 @@ PARADIGMS: Final[Mapping[str, Paradigm]] = {
     "noun_order": Paradigm(_determiner_after_noun),
     "phrase_order": Paradigm(_preposition_in_phrase),
 }
-"""agreement_simple: the verb has the other number, no noun between it and its subject. agreement_across_phrase,
-agreement_across_clause: the same with a prepositional phrase, or a relative clause, between, whose last noun has
-the verb's wrong number. agreement_in_clause: the verb of a relative clause disagrees with the noun described.
-determiner_noun: the determiner has the other number. verb_form: a finite verb after an auxiliary.
-tense_concord: a time adverb of another tense. noun_order: noun before determiner. phrase_order: determiner
-before preposition.
-"""
+"""Paradigms by name. `agreement_simple`: the verb has the wrong number, and no noun is between it and its
+subject. `agreement_across_phrase` and `agreement_across_clause`: a prepositional phrase or a relative clause
+is between, and its last noun has the verb's wrong number. `agreement_in_clause`: the verb of a relative
+clause disagrees with the noun that the clause describes. `determiner_noun`: the determiner has the wrong
+number. `verb_form`: a finite verb follows an auxiliary. `tense_concord`: the time adverb has another tense.
+`noun_order`: the noun stands before its determiner. `phrase_order`: the determiner stands before the
+preposition."""
