@@ -18,7 +18,7 @@ TASKS: Mapping[StockOutput, str] = {
     "states": "feature-extraction",
     "replaced": "feature-extraction",
 }
-"""Name of the task on the Hub."""
+"""Names of tasks on the Hub, by output."""
 
 USES: Mapping[StockOutput, str] = {
     "token": "`outputs.logits` has a score of each token of the vocabulary at each place, for `[MASK]` too.",
@@ -31,22 +31,22 @@ USES: Mapping[StockOutput, str] = {
     "states": "`outputs.hidden_states` has the states of all layers. There is no head.",
     "replaced": "`outputs.logits` has a score at each place: above 0 means that the token was replaced.",
 }
-"""How the output is read."""
+"""Sentences on how the output is read, by output."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Origin of a run: facts that its own folder does not have."""
+    """Facts about the origin of a run that its own folder does not have."""
 
     questions: Mapping[str, str] = field(default_factory=dict)
-    """Question of each experiment that has the run, by the experiment's name."""
+    """Questions of the experiments that have the run, by name of the experiment."""
     losses: Mapping[int, float] = field(default_factory=dict)
-    """Validation loss by step, nats for each predicted token."""
+    """Validation losses by step, in nats for each predicted token."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts of one exported checkpoint, as the card and config.json tell them."""
+    """Facts about one exported checkpoint, for the card and config.json."""
 
     run: RunSettings
     description: Mapping[str, Any]
@@ -59,10 +59,10 @@ class Facts:
     step: int
     has_generator: bool = False
     is_decoder_made_to_see: bool = False
-    """Whether a class for causal LM sees both sides here (`is_causal: false`)."""
+    """Whether a class for causal LM sees both sides in this folder (`is_causal: false`)."""
 
     def entry(self) -> dict[str, Any]:
-        """Return what config.json says about the run."""
+        """Return the entry of config.json about the run."""
         return {
             "run_id": self.description["run_id"],
             "arm": self.description["arm"],
@@ -76,7 +76,7 @@ class Facts:
 
 
 def card(facts: Facts) -> str:
-    """Return the text of README.md."""
+    """Return the model card, the text of README.md."""
     sections = [_front_matter(facts), _summary(facts), _question(facts), _use(facts), _making(facts), _data(facts)]
     return "\n\n".join([*(section for section in sections if section), _limits(facts)]) + "\n"
 

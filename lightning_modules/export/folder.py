@@ -1,10 +1,10 @@
-"""A trained run as a Hugging Face folder, or as a series of folders, one a checkpoint.
+"""Export of a trained run as a Hugging Face folder, or as a series of folders, one a checkpoint.
 
 DIR/  config.json  model.safetensors  tokenizer.json  tokenizer_config.json  settings.json  README.md
-      generation_config.json   of a model that generates
-      target_tokenizer/        of a translation model
-      generator/               of a run of replaced tokens, where a stock class holds it
-DIR/step-00001000/ ...  index.json                                 of a series
+      generation_config.json   if the model generates text
+      target_tokenizer/        if the model translates
+      generator/               for replaced token detection, if a stock class holds the generator
+DIR/step-00001000/ ...  index.json                                 for a series
 """
 
 import json
@@ -44,30 +44,30 @@ def _pair(encoder: Stock, decoder: Decoder) -> EncoderDecoder:
 
 
 ENCODER_DECODERS = (_pair(ROBERTA, BERT_GENERATION), _pair(XLM_ROBERTA_XL, GPT2_DECODER))
-"""Post-norm and pre-norm ones; the first that holds a run is taken."""
+"""Pairs of an encoder and a decoder, post-norm and pre-norm. The first one that holds a run is taken."""
 
 STOCKS = (*POST_NORM, *PRE_NORM, *ENCODER_DECODERS)
-"""Stock classes; the first that holds a run is taken."""
+"""All stock classes. The first one that holds a run is taken."""
 
 GENERATES = ("next_token", "target_text")
 
 
 class Exported(NamedTuple):
-    """A folder that was written."""
+    """Folder that was written."""
 
     folder: Path
     class_name: str
-    """Class of transformers that loads it."""
+    """Name of the class of transformers that loads the folder."""
 
 
 def export(run_dir: Path, folder: Path, *, encoder_alone: bool = False, origin: Origin | None = None) -> Exported:
     """Write the last checkpoint of a run to a folder, which appears whole or not at all.
 
-    BERT's pooler has no counterpart in most runs, and is left to its own initial weights.
+    BERT's pooler has no counterpart in most runs. It is then left out, and the class initialises it.
 
     Args:
-        encoder_alone: leave heads, decoder and generator out.
-        origin: what is known of the run besides its folder.
+        encoder_alone: leave out heads, decoder and generator.
+        origin: facts about the run that its folder does not have.
 
     Raises:
         ExportError: no stock class holds the settings of the run.
@@ -83,13 +83,17 @@ def export(run_dir: Path, folder: Path, *, encoder_alone: bool = False, origin: 
 def export_series(
     run_dir: Path, folder: Path, *, encoder_alone: bool = False, origin: Origin | None = None
 ) -> list[Exported]:
-    """Write every checkpoint that a run has kept to folders `step-00001000` in one folder, and their index.
+    """Write every checkpoint that a run has kept to a folder of its own, as `step-00001000`, with an index
+    beside them.
 
-    The whole series appears or nothing. index.json has an entry a step: the step, the name of its folder, the
-    validation loss in nats for each predicted token (null where it is not known), and the SHA-256 of the weights.
+    The whole series appears or nothing. index.json has one entry a step: the step, the name of its folder,
+    the validation loss in nats for each predicted token (null if it is not known), and the SHA-256 of the
+    weights.
 
     Raises:
-        CheckpointError: the run has kept no checkpoint of a step; all others as `export`.
+        CheckpointError: the run has kept no checkpoint of a step, or one cannot be read.
+        ExportError: no stock class holds the settings of the run.
+        FilesError: the folder is not empty, or cannot be written.
     """
     source = _source(run_dir, encoder_alone=encoder_alone, origin=origin)
     checkpoints = source.directory.kept_checkpoints()
@@ -113,7 +117,7 @@ def export_series(
 
 
 class _Source(NamedTuple):
-    """A run that is exported, and the class that holds it."""
+    """Run to export, with the class that holds it."""
 
     directory: RunDirectory
     run: RunSettings
@@ -124,7 +128,7 @@ class _Source(NamedTuple):
 
     @property
     def class_name(self) -> str:
-        """Return the name of the class."""
+        """Return the name of the class that holds the run."""
         return self.stock.classes[self.output]
 
     @property
@@ -150,7 +154,7 @@ def _source(run_dir: Path, *, encoder_alone: bool, origin: Origin | None) -> _So
 
 
 def validation_losses(directory: RunDirectory) -> dict[int, float]:
-    """Return the validation losses that were logged in training, by step."""
+    """Return the validation losses that training logged, in nats for each predicted token, by step."""
     losses = {}
     lines = directory.metrics.read_text(encoding="utf-8").splitlines() if directory.metrics.is_file() else []
     for line in lines:
@@ -207,7 +211,7 @@ def _write(source: _Source, checkpoint: Path, folder: Path) -> None:
 
 
 def has_stock_generator(run: RunSettings) -> bool:
-    """Return whether the run has a generator that a stock class holds."""
+    """Return whether the run has a generator that a stock class can hold."""
     objective = run.objective
     if not isinstance(objective, ReplacedTokenSettings) or objective.generator.shrink == 1:
         return False
@@ -223,18 +227,19 @@ def _write_model(
 
 
 def write_tokenizer(source: Path, folder: Path, *, max_length: int, segments: bool) -> None:
-    """Write our tokenizer as one that knows the special tokens where they stand in a text.
+    """Write our tokenizer as a Hugging Face one: it adds START and END, and special tokens in a text are read
+    as such.
 
-    All other text gets the ids that it gets in training. The mask swallows the space before it, as RoBERTa's does,
-    and what stands behind the mask gets no space of its own: the pieces around the mask are those that they are
-    around a word.
+    All other text gets the same ids as in training. The mask swallows the space before it, as RoBERTa's does,
+    and text behind the mask gets no space of its own. So the pieces around a mask are the same as around a
+    word.
 
     Args:
         max_length: longest text in ids, special ones included.
         segments: whether the model reads the number of a token's segment.
     """
     tokenizer = Tokenizer.from_file(str(source))
-    # ByteLevel would put a space before all that follows a special token; Metaspace puts one before the text.
+    # ByteLevel would put a space before any text behind a special token. Metaspace puts one before the whole.
     if getattr(tokenizer.pre_tokenizer, "add_prefix_space", False):
         tokenizer.pre_tokenizer = Sequence(
             [Metaspace(replacement=" ", prepend_scheme="first", split=False), ByteLevel(add_prefix_space=False)]

@@ -1,8 +1,10 @@
-"""Weights of a run under plain names: one name for each linear map, norm and table, whatever class will hold it.
+"""Weights of a run under plain names: one name for each linear map, norm and table, whatever class will hold
+it.
 
-`tokens`, `positions`, `segments`, `embedding_norm`, `final_norm`, `blocks.0.query`, ..., `head.transform` and
-`output`: each with `.weight`, and `.bias` where there is one. Stock classes have other names and arrangements of
-these parts: the tables here have the names of BERT and of GPT-2; {} stands for the number of the block.
+The names are `tokens`, `positions`, `segments`, `embedding_norm`, `final_norm`, `blocks.0.query`, ...,
+`head.transform` and `output`, each with `.weight` and, if there is one, `.bias`. Stock classes have other
+names and arrangements of these parts. The tables here have the names of BERT and of GPT-2; {} stands for the
+number of the block.
 
 No torch. Letters: V vocabulary, D width, P positions.
 """
@@ -28,25 +30,26 @@ IN_A_BLOCK = {
     "feed_forward.contract": "contract",
     "feed_forward_norm": "feed_forward_norm",
 }
-"""Names of modules in a block of a checkpoint, and the plain ones."""
+"""Plain names of the modules in a block, by their names in a checkpoint."""
 
 SIDE_BY_SIDE = {
     "attention.query_key_value": ("query", "key", "value"),
     "source_attention.key_value": ("source_key", "source_value"),
 }
-"""Modules of a checkpoint that hold several linear maps, and the plain names of these."""
+"""Plain names of the linear maps that one module of a checkpoint holds together, by the name of the
+module."""
 
 
 def stack_parts(state: Mapping[str, "Tensor"], run: RunSettings, *, stem: str = "encoder") -> Parts:
-    """Return the parts of the encoder, or of the decoder: embeddings, blocks, and the norm above all blocks."""
+    """Return the parts of the encoder or the decoder: embeddings, blocks, and the norm above all blocks."""
     return embedding_parts(state, run, stem=stem) | block_parts(state, stem=stem)
 
 
 def embedding_parts(state: Mapping[str, "Tensor"], run: RunSettings, *, stem: str = "encoder") -> Parts:
-    """Return the tables of a stack and the norms that stand outside its blocks.
+    """Return the embedding tables of a stack and the norms that stand outside its blocks.
 
-    The scale and the bias of `encoder.embedding` are worked into `tokens`; no stock class then needs to know them.
-    Sinusoidal positions are a table, as learned ones are; without positions in the embeddings there is none.
+    `tokens` includes the scale and the bias of `encoder.embedding`, so that no stock class needs to know
+    them. Sinusoidal positions are a table, as learned ones are. Other kinds of positions have no table.
 
     Args:
         stem: prefix of the stack in the checkpoint: encoder or decoder.
@@ -84,7 +87,7 @@ def block_parts(state: Mapping[str, "Tensor"], *, stem: str) -> Parts:
 
 
 def input_tokens(state: Mapping[str, "Tensor"], run: RunSettings, *, stem: str) -> "Tensor":
-    """Return the table that turns ids into what positions are added to, shape VD."""
+    """Return the table of token embeddings with scale and bias, to which positions are added. Shape VD."""
     tokens_VD = state[f"{stem}.tokens.weight"]
     if run.encoder.embedding.scale:
         tokens_VD = tokens_VD * run.encoder.hidden_size**0.5
@@ -94,15 +97,14 @@ def input_tokens(state: Mapping[str, "Tensor"], run: RunSettings, *, stem: str) 
 
 
 def is_tied(run: RunSettings) -> bool:
-    """Return whether the table that scores tokens is the one that reads them, so that a stock class can hold it
-    once."""
+    """Return whether the same table reads tokens and scores them, so that a stock class can hold it once."""
     embedding = run.encoder.embedding
     return getattr(run.objective, "head", "bert") != "linear" and not (embedding.scale or embedding.bias)
 
 
 def head_parts(state: Mapping[str, "Tensor"], *, stem: str = "") -> Parts:
     """Return the parts of the head over the vocabulary: `output` and, for BERT's head, `head.transform` and
-    `head.norm`. A linear or tied head has a bias of zeros: some stock classes want one.
+    `head.norm`. A linear or tied head gets a bias of zeros, since some stock classes need one.
 
     Args:
         stem: beginning of the names of the head in the checkpoint, as in `generator.`.

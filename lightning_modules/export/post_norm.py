@@ -1,4 +1,4 @@
-"""Stock classes whose norms stand after each residual sum, as BERT's do.
+"""Stock classes with norms after each residual sum, as in BERT.
 
 Letters: V vocabulary, D width, H heads, W width of a head, P positions.
 """
@@ -51,12 +51,12 @@ def bert_config(run: RunSettings) -> dict[str, Any]:
 
 
 def roberta_config(run: RunSettings) -> dict[str, Any]:
-    """Return the same with one position more: RoBERTa counts positions from 1, because padding has position 0."""
+    """Return BERT's entries with one position more: RoBERTa counts from 1, as padding has position 0."""
     return bert_config(run) | {"max_position_embeddings": run.data.max_length + 1}
 
 
 def with_tables(parts: Parts, run: RunSettings) -> Parts:
-    """Return the parts with tables of positions and of segments, which are zeros unless the run has them."""
+    """Return the parts with tables of positions and segments. Tables that the run does not have are zeros."""
     width = run.encoder.hidden_size
     tokens_VD = parts["tokens.weight"]
     return {
@@ -66,7 +66,8 @@ def with_tables(parts: Parts, run: RunSettings) -> Parts:
 
 
 def with_shifted_tables(parts: Parts, run: RunSettings) -> Parts:
-    """Return the same with a row of zeros before the positions, for the position of padding."""
+    """Return the parts with tables of positions and segments, and with a first row of zeros for the position
+    of padding."""
     parts = with_tables(parts, run)
     positions_PD = parts["positions.weight"]
     return parts | {"positions.weight": torch.cat([torch.zeros_like(positions_PD[:1]), positions_PD])}
@@ -74,11 +75,11 @@ def with_shifted_tables(parts: Parts, run: RunSettings) -> Parts:
 
 @dataclass(frozen=True)
 class Bert(Stock):
-    """BERT, whose class for two losses also has a head for pairs of segments."""
+    """Stock classes of BERT. The class for two losses also has a head for pairs of segments."""
 
     def head_weights(self, state: State, run: RunSettings, output: StockOutput) -> dict[str, Tensor]:
-        """Return the weights of the heads. The class has two scores of a pair: the text has this pair, and it does
-        not. A run has one, which is their difference."""
+        """Return the weights of the heads. The class has two scores of a pair: the text has this pair, or it
+        does not. A run has one score, the difference of the two, so the second score has zeros as weights."""
         weights = super().head_weights(state, run, output)
         if output != "token_and_pair":
             return weights
@@ -99,7 +100,7 @@ BERT = Bert(
         "token_and_pair": "BertForPreTraining",
         "states": "BertModel",
     },
-    # The head of these classes has the activation of the blocks, and that of a run is always GELU.
+    # These classes use the activation of the blocks in the head too. A run always has GELU there.
     holds={"encoder.activation": ("gelu",)},
     config=bert_config,
     names=BERT_BODY | BERT_HEAD,
@@ -119,14 +120,15 @@ ROBERTA = Stock(
 
 
 def longformer_config(run: RunSettings) -> dict[str, Any]:
-    """Return RoBERTa's entries and the width of the whole window, which lies on both sides of a token."""
+    """Return RoBERTa's entries of config.json with the width of the window, both sides of a token
+    together."""
     window = window_of(run)
     assert window is not None
     return roberta_config(run) | {"attention_window": [2 * window] * run.encoder.num_hidden_layers}
 
 
 def with_global_maps(parts: Parts, run: RunSettings) -> Parts:
-    """Return the parts with the maps of tokens that see everything: copies, since no token of a run does."""
+    """Return the parts with maps for global attention: copies, since no token of a run has that attention."""
     parts = with_shifted_tables(parts, run)
     copies = {}
     for name, part in parts.items():
@@ -154,10 +156,10 @@ LONGFORMER = Stock(
 
 
 def interleaved(parts: Parts, run: RunSettings) -> Parts:
-    """Return the parts with queries and keys as RoFormer numbers them, and its table of angles.
+    """Return the parts with queries and keys in RoFormer's order, and with its table of angles.
 
-    There the numbers 2k and 2k + 1 of a head are a pair, here k and k + W / 2: the rows of the maps change places,
-    and the products of queries and keys stay.
+    In RoFormer the numbers 2k and 2k + 1 of a head are a pair; here k and k + W / 2 are. The rows of the maps
+    change places, and the products of queries and keys stay the same.
     """
     encoder = run.encoder
     heads, head_width = encoder.num_attention_heads, encoder.hidden_size // encoder.num_attention_heads
@@ -186,7 +188,7 @@ ROFORMER = Stock(
 
 
 def xlm_config(run: RunSettings) -> dict[str, Any]:
-    """Return the entries of config.json in the words of XLM."""
+    """Return the entries of config.json under XLM's names."""
     encoder = run.encoder
     return {
         "emb_dim": encoder.hidden_size,
@@ -205,7 +207,7 @@ def xlm_config(run: RunSettings) -> dict[str, Any]:
 
 
 def with_positions(parts: Parts, run: RunSettings) -> Parts:
-    """Return the parts with a table of positions, of zeros unless the run has one."""
+    """Return the parts without segments and with a table of positions, which is zeros if the run has none."""
     parts = with_tables(parts, run)
     del parts["segments.weight"]
     return parts
@@ -241,7 +243,7 @@ XLM = Stock(
 
 @dataclass(frozen=True)
 class Electra(Stock):
-    """ELECTRA's discriminator."""
+    """Stock class of ELECTRA's discriminator."""
 
     def head_weights(self, state: State, run: RunSettings, output: StockOutput) -> dict[str, Tensor]:
         """Return the weights of the head that tells replaced tokens from original ones."""
@@ -265,7 +267,8 @@ ELECTRA = Electra(
 
 @dataclass(frozen=True)
 class ElectraGenerator(Stock):
-    """ELECTRA's generator: narrow blocks and a head of their own on the embeddings of the discriminator."""
+    """Stock class of ELECTRA's generator: narrow blocks with their own head, on the discriminator's
+    embeddings."""
 
     def body_parts(self, state: State, run: RunSettings) -> Parts:
         """Return the parts of embeddings, projection and narrow blocks."""
@@ -278,7 +281,7 @@ class ElectraGenerator(Stock):
 
 
 def generator_config(run: RunSettings) -> dict[str, Any]:
-    """Return the entries of config.json of the generator."""
+    """Return the generator's entries of config.json."""
     assert isinstance(run.objective, ReplacedTokenSettings)
     shape = generator_shape(run.encoder, run.objective.generator)
     narrow = run.model_copy(update={"encoder": shape})
@@ -300,8 +303,8 @@ ELECTRA_GENERATOR = ElectraGenerator(
     prefix="electra.",
     arrange=with_tables,
 )
-"""The generator of a run of replaced tokens, if it is narrower than the encoder: at equal widths the class has no
-projection."""
+"""Class for the generator of replaced token detection, if it is narrower than the encoder. At equal widths
+the class has no projection."""
 
 BERT_GENERATION = Decoder(
     model_type="bert-generation",
@@ -323,4 +326,4 @@ BERT_GENERATION = Decoder(
 )
 
 POST_NORM = (BERT, ROBERTA, LONGFORMER, ROFORMER, XLM, ELECTRA)
-"""All of them; the first that holds a run is taken."""
+"""Post-norm classes without generator and decoder. The first one that holds a run is taken."""

@@ -1,4 +1,4 @@
-"""Stock classes whose norms stand before each sub-layer and once more above the top layer.
+"""Stock classes with norms before each sub-layer and once more above the top layer.
 
 Letters: V vocabulary, D width, K pairs of numbers of a head.
 """
@@ -61,7 +61,7 @@ ROBERTA_PRE_NORM = Stock(
 
 
 def esm_config(run: RunSettings) -> dict[str, Any]:
-    """Return BERT's entries of config.json, and which norms and positions ESM has."""
+    """Return BERT's entries of config.json, with those for the norms and positions of ESM."""
     return bert_config(run) | {
         "position_embedding_type": "rotary",
         "emb_layer_norm_before": run.encoder.embedding.norm,
@@ -70,7 +70,7 @@ def esm_config(run: RunSettings) -> dict[str, Any]:
 
 
 def with_rates(parts: Parts, run: RunSettings) -> Parts:
-    """Return the parts with the rates at which angles grow with the position, which ESM keeps in its weights."""
+    """Return the parts with the rates at which angles grow with the position, which are weights of ESM."""
     head_width = run.encoder.hidden_size // run.encoder.num_attention_heads
     rate_K = 1e4 ** (-torch.arange(0, head_width, 2, dtype=torch.float32) / head_width)
     return parts | {"angles.inv_freq": rate_K}
@@ -107,16 +107,16 @@ LINEAR_HEAD: Mapping[str, tuple[Any, ...]] = {
     "objective.head": ("linear",),
     "training.input_format": ("any",),
 }
-"""Settings that the classes from decoders share."""
+"""Held values that the classes for causal LM share."""
 
 
 def sight_config(run: RunSettings) -> dict[str, Any]:
-    """Return the entry that lets the attention of a class for causal LM see both sides, where a run does."""
+    """Return the entry of config.json with which a class for causal LM sees both sides, if the run does."""
     return {} if sees_left(run) else {"is_causal": False}
 
 
 def gpt2_config(run: RunSettings) -> dict[str, Any]:
-    """Return the entries of config.json in the words of GPT-2."""
+    """Return the entries of config.json under GPT-2's names."""
     encoder = run.encoder
     return {
         "n_embd": encoder.hidden_size,
@@ -134,7 +134,7 @@ def gpt2_config(run: RunSettings) -> dict[str, Any]:
 
 
 def gpt2_parts(parts: Parts, run: RunSettings) -> Parts:
-    """Return the parts as GPT-2 arranges them: the maps of a block are transposed, and queries, keys and values
+    """Return the parts as GPT-2 arranges them. Maps of blocks are transposed, and queries, keys and values
     stand side by side."""
     arranged = with_positions(parts, run)
     together = {"query_key_value": ("query", "key", "value"), "source_key_value": ("source_key", "source_value")}
@@ -198,8 +198,8 @@ def rotary_config(run: RunSettings) -> dict[str, Any]:
 
 
 def starcoder2_config(run: RunSettings) -> dict[str, Any]:
-    """Return the entries of config.json in the words of Starcoder2. Its window counts the token itself where it is
-    causal, and does not where it sees both sides."""
+    """Return the entries of config.json under Starcoder2's names. Its window counts the token itself if the
+    class is causal, and does not if it sees both sides."""
     encoder, window = run.encoder, window_of(run)
     return {
         **rotary_config(run),
@@ -244,7 +244,7 @@ STARCODER2 = Stock(
 
 
 def llama_config(run: RunSettings) -> dict[str, Any]:
-    """Return the entries of config.json in the words of Llama and of EuroBERT."""
+    """Return the entries of config.json under the names of Llama and EuroBERT."""
     return {
         **rotary_config(run),
         "hidden_act": "silu",
@@ -285,4 +285,4 @@ EUROBERT = Stock(
 )
 
 PRE_NORM = (XLM_ROBERTA_XL, ROBERTA_PRE_NORM, ESM, GPT2, STARCODER2, LLAMA, EUROBERT)
-"""All of them; the first that holds a run is taken."""
+"""Pre-norm classes without the decoder. The first one that holds a run is taken."""

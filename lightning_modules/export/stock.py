@@ -1,7 +1,7 @@
 """Stock classes of transformers: which settings of a run each holds, and which class holds a run.
 
-Classes are chosen by their formulas, not by their names. A masked LM with norms before its sub-layers and a linear
-head is a GPT-2 whose attention sees both sides.
+Classes are chosen by what they compute, not by their names. For instance, a masked LM with norms before its
+sub-layers and a linear head is a GPT-2 whose attention sees both sides.
 """
 
 import json
@@ -22,39 +22,41 @@ State = Mapping[str, Tensor]
 Trait = str | int | bool | None
 
 ANY: tuple[Trait, ...] = ("any",)
-"""Held values of a setting that a class holds whatever it is."""
+"""Marker for held values: a class holds every value of the setting."""
 
 TWO_OR_MORE: tuple[Trait, ...] = ("2 or more",)
-"""Held values of a window that must be given and be no narrower."""
+"""Marker for held values: a class holds a window only if it is given and at least 2."""
 
 TABLES = ("learned", "sinusoidal", "none")
-"""Positions that a table of position embeddings holds: fixed ones are written into it, and none are zeros."""
+"""Values of `encoder.positions` that a table can hold. Fixed positions are written into it; `none` is
+zeros."""
 
 WIDE = "4 * hidden_size"
 
 
 class ExportError(AblationsError, ValueError):
-    """A run that no stock class can hold, or a folder that is not free."""
+    """Error of a run that no stock class can hold."""
 
 
 @dataclass(frozen=True)
 class Stock:
-    """A model type of transformers, and how a run becomes one."""
+    """Model type of transformers, with the way in which a run becomes one."""
 
     model_type: str
-    """Name of the type in config.json."""
+    """Name of the type, as in config.json."""
     classes: Mapping[StockOutput, str]
-    """Class for each output that the type has."""
+    """Name of the class for each output that the type has."""
     holds: Mapping[str, tuple[Trait, ...]]
-    """Values of the settings that the classes hold; of settings that are left out, see `HELD`."""
+    """Values of settings that the classes hold, by setting. `HELD` has those of all other settings."""
     config: Callable[[RunSettings], dict[str, Any]]
-    """Entries of config.json in the words of the type."""
+    """Function that returns the entries of config.json under the type's names."""
     names: Mapping[str, str]
-    """Names of the weights in the classes, by plain names (`parts.py`); {} stands for the number of the block."""
+    """Names of the weights in the classes, by plain name (`parts.py`); {} stands for the number of the
+    block."""
     prefix: str
-    """Beginning of the names of all weights but the head's, in the classes that have a head."""
+    """Prefix of the names of all weights but the head's, in classes that have a head."""
     arrange: Callable[[Parts, RunSettings], Parts] = field(default=lambda parts, run: parts)
-    """Rearrangement of the parts, before they are renamed."""
+    """Function that rearranges the parts before they are renamed."""
     stem: str = "encoder"
     """Name in a checkpoint of the stack of blocks that the classes hold."""
 
@@ -74,11 +76,11 @@ class Stock:
 
     @property
     def reads_segments(self) -> bool:
-        """Return whether the classes take `token_type_ids`, and read them as segments."""
+        """Return whether the classes read `token_type_ids` as segments."""
         return "segments" in self.names
 
     def full_config(self, state: State, run: RunSettings, output: StockOutput) -> dict[str, Any]:
-        """Return config.json."""
+        """Return the content of config.json."""
         return {
             "model_type": self.model_type,
             "architectures": [self.classes[output]],
@@ -93,7 +95,7 @@ class Stock:
         }
 
     def weights(self, state: State, run: RunSettings, output: StockOutput) -> dict[str, Tensor]:
-        """Return the weights under the names of the class."""
+        """Return all weights under the names of the class."""
         parts = self.arrange(self.body_parts(state, run), run)
         if output == "states":
             return self.renamed(parts, prefix="")
@@ -108,8 +110,9 @@ class Stock:
         return self.named_head(head_parts(state), run)
 
     def named_head(self, parts: Parts, run: RunSettings) -> dict[str, Tensor]:
-        """Return the weights of a head over a vocabulary, without the table of tokens where it shares that. Some
-        classes have two names of one bias, and want both unless they share the table."""
+        """Return the weights of a head over a vocabulary under the names of the class. A head that shares the
+        table of tokens is written without it. Some classes have two names for one bias, and need both unless
+        the table is shared."""
         own_bias = f"{self.names['output']}.bias" if "output" in self.names else None
         bias_names = [name for name in (self.names.get("output.bias"), own_bias) if name is not None]
         tied = is_tied(run)
@@ -118,7 +121,7 @@ class Stock:
         return named | {name: parts["output.bias"].clone() for name in (bias_names[:1] if tied else bias_names)}
 
     def renamed(self, parts: Parts, *, prefix: str) -> dict[str, Tensor]:
-        """Return parts under the names of the class, each with memory of its own."""
+        """Return parts under the names of the class. Each has its own memory."""
         return {prefix + self._new_name(name): part.contiguous().clone() for name, part in parts.items()}
 
     def _new_name(self, name: str) -> str:
@@ -146,11 +149,11 @@ class Decoder(Stock):
 
 
 def decoder_config(config: dict[str, Any], run: RunSettings, *, layers: str) -> dict[str, Any]:
-    """Return the entries of config.json of a decoder.
+    """Return a decoder's entries of config.json.
 
     Args:
-        config: those of an encoder of the type.
-        layers: name of the number of blocks.
+        config: entries of an encoder of the same type.
+        layers: name of the entry with the number of blocks.
     """
     assert isinstance(run.objective, TranslationSettings)
     return config | {
@@ -163,13 +166,13 @@ def decoder_config(config: dict[str, Any], run: RunSettings, *, layers: str) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoder(Stock):
-    """Stock class of an encoder and a decoder, each with its own vocabulary."""
+    """Stock class of an encoder with a decoder, each with its own vocabulary."""
 
     encoder: Stock
     decoder: Decoder
 
     def full_config(self, state: State, run: RunSettings, output: StockOutput) -> dict[str, Any]:
-        """Return config.json, which holds that of the encoder and that of the decoder."""
+        """Return the content of config.json, in which those of the encoder and of the decoder are entries."""
         return {
             "model_type": self.model_type,
             "architectures": [self.classes[output]],
@@ -204,13 +207,14 @@ HELD: dict[str, tuple[Trait, ...]] = {
     "objective.head": ("bert",),
     "training.input_format": ANY,
 }
-"""Values that a class holds unless it says otherwise: BERT's."""
+"""Values that a class holds unless its `holds` says otherwise. They are BERT's."""
 
 
 def traits(run: RunSettings, output: StockOutput) -> dict[str, Trait]:
     """Return the settings that decide which class holds a run.
 
-    A narrow sight is a window of attention: a class does not know which of the two settings asked for it.
+    `sees: window` becomes a window of attention: a class does not know which of the two settings asked for
+    it.
     """
     encoder, objective = run.encoder, run.objective
     sees, window = objective.sees, encoder.attention_window
@@ -235,14 +239,14 @@ def traits(run: RunSettings, output: StockOutput) -> dict[str, Trait]:
 
 
 def window_of(run: RunSettings) -> int | None:
-    """Return the largest distance at which a token attends to another; None is no limit."""
+    """Return the largest distance at which a token attends to another; None if there is no limit."""
     window = traits(run, "states")["encoder.attention_window"]
     assert window is None or isinstance(window, int)
     return window
 
 
 def sees_left(run: RunSettings) -> bool:
-    """Return whether no token attends to what stands right of it."""
+    """Return whether no token attends to tokens on its right."""
     return traits(run, "states")["objective.sees"] == "left_only"
 
 
@@ -250,10 +254,10 @@ def choose(stocks: Sequence[Stock], run: RunSettings, output: StockOutput, *, wh
     """Return the first of some stock classes that holds a run.
 
     Args:
-        where: beginning of the sentence of an error.
+        where: beginning of the error sentence.
 
     Raises:
-        ExportError: none does; the sentence names the settings that the nearest one lacks.
+        ExportError: no class holds the run. The error names the settings that the nearest class lacks.
     """
     able = [stock for stock in stocks if output in stock.classes]
     nearest = min(able, key=lambda stock: len(stock.misfits(run, output)))
@@ -277,5 +281,5 @@ def choose(stocks: Sequence[Stock], run: RunSettings, output: StockOutput, *, wh
 
 
 def _written(value: Trait) -> str:
-    """Return a setting as a spec has it."""
+    """Return a setting as it is written in a spec."""
     return value if isinstance(value, str) else json.dumps(value)
