@@ -100,7 +100,7 @@ class ObjectiveSettings(Settings):
 
 
 class MaskedLMSettings(ObjectiveSettings):
-    """Settings of masked LM: predict hidden tokens from the tokens that are shown (Devlin et al. 2019)."""
+    """Settings of masked LM: predict hidden tokens from what is left (Devlin et al. 2019)."""
 
     kind: Literal["masked_lm"]
     masking: MaskingSettings = MaskingSettings()
