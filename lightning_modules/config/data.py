@@ -18,8 +18,8 @@ class TextSettings(Settings):
     """Base of the settings of all text sources: how text is cut into sub-words."""
 
     vocab_size: int = Field(8192, ge=16)
-    """Entries of each sub-word vocabulary, special tokens included. It is trained on the natural `text` of
-    the training split alone. Translations have a second vocabulary, trained on `target`."""
+    """Entries of each sub-word vocabulary, special tokens included. That of the sentences is trained on the
+    natural `text` of the training split alone, that of the translations on its `target`."""
     max_length: int = Field(128, ge=8)
     """Longest sentence in tokens, special tokens included. Longer sentences are cut, counted and reported."""
     tokenizer: str | None = Field(None, min_length=1)
@@ -35,8 +35,7 @@ class TextSettings(Settings):
 
 
 class LanguageData(TextSettings):
-    """Text of the built-in language: generated from a seed, with gold trees, senses and translations,
-    offline."""
+    """Text of the built-in language, generated from a seed with gold trees, senses and translations."""
 
     kind: Literal["language"]
     seed: int = Field(0, ge=0)

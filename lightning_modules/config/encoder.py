@@ -21,8 +21,8 @@ class EmbeddingSettings(Settings):
     bias: bool = False
     """Whether one learned vector is added to all tokens."""
     norm: bool = True
-    """Whether a norm follows the sum of token and position embeddings, as in BERT. With `norm: pre` the
-    default is false, unless `embedding` has another setting."""
+    """Whether a norm follows the sum of token and position embeddings, as in BERT. The default is true, but
+    false with `norm: pre` if `embedding` has no settings."""
 
 
 def default_intermediate_size(width: int, activation: str) -> int:
@@ -74,9 +74,9 @@ class EncoderSettings(Settings):
         default_factory=lambda data: EmbeddingSettings(norm=data.get("norm") != "pre")
     )
     initialisation: Literal["normal", "glorot"] = "normal"
-    """Initial weights. `normal`: all normal, with BERT's standard deviation of 0.02 at a width of 768, scaled
-    with 1 / sqrt(width). `glorot`: matrices uniform (Glorot and Bengio 2010, equation 16) and embeddings
-    normal with variance 1 / width."""
+    """Initial weights. `normal`: all normal, with BERT's standard deviation of 0.02 at a width of 768, which
+    is scaled with 1 / sqrt(width). `glorot`: matrices uniform (Glorot and Bengio 2010, equation 16) and
+    embeddings normal with variance 1 / width."""
     layer_norm_epsilon: float = Field(1e-12, gt=0)
     """Epsilon: the number that layer norms add to the variance, and RMS norms to the mean square."""
     attention_dropout: float = Field(0.0, ge=0, lt=1)
@@ -134,7 +134,7 @@ def block_weights(encoder: EncoderSettings) -> float:
 
 
 def maps_inside(encoder: EncoderSettings) -> int:
-    """Return the number of linear maps into a feed-forward layer: 2 with a gate, else 1."""
+    """Return the number of linear maps that read the input of a feed-forward layer: 2 with a gate, else 1."""
     return 2 if encoder.activation == "swiglu" else 1
 
 
@@ -152,8 +152,7 @@ def encoder_weights(encoder: EncoderSettings, *, read: float = 1, predicted: flo
 
 
 def vocabulary_weights(encoder: EncoderSettings, vocab_size: int, *, head: AnyHead = "bert") -> float:
-    """Return the number of weights of the prediction head that a predicted token meets, even if they are
-    tied."""
+    """Return the number of weights of the head that a predicted token meets, tied embeddings included."""
     transform = encoder.hidden_size if head == "bert" else 0
     return encoder.hidden_size * (transform + vocab_size)
 

@@ -83,15 +83,15 @@ class Lexicon(Settings):
 
 
 class Cloze(Lexicon):
-    """Selection of words of a lexicon only, as many tokens a sentence as with `uniform`, if it has so many
-    (Zhang and Hashimoto 2021)."""
+    """Selection of words of a lexicon only (Zhang and Hashimoto 2021). A sentence loses as many tokens as
+    with `uniform`, if it has so many."""
 
     kind: Literal["cloze"]
 
 
 class Generic(Lexicon):
-    """Selection of words that are not in a lexicon, as many tokens a sentence as with `uniform`, if it has so
-    many."""
+    """Selection of words that are not in a lexicon. A sentence loses as many tokens as with `uniform`, if it
+    has so many."""
 
     kind: Literal["generic"]
 
@@ -99,7 +99,7 @@ class Generic(Lexicon):
 class LabelWord(Settings):
     """Selection of one token a sentence: its label word (`data.label_words`), or one of the other tokens, all
     equally likely. This is the toy of Zhang and Hashimoto 2021 (`mlm_toy.py` of their code). It needs `count:
-    fixed` and a ratio so small that it is one token."""
+    fixed` and a ratio so small that one token is hidden."""
 
     kind: Literal["label_word"]
     probability: float = Field(ge=0, le=1)

@@ -143,12 +143,12 @@ class CausalLMSettings(ObjectiveSettings):
     kind: Literal["causal_lm"]
     sees: Literal["left_only", "window", "itself"] = "left_only"
     """Tokens that a token may attend to: itself and all before it, itself and the nearest before it
-    (`window`), or `itself`. It never sees what stands on its right."""
+    (`window`), or `itself`. It never sees tokens on its right."""
     token_dropout: float = Field(0.0, ge=0, lt=1)
     """Share of the input tokens that is shown as random ones; those to predict stay (Voita et al. 2019)."""
     head: AnyHead = "bert"
-    """Prediction head, which scores each token of the vocabulary: `bert`; `linear`, one linear map; or `tied`,
-    the token embeddings alone."""
+    """Prediction head, which scores each token of the vocabulary: `bert`; `linear`, one linear map; or
+    `tied`, the token embeddings alone."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of each label that is spread over the whole vocabulary in training (Szegedy et al. 2016, section
     7). Validation losses are computed without it."""
@@ -398,7 +398,7 @@ class SkipGramSettings(ObjectiveSettings):
     ) -> float:
         """Return the number of weights that all pairs of a token meet. Unless counted, a token has `window` +
         1 pairs, as in a text that has no sentence ends and leaves nothing out. Real texts have a third to a
-        half."""
+        half of that."""
         pairs = self.window + 1 if pairs is None else pairs
         return pairs * (1 + self.negatives) * encoder.hidden_size
 
@@ -440,7 +440,7 @@ def _require_module(plugin: Plugin, settings: type[ObjectiveSettings]) -> None:
     Raises:
         PluginError: the module cannot be imported, is no `Objective`, or lacks a method.
     """
-    from lightning_modules.objectives.objective import Objective as Module  # imports torch, as the plugin does
+    from lightning_modules.objectives.objective import Objective as Module  # imports torch
 
     try:
         module = resolve_name(settings.module) if isinstance(settings.module, str) else settings.module

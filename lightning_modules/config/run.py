@@ -91,9 +91,9 @@ class RunSettings(Settings):
     it, or from the seed that `training.seeds` gives them."""
 
     def differs_in_seed_alone(self, other: "RunSettings") -> bool:
-        """Return whether two runs share the objects of all their sections, as the runs of an arm do. What
-        depends on the sections alone is then computed once. Sections that are equal but other objects count
-        as different."""
+        """Return whether both runs have the same objects as sections, as the runs of an arm have. What
+        follows from the sections is then computed once. Equal sections that are other objects count as
+        different."""
         sections = ("data", "encoder", "objective", "training", "init")
         return all(getattr(self, name) is getattr(other, name) for name in sections)
 

@@ -133,7 +133,7 @@ Source = Literal["init", "order", "corruption", "dropout"]
 class SourceSeeds(Settings):
     """Seeds of single sources of chance. A source without a seed here takes the run's seed.
 
-    A source with a seed here is the same in all seeds of an arm. The spread over seeds then comes from the
+    A source with a seed here is the same in all runs of an arm. The spread over seeds then comes from the
     other sources.
     """
 
@@ -157,21 +157,21 @@ class TrainingSettings(Settings):
     """Number of source tokens of a step over all devices. Special tokens count, padding does not. Steps come
     close to this number and never exceed it."""
     accumulate: int = Field(1, ge=1)
-    """Micro-batches that each device cuts its share of a step into, for steps that need more memory than
-    there is. They are computed one by one. Masks, gradient and log are those of the whole step; dropout draws
-    other numbers. It is no part of a run's identity."""
+    """Number of micro-batches into which each device divides its share of a step, if a step needs more memory
+    than there is. They are computed one by one. Masks, gradient and log are those of the whole step; dropout
+    draws other numbers. It is no part of a run's identity."""
     sentences: int | None = Field(None, ge=1)
-    """Number of sentences of the training text to use, from its start. The vocabulary is that of all of
+    """Number of sentences to use, from the start of the training text. The vocabulary is trained on all of
     it."""
     input_format: InputFormat = "sentences"
     """Format of a sequence, which is never longer than `data.max_length`. `sentences`: one sentence. The
     other formats are those of Liu et al. 2019, section 4.2. `sentence_pair`: two neighbouring sentences of a
-    document, with [SEP] between them and segment embeddings. `segment_pair`: two neighbouring segments of
-    several sentences, likewise. `full_sentences`: neighbouring sentences until the sequence is full, with one
-    more [SEP] where a document ends. `doc_sentences`: neighbouring sentences until the sequence is full or
-    the document ends. Each segment of a pair has half of the room, and longer sentences are cut (at 128
-    tokens, 5% of Wikipedia's text). Documents are shuffled. A document of more than eight full sequences is
-    shuffled in parts of that size, which end like documents."""
+    document, with [SEP] between them and segment embeddings. `segment_pair`: the same with segments of
+    several sentences. `full_sentences`: neighbouring sentences until the sequence is full, with one more
+    [SEP] where a document ends. `doc_sentences`: neighbouring sentences until the sequence is full or the
+    document ends. Each segment of a pair has half of the room, and longer sentences are cut (at 128 tokens,
+    5% of Wikipedia's text). Documents are shuffled. A document of more than eight full sequences is shuffled
+    in parts of that size, which end like documents."""
     word_order: WordOrder = Natural(kind="natural")
     """Order of the words in the training text. The text of validation and measures stays natural."""
     optimizer: Optimizer = AdamW(kind="adamw")

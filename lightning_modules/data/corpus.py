@@ -312,7 +312,7 @@ def content_address(settings: Data, data_root: Path) -> str:
 
 
 def _folder(folder: Path) -> list[tuple[str, str]]:
-    """Return the name and hash of every file that `datasets` could read. Hidden files are none of them."""
+    """Return the name and hash of every file that `datasets` could read, which are all but hidden files."""
     names: Iterable[Path] = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return sorted((n.as_posix(), sha256(folder / n)) for n in names if not any(p.startswith(".") for p in n.parts))
 

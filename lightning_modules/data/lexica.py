@@ -53,12 +53,12 @@ class NGrams(NamedTuple):
     first_G: NDArray[np.int64]
     """Place of the first occurrence of each n-gram."""
     log_p_G: NDArray[np.float64]
-    """Natural log of occurrences, which may overlap, / places where an n-gram of this length could stand."""
+    """Natural log of (occurrences / places where an n-gram of this length fits). Occurrences may overlap."""
 
 
 def collocated(type_W: NDArray[np.integer], sentence_W: NDArray[np.integer], settings: PMI) -> NDArray[np.bool_]:
-    """Return a mask of the words that are hidden together with the word before, because both are in one
-    chosen n-gram.
+    """Return a mask of the words that are hidden together with the word before, because both belong to one
+    n-gram.
 
     N-grams of 2 to `longest` words are ranked by PMI_n, if they have at least `least_count` occurrences and a
     positive PMI_n. Among equals the longer comes first, then the one that occurs first. N-grams are chosen,
@@ -156,7 +156,7 @@ def _number_chosen(by_length: list[NGrams], rank_by_length: list[NDArray[np.int6
         for inside in range(n):
             best_W[place + inside] = np.minimum(best_W[place + inside], rank)
     covered_R = np.cumsum(np.bincount(best_W, minlength=R + 1)[:R])
-    # Both are rounded alike, the quotient of integers and the setting as it was read: 7 / 100 is 0.07 exactly.
+    # The quotient of integers is rounded as the setting was when it was read: 7 / 100 is exactly 0.07.
     enough = int(np.searchsorted(covered_R / W, coverage))
     return min(enough + 1, R)
 

@@ -230,9 +230,9 @@ def level(
     """Return the row of each sequence after swaps that shorten the fullest row of targets, since all rows get
     its length.
 
-    Each swap exchanges a sequence of the fullest row with one of another row, so that it helps most. No row
-    gets more than `capacity` source tokens. The swaps end if none helps. They save a tenth of the target
-    places of a batch (benchmarks/LOG.md).
+    A swap exchanges a sequence of the fullest row with one of another row. It is always the swap that helps
+    most, and no row may get more than `capacity` source tokens. The swaps end if none helps. They save a
+    tenth of the target places of a batch (benchmarks/LOG.md).
 
     Args:
         source_Q: tokens of each sequence.

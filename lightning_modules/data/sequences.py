@@ -309,8 +309,8 @@ def require_documents(split: Split, pair_loss: PairLoss, input_format: InputForm
 
 
 def rearranged(step: Sequences, pair_loss: PairLoss, documents: NDArray[np.integer], *, seed: int) -> Sequences:
-    """Return a step in which half of the pairs are negative, as the loss defines them. The choice depends on
-    (seed, epoch, first sentence).
+    """Return a step in which about half of the pairs are negative, as the loss defines them. The choice
+    depends on (seed, epoch, first sentence).
 
     `next_sentence`: the chosen pairs exchange their second segments, so that none stands in its own document.
     If one document has more than half of the chosen pairs, its surplus stays positive. (Devlin et al. 2019

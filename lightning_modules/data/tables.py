@@ -7,8 +7,8 @@ with pyarrow, and the text formats are read line by line here.
 
 csv follows RFC 4180 strictly: quotes may hold commas and line breaks. In tsv, as in most corpora of that
 format, a quote is a character like any other, with two exceptions. A file whose first line begins with a
-quote is read as csv with tabs. A field in quotes, whose own quotes are all doubled, was written by a
-spreadsheet and is unquoted.
+quote is read as csv with tabs. A field in quotes that has only doubled quotes inside was written by
+a spreadsheet, and is unquoted.
 """
 
 import csv
@@ -320,7 +320,7 @@ def whole_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def _parquet(path: Path) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(path, page_checksum_verification=True)  # where the writer has made checksums
+        return pq.ParquetFile(path, page_checksum_verification=True)  # if the writer has made checksums
     except (pa.ArrowException, OSError) as error:
         raise _damaged_parquet(path, error) from error
 

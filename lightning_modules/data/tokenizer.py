@@ -72,7 +72,7 @@ def train(texts: Iterable[str], vocab_size: int, *, what: str) -> Tokenizer:
     learner.train_from_iterator(
         texts, BpeTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL_TOKENS), show_progress=False)
     )
-    # The trainer's tokenizer would find the special tokens in text. A tokenizer with the model alone does not.
+    # The trainer's tokenizer would find special tokens in text. A tokenizer with the model alone does not.
     trained = _tokenizer(learner.model)
     size = trained.get_vocab_size()
     if size > vocab_size:

@@ -154,7 +154,7 @@ def _source(run_dir: Path, *, encoder_alone: bool, origin: Origin | None) -> _So
 
 
 def validation_losses(directory: RunDirectory) -> dict[int, float]:
-    """Return the validation losses that training logged, in nats for each predicted token, by step."""
+    """Return the validation losses that training logged, by step."""
     losses = {}
     lines = directory.metrics.read_text(encoding="utf-8").splitlines() if directory.metrics.is_file() else []
     for line in lines:

@@ -4,15 +4,15 @@
     for sentence in language.document("train", 0):
         print(sentence.text, sentence.translated_text)
 
-A document keeps to one topic. `grammar.py` grows its sentences from the words of `lexicon.py`, which are chosen
-to suit each other. `minimal_pairs.py` makes ungrammatical twins of sentences. `benchmarks/entropy.py` says how
-predictable the words are.
+A document keeps to one topic. `grammar.py` grows its sentences from the words of `lexicon.py`, which are
+chosen to suit each other. `minimal_pairs.py` makes ungrammatical twins of sentences. `benchmarks/entropy.py`
+says how predictable the words are.
 
 Sentences are translated by rule into a language with another word order and another morphology. Verbs stand
 last. Adjectives and determiners follow their noun, and adpositions follow their phrase. Phrases and relative
-clauses that describe a noun come before it. Case, number, tense, negation and subordination are suffixes, so one
-word says what several words say in the source. ``the``, ``to``, auxiliaries and relativisers have no word. A noun
-after a numeral stays singular. Words with two senses have two translations.
+clauses that describe a noun come before it. Case, number, tense, negation and subordination are suffixes, so
+one word says what several words say in the source. ``the``, ``to``, auxiliaries and relativisers have no
+word. A noun after a numeral stays singular. Words with two senses have two translations.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -239,8 +239,8 @@ def translate(words: Sequence[Word], heads: Sequence[int], relations: Sequence[s
 
 
 def _inflected(word: Word, relation: str, silent: Mapping[str, Word], *, counted: bool) -> str:
-    """Return a word of the translation, a stem with suffixes. The dependents `silent` have no word there. An
-    empty text stands for no word."""
+    """Return a word of the translation, a stem with suffixes; empty if there is none. The dependents `silent`
+    have no word of their own."""
     if not word.foreign:
         return ""
     if word.tag in ("NOUN", "PRON"):

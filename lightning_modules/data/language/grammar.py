@@ -93,7 +93,7 @@ class Tables:
         self.graded = coin(0.2)  # an adjective has a word of degree
         self.accompanied = coin(0.11)  # a noun has a prepositional phrase
         self.related = coin(0.09)  # a noun has a relative clause
-        self.related_as_object = coin(0.35)  # the noun is the object of that clause, else its subject
+        self.related_as_object = coin(0.35)  # the noun is the object of the relative clause, else its subject
         self.placed = coin(0.22)  # a verb has a prepositional phrase of place
         self.modified = coin(0.1)  # a verb has an adverb
         self.negated = coin(0.04)
