@@ -114,7 +114,7 @@ def consecutive(sequences: Sequences, *, tokens_per_step: int) -> list[Sequences
 
 
 class PackedRows(NamedTuple):
-    """Sequences of one step, or of one device's share of it, placed in rows. N is their tokens, in order."""
+    """Sequences of one step, or of one device's share of it, placed in rows. N: their tokens, in order."""
 
     shape: tuple[int, int]
     """Number of rows B and their length T."""

@@ -370,8 +370,8 @@ def _of_many_documents(
 def _recombined(
     step: Sequences, begin_QK: NDArray[np.int64], size_QK: NDArray[np.int64], spoilt_Q: NDArray[np.int64]
 ) -> Sequences:
-    """Return a step whose sequences are put together from these two segments. `spoilt_Q` get OTHER as
-    label."""
+    """Return a step whose sequences are put together from two segments each. Those of `spoilt_Q` get the
+    label OTHER."""
     take_S = runs(begin_QK.ravel(), size_QK.ravel())
     label_Q = step.label_Q.copy()
     label_Q[spoilt_Q] = OTHER

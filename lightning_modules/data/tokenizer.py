@@ -98,7 +98,7 @@ def _tokenizer(model: BPE) -> Tokenizer:
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Return START, all pieces and END for every sentence; nothing is cut off."""
+    """Return the ids of every sentence: START, all pieces, END. Nothing is cut off."""
     encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
     return [[START, *encoding.ids, END] for encoding in encodings]
 

@@ -285,7 +285,7 @@ def coin(probability: float) -> Table[bool]:
 
 
 def zipf(items: Iterable[T]) -> dict[T, float]:
-    """Return the items with weights 1 / rank that sum to 1."""
+    """Return the items with weights proportional to 1 / rank, which sum to 1."""
     weights = {item: 1 / rank for rank, item in enumerate(items, 1)}
     total = math.fsum(weights.values())
     return {item: weight / total for item, weight in weights.items()}
