@@ -1,1 +1,1 @@
-"""Experiment specs and claims: what a person writes, read and checked."""
+"""Experiment specs and files of claims: reading and checking what a user writes."""

@@ -1,12 +1,12 @@
-"""Contrasts that a claim may compare, a closed set, and the form of a file of claims. No mathematics.
+"""Settings of claims and of the contrasts that they compare. Their computation is elsewhere.
 
-A claim is written before the runs: what is compared, and what would matter. Rules between its parts (one effect or
-several, needs that equal what the effects use, names that occur once) are in `ablations.spec.claim_checks`, which
-also checks them when the form of another part is wrong.
+A claim is written before the runs. It says what is compared, and which effect would matter. Rules between its
+parts (one effect or several, needs that fit the effects, unique names) are in `ablations.spec.claim_checks`,
+which also checks them if another part is malformed.
 
-A contrast is one number a seed. Every number is written so that more is as the claim says, and every one can come
-out negative: layers are chosen on other seeds, never on the seed that is then judged. `reports.claims.contrasts`
-says how each is computed, and why.
+A contrast gives one number for each seed: the effect. A positive effect agrees with the claim. Every effect
+can also be negative, because layers are chosen on the other seeds, never on the seed that is judged.
+`reports.claims.contrasts` computes the effects and gives the reasons.
 """
 
 from collections.abc import Iterator
@@ -24,39 +24,41 @@ _SOME = Field(min_length=1, strict=False)
 Positive = Annotated[float, Field(gt=0)]
 Pair = Annotated[tuple[str, str], Field(strict=False)]
 Arms = str | Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
-"""An arm, or several, over which the mean is taken."""
+"""Name of an arm, or names of several, whose mean is taken."""
 
 Expected = Literal["supported", "contradicted", "equivalent", "open"]
 
 
 class Quantity(Settings):
-    """Quantity that is read of one run: one number, at the last step that was measured."""
+    """Quantity that is read from one run: one number, at the last measured step unless `steps` says
+    otherwise."""
 
     measure: str
-    """Measure, as in the table of results."""
+    """Name of the measure, as in the table of results."""
     metric: str
-    """In which way."""
+    """Name of the metric, as in the table of results."""
     groups: tuple[str, ...] = Field((), strict=False)
-    """Tasks or other groups, over which the mean is taken; `*` stands for any letters but / and @. None: the rows
-    that are of no group."""
+    """Tasks or other groups, over which the mean is taken; `*` stands for any characters but / and @. An
+    empty list reads the rows without a group."""
     without: tuple[str, ...] = Field((), strict=False)
-    """Groups that `groups` would take in otherwise."""
+    """Groups that are left out although `groups` matches them."""
     or_groups: tuple[str, ...] = Field((), strict=False)
-    """The groups instead, where `groups` were not all measured: of the built-in language, say. Of those that are
-    named none may be missing."""
+    """Groups that are read instead if some of `groups` were not measured. All of them must be measured
+    then."""
     read: Literal["value", "floor", "gain", "share_of_floor", "share_of_ceiling"] = "value"
-    """The number itself; its chance level; the chance level minus it, as what a loss has gained; or it divided by
-    that level, or by the most that it can be."""
+    """Number that is read: the value, its chance level (`floor`), the chance level minus the value (which is
+    the gain of a loss), or the value divided by its chance level or by its largest possible value."""
     layers: Literal["none", "top", "bottom", "mean", "sum", "drop", "fall_to_inner", "rise_to_top"] = "none"
-    """Statistic over rows that have a layer: at the top, at the bottom, over all, or how much it drops from the
-    bottom to the top. Of rows from a layer to the next, those from layer 1 on. `fall_to_inner` and `rise_to_top`
-    are the bottom and the top minus the lowest inner layer of the run itself: noise makes them larger, so they are
-    for comparing arms, and `shape` is for the form of one arm."""
+    """Statistic over layers, for measures with a value for each layer: the top layer, the bottom layer, the
+    mean, the sum, or the drop from the bottom to the top. Changes from one layer to the next count from layer
+    1 on. `fall_to_inner` and `rise_to_top` are the bottom and the top minus the lowest inner layer of the
+    same run. Noise makes these two larger, so use them to compare arms, and use `shape` for the curve of one
+    arm."""
     layer: int | None = Field(None, ge=0)
-    """Layer that is read alone, of rows that have a layer."""
+    """The only layer that is read, for measures with a value for each layer."""
     steps: Literal["last", "area", "way"] = "last"
-    """Statistic over the course of training: the end; the mean (the area under the learning curve); or the share
-    of its way from the first checkpoint to the last that it has made by `until`, which compares the pace of curves
+    """Statistic over training: the last step, the mean over steps (area under the learning curve), or the
+    way. The way is the change until `until` as a share of the whole change, and compares the pace of curves
     of different height."""
     until: float = Field(1.0, gt=0, le=1)
     """Share of training up to which the area or the way is read."""
@@ -74,27 +76,28 @@ class Quantity(Settings):
 
 
 class Contrast(Settings):
-    """Base of the contrasts."""
+    """Base class of all contrasts."""
 
     smallest_effect: Positive | None = None
-    """The smallest effect that matters, unless the claim's own holds for this one."""
+    """The smallest effect that matters in this contrast; that of the claim unless given."""
     unit: str = ""
     """Unit of the effect, as the page writes it."""
     in_each_seed: bool = False
-    """Whether each seed must show it, where it is a condition (`provided`); otherwise their mean must."""
+    """Whether a condition (`provided`) must hold in every seed; otherwise it must hold in the mean over
+    seeds."""
 
     ARMS: ClassVar[tuple[str, ...]]
     """Fields that name arms."""
     QUANTITIES: ClassVar[tuple[str, ...]] = ("of",)
-    """Fields that say what is read."""
+    """Fields with quantities."""
 
     def arms_at(self) -> Iterator[tuple[KeyPath, str]]:
-        """Yield the names of the arms that the contrast compares, each behind the keys that lead to it."""
+        """Yield each arm that the contrast compares: the keys that lead to its name, and the name."""
         for key in self.ARMS:
             yield from _names(getattr(self, key), (key,))
 
     def quantities_at(self) -> Iterator[tuple[KeyPath, Quantity]]:
-        """Yield the quantities that the contrast reads of runs, each behind the keys that lead to it."""
+        """Yield each quantity that the contrast reads: the keys that lead to it, and the quantity."""
         for key in self.QUANTITIES:
             if (of := getattr(self, key)) is not None:
                 yield (key,), of
@@ -104,12 +107,13 @@ class Contrast(Settings):
         yield from (arm for _, arm in self.arms_at())
 
     def quantities(self) -> Iterator[Quantity]:
-        """Yield the quantities that the contrast reads of runs."""
+        """Yield the quantities that the contrast reads from runs."""
         yield from (of for _, of in self.quantities_at())
 
 
 def _names(value: Any, at: KeyPath) -> Iterator[tuple[KeyPath, str]]:
-    """Yield the names in a field: the value itself, those in a list, or the keys of a mapping."""
+    """Yield the names in a field, each with its path: the value itself, the entries of a list, or the keys of
+    a mapping."""
     if isinstance(value, str):
         yield at, value
     elif isinstance(value, dict):
@@ -120,11 +124,11 @@ def _names(value: Any, at: KeyPath) -> Iterator[tuple[KeyPath, str]]:
 
 
 class Difference(Contrast):
-    """Contrast of an arm with another at the same seed, or with a fixed number.
+    """Contrast of an arm with another arm at the same seed, or with a fixed number.
 
-    Several arms instead of one stand for their mean. So this is also the main effect of a factor: the arms of one
-    setting against those of the other; and the interaction of two: the arms where both or neither change, against
-    those where one does. Of two factors this is half of the difference of differences.
+    If a side has several arms, their mean is taken. So a difference can be the main effect of a factor: arms
+    with one setting minus arms with the other. It can also be the interaction of two factors: arms where both
+    or neither of them change minus arms where one changes. This is half of the difference of differences.
     """
 
     ARMS = ("arm", "minus")
@@ -134,23 +138,26 @@ class Difference(Contrast):
     of: Quantity
     """Quantity that is compared."""
     arm: Arms
-    """The arm that the claim says has more, unless `at_most` says otherwise; or several."""
+    """Arm with the higher value according to the claim, or the lower value if `at_most` is given; or several
+    arms."""
     minus: Arms | None = None
-    """The other arm, or several; none, where the number itself is compared with `at_least` or `at_most`."""
+    """The other arm, or several. Without it the value itself is compared with `at_least` or `at_most`."""
     minus_of: Quantity | None = None
-    """Quantity that is read of the other arm, where it differs from `of`."""
+    """Quantity that is read from the other arm, if it is not `of`."""
     at_least: float | None = None
-    """The effect is the number minus this one; 0 unless given."""
+    """Lower bound in the claim: the effect is the difference, or the value, minus this bound. 0 unless
+    given."""
     at_most: float | None = None
-    """The effect is this one minus the number."""
+    """Upper bound in the claim: the effect is this bound minus the difference, or minus the value."""
     direction: Literal["higher", "either"] = "higher"
-    """Whether the claim says which is more. Where it says `either`, an effect supports it that lies beyond
-    `smallest_effect` on one side or the other."""
+    """Whether the claim names the higher arm. With `either` an effect supports the claim if it is beyond
+    `smallest_effect`, whatever its sign."""
 
     @field_validator("direction", mode="before")
     @classmethod
     def _no_lower(cls, direction: Any) -> Any:
-        """Name the one way in which a claim says `lower`, so that every effect is positive as its claim says."""
+        """Refuse other directions. For `lower` the error says how to write the claim so that its effect is
+        positive."""
         words = ("higher", "either")
         if direction in words:
             return direction
@@ -173,19 +180,20 @@ class Difference(Contrast):
 
 
 class Trend(Contrast):
-    """Contrast of a rise along an ordered factor: arms in their order, or the layers or groups of one arm."""
+    """Contrast that tests a trend along an ordered factor: arms in order, or the layers or groups of one
+    arm."""
 
     ARMS = ("arms",)
 
     kind: Literal["trend"]
     of: Quantity
-    """Quantity that rises."""
+    """Quantity that rises or falls."""
     arms: tuple[str, ...] = _SOME
-    """Arms in their order, at least three; or one, whose layers or groups are in order."""
+    """Arms in order, at least three; or a single arm, if the trend is over its layers or groups."""
     over: Literal["arms", "layers", "groups"] = "arms"
     """The ordered factor. Groups are ordered by the number in their names."""
     direction: Literal["rising", "falling"] = "rising"
-    """Direction of the curve in the claim."""
+    """Direction of the trend in the claim."""
 
     @model_validator(mode="after")
     def _enough_arms(self) -> Self:
@@ -199,8 +207,8 @@ class Trend(Contrast):
 
 
 class Shape(Contrast):
-    """Contrast of the form of one arm's curve over layers, the layer chosen on other seeds; or how much more of it
-    one arm has than another."""
+    """Contrast that tests the shape of one arm's curve over layers, or compares it with that of another arm.
+    The layers that are compared are chosen on the other seeds."""
 
     ARMS = ("arm", "minus")
 
@@ -208,13 +216,14 @@ class Shape(Contrast):
     of: Quantity
     """Quantity of the curve."""
     arm: str
-    """Arm whose curve has this form."""
+    """Arm whose curve has this form according to the claim."""
     minus: str | None = None
-    """The arm whose curve has it less."""
+    """Arm whose curve has less of this form; none to test one arm alone."""
     form: Literal["rise_to_top", "fall_to_inner", "top_is_lowest", "top_over_lowest", "rise_after_inner"]
-    """`rise_to_top`: the top minus the lowest inner layer. `fall_to_inner`: the bottom minus the lowest inner
-    layer. `top_is_lowest`: the lowest of the others minus the top. `top_over_lowest`: the top divided by the
-    lowest of the others. `rise_after_inner`: the highest layer above the lowest inner one, divided by it."""
+    """Form of the curve. `rise_to_top`: the top minus the lowest inner layer. `fall_to_inner`: the bottom
+    minus the lowest inner layer. `top_is_lowest`: the lowest of the other layers minus the top.
+    `top_over_lowest`: the top divided by the lowest of the other layers. `rise_after_inner`: the highest
+    value above the lowest inner layer, divided by the value of this inner layer."""
     at_least: float = 0.0
     """Number that the form must exceed: a difference, or a ratio for the forms that divide."""
 
@@ -226,48 +235,50 @@ class Shape(Contrast):
 
 
 class Share(Contrast):
-    """Contrast of the share of the gain of one arm over another that a third arm keeps; or how much more of it
-    here than elsewhere."""
+    """Contrast that tests which share of a gain an arm keeps. The gain is that of the arm `whole` over the
+    arm `none`. With `than_of` it compares the shares of two quantities."""
 
     ARMS = ("kept_by", "whole", "none")
     QUANTITIES = ("of", "than_of")
 
     kind: Literal["share"]
     of: Quantity
-    """Quantity that is gained."""
+    """Quantity whose gain is shared."""
     kept_by: str
     """The arm that keeps a share of the gain."""
     whole: str
-    """The arm that has all of it."""
+    """The arm that has the whole gain."""
     none: str
-    """The arm that has none of it."""
+    """The arm that has nothing of the gain."""
     at_least: float = 0.0
-    """The effect is the share minus this; or, with `than_of`, the difference of the shares minus this."""
+    """Lower bound in the claim: the effect is the share, or with `than_of` the difference of the shares,
+    minus this bound."""
     than_of: Quantity | None = None
-    """Quantity whose share is to be smaller."""
+    """Quantity whose share is smaller according to the claim."""
     smallest_gain: Positive
-    """The gain that the whole must have more than for the claim to be judged: without one there is nothing to
+    """Gain that the arm `whole` must exceed for the claim to be judged; otherwise there is no gain to
     keep."""
 
 
 class Optimum(Contrast):
-    """Contrast of the place of the highest point of a curve over arms with two bounds; the curve must have one."""
+    """Contrast that tests whether the maximum of a curve over arms lies between two bounds. The curve must
+    have a maximum."""
 
     ARMS = ("arms",)
 
     kind: Literal["optimum"]
     of: Quantity
-    """The height of the curve."""
+    """Quantity whose maximum is sought."""
     arms: dict[str, float] = Field(json_schema_extra={"minProperties": 4})
-    """Place of each arm on the curve; at least four."""
+    """Position of each arm on the horizontal axis; at least four arms."""
     scale: Literal["linear", "log_odds"] = "linear"
-    """Scale on which the curve is a parabola, and the effect a distance."""
+    """Scale of the positions. On this scale a parabola is fitted, and the effect is a distance."""
     above: float
-    """Lower bound of the place of the highest point."""
+    """Lower bound of the position of the maximum."""
     below: float
-    """Upper bound of the place of the highest point."""
+    """Upper bound of the position of the maximum."""
     smallest_bend: Positive
-    """The smallest fall from the highest point to the ends of the curve that matters."""
+    """The smallest drop from the maximum to the ends of the curve that matters."""
 
     @model_validator(mode="after")
     def _places_on_the_scale(self) -> Self:
@@ -282,8 +293,8 @@ class Optimum(Contrast):
 
 
 class Ahead(Contrast):
-    """Contrast of one arm's learning curve with another's at every checkpoint: it must be above at each of
-    them."""
+    """Contrast that tests whether the learning curve of one arm is above that of another arm at every
+    checkpoint."""
 
     ARMS = ("arm", "over")
 
@@ -295,12 +306,12 @@ class Ahead(Contrast):
     over: str
     """The arm whose curve is below."""
     since: float = Field(0.0, ge=0, lt=1)
-    """Share of training from which on it must be above."""
+    """Share of training from which on the curve must be above."""
 
 
 class Apart(Contrast):
-    """Contrast of distances between runs of different seeds: two arms further apart than two seeds of an arm, or
-    than two other arms."""
+    """Contrast of distances between runs of different seeds: two arms are further apart than two seeds of one
+    arm, or than two other arms."""
 
     ARMS = ("pairs", "than")
 
@@ -308,11 +319,11 @@ class Apart(Contrast):
     metric: str
     """Metric of the measure run_distance, whose setting `across_seeds` must be true."""
     pairs: Annotated[tuple[Pair, ...], _SOME]
-    """The pairs of arms that lie further apart."""
+    """Pairs of arms that are further apart according to the claim."""
     than: Annotated[tuple[Pair, ...], Field(strict=False)] = ()
-    """The pairs that lie closer together; none: the seeds of each arm."""
+    """Pairs of arms that are closer together; if empty, pairs of seeds of each arm."""
     from_layer: int = Field(1, ge=0)
-    """Lowest layer of the mean over layers."""
+    """Lowest layer that enters the mean over layers."""
 
     def quantities_at(self) -> Iterator[tuple[KeyPath, Quantity]]:
         yield (), Quantity(measure="run_distance", metric=self.metric)
@@ -321,61 +332,64 @@ class Apart(Contrast):
 Effect = Annotated[Difference | Trend | Shape | Share | Optimum | Ahead | Apart, Field(discriminator="kind")]
 
 EFFECT: TypeAdapter[Effect] = TypeAdapter(Effect)
-"""Checks one that stands alone."""
+"""Validator of a single effect."""
 
 
 class Needs(Settings):
-    """Requirements of a claim: what an experiment must have for it to be judged."""
+    """Requirements of a claim: arms, measures and seeds that an experiment must have to judge it."""
 
     arms: tuple[ArmName, ...] = Field(min_length=1, strict=False)
     """Names of arms."""
     measures: tuple[str, ...] = Field(min_length=1, strict=False)
     """Names of measures."""
     seeds: int | None = Field(None, ge=3)
-    """Seeds that it takes at the published numbers and the usual spread, where it takes more than six."""
+    """Number of seeds that the claim needs, given the published numbers and the usual spread, if it is more
+    than six."""
     spec: str = ""
-    """An experiment that has them all, for readers of one that has not: `unmasking.yaml`."""
+    """Spec that has all these arms and measures, such as `unmasking.yaml`, for readers of a spec that lacks
+    some."""
 
 
 class Claim(Settings):
     """Claim: one statement that runs can support or refute."""
 
     name: SmallName
-    """A short name, once in an experiment."""
+    """Short name, unique in an experiment."""
     number: Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=r"^[1-9]\d*[a-z]$")] | None = None
-    """Number of the claim in a source that numbers its claims; with a letter where it is a part of one: 2b."""
+    """Number of the claim in its source, if the source numbers its claims; with a letter for a part of a
+    claim, such as 2b."""
     says: str
     """The statement in one sentence."""
     source: str
     """Paper or article that says so, and the place in it."""
     published: str = ""
-    """The number that was published, where there is one."""
+    """The published number, if there is one."""
     needs: Needs
-    """Arms and measures without which it cannot be judged: those of the effects that decide and of their
-    conditions, neither more nor less."""
+    """Arms and measures that the claim needs: exactly those of its deciding effects and its conditions."""
     effect: Effect | None = None
     """Contrast that decides the claim."""
     effects: dict[SmallName, Effect] | None = Field(None, json_schema_extra={"minProperties": 2})
     """Contrasts of a statement with several parts, by name. The claim holds only if all of them do."""
     provided: dict[SmallName, Effect] = Field({})
-    """Conditions without which it means nothing, as that a model has learned its own task: where one fails, the
-    verdict is `not testable here`, and none of them can refute the claim."""
+    """Conditions without which the claim means nothing, such as that a model has learned its own task. If one
+    fails, the verdict is `not testable here`. A condition cannot refute the claim."""
     beside: dict[SmallName, Effect] = Field({})
-    """Effects that are shown beside it where they are measured, and decide nothing."""
+    """Effects that are shown beside the claim if they are measured; they do not affect the verdict."""
     smallest_effect: Positive
-    """The smallest effect that matters, in the unit of the effect: of one that is surely smaller, either way, the
-    verdict is `equivalent`. Against a bound (`at_least`, `at_most`, `before`, those of an optimum) nothing is
-    equivalent, and it only says how far beyond is worth seeing, for the number of seeds."""
+    """The smallest effect that matters, in the unit of the effect. If the effect is surely smaller in both
+    directions, the verdict is `equivalent`. Claims with a bound (`at_least`, `at_most`, those of an optimum)
+    are never `equivalent`. For them this number only helps to plan the number of seeds."""
     expect: Expected
-    """The verdict that the literature lets expect."""
+    """The verdict that the literature suggests."""
     because: str
-    """Why: in the literature's numbers."""
+    """Reason for the expected verdict, with numbers from the literature."""
     family: SmallName
-    """Claims that are judged together: the more there are, the more evidence each needs (Bonferroni)."""
+    """Name of a family of claims that are judged together. The more claims it has, the more evidence each
+    needs (Bonferroni)."""
 
     @property
     def parts(self) -> dict[str, Effect]:
-        """Effects that decide, by name; a single one has the name of the claim."""
+        """Return the effects that decide, by name; a single effect has the name of the claim."""
         return {self.name: self.effect} if self.effect else dict(self.effects or {})
 
 

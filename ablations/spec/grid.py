@@ -1,11 +1,12 @@
-"""Runs of a spec: arms laid over the spec's own sections, generated arms, arms x seeds.
+"""Runs of a spec: the arms that it writes and those that its grid generates, each with every seed.
 
-Sections are merged as they were *written*, before any default is filled in. So a default that follows another
-setting (``intermediate_size`` follows ``hidden_size``) still follows it where an arm changes that setting.
+Sections of arms and spec are merged as they were *written*, before any default is filled in. So a default
+that depends on another setting (``intermediate_size`` on ``hidden_size``) follows that setting if an arm
+changes it.
 
-A grid generates arms: its base with each combination of values. Every generated arm is named after all that the
-grid varies, even where a value is the base's own. Such an arm has the settings of the base under another name,
-which costs nothing: equal settings are one run.
+A grid generates one arm for each combination of values, starting from its base arm. The name of such an arm
+holds all varied settings, even those with the base's own value. An arm with the same settings as the base
+costs nothing, because runs with equal settings are trained once.
 """
 
 import collections
@@ -27,7 +28,8 @@ from lightning_modules.config import RunSettings, contradictions
 from lightning_modules.config.run import PRESETS, preset_problem
 
 MOST_ARMS = 10_000
-"""A grid beyond this was not meant: at a minute an arm and one seed, it is a week of work."""
+"""Largest number of arms of a grid and of trials of a search. More are a mistake: at a minute each, they take
+a week."""
 
 NOTHING_VARIED = (
     "grid must have axes or zip, or it generates no arm; write it as in "
@@ -35,17 +37,18 @@ NOTHING_VARIED = (
 )
 
 Combination = dict[str, tuple[Any, KeyPath]]
-"""The value of each varied setting, by dotted path, and where in the spec that value was written."""
+"""Value of each varied setting and the place in the spec where it was written, by the dotted path of the
+setting."""
 
 
 def generated(
     grid: Grid, base: Arm, *, settings: Collection[str] | None, taken: Collection[str]
 ) -> tuple[list[Arm], list[Fault]]:
-    """Return the grid's arms, the first axis slowest, and every fault of the grid, in paths of the spec.
+    """Return the arms of a grid, and its faults with their paths in the spec. The first axis varies slowest.
 
     Args:
-        settings: dotted paths that `base` has in its resolved form; None where it cannot be resolved.
-        taken: names of the written arms.
+        settings: dotted paths of all settings of `base`; None if `base` has faults.
+        taken: names of the arms that the spec writes itself.
     """
     wrong = _path_faults(grid, base.name, settings)
     unusable = {fault.path[2] for fault in wrong}
@@ -101,7 +104,7 @@ def _combinations(axes: dict[str, tuple[Any, ...]], paired: dict[str, tuple[Any,
 
 
 def _without_excluded(grid: Grid, combinations: list[Combination]) -> tuple[list[Combination], list[Fault]]:
-    """Return the combinations that are left, and every fault of the entries of `exclude`."""
+    """Return the combinations that `exclude` leaves, and the faults of its entries."""
     grid_faults: list[Fault] = []
     left = combinations
     for position, entry in enumerate(grid.exclude):
@@ -156,11 +159,11 @@ def _arm(base: Arm, combination: Combination) -> Arm:
 
 
 def changed_by(arm: Arm, values: Mapping[str, Any], origin: Mapping[KeyPath, KeyPath] | None = None) -> Arm:
-    """Return the arm with other values of some settings, named after them, as in ``mlm,ratio=0.4``.
+    """Return the arm with other values for some settings; its name ends with them, as in ``mlm,ratio=0.4``.
 
     Args:
-        values: by dotted path.
-        origin: the places in the spec where they are written.
+        values: new values, by dotted path.
+        origin: places in the spec where the values are written, by the path of the setting.
     """
     labels = _labels(list(values))
     changes: dict[str, Any] = {}
@@ -175,7 +178,7 @@ def changed_by(arm: Arm, values: Mapping[str, Any], origin: Mapping[KeyPath, Key
 
 
 def _labels(paths: list[str]) -> dict[str, str]:
-    """Return the shortest end of each path that no other path ends with."""
+    """Return a label for each path: its shortest end that no other path has."""
     labels = {}
     for path in paths:
         keys = path.split(".")
@@ -186,7 +189,7 @@ def _labels(paths: list[str]) -> dict[str, str]:
 
 
 def _value_name(value: Any) -> str:
-    """Return a value in the characters that an arm's name may have."""
+    """Return a value as text for an arm's name, which may have only some characters."""
     if isinstance(value, bool) or value is None:
         return json.dumps(value)
     if isinstance(value, int | float):
@@ -215,13 +218,14 @@ def _name_faults(arms: list[Arm], taken: Collection[str]) -> list[Fault]:
 def runs(
     experiment: Experiment, *, tuned: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 ) -> tuple[Run, ...]:
-    """Return every run: written arms in the order of the file, then generated ones, each with all seeds in turn.
+    """Return every run of an experiment: written arms in the order of the file, then generated arms, each
+    with all seeds.
 
     Args:
-        tuned: values that were chosen for an arm, by its name and dotted path; they replace what is written.
+        tuned: values that tuning has chosen, by arm and dotted path; they replace those of the spec.
 
     Raises:
-        SpecError: what is written makes no runs; never for an experiment that `load.load` returned.
+        SpecError: the grid or an arm has faults. This cannot happen to an experiment from `load.load`.
     """
     return tuple(
         Run(arm, seed, settings.model_copy(update={"seed": seed}))
@@ -233,10 +237,10 @@ def runs(
 def resolved(
     experiment: Experiment, *, completed: Callable[[RunSettings], RunSettings] = lambda settings: settings
 ) -> dict[str, Any]:
-    """Return the experiment as JSON can hold it, every default written out and every arm's sections in full.
+    """Return the experiment as plain data for JSON, with every default and with all sections of every arm.
 
     Args:
-        completed: returns settings with what follows from files.
+        completed: fills in settings that depend on files.
 
     Raises:
         SpecError: as `runs` does.
@@ -251,17 +255,18 @@ def resolved(
 
 
 def shared(sections: Mapping[str, Any]) -> Arm:
-    """Return the sections that a spec writes for every arm."""
+    """Return the sections that a spec writes for all arms, as an arm without a name."""
     return Arm("", sections, ({path: path for path in nodes(sections)},))
 
 
 def sections(written: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a spec or an arm writes of the settings of a run."""
+    """Return the preset and the sections that a spec or an arm writes, by name."""
     return {name: written[name] for name in WRITTEN if name in written}
 
 
 def written_arms(content: Mapping[str, Any]) -> tuple[list[Arm], list[Fault]]:
-    """Return the arms of a spec of which other parts may be wrong, and what is wrong with its grid (`expand`)."""
+    """Return all arms of a spec and the faults of its grid, as `expand` does. Other parts of the spec may be
+    wrong."""
     written = content.get("arms")
     overrides = {
         name: sections(section)
@@ -270,13 +275,13 @@ def written_arms(content: Mapping[str, Any]) -> tuple[list[Arm], list[Fault]]:
     }
     try:
         grid = Grid.model_validate(content.get("grid"))
-    except ValidationError:  # there is none, or the spec's own faults say what is wrong with it
+    except ValidationError:  # there is no grid, or its faults are reported elsewhere
         grid = None
     return expand(shared(sections(content)), overrides, grid)
 
 
 def arm_names(content: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the names of a spec's arms; None where they cannot be told, as its arms or its grid are wrong."""
+    """Return the names of a spec's arms; None if its arms or its grid have faults."""
     written, grid = content.get("arms"), content.get("grid")
     arms, wrong = written_arms(content)
     if not isinstance(written, dict) or wrong:
@@ -288,11 +293,12 @@ def arm_names(content: Mapping[str, Any]) -> tuple[str, ...] | None:
 def expand(
     common: Arm, overrides: Mapping[str, Mapping[str, Any]], grid: Grid | None
 ) -> tuple[list[Arm], list[Fault]]:
-    """Return written arms, then generated ones, and every fault of the grid, in paths of the spec.
+    """Return the written arms, then the generated ones, and the faults of the grid with their paths in the
+    spec.
 
     Args:
-        common: what is written for every arm.
-        overrides: what each arm writes for itself.
+        common: sections that the spec writes for all arms.
+        overrides: sections that each arm writes itself, by the arm's name.
     """
     arms = [
         common.changed(name, changes, {path: ("arms", name, *path) for path in nodes(changes)})
@@ -309,7 +315,7 @@ def expand(
 
 
 def arm_faults(arm: Arm) -> list[Fault]:
-    """Return the faults that keep an arm from being run, in paths of its settings."""
+    """Return the faults of an arm's settings. Their paths begin at the settings, not at the spec."""
     try:
         settings = settings_of(arm)
     except ValidationError as error:
@@ -320,30 +326,31 @@ def arm_faults(arm: Arm) -> list[Fault]:
 
 
 def settings_of(arm: Arm) -> RunSettings:
-    """Return an arm's settings over those of its preset, with every default filled in, for seed 0.
+    """Return the full settings of an arm, with its preset and all defaults, for seed 0.
 
     Raises:
-        ValidationError: they have faults.
+        ValidationError: the settings have faults.
     """
     sections = {name: section for name, section in arm.sections.items() if name != "preset"}
     return RunSettings.model_validate({**merged(_preset_sections(arm), sections), "seed": 0})
 
 
 def _preset_sections(arm: Arm) -> Mapping[str, Any]:
-    """Return the settings of an arm's preset, without those of the objective where it does not suit it."""
+    """Return the sections of an arm's preset; without the objective if the preset does not suit that of the
+    arm."""
     chosen = next((PRESETS[name] for name in PRESETS if name == arm.sections.get("preset")), {})
     return {name: section for name, section in chosen.items() if name != "objective" or not _unsuited(arm)}
 
 
 def _unsuited(arm: Arm) -> str | None:
-    """Say why an arm's preset does not suit its objective, or return None."""
+    """Return why an arm's preset does not suit its objective; None if it does."""
     objective = arm.sections.get("objective")
     kind = objective.get("kind") if isinstance(objective, Mapping) else None
     return preset_problem(arm.sections.get("preset", "bert"), str(kind))
 
 
 def setting_paths(arm: Arm) -> list[str] | None:
-    """Return the dotted path of every setting that an arm has in its resolved form; None where it has faults."""
+    """Return the dotted path of every setting of an arm, defaults included; None if the arm has faults."""
     try:
         settings = settings_of(arm)
     except ValidationError:

@@ -1,8 +1,8 @@
-"""Matching of arms: steps, predictions or operations are held equal. No torch.
+"""Matching of arms: equal steps, predictions or operations (FLOPs) in all arms. No torch.
 
-The first trained arm runs for the steps that the spec writes; every other arm gets as many as make it predict as
-many tokens, or take as many operations, as that one. Tokens a step stay equal. Predictions are counted in the text
-of each arm, sentence by sentence.
+The first trained arm has the steps that the spec writes. The steps of every other arm are set so that it
+predicts as many tokens, or takes as many operations, as the first one. The tokens per step stay as they are.
+Predictions are counted in the text of each arm, sentence by sentence.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 def matched(
     experiment: Experiment, runs: tuple[Run, ...], *, text: Callable[[RunSettings], "Tokens"]
 ) -> tuple[Run, ...]:
-    """Return the runs with as many steps as `match` gives each; warm-up and validations are scaled with them.
+    """Return the runs with the steps that `match` gives them; warm-up and validations are scaled in
+    proportion.
 
     Args:
-        text: of a run, in tokens; asked for where predictions are to be equal, and for skip-gram's operations. Of
-            seeds the first one's text speaks for all.
+        text: returns the tokens of a run's text. It is called if predictions are matched, and to count the
+            operations of skip-gram, always for the first seed of an arm.
 
     Raises:
-        SpecError: an arm's loss is not on tokens, so its predictions cannot be those of another.
+        SpecError: predictions are matched, and an arm predicts pairs of words instead of tokens.
     """
     trained = [run for run in runs if run.settings.training.max_steps]
     if experiment.match == "steps" or not trained:
@@ -38,7 +39,7 @@ def matched(
     if why := unmatched(experiment.match, {arm: settings.objective for arm, settings in first.items()}):
         raise SpecError(f"{experiment.name}: {why}.")
     from lightning_modules.objectives.predictions import (
-        predictions_per_token,  # reads text, which most specs need not wait for
+        predictions_per_token,  # imported here, as most specs do not need it
     )
 
     def of_step(run: RunSettings) -> float:
@@ -71,7 +72,8 @@ def unmatched(match: object, objectives: Mapping[str, ObjectiveSettings]) -> str
 
 
 def lasting(run: Run, max_steps: int) -> Run:
-    """Return the run with other steps; what happens at certain steps happens at the same share of them."""
+    """Return the run with another number of steps. Warm-up, validations and masking schedules are scaled in
+    proportion."""
     training, objective = run.settings.training, run.settings.objective
     scale = max_steps / training.max_steps
     masking = getattr(objective, "masking", None)

@@ -1,4 +1,4 @@
-"""Messages of pydantic in our own words: what is wrong, what was expected, what was probably meant.
+"""Error messages of pydantic in plain words: what is wrong, what was expected and what was probably meant.
 
 A `Spot` holds what a model expects at the place where pydantic reported an error.
 """
@@ -24,9 +24,9 @@ class Spot(NamedTuple):
     path: KeyPath
     """Keys and positions, without the labels that pydantic adds for the members of a union."""
     name: str
-    """The path as a sentence calls it."""
+    """The path as error messages write it."""
     owner: type[BaseModel]
-    """The model that the last key on the way belongs to."""
+    """Model that has the last key of the path."""
     annotation: Any
     """Type of the value."""
 
@@ -36,12 +36,12 @@ class Spot(NamedTuple):
 
     @property
     def kinds(self) -> list[str]:
-        """Tags of the union that the value belongs to; empty if it belongs to none."""
+        """Return the tags of the value's tagged union; empty if the value is of none."""
         return [kind for model in models_in(self.annotation) if (kind := kind_of(model))]
 
     @property
     def words(self) -> list[str]:
-        """Words that the value may be, where it is one of a few."""
+        """Return the words that the value may be; empty if its type has no `Literal`."""
         return [
             str(word)
             for member in _members(self.annotation)
@@ -51,8 +51,11 @@ class Spot(NamedTuple):
 
 
 def spot_of(model: type[BaseModel], location: KeyPath, *, about: Literal["value", "key"]) -> Spot:
-    """Return the place that pydantic calls ``location`` when it validates ``model``: a value, or the key of
-    one."""
+    """Return the spot for ``location``, as pydantic names it in errors of ``model``.
+
+    Args:
+        about: whether the error is about the value there, or about a key of a dictionary.
+    """
     path: list[str | int] = []
     words: list[str] = []
     owner: type[BaseModel] = model
@@ -64,7 +67,7 @@ def spot_of(model: type[BaseModel], location: KeyPath, *, about: Literal["value"
         if annotation in models:
             owner, field = annotation, annotation.model_fields.get(str(step))
             annotation = field.annotation if field else Any
-        elif models:  # the tag of a member; a kind names an entry of a list better than its position does
+        elif models:  # the step is the tag of a member; in a list a kind says more than an index
             member = next((one for one in models if step in (kind_of(one), one.__name__.lower())), None)
             member = member or of_plugin(str(step))
             words += [str(step)] * (member is not None and kind_of(member) == step and isinstance(path[-1], int))
@@ -72,7 +75,7 @@ def spot_of(model: type[BaseModel], location: KeyPath, *, about: Literal["value"
             continue
         elif container in (dict, tuple):
             annotation = get_args(annotation)[1 if container is dict else 0]
-        else:  # the label of a member of another union
+        else:  # the step is a label of a union without tags
             continue
         path.append(step)
         words += [step] if isinstance(step, str) else []
@@ -85,7 +88,7 @@ def spot_of(model: type[BaseModel], location: KeyPath, *, about: Literal["value"
 
 
 def key_paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
-    """Yield the dotted path of everything that can be set in ``model``, in every kind of a tagged union."""
+    """Yield the dotted path of every setting of ``model``, with those of all kinds of its tagged unions."""
     for name, field in model.model_fields.items():
         yield above + name
         for member in models_in(field.annotation):
@@ -99,7 +102,8 @@ def kind_of(model: type[BaseModel]) -> str | None:
 
 
 def models_in(annotation: Any) -> list[type[BaseModel]]:
-    """Return the models that a value may be: one, or the members of a tagged union."""
+    """Return the models that a value of this type may be: one, or the members of a tagged union; empty for
+    other types."""
     members = map(_bare, _members(annotation))
     return [member for member in members if isinstance(member, type) and issubclass(member, BaseModel)]
 
@@ -126,12 +130,13 @@ EXPECTED_TYPES = {
     "model_attributes_type": "a mapping of keys",
     "tuple_type": "a list",
 }
-"""Expected types in words of YAML, by the type of pydantic's error, where its own sentence has words of Python."""
+"""Expected types in the words of YAML, by the type of pydantic's error. Listed are the errors whose own
+message has words of Python."""
 
 
 def faults(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
-    """Return the faults of ``error``, about values that ``model`` refused, one fault a place."""
-    # What may be one of several things fails once for each of them, all at one place.
+    """Return the faults in ``error``, which the validation of ``model`` raised: one fault for each place."""
+    # A value of a union fails once for each member of the union, always at the same place.
     by_path: dict[KeyPath, list[tuple[ErrorDetails, Spot]]] = {}
     for details in error.errors(include_url=False):
         location = details["loc"]
@@ -155,7 +160,7 @@ def faults(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
 
 
 def about(name: str, sentence: str) -> str:
-    """Return a sentence with its subject: ``name``, unless it has one of its own."""
+    """Return the sentence with ``name`` as its subject, unless it has a subject already."""
     return f"{name} {sentence}" if sentence.startswith(("must ", "has ")) else sentence
 
 
@@ -182,13 +187,14 @@ def _fault(details: ErrorDetails, spot: Spot, rivals: list[ErrorDetails]) -> Fau
 
 
 def _is_echo(details: ErrorDetails) -> bool:
-    """Return whether an error only follows from others: a default that needs a wrong value, a list of wrong
-    entries."""
+    """Return whether an error only follows from others, as for a default that depends on a wrong value, or
+    for a list that is empty because all its entries are wrong."""
     return details["type"] == "default_factory_not_called" or (details["type"] == "too_short" and details["input"])
 
 
 def _is_about_name(details: ErrorDetails) -> bool:
-    """Return whether pydantic refused a key of a dictionary, rather than an unknown key of that name."""
+    """Return whether pydantic refused a key of a dictionary. An unknown key that is called `[key]` is another
+    error."""
     return details["loc"][-1:] == ("[key]",) and details["type"] != "extra_forbidden"
 
 
@@ -206,13 +212,15 @@ def _unknown(spot: Spot) -> str:
 
 
 def _elsewhere(key: str) -> str | None:
-    """Return the path of the run's setting that has this name, unless the name is too common to be a hint."""
+    """Return the path of the first setting of a run with this name; None if there is none, or if the name is
+    too common for a hint."""
     return None if key in ("kind", "seed", "name") else _first_paths().get(key)
 
 
 @functools.cache
 def _first_paths() -> dict[str, str]:
-    """Return the first path of each name of a run's settings: a file may have thousands of unknown keys."""
+    """Return the first path of each name among a run's settings. It is cached, since a file may have
+    thousands of unknown keys."""
     paths = [*key_paths(RunSettings)]
     return {path.rpartition(".")[2]: path for path in reversed(paths)}
 
@@ -236,7 +244,7 @@ ALSO_CALLED = {
     "hub": ("huggingface", "hf", "datasets"),
     "language": ("built_in", "builtin", "synthetic", "toy"),
 }
-"""Other names of kinds, of which no letter need be the same."""
+"""Other common names of kinds. They may be spelt so differently that `nearest` does not find them."""
 
 
 def _unknown_kind(kind: Any, spot: Spot) -> str:
@@ -263,7 +271,7 @@ def _expected(details: ErrorDetails) -> str:
 
 
 def _hint(value: Any, spot: Spot, rivals: list[ErrorDetails]) -> str:
-    """Return a hint on what to write instead, where that is plain."""
+    """Return a hint on what to write instead; empty if that is not clear."""
     types = {rival["type"] for rival in rivals}
     if "literal_error" in types:
         return guess(value, spot.words)
@@ -286,14 +294,15 @@ def _hint(value: Any, spot: Spot, rivals: list[ErrorDetails]) -> str:
 
 
 def _as_in(spot: Spot) -> str:
-    """The example that the description of a setting gives, if it gives one."""
+    """Return a hint with the example in a setting's description; empty if it has none."""
     fields = [spot.owner.model_fields[key] for key in spot.path if key in spot.owner.model_fields]
     example = re.search(r"as in\s+`([^`]+)`", (fields[-1].description or "") if fields else "")
     return f"; write it as in `{example[1]}`" if example else ""
 
 
 def _as_number(value: Any, *, whole: bool) -> str:
-    """Return the number that quotes, underscores, an exponent or a sign of per cent hide."""
+    """Return a hint with the number that quotes, underscores, an exponent or a per cent sign hide; empty if
+    there is none."""
     if not isinstance(value, str | float):
         return ""
     percent = None if whole else re.fullmatch(r"(100|[0-9]{1,2}(?:\.[0-9]+)?) ?%", str(value))

@@ -1,4 +1,4 @@
-"""JSON Schemas of spec files and files of claims (draft 2020-12), for editors that complete and check while one
+"""JSON Schemas (draft 2020-12) of spec files and files of claims, with which editors complete and check what
 is written."""
 
 from typing import Any
@@ -16,10 +16,10 @@ _PLUGIN: JsonSchemaValue = {"type": "object", "properties": {"kind": _OF_PLUGIN}
 
 
 def schema() -> dict[str, Any]:
-    """Return the form of a spec file as one JSON Schema that refers to nothing outside itself.
+    """Return the JSON Schema of a spec file, without references to other files.
 
-    Sections may be written in part, above all arms or in one of them, so nothing in a section is required here:
-    `load.load` checks the parts together.
+    A spec may write one part of a section for all arms and another part for one arm. So the schema requires
+    no setting of a section, and `load.load` checks the merged sections.
     """
     spec = Experiment.model_json_schema(schema_generator=_AsWritten)
     run = RunSettings.model_json_schema(schema_generator=_AsWritten)
@@ -33,33 +33,35 @@ def schema() -> dict[str, Any]:
 
 
 def claims_schema() -> dict[str, Any]:
-    """Return the form of a file of claims as a JSON Schema; `claims.load` checks that a claim needs what its
-    effects read."""
+    """Return the JSON Schema of a file of claims. It does not compare the needs of a claim with its effects:
+    `claims.load` does."""
     return {"$schema": _AsWritten.schema_dialect, **ClaimFile.model_json_schema(schema_generator=_AsWritten)}
 
 
 def _part(section: dict[str, Any], *, description: str) -> dict[str, Any]:
-    """Return a section of which anything may be left out, its kind too; so it may fit several kinds at once."""
+    """Return the schema of a section in which every setting may be left out, even its kind. Without a kind a
+    section may fit several kinds, so the schema is an `anyOf`."""
     kinds = section.get("oneOf") or section.get("anyOf") or [{"$ref": section["$ref"]}]
     return {"description": description, "anyOf": kinds}
 
 
 class _AsWritten(GenerateJsonSchema):
-    """Generator of schemas with the short forms that validators turn into the full ones before pydantic looks at
+    """Generator of schemas that also allow short forms, which validators expand before pydantic checks
     them."""
 
     def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> JsonSchemaValue:
-        """Allow a single file for a list with that file, and a bare name for the measure of that kind."""
+        """Allow one file in place of a list of files, and the name of a kind in place of a measure of that
+        kind."""
         full = super().function_before_schema(schema)
         if "items" in full:
             return {"anyOf": [full["items"], full]}
-        if "discriminator" not in full:  # a validator that only words what is refused
+        if "discriminator" not in full:  # this validator only words the error
             return full
         named = [_OF_PLUGIN] if _PLUGIN in full["oneOf"] else []
         return {"anyOf": [{"enum": list(full["discriminator"]["mapping"])}, *named, full]}
 
     def function_wrap_schema(self, schema: core_schema.WrapValidatorFunctionSchema) -> JsonSchemaValue:
-        """Allow a kind of a plugin, whose settings are not known here, and the file of a task of one's own."""
+        """Allow the kind of a plugin, whose settings are unknown here, and the file of a user's own task."""
         full = super().function_wrap_schema(schema)
         if "oneOf" not in full:
             return {"anyOf": [full, {"type": "string", "pattern": f"^{TEXT}$"}]}

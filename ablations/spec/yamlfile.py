@@ -1,8 +1,8 @@
-"""A YAML 1.2 file as plain values that remember where they were written.
+"""Reader of YAML 1.2 files: plain values, with the place where each was written.
 
-Values are what YAML 1.2's core schema says (section 10.3.2 of its specification): ``no`` is text and ``1e-4`` a
-number. Keys are text whatever they look like. Tags, anchors and aliases are refused, so nothing is constructed
-and nothing expands; a spec has places of its own for what its arms share.
+Values follow the core schema of YAML 1.2 (section 10.3.2 of its specification): ``no`` is text and ``1e-4``
+is a number. Keys are always text. Tags, anchors and aliases are refused, so a file can neither construct
+objects nor expand. Specs do not need anchors: their own sections hold what arms share.
 """
 
 import re
@@ -23,17 +23,19 @@ from ablations.errors import Fault, KeyPath, Problem, SpecProblems
 from ablations.wording import nearest
 
 LARGEST_FILE = 256 * 1024
-"""Bytes. A spec is a page of text; a file beyond this was named by mistake."""
+"""Largest size of a file in bytes. A spec is a page of text, so a larger file was named by mistake."""
 DEEPEST = 32
-"""Levels of nesting. A spec has about seven."""
+"""Largest number of levels of nesting. A spec has about seven."""
 MOST_VALUES = 25_000
-"""Keys and values. A spec has about a hundred; one of 60 arms with all defaults has 7,000."""
+"""Largest number of keys and values. A spec has about a hundred; one of 60 arms with all defaults has
+7,000."""
 LONGEST_NUMBER = 300
-"""Characters; longer ones stay text. No setting comes near it, and Python refuses to read 5000 digits."""
+"""Largest number of characters of a number; longer ones stay text. No setting needs as many, and Python
+refuses to read 5000 digits."""
 
 
 class Mark(NamedTuple):
-    """A position in a file; both count from 1."""
+    """Position in a file; line and column count from 1."""
 
     line: int
     column: int
@@ -43,14 +45,14 @@ START = Mark(1, 1)
 
 
 class Place(NamedTuple):
-    """Place where a value was written, and the key before it (in a list, the value itself)."""
+    """Places of a value and of its key. For an entry of a list both are the place of the value."""
 
     key: Mark
     value: Mark
 
 
 UNREADABLE = object()
-"""Stands for a value that was refused, so that nothing more is said about it."""
+"""Placeholder for a value that was refused, so that nothing more is reported about it."""
 
 
 class Document(NamedTuple):
@@ -62,10 +64,11 @@ class Document(NamedTuple):
     problems: tuple[Problem, ...]
     """Problems of reading: repeated keys, tags, anchors, aliases."""
     given: Mapping[KeyPath, str] = MappingProxyType({})
-    """Values that a command line gave (`given_settings`), each with the option that it stands in."""
+    """Paths of values from the command line (`given_settings`), each with the option that gave it."""
 
     def problem(self, path: KeyPath, sentence: str, *, at: Literal["key", "value"]) -> Problem:
-        """Return a problem of the value at ``path``, or of the nearest thing around it that was written."""
+        """Return a problem at the place of ``path``, or of the nearest part around it that was written. If
+        the command line gave the value, the option stands for the file, and line and column are 0."""
         while path not in self.places and path not in self.given:
             path = path[:-1]
         if path in self.given:
@@ -75,7 +78,8 @@ class Document(NamedTuple):
         return Problem(self.file, mark.line, mark.column, sentence)
 
     def problems_of(self, faults: Iterable[Fault]) -> Iterator[Problem]:
-        """Yield the problem of each fault, with its place; none of a value that was refused already."""
+        """Yield the problem of each fault, with its place. Faults of values that were already refused are
+        left out."""
         for fault in faults:
             if not self.refused(fault.path):
                 at_key = fault.about in ("key", "missing")
@@ -93,10 +97,10 @@ class Document(NamedTuple):
 
 
 def read(path: Path, *, example: str = "name: my-experiment") -> Document:
-    """Read the one mapping that a file holds.
+    """Return the content of a YAML file, which must be one mapping.
 
     Args:
-        example: how such a file begins, for the sentence about one that does not.
+        example: how such a file begins; errors quote it.
 
     Raises:
         SpecProblems: the file cannot be read or decoded, is no YAML 1.2, or holds anything but one mapping.
@@ -105,7 +109,11 @@ def read(path: Path, *, example: str = "name: my-experiment") -> Document:
 
 
 def parsed(file: str, text: str, *, example: str = "name: my-experiment") -> Document:
-    """Read the one mapping that a text holds, as `read` does; `file` is where it is from."""
+    """Return the content of a YAML text, which must be one mapping; `file` names the text in problems.
+
+    Raises:
+        SpecProblems: as in `read`.
+    """
     root = composed(file, text, example)
     reader = _Reader(file)
     content = reader.value(root, ())
@@ -117,7 +125,7 @@ def parsed(file: str, text: str, *, example: str = "name: my-experiment") -> Doc
 
 
 def single_value(source: str, text: str) -> Any:
-    """Read one YAML value, which is no file of its own.
+    """Return the value of a short YAML text, such as an option of the command line; None for an empty text.
 
     Raises:
         SpecProblems: it is no YAML 1.2, or has a tag, an anchor, an alias or a key twice.
@@ -149,7 +157,7 @@ def plain_value(text: str) -> str | int | float | bool | None:
 
 
 def _stop(file: str | Path, sentence: str, place: Mark = START) -> NoReturn:
-    """Give up: nothing that follows can be trusted."""
+    """Raise a single problem, after which the rest of the file cannot be read."""
     raise SpecProblems((Problem(str(file), *place, sentence),))
 
 
@@ -200,14 +208,15 @@ def _mark(mark: StreamMark) -> Mark:
 
 
 class _Alias(ScalarNode):
-    """An alias where it stands; its value is the name of the anchor."""
+    """Node of an alias, which is not resolved; its value is the name of the anchor."""
 
 
 class _Composer(Composer):
-    """Composer of nodes whose tag is None unless it was written, with a node for each alias."""
+    """Composer that keeps a node for each alias. The `ctag` of a node is None unless the file writes a
+    tag."""
 
     values = 0
-    """Keys and values so far."""
+    """Number of keys and values so far."""
 
     def compose_node(self, parent: Any, index: Any) -> Node:
         event = self.parser.peek_event()
@@ -224,7 +233,7 @@ class _Composer(Composer):
 
 @lru_cache(maxsize=32)  # a command reads its spec and each file of claims several times
 def composed(file: str, text: str, example: str = "name: my-experiment") -> Node:
-    """Return the node of the only document in a text, with its marks; nobody may change it.
+    """Return the root node of the only document in a text. The node is cached, so callers must not change it.
 
     Raises:
         SpecProblems: the text is no YAML 1.2, or holds no document or several.
@@ -254,7 +263,7 @@ def composed(file: str, text: str, example: str = "name: my-experiment") -> Node
 
 
 class _Reader:
-    """Reader of plain values from nodes; collects the problems of what it refuses."""
+    """Reader of plain values from nodes; `problems` collects what it refuses."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -267,7 +276,7 @@ class _Reader:
     def value(self, node: Node, path: KeyPath, key: Node | None = None) -> Any:
         """Return the value of a node; UNREADABLE where it is refused."""
         is_plain = isinstance(node, ScalarNode) and node.style is None
-        at = key if key and is_plain and node.value == "" else node  # ruamel has an empty value a line below
+        at = key if key and is_plain and node.value == "" else node  # ruamel puts an empty value one line too low
         self.places[path] = Place(_mark((key or node).start_mark), _mark(at.start_mark))
         refused = self.refused(node, _refusal(node))
         value = node.value
@@ -284,7 +293,8 @@ class _Reader:
         return UNREADABLE if refused else value
 
     def refused(self, node: Node, sentence: str | None) -> bool:
-        """Return whether a value cannot be used; an anchored one can, though its anchor is a problem."""
+        """Return whether a value cannot be used, and collect its problems. An anchor is a problem, but its
+        value can be used."""
         if node.anchor is not None:
             self.refuse(node, f"anchors such as &{node.anchor} are not allowed; write the value where it is used")
         if sentence:
@@ -293,7 +303,7 @@ class _Reader:
 
 
 def _refusal(node: Node) -> str | None:
-    """Return why a value cannot be used, if it cannot."""
+    """Return why a value cannot be used; None if it can."""
     if isinstance(node, _Alias):
         return f"aliases such as *{node.value} are not allowed; write the value out"
     if node.tag is not None:
@@ -307,7 +317,8 @@ def _refusal(node: Node) -> str | None:
 
 
 def _key_refusal(key: Node, first: Place | None) -> str | None:
-    """Return why a node cannot be a key, if it cannot; ``first`` is the place of the same key before it."""
+    """Return why a node cannot be a key; None if it can. ``first`` is the place of an earlier key with the
+    same text."""
     if not isinstance(key, ScalarNode):
         return "a key must be plain text, but is a list or a mapping"
     if key.value == "":
@@ -316,7 +327,7 @@ def _key_refusal(key: Node, first: Place | None) -> str | None:
 
 
 def _syntax_sentence(error: MarkedYAMLError) -> str:
-    """Return what ruamel's parser stumbled over, for somebody who has never read its source."""
+    """Return an error of ruamel's parser as a sentence that users understand."""
     opened = f"line {error.context_mark.line + 1}" if error.context_mark else "the line before"
     for pattern, sentence in (
         (
