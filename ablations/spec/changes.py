@@ -1,4 +1,4 @@
-"""Differences between two specs, setting by setting, and settings that follow from others."""
+"""Differences between two specs, setting by setting, and settings whose value follows from other settings."""
 
 import functools
 import json
@@ -16,16 +16,20 @@ class Change(NamedTuple):
     """A setting that differs between two specs."""
 
     path: str
-    """Path as a grid writes it, `training.max_steps`; of a measure `measures.token_information.clusters`."""
+    """Dotted path, such as `training.max_steps`, or `measures.token_information.clusters` for a setting of a
+    measure."""
     arms: tuple[str, ...] | None
-    """In which arms it is so; None where it is so in all that both specs have, or is no setting of arms."""
+    """Names of the arms with this difference; None if all arms in both specs have it, or if it is no setting
+    of arms."""
     before: Any
-    """Plain data, None also where there is no such setting."""
+    """Value in the first spec, as plain data; None also if the setting does not exist there. So is `after`
+    for the second spec."""
     after: Any
 
 
 def differing(before: Any, after: Any, *path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Yield path and both values of every difference; of a part that one side lacks, the whole part."""
+    """Yield the dotted path and both values of every difference. A part that one side lacks is one
+    difference. If kinds differ, settings that only one of the kinds has are left out."""
     if isinstance(before, dict) and isinstance(after, dict):
         both = before.keys() & after.keys()
         same_kind = before.get("kind") == after.get("kind")
@@ -37,11 +41,11 @@ def differing(before: Any, after: Any, *path: str) -> Iterator[tuple[str, Any, A
 
 
 def changes(before: Experiment, after: Experiment) -> list[Change]:
-    """Return every setting that differs: of arms that both specs have, of the experiments, of measures that both
-    have.
+    """Return every setting that differs between two specs: of the experiment, and of arms and measures that
+    both have.
 
-    The resolved specs are compared, so a default that is written out is no difference. Where a mapping is of
-    another `kind`, settings that only one of the kinds has are left out.
+    Defaults are filled in before, so a default that is written out is no difference. If the `kind` of a
+    mapping differs, settings that only one of the kinds has are left out.
 
     Raises:
         SpecError: as `grid.resolved` does.
@@ -55,13 +59,13 @@ def changes(before: Experiment, after: Experiment) -> list[Change]:
 
 
 def _by_kind(written: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a spec with its measures by their kind, and the list of these kinds."""
+    """Return a spec with its measures as a mapping by kind, whose empty key holds the list of kinds."""
     measures = {measure["kind"]: measure for measure in written["measures"]}
     return {**written, "measures": {"": list(measures), **measures}}
 
 
 def _of_arms(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    """Return each difference between arms that both specs have, once, with all the arms that have it."""
+    """Return each difference in arms that both specs have, once, with the names of all arms that have it."""
     both = [name for name in before if name in after]
     arms_by_change: dict[str, tuple[str, Any, Any, list[str]]] = {}
     for arm in both:
@@ -74,10 +78,10 @@ def _of_arms(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change
 
 
 def following(settings: Mapping[str, Any]) -> list[str]:
-    """Return the paths of settings that have the value which other settings give them by default.
+    """Return the paths of settings whose value is the default that follows from other settings.
 
-    An example is `training.warmup_steps`, a tenth of `training.max_steps` unless given. A section that is no valid
-    one has none.
+    An example is `training.warmup_steps`, which is a tenth of `training.max_steps` unless given. Invalid
+    sections are skipped.
 
     Args:
         settings: the settings of a run as plain data, as in `run.json`.

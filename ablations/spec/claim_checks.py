@@ -1,8 +1,8 @@
-"""Checks of claims that are well formed and could never be judged: needs that differ from what the effects use,
-names that occur twice, misspelt measures, arms minus themselves.
+"""Checks of claims that are well formed but could never be judged.
 
-The checks read the file as it was written and not a whole `ClaimFile`. A fault in the form of one part hides no
-fault of another: a file has all its problems at once.
+Examples are needs that differ from what the effects use, names that occur twice, misspelt measures, and an
+arm that is compared with itself. The checks read the file as it was written, not a `ClaimFile`. So a
+malformed part hides no fault of another part, and a file reports all its problems at once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,13 +32,13 @@ from ablations.wording import guess, listed, must_be, nearest, shown
 
 
 def effect_faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: str) -> Iterator[Fault]:
-    """Yield all faults of an effect, in no order.
+    """Yield all faults of an effect, in any order.
 
     Args:
         content: the effect as it was written.
-        effect: what that is; None where its form is wrong, and then what it reads is checked by itself.
-        at: its place in the file.
-        name: as sentences call it.
+        effect: the validated effect; None if it is malformed. Its quantities are checked all the same.
+        at: path of the effect in the file.
+        name: name of the effect in errors.
     """
     for key in ("of", "minus_of", "than_of"):
         of = _quantity(content.get(key)) if isinstance(content, dict) else None
@@ -63,17 +63,18 @@ def effect_faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: s
 
 
 OF_ITS_LOWEST = ("fall_to_inner", "rise_to_top")
-"""Statistics over layers that take the lowest layer of the run itself."""
+"""Statistics over layers that use the lowest layer of the same run."""
 
 
 def _of_nothing(effect: Difference) -> bool:
-    """Return whether a number stands alone. Only a gain may, which is a difference already."""
+    """Return whether a difference compares its value with nothing. A gain may stand alone, as it is a
+    difference already."""
     alone = effect.minus is None and effect.at_least is None and effect.at_most is None
     return alone and effect.of.read != "gain"
 
 
 def twice(words: Sequence[str], at: KeyPath, rule: str) -> Iterator[Fault]:
-    """Yield a fault for each word that occurs more than once; `rule` begins its sentence."""
+    """Yield a fault for each word that occurs more than once; `rule` is the beginning of its sentence."""
     for word in dict.fromkeys(word for word in words if words.count(word) > 1):
         yield Fault(at, f"{rule}, but {word} is there {words.count(word)} times")
 
@@ -95,7 +96,7 @@ def _of_quantity(of: Quantity, effect: Contrast | None, at: KeyPath, *, name: st
     else:
         yield from _unknown_groups(of, at, name=name)
         yield from _metrics_of_other_tasks(of, at, name=name)
-    if effect is None:  # whether it goes over the layers is not known
+    if effect is None:  # unknown whether the effect goes over the layers
         return
     over_layers = isinstance(effect, Shape) or (isinstance(effect, Trend) and effect.over == "layers")
     one_number = of.layers != "none" or of.layer is not None
@@ -108,7 +109,8 @@ def _of_quantity(of: Quantity, effect: Contrast | None, at: KeyPath, *, name: st
 
 
 def _unknown_groups(of: Quantity, at: KeyPath, *, name: str) -> Iterator[Fault]:
-    """Yield groups that the metric never has, and groups that are missing where every number is of a group."""
+    """Yield a fault for each group that the metric never has, and for missing groups if every row of the
+    measure has one."""
     groups = groups_of(of.measure, of.metric)
     if not of.groups and not groups.whole:
         kind = "task" if of.measure in OF_TASKS | OF_TREEBANKS else "group"
@@ -128,7 +130,7 @@ def _unknown_groups(of: Quantity, at: KeyPath, *, name: str) -> Iterator[Fault]:
 
 
 def _metrics_of_other_tasks(of: Quantity, at: KeyPath, *, name: str) -> Iterator[Fault]:
-    """A metric of the measure that a task which is named does not have."""
+    """Yield a fault for each named task that does not have the metric, although the measure has it."""
     for group in (*of.groups, *of.or_groups):
         metrics = metrics_of_task(of.measure, group)
         if metrics is not None and of.metric not in metrics:
@@ -144,7 +146,7 @@ def _unknown_metric(metric: str, at: KeyPath, name: str, measure: str) -> Iterat
 
 
 def _repeated(effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]:
-    """Yield arms that are compared with themselves."""
+    """Yield a fault for each arm that is compared with itself."""
     match effect:
         case Difference() if not _reads_another(effect):
             yield from twice([*effect.arms_needed()], (*at, "minus"), f"{name} must compare different arms")
@@ -166,7 +168,7 @@ def _repeated(effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]:
 
 
 def _reads_another(effect: Difference) -> bool:
-    """Return whether another quantity is read of the second arm."""
+    """Return whether another quantity is read from the second arm."""
     return effect.minus_of not in (None, effect.of)
 
 
@@ -181,20 +183,20 @@ def _repeated_pairs(effect: Apart, at: KeyPath, *, name: str) -> Iterator[Fault]
 
 
 SENTENCES = ("says", "source", "because")
-"""Keys of a claim that a reader needs."""
+"""Keys of a claim whose text must not be empty."""
 
 
 class Written(NamedTuple):
-    """An effect as it stands in a claim."""
+    """Effect of a claim, as it is written and as it is validated."""
 
     key: str
     """The key of the claim that holds it."""
     at: KeyPath
     name: str
-    """Name of the effect in sentences."""
+    """Name of the effect in errors."""
     content: Any
     effect: Contrast | None
-    """None where its form is wrong, which others say."""
+    """The validated effect; None if it is malformed, which is reported elsewhere."""
 
 
 class Use(NamedTuple):
@@ -202,15 +204,15 @@ class Use(NamedTuple):
 
     at: KeyPath
     name: str
-    """Name of the effect in sentences."""
+    """Name of the effect in errors."""
     about: Literal["key", "value"]
-    """Whether the name is a key or a value there."""
+    """Whether the name is a key or a value at this place."""
     together: frozenset[str]
-    """All names that the effect uses, so that none of these was meant."""
+    """All names that the effect uses; none of them can be what a misspelt name meant."""
 
 
 def faults(claims: Any) -> Iterator[Fault]:
-    """Yield all faults in the claims of a file, in no order, as far as these can be read."""
+    """Yield all faults in the claims of a file, in any order. Parts that cannot be read are skipped."""
     entries = [
         (("claims", index), claim) for index, claim in enumerate(claims if isinstance(claims, list) else ())
     ]
@@ -247,18 +249,20 @@ def _of_claim(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
         needs = Needs.model_validate(claim.get("needs"))
     except ValidationError:
         return
-    # A part that cannot be read may use what no other does.
+    # An effect that cannot be read may use arms that no other effect uses.
     whole = bool(effects) and all(one.effect for one in effects) and not _unknown_keys(claim)
     yield from _of_needs(needs, effects, (*at, "needs"), called=called, whole=whole)
 
 
 def _unknown_keys(claim: Mapping[str, Any]) -> set[str]:
-    """Return the unknown keys of a claim; one of them may be a misspelt key that is missed."""
+    """Return the unknown keys of a claim. One of them may be a misspelt form of a key that seems to be
+    missing."""
     return set(claim) - set(Claim.model_fields)
 
 
 def written_effects(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Written]:
-    """Yield every effect of a claim as it is written, those that decide before those beside it."""
+    """Yield every effect of a claim as it is written: first those that decide, then conditions, then effects
+    beside it."""
     if claim.get("effect") is not None:
         content = claim["effect"]
         yield Written("effect", (*at, "effect"), "claims.effect", content, _effect(content))
@@ -293,8 +297,12 @@ def _effect_or_effects(claim: Mapping[str, Any], at: KeyPath, *, called: str) ->
 def _of_needs(
     needs: Needs, effects: Sequence[Written], at: KeyPath, *, called: str, whole: bool
 ) -> Iterator[Fault]:
-    """Yield a fault for each difference between the needs and the arms and measures of the deciding effects and
-    their conditions."""
+    """Yield a fault for each difference between the needs of a claim and what its deciding effects and
+    conditions use.
+
+    Args:
+        whole: whether all effects could be read; only then can a need be called unused.
+    """
     for index, name in enumerate(needs.measures):
         if not metrics_of(name):
             sentence = must_be(name, measures_of_tables(), one="a measure of the table of results")
@@ -326,7 +334,7 @@ def _of_needs(
 
 
 def _arms(effects: Sequence[Written]) -> dict[str, Use]:
-    """Return every arm that the effects use, with the first place of each."""
+    """Return every arm that the effects use, with the place of its first use."""
     uses: dict[str, Use] = {}
     for one in effects:
         named = list(one.effect.arms_at()) if one.effect else []
@@ -338,7 +346,8 @@ def _arms(effects: Sequence[Written]) -> dict[str, Use]:
 
 
 def _measures(effects: Sequence[Written]) -> dict[str, Use]:
-    """Return every measure that the effects use, by the name that was meant, with the first place of each."""
+    """Return every measure that the effects use, with the place of its first use. Misspelt names are
+    corrected."""
     uses: dict[str, Use] = {}
     for one in effects:
         read = [(at, _meant(of.measure)) for at, of in one.effect.quantities_at()] if one.effect else []
@@ -351,5 +360,6 @@ def _measures(effects: Sequence[Written]) -> dict[str, Use]:
 
 
 def _meant(measure: str) -> str | None:
-    """Return the measure that a misspelt one is taken for, so that a slip is reported once: where it was made."""
+    """Return the measure with this name, or the one with the nearest name; None if there is none. So a
+    misspelt name is reported only once, at its own place."""
     return measure if metrics_of(measure) else nearest(measure, measures_of_tables())

@@ -1,21 +1,24 @@
-"""A file of claims, checked: its claims, or every problem of the file at once, each with its line and column.
+"""Loading of files of claims: returns their claims, or reports every problem at once with line and column.
 
-The arms and groups that a claim names are checked against those of its experiments. A file of claims may be
-shared: `sight.yaml` is named by specs that have all its arms and by one that has few of them, where some of its
-claims are not run. So an arm that a spec lacks may be meant for another experiment, or be misspelt, and how alike
-two names are does not tell which: `clm-450` is near to `clm` and right, `word2vecs` may be near to nothing and
-wrong. The claim itself tells: `needs.spec` is the experiment that has everything it names.
+The arms and groups that a claim names are checked against those of its experiment. A file of claims may be
+shared: `sight.yaml` is named by specs that have all its arms, and by one that has few of them and does not
+run some of its claims. So an arm that a spec lacks may belong to another experiment, or its name may be
+misspelt. The similarity of names does not tell which: `clm-450` is close to `clm` and right, `word2vecs` may
+be close to nothing and wrong. The claim itself tells: `needs.spec` names the experiment that has everything
+the claim needs.
 
-- A claim with `needs.spec` may name the arms of that experiment and no others. Where the spec at hand lacks some
-  of them, the claim is not run there.
-- A claim without it may name the arms that every spec has which names its file, and no others, also where all its
-  other arms are there: that a claim can never be judged is noticed before days of training, not after.
+- A claim with `needs.spec` may name only arms of that experiment. A spec that lacks some of them does not run
+  the claim.
+- A claim without `needs.spec` may name only arms that every spec with this file has. So a claim that can
+  never be judged is found before days of training, not after.
 
-An arm that is beside a claim follows the same rule: nobody would notice that it never shows.
+Effects that are shown beside a claim follow the same rule, because nobody would notice that they never
+appear.
 
-Groups are checked against the settings of the spec's measures. Groups that only a table can show pass: patterns
-with a star, treebanks, words of pictures, ranks of a text. A claim with `needs.spec` may be meant for that
-experiment and passes too. So do `groups` where all of `or_groups` can be made.
+Groups are checked against the settings of the spec's measures. Groups that only a table of results can show
+are accepted: patterns with a star, treebanks, words of pictures, ranks of a text. So are all groups of a
+claim with `needs.spec`, which may be meant for that experiment, and `groups` if the measures can make all of
+`or_groups`.
 """
 
 import hashlib
@@ -57,12 +60,12 @@ class Claims(NamedTuple):
 
     @property
     def sha256(self) -> str:
-        """SHA-256 (hex) of the file as it is written."""
+        """Return the SHA-256 of the file as it is written, as hex digits."""
         return hashlib.sha256(self.content).hexdigest()
 
     @property
     def digests(self) -> dict[str, str]:
-        """Hash of each claim's meaning, by its name: comments and order of keys do not enter."""
+        """Return a hash of each claim, by its name. Comments and the order of keys do not change it."""
         return {claim.name: _digest(claim) for claim in self.claims}
 
 
@@ -73,15 +76,16 @@ def load(
     arms: Collection[str] | None = None,
     groups: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Claims:
-    """Read the claims of a file; everything about it is checked, except the arms of a spec that names it.
+    """Return the claims of a file, after checking all of it. Arms and groups are checked as the module
+    describes.
 
     Args:
-        spec: the spec that names the file, with
-        arms: its arms; None where these cannot be told. The module says which others a claim may name.
-        groups: of its measures, as `groups_of_measures` returns them.
+        spec: the spec that names the file.
+        arms: names of this spec's arms; None if they are unknown.
+        groups: groups of this spec's measures, as from `groups_of_measures`.
 
     Raises:
-        SpecProblems: anything is wrong with the file. Its `problems` are all of them, in the order of the file.
+        SpecProblems: the file has problems; the error has all of them, in the order of the file.
     """
     document = yamlfile.read(path, example="version: 1")
     claims = document.content.get("claims")
@@ -91,7 +95,7 @@ def load(
     arms_of = cache(partial(_arms_of, specs))
     unknown = arm_faults(claims, arms=arms, spec=spec.name if spec else "", arms_of=arms_of)
     unmade = group_faults(claims, groups, spec=spec.name if spec else "")
-    claim_faults += (fault for fault in (*unknown, *unmade) if fault.path not in places)  # a slip is said once
+    claim_faults += (fault for fault in (*unknown, *unmade) if fault.path not in places)  # one each
     file = None
     try:
         file = ClaimFile.model_validate(document.content)
@@ -103,12 +107,12 @@ def load(
     }
     if problems:
         raise SpecProblems(tuple(sorted(problems)))
-    assert file is not None  # what pydantic refuses has its sentence
+    assert file is not None  # an error of pydantic is among the problems
     return Claims(path.stem, path.read_bytes(), file.claims)
 
 
 def _specs_not_there(claims: Any, specs: Path) -> Iterator[Fault]:
-    """Yield a fault for each spec that claims refer to and that does not exist."""
+    """Yield a fault for each `needs.spec` that names a missing file."""
     if (specs / "plan.json").is_file():  # the file is a copy among results, which has no specs beside it
         return
     for index, claim in enumerate(claims if isinstance(claims, list) else ()):
@@ -132,10 +136,10 @@ def _arms_of(specs: Path, name: str) -> tuple[str, ...] | None:
 
 
 def load_named(names: Sequence[str], *, spec: Path) -> list[Claims]:
-    """Read the files that a spec names, from the folder `claims` beside it.
+    """Return the claims of the files that a spec names, from the folder `claims` beside it.
 
     Raises:
-        SpecProblems: a file that is missing or wrong, a claim's name in two of them.
+        SpecProblems: a file is missing or wrong.
     """
     return [load(path_of(name, spec=spec)) for name in names]
 
@@ -146,8 +150,8 @@ def path_of(name: str, *, spec: Path) -> Path:
 
 
 def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
-    """Yield every problem of the claims that a spec names: in the spec, or in the files. The form of its list of
-    names is checked elsewhere (`load.load`)."""
+    """Yield every problem of a spec's claims: in its list of files, and in the files. `load.load` checks the
+    types in the list."""
     written = document.content.get("claims")
     arms = grid.arm_names(document.content) if written else None
     names = written if isinstance(written, list) else []
@@ -183,11 +187,11 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
 
 
 def not_run(files: Sequence[Claims], *, arms: Collection[str], measures: Collection[str]) -> Iterator[str]:
-    """Yield a sentence for each reason why an experiment does not run some of the claims it names.
+    """Yield a sentence for each reason why an experiment does not run some of its claims.
 
     Args:
-        arms: those of the experiment.
-        measures: kinds of those that it asks for.
+        arms: names of the experiment's arms.
+        measures: kinds of the experiment's measures.
     """
     measured = {*measures, *(LOGGED if "validation" in measures else ())}
     elsewhere: dict[str, list[str]] = {}
@@ -204,17 +208,17 @@ def not_run(files: Sequence[Claims], *, arms: Collection[str], measures: Collect
 def planned(
     files: Sequence[Claims], before: Sequence[dict[str, Any]], *, runs_started: int, at: str
 ) -> list[dict[str, Any]]:
-    """Return the entries of a plan about its files of claims: the hashes of each as they were when the first run
+    """Return a plan's records of its files of claims, with the hashes that each had when the first run
     started.
 
-    Until then a file may change, and is planned anew; from then on what stood in it is kept, so that a later
-    change shows. A file that comes in later says how many runs had started by then.
+    A file that changes before the first run gets new hashes. Later the old hashes are kept, so that a change
+    is visible. A file that is added later records how many runs had started by then.
 
     Args:
-        files: as they are now.
-        before: what the plan said so far.
-        runs_started: how many runs of the experiment have.
-        at: the time now.
+        files: the files as they are now.
+        before: records of the previous plan.
+        runs_started: number of the experiment's runs that have started.
+        at: the current time.
     """
     planned_before = {entry["name"]: entry for entry in before}
     entries = []
@@ -233,7 +237,7 @@ def planned(
 
 
 def keep(files: Sequence[Claims], folder: Path) -> None:
-    """Copy the files into the experiment's folder, where the verdicts are made from them.
+    """Copy files of claims into the folder of an experiment's results, from where they are judged.
 
     Raises:
         FilesError: the disk is full, or the place cannot be written to.
@@ -246,8 +250,8 @@ def keep(files: Sequence[Claims], folder: Path) -> None:
 
 
 LATER_KEYS = ("provided", "or_groups", "in_each_seed", "seeds")
-"""Keys that came after claims had been planned: where they say nothing they do not enter the hash, so that a claim
-which is as it was keeps its own."""
+"""Keys that were added later. If they are empty, they do not enter the hash of a claim, so that old claims
+keep theirs."""
 
 
 def _digest(claim: Claim) -> str:
@@ -256,11 +260,11 @@ def _digest(claim: Claim) -> str:
 
 
 HINTS = ("spec",)
-"""Keys that say nothing about the claim."""
+"""Keys that do not change the meaning of a claim, and do not enter its hash."""
 
 
 def _without_hints(value: Any) -> Any:
-    """Return the value without hints, and without later keys where they are empty."""
+    """Return the value without HINTS and without empty LATER_KEYS, at every depth."""
     if isinstance(value, dict):
         kept = {key: part for key, part in value.items() if key not in HINTS}
         return {key: _without_hints(part) for key, part in kept.items() if part or key not in LATER_KEYS}
@@ -271,23 +275,24 @@ ArmsOf = Callable[[str], Collection[str] | None]
 
 
 class Mention(NamedTuple):
-    """A place where a claim names an arm."""
+    """Place where a claim names an arm."""
 
     at: KeyPath
     subject: str
-    """Subject of the sentence: what names the arm."""
+    """Part of the claim that names the arm, as errors call it."""
     arm: str
     about: Literal["key", "value"] = "value"
 
 
 def arm_faults(claims: Any, *, arms: Collection[str] | None, spec: str, arms_of: ArmsOf) -> Iterator[Fault]:
-    """Yield every arm that no experiment of its claim has, at each place that names it.
+    """Yield a fault for each place where a claim names an arm that its experiment does not have.
 
     Args:
-        claims: as they are written.
-        arms: of the spec that names the file; None where there is no such spec, or its arms cannot be read.
-        spec: the file name of that spec.
-        arms_of: the arms of another spec by its file name; None where these cannot be read, which others say.
+        claims: the claims as they are written, not validated.
+        arms: arms of the spec that names the file; None if there is no such spec, or if its arms are unknown.
+        spec: file name of that spec.
+        arms_of: returns the arms of another spec, by its file name; None if they are unknown, which is
+            reported elsewhere.
     """
     for index, claim in enumerate(claims if isinstance(claims, list) else ()):
         if not isinstance(claim, dict):
@@ -317,7 +322,7 @@ def _arms_named(claim: Mapping[str, Any], needs: Mapping[str, Any], at: KeyPath)
             is_key = len(keys) > 1 and keys[-1] == arm
             yield Mention((*written.at, *keys), written.name, arm, "key" if is_key else "value")
         for keys, of in written.effect.quantities_at():
-            if of.measure == "run_distance":  # its groups are the arms of the other runs
+            if of.measure == "run_distance":  # this measure's groups are arms
                 for place, group in enumerate(of.groups):
                     if "*" not in group:
                         yield Mention((*written.at, *keys, "groups", place), written.name, group)
@@ -337,31 +342,32 @@ MEASURE: TypeAdapter[Any] = TypeAdapter(Measure)
 
 
 def groups_of_measures(measures: Any, data_kinds: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return the groups that each measure of a spec can make, by its kind; of tokens and of parts of a task only
-    how their names begin. Measures of which it cannot be told are left out.
+    """Return the groups that each measure of a spec can make, by the measure's kind. Groups of tokens and of
+    parts of a task are given by the beginnings of their names. Measures whose groups are unknown before the
+    runs are left out.
 
     Args:
-        measures: as the spec writes them.
-        data_kinds: of its arms.
+        measures: measures of the spec as they are written, not validated.
+        data_kinds: kinds of text that the spec's arms read.
     """
     by_kind: dict[str, tuple[str, ...]] = {}
     for written in measures if isinstance(measures, list) else ():
         try:
             settings = MEASURE.validate_python(written)
         except ValidationError:
-            continue  # which others say
+            continue  # reported elsewhere
         if (groups := groups_made(settings, data_kinds)) is not None:
             by_kind[settings.kind] = groups
     return by_kind
 
 
 def group_faults(claims: Any, groups: Mapping[str, Sequence[str]], *, spec: str) -> Iterator[Fault]:
-    """Yield every group that the measures do not make, at each place that names it.
+    """Yield a fault for each place where a claim names a group that the measures cannot make.
 
     Args:
-        claims: as they are written.
-        groups: as `groups_of_measures` returns them.
-        spec: the file name of the spec.
+        claims: the claims as they are written, not validated.
+        groups: groups by kind of measure, as from `groups_of_measures`.
+        spec: file name of the spec.
     """
     for index, claim in enumerate(claims if isinstance(claims, list) else ()):
         needs = claim.get("needs") if isinstance(claim, dict) else None
@@ -386,7 +392,8 @@ def _of_quantity(of: Quantity, possible: Sequence[str], spec: str) -> Iterator[t
 
 
 def _is_made(group: str, possible: Sequence[str]) -> bool:
-    """Return whether a group is one of them, a part of one, or one whose name begins like it."""
+    """Return whether a measure can make a group: a possible group, a part of one, or a pattern with a
+    star."""
     return (
         "*" in group
         or group in possible

@@ -1,7 +1,7 @@
-"""The form of an experiment spec: its question, its arms, its seeds.
+"""Settings of an experiment spec: its question, arms, seeds and measures.
 
-A spec writes only what it decides. Its sections stay here as they were written. `ablations.spec.grid` lays arms
-over them; `lightning_modules.config` says what they may hold and fills in what they leave out.
+A spec writes only what it decides. This module keeps its sections as they were written. `ablations.spec.grid`
+merges them with those of the arms; `lightning_modules.config` validates them and fills in defaults.
 """
 
 import math
@@ -21,13 +21,15 @@ from lightning_modules.config import RunSettings, Settings
 from lightning_modules.config.run import Preset
 
 SECTIONS = ("data", "encoder", "objective", "training", "init")
-"""The parts of a run that a spec writes. What is left, the seed, is a replicate and no setting."""
+"""Sections of a spec with the settings of a run. The seed is not among them, since it is a replicate and no
+setting."""
 
 WRITTEN = ("preset", *SECTIONS)
 """Keys of a spec or an arm that decide what a run computes."""
 
 LONGEST_NAME = 200
-"""Characters. File systems stop at 255 bytes, and a run's folder adds its seed and its identity."""
+"""Largest number of characters of a name. File systems stop at 255 bytes, and a run's folder adds its seed
+and its identity."""
 
 
 # Names -----------------------------------------------------------------------------------------------
@@ -68,7 +70,7 @@ SmallName = Annotated[
 ArmName = Annotated[
     str, AfterValidator(_arm_name), Field(json_schema_extra={"pattern": "^[A-Za-z0-9][A-Za-z0-9._+=,-]*$"})
 ]
-"""Name of an arm. It has the characters of generated names too, as in ``mlm,ratio=0.4,norm=pre``."""
+"""Name of an arm. It may have the characters of generated names, as in ``mlm,ratio=0.4,norm=pre``."""
 
 
 # Lists -----------------------------------------------------------------------------------------------
@@ -80,7 +82,7 @@ def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def each_kind_once(measures: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the measures, if no kind occurs twice: their rows could not be told apart."""
+    """Return the measures. A kind that occurs twice is an error, since its rows could not be told apart."""
     refuse_repeated(measure.kind for measure in measures)
     return measures
 
@@ -111,7 +113,7 @@ def _storable(seed: int) -> int:
 
 
 _LISTED = Field(strict=False)
-"""For a tuple that is written as a list; strict pydantic would take nothing but a tuple."""
+"""Field of a tuple that YAML writes as a list, which strict pydantic would refuse."""
 _DISTINCT = Field(strict=False, json_schema_extra={"uniqueItems": True})
 _SOME = Field(min_length=1)
 
@@ -119,20 +121,20 @@ Seed = Annotated[int, Field(ge=0), AfterValidator(_storable)]
 AxisValues = Annotated[tuple[Any, ...], _SOME, _DISTINCT, AfterValidator(_each_once)]
 PairedValues = Annotated[tuple[Any, ...], _SOME, _LISTED]
 Section = dict[str, Any]
-"""A section, or the part of it that was written."""
+"""Content of a section, or of the part of it that was written."""
 
 
 # The spec --------------------------------------------------------------------------------------------
 
 
 class Sections(Settings):
-    """Base class of what writes the parts of a run, each whole, in part or not at all."""
+    """Base class of specs and of arms. Both may write a section in full, in part or not at all."""
 
     preset: Preset = "bert"
-    """Settings of a published model: `bert`, which are the defaults, or `voita-2019`, the public code of the
-    authors of Voita et al. 2019. A setting that is written as well takes precedence."""
+    """Published model whose settings are used: `bert`, which are the defaults, or `voita-2019`, the public
+    code of the authors of Voita et al. 2019. Settings that the spec writes take precedence."""
     data: Section = Field(default_factory=dict)
-    """The text: built in, local files or the hub."""
+    """Text of the runs: the built-in language, local files or a data set of the hub."""
     encoder: Section = Field(default_factory=dict)
     """Shape of the encoder that all objectives share."""
     objective: Section = Field(default_factory=dict)
@@ -148,18 +150,18 @@ class Sections(Settings):
 
 
 class Overrides(Sections):
-    """Changes of an arm; `{}` is the arm that the spec's own sections describe."""
+    """Sections that an arm changes; `{}` is an arm with the spec's own sections."""
 
 
 class Grid(Settings):
-    """Arms that are generated: `base` with each combination of values."""
+    """Grid of generated arms: `base` with each combination of values."""
 
     base: str
     """Name of the arm to vary."""
     axes: dict[str, AxisValues] = Field(default_factory=dict)
-    """Setting to values, as in `{objective.masking.ratio: [0.15, 0.4]}`; every combination is an arm."""
+    """Values of each setting, as in `{objective.masking.ratio: [0.15, 0.4]}`; every combination is an arm."""
     zip: Annotated[dict[str, PairedValues], AfterValidator(_same_length)] = Field(default_factory=dict)
-    """Settings that change together: lists of one length, paired entry by entry, as in
+    """Settings that change together: lists of equal length, paired entry by entry, as in
     `{encoder.hidden_size: [64, 128], encoder.num_attention_heads: [2, 4]}`."""
     exclude: Annotated[tuple[Section, ...], _LISTED] = ()
     """Combinations to leave out: each entry names some of the settings and a value of each, as in
@@ -167,14 +169,14 @@ class Grid(Settings):
 
 
 class Range(Settings):
-    """Numbers that a search may try: all from `low` to `high`."""
+    """Range of numbers that a search may try, from `low` to `high`."""
 
     low: int | float
-    """The smallest."""
+    """The smallest number."""
     high: int | float
-    """The largest."""
+    """The largest number."""
     log: bool = False
-    """Whether the logarithm is drawn evenly, as suits learning rates."""
+    """Whether numbers are drawn evenly on a logarithmic scale, as suits learning rates."""
 
     @model_validator(mode="after")
     def _is_ordered(self) -> Self:
@@ -195,41 +197,44 @@ Searched = Annotated[
     | Annotated[Range, Tag("range")],
     Discriminator(lambda written: "range" if isinstance(written, dict | Range) else "values"),
 ]
-"""Values that a search tries of a setting."""
+"""Values of a setting that a search tries: a list, or a range."""
 
 
 class Tune(Settings):
-    """Search for the settings that give each arm its lowest validation loss, before its runs."""
+    """Search for the settings with the lowest validation loss, for each arm, before its runs."""
 
     settings: Annotated[dict[str, Searched], _SOME]
-    """Values to try, by setting; one of `training` or `encoder`, as in
-    `{training.learning_rate: [5e-4, 1e-3, 2e-3]}`; with a `budget` also a range of numbers, as in
+    """Values to try, by setting. Each setting is one of `training` or `encoder`, as in
+    `{training.learning_rate: [5e-4, 1e-3, 2e-3]}`. With a `budget` a range of numbers is possible too, as in
     `{training.learning_rate: {low: 1e-4, high: 1e-2, log: true}}`."""
     arms: Annotated[tuple[str, ...] | None, _DISTINCT] = None
-    """Arms that are tuned, each by itself; all that are trained unless given."""
+    """Arms that are tuned, each by itself; all arms that are trained unless given."""
     seeds: Annotated[tuple[Seed, ...], _SOME, _DISTINCT, AfterValidator(_each_once)] = (1000,)
-    """Seeds of the trials, none of them a seed of the experiment. An arm's loss is the mean over them."""
+    """Seeds of the trials, which must not be seeds of the experiment. The loss of a trial is the mean over
+    them."""
     part_of_steps: float = Field(0.25, gt=0, le=1)
-    """Share of an arm's steps that a trial takes; its warm-up is the same share."""
+    """Share of an arm's training steps that a trial takes; its warm-up is shortened in proportion."""
     budget: int | None = Field(None, ge=1)
-    """Number of trials of all arms together, as many for each arm. Optuna chooses them one after the other (TPE:
-    Bergstra et al. 2011). Without a budget every combination of the values is tried."""
+    """Number of trials of all arms together, divided equally among the arms. Optuna chooses them one after
+    the other (TPE: Bergstra et al. 2011). Without a budget every combination of the values is tried."""
 
 
 class SeedsUntilDecided(Settings):
-    """Seeds that are added, look by look, to the arms whose claims are open."""
+    """Seeds that are added until claims are decided: after each look at the claims, arms with open claims get
+    more."""
 
     first: int = Field(ge=3)
-    """Seeds of every arm at the first look at the claims."""
+    """Number of seeds of every arm at the first look at the claims."""
     up_to: int = Field(ge=4, le=1000)
-    """Seeds of an arm at the last look."""
+    """Number of seeds of an arm at the last look."""
     until: Literal["decided"]
     """Always `decided`: an arm gets more seeds while a claim about it has no verdict."""
     start: Annotated[int, Field(ge=0, lt=2**62)] = 0
     """The first seed; the others are the numbers after it."""
     pilot: str | None = None
-    """Folder of results, from the folder of the spec, as `results/pilot`: an experiment with the same arms, from
-    which `ablate plan` reads how much seeds differ, and tells which claims so many seeds can decide."""
+    """Folder of results of an earlier experiment with the same arms, relative to the folder of the spec, as
+    `results/pilot`. From it `ablate plan` reads how much seeds differ, and says which claims this many seeds
+    can decide."""
 
     @model_validator(mode="after")
     def _has_two_looks(self) -> Self:
@@ -247,7 +252,8 @@ class SeedsUntilDecided(Settings):
 
     @property
     def looks(self) -> tuple[int, ...]:
-        """Return the number of seeds at each look: from the first to the last, about a quarter more each time."""
+        """Return the number of seeds at each look, from `first` to `up_to`, each about a quarter larger than
+        the one before."""
         steps = math.ceil(math.log(self.up_to / self.first) / math.log(1.25))
         ratio = self.up_to / self.first
         return tuple(sorted({round(self.first * ratio ** (step / steps)) for step in range(steps + 1)}))
@@ -275,28 +281,29 @@ class Experiment(Sections):
     question: Annotated[str, AfterValidator(_not_empty)] = Field("", validate_default=False)
     """Question of the experiment, in one sentence."""
     arms: Annotated[dict[ArmName, Overrides], _SOME]
-    """The settings under comparison, by name; each says how it differs from the spec's own sections."""
+    """The settings under comparison, by name. Each arm writes how it differs from the spec's own sections."""
     grid: Grid | None = None
-    """Further arms, generated from one of them."""
+    """Further arms, which are generated from one of `arms`."""
     tune: Tune | None = None
     """Search for each arm's best settings before its runs."""
     seeds: Seeds
-    """The replicates of every arm; never a factor. A list; or `{first: 3, up_to: 20, until: decided}`, which adds
-    seeds to the arms whose claims are open."""
+    """The replicates of every arm. Either a list, or `{first: 3, up_to: 20, until: decided}`, which adds
+    seeds to arms with open claims. A seed is never a factor."""
     match: Literal["steps", "predictions", "flops"] = "steps"
-    """Quantity that is equal in all arms: the steps of training; or the predicted tokens or the operations of the
-    first arm in its steps, to which the steps of the others are set."""
+    """Quantity that is equal in all arms: training steps, predicted tokens, or operations (FLOPs). For the
+    last two, the first arm has the steps of the spec, and the steps of the other arms are set to match it."""
     measures: Annotated[
         tuple[Measure, ...], _DISTINCT, AfterValidator(each_kind_once), AfterValidator(_fair_baselines)
     ] = ()
     """Measures that are computed from the checkpoints: names, or mappings with a kind and its settings."""
     claims: Annotated[tuple[SmallName, ...], _DISTINCT, AfterValidator(_each_once)] = ()
-    """Files in `claims/` beside the specs, without their ending: what is expected to come out."""
+    """Files of claims in `claims/` beside the specs, without their ending. They state which results are
+    expected."""
     published: Annotated[tuple[SmallName, ...], _DISTINCT, AfterValidator(_each_once)] = ()
-    """Files in `published/` beside the specs, without their ending: published curves, which figures draw beside
-    those of the arms with the same objective."""
+    """Files of published curves in `published/` beside the specs, without their ending. Figures draw them
+    beside the curves of arms with the same objective."""
     figures: Annotated[tuple[FigureName, ...], _DISTINCT, AfterValidator(_each_once)] = ()
-    """Figures of one's own, as in `my_figure.py:LossByChange`, which the page draws behind its own."""
+    """Your own figures, as in `my_figure.py:LossByChange`. The page shows them after its other figures."""
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
@@ -309,19 +316,20 @@ class Experiment(Sections):
 
 @dataclass(frozen=True)
 class Arm:
-    """Arm: one setting under comparison, defaults not yet filled in."""
+    """Arm of a spec: one setting under comparison, without defaults."""
 
     name: str
     sections: Mapping[str, Any]
-    """All that is written for it: the spec's own sections and what was laid over them."""
+    """Sections of the spec, merged with those of the arm."""
     origins: tuple[Mapping[KeyPath, KeyPath], ...]
-    """Places in the spec where each setting was written, a mapping for every layer, the uppermost first."""
+    """Places in the spec where the settings were written: one mapping for each layer of changes, the last
+    layer first."""
 
     def changed(self, name: str, changes: Mapping[str, Any], origin: Mapping[KeyPath, KeyPath]) -> "Arm":
         """Return an arm that differs from this one by ``changes``, which were written at ``origin``.
 
-        Mappings merge, and anything else is replaced. A mapping whose ``kind`` changes is replaced whole: settings
-        of masking have no meaning for translation.
+        Mappings are merged; other values are replaced. A mapping whose ``kind`` changes is replaced whole,
+        because settings of one kind mean nothing for another.
         """
         return Arm(name, merged(self.sections, changes), (origin, *self.origins))
 
@@ -341,8 +349,8 @@ def _same_kind(below: dict[str, Any], above: dict[str, Any]) -> bool:
 
 
 def nodes(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Yield the path of everything below ``value``, level by level of each branch; not that of ``value``
-    itself."""
+    """Yield the path of every key and entry inside ``value``, parents before children; ``value`` itself has
+    none."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
         yield (*path, key)
@@ -351,9 +359,9 @@ def nodes(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
 
 @dataclass(frozen=True)
 class Run:
-    """Run: an arm and a seed, which are trained."""
+    """Run of an experiment: one arm with one seed."""
 
     arm: str
     seed: int
     settings: RunSettings
-    """Settings that decide what the run computes, the seed included."""
+    """Settings that decide what the run computes, with the seed."""

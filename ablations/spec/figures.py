@@ -1,8 +1,8 @@
-"""Figures that a spec asks for: figures of one's own, and curves that a paper published, drawn beside those of an
-experiment.
+"""Figures that a spec asks for: the user's own figures, and curves that a paper published.
 
-A spec names a figure of one's own as `my_figure.py:LossByChange`, and its page draws it. Published curves are a
-file `published/NAME.csv` beside the specs, with a point a line and the columns of `PublishedPoint`; it is checked.
+A spec names a figure of the user as `my_figure.py:LossByChange`, and the page draws it. Published curves are
+files `published/NAME.csv` beside the specs, with one point in each line and the columns of `PublishedPoint`.
+They are drawn beside the curves of the experiment.
 """
 
 import csv
@@ -24,7 +24,7 @@ from lightning_modules.config.settings import kind_of_part
 from lightning_modules.errors import PluginError
 
 FAILED_FIGURE = "figure"
-"""The kind of a notice on a figure of one's own that fails."""
+"""Kind of the notice on a user's own figure that fails."""
 
 PUBLISHED_FOLDER = "published"
 """Folder of published curves, beside the specs."""
@@ -34,16 +34,16 @@ KINDS = tuple(get_args(settings.model_fields["kind"].annotation)[0] for settings
 
 @dataclass(frozen=True)
 class OwnFigure:
-    """Figure of one's own: what it takes from the table of results, and how it draws that."""
+    """User's own figure: the rows that it takes from the table of results, and how it draws them."""
 
     title: str
     how_to_read: tuple[str, ...]
-    """Paragraphs for below the figure; also the description for a reader who does not see it."""
+    """Paragraphs below the figure, which also describe it to readers who do not see it."""
     rows: Callable[[Any], Any]
-    """Function from the table of results (pandas) to the rows that are drawn, which are its CSV too. Without rows
-    there is no figure."""
+    """Function that gets the table of results (pandas) and returns the rows to draw. The rows are also the
+    figure's CSV file. Without rows there is no figure."""
     draw: Callable[[Any, Any], None]
-    """Function of these rows and an empty figure of matplotlib, which it draws them on."""
+    """Function that gets these rows and an empty matplotlib figure, and draws the rows on it."""
 
     def __post_init__(self) -> None:
         if isinstance(self.how_to_read, str):  # as in ("one paragraph"), which is no tuple
@@ -52,11 +52,11 @@ class OwnFigure:
 
 @dataclass(frozen=True)
 class NamedFigure:
-    """Figure of one's own under the name that a spec has for it."""
+    """User's own figure with the name that a spec gives it."""
 
     name: str
     path: Path
-    """Its file, for errors."""
+    """File of the figure, which errors name."""
     card: OwnFigure
 
     def rows(self, table: Any) -> Any:
@@ -82,10 +82,10 @@ class NamedFigure:
         self.attempt(self.card.draw, rows.copy(), figure)
 
     def attempt(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Return what a function returns that works on what the author of the figure has made.
+        """Call a function that runs code of the figure's author, and return its result.
 
         Raises:
-            PluginError: it fails.
+            PluginError: the function fails.
         """
         try:
             return function(*arguments, **options)
@@ -94,7 +94,7 @@ class NamedFigure:
 
 
 def load_figure(name: str) -> NamedFigure:
-    """Return the figure of that name.
+    """Return the user's own figure with the name that a spec gives it.
 
     Raises:
         PluginError: it cannot be loaded, or is no figure.
@@ -108,11 +108,11 @@ def load_figure(name: str) -> NamedFigure:
 
 
 def planned_figure(name: str, record: Mapping[str, str]) -> NamedFigure:
-    """Return a figure of a plan, from where it was planned with it.
+    """Return a figure of a plan, from the file that the plan recorded.
 
     Args:
-        name: of the figure in the spec.
-        record: its `Plugin.record`.
+        name: name of the figure in the spec.
+        record: `Plugin.record` of the figure in the plan.
 
     Raises:
         PluginError: its file is gone, or the content has changed.
@@ -133,14 +133,14 @@ def _checked(name: str) -> str:
 
 
 FigureName = Annotated[str, AfterValidator(_checked), Field(json_schema_extra={"pattern": f"^{plugins.NAME}$"})]
-"""Name of a figure of one's own."""
+"""Name of a user's own figure."""
 
 
 class PublishedPoint(Settings):
-    """Point of a curve that was published."""
+    """Point of a published curve."""
 
     source: str = Field(min_length=1)
-    """Who published it, as a legend writes it."""
+    """Source of the curve, as a legend writes it."""
     measure: str = Field(min_length=1)
     metric: str = Field(min_length=1)
     group: str | None = None
@@ -151,7 +151,7 @@ class PublishedPoint(Settings):
     value: float = Field(allow_inf_nan=False)
     """The number, in the unit of the metric."""
     error: float | None = Field(None, ge=0, allow_inf_nan=False)
-    """By how much the reading may be wrong; None where that is not known."""
+    """How much the reading may be wrong, in the unit of the metric; None if that is unknown."""
     read: str = Field(min_length=1)
     """How the number was read, as `from the figure`."""
 
@@ -175,10 +175,10 @@ PUBLISHED_COLUMNS = tuple(PublishedPoint.model_fields)
 
 
 def load_published(path: Path) -> list[PublishedPoint]:
-    """Read a file of published points.
+    """Return the points of a file of published curves.
 
     Raises:
-        SpecProblems: every problem of the file, a line each.
+        SpecProblems: the file has problems; the error has all of them, one for each wrong line.
     """
     points: list[PublishedPoint] = []
     problems: list[Problem] = []
@@ -222,7 +222,8 @@ def _published_point(row: dict[str | Any, Any], path: Path, line: int) -> Publis
 
 
 def published_points(names: Sequence[str], *, spec: Path) -> list[PublishedPoint]:
-    """Read the files that a spec names, from the folder `published` beside it.
+    """Return the points of all files of published curves that a spec names, from the folder `published`
+    beside it.
 
     Raises:
         SpecProblems: a file is missing or wrong.
@@ -236,7 +237,7 @@ def published_path(name: str, *, spec: Path) -> Path:
 
 
 def published_problems(document: Document, *, spec: Path) -> Iterator[Problem]:
-    """Yield every problem of the published curves that a spec names: in the spec, or in the files."""
+    """Yield every problem of a spec's published curves: in its list of files, and in the files."""
     written = document.content.get("published")
     for index, name in enumerate(written if isinstance(written, list) else []):
         if not isinstance(name, str):

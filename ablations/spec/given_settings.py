@@ -1,7 +1,7 @@
-"""Settings that a command line lays over a spec: `--set training.max_steps=200`.
+"""Settings from the command line that override a spec, as in `--set training.max_steps=200`.
 
-They are written into the text of the spec, and mean what they would mean there; comments and everything else stay.
-An experiment with such settings has a name of its own, so that its results stand apart from those of the spec.
+They are written into the text of the spec, and mean what they would mean there. Comments and everything else
+stay. An experiment with such settings gets another name, so that its results have a folder of their own.
 """
 
 import hashlib
@@ -22,24 +22,25 @@ from ablations.wording import guess, identity, number, shown
 OPTION = "--set"
 EXAMPLE = f"{OPTION} training.max_steps=200"
 LONGEST_WORDS = 100
-"""Characters of the settings in the name of an experiment; longer ones are ten hex digits there."""
+"""Largest number of characters that settings add to the name of an experiment; longer ones become ten hex
+digits."""
 
 _ABSENT = object()
 
 
 class Given(NamedTuple):
-    """Setting that a command line gave."""
+    """Setting from the command line."""
 
     written: str
-    """As it was written: KEY=VALUE."""
+    """Text of the option: KEY=VALUE."""
     path: KeyPath
     value: Any
     before: Any
-    """What the spec has there."""
+    """Value in the spec; `_ABSENT` if the spec does not write the setting."""
 
     @property
     def is_there(self) -> bool:
-        """Return whether the spec says the same already."""
+        """Return whether the spec has this value already."""
         return self.before is not _ABSENT and identity(self.before) == identity(self.value)
 
     @property
@@ -48,7 +49,7 @@ class Given(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Return what was given and what the spec says: ``training.max_steps=200 (the spec says 500)``."""
+        """Return the setting and the spec's value as text: ``training.max_steps=200 (the spec says 500)``."""
         written = " ".join(self.written.split())
         if self.before is _ABSENT:
             return f"{written} (the spec does not say it)"
@@ -57,15 +58,15 @@ class Given(NamedTuple):
 
 
 class ChangedSpec(NamedTuple):
-    """Spec with the settings of a command line laid over it."""
+    """Spec with the settings from the command line written into it."""
 
     text: str
-    """Whole text of a spec file that says the same."""
+    """Text of the whole changed spec."""
     document: Document
-    """Its content; the places are those of the file that it was made from."""
+    """Content of the changed spec; its places are those in the original file."""
     given: tuple[Given, ...]
     name: str | None
-    """Name of the experiment before; None where it has none."""
+    """Name of the experiment in the original file; None if it has none."""
 
     @property
     def sentences(self) -> list[str]:
@@ -73,25 +74,26 @@ class ChangedSpec(NamedTuple):
 
 
 def read(path: Path, options: Sequence[str] = ()) -> Document:
-    """Read a spec file, as `yamlfile.read`, with the settings of a command line laid over it.
+    """Return the content of a spec file, with the settings from the command line written into it.
 
     Args:
-        options: KEY=VALUE each, the key a dotted path.
+        options: settings as KEY=VALUE; the key is a dotted path.
 
     Raises:
-        SpecProblems: the file cannot be read, or a setting cannot be laid over it.
+        SpecProblems: the file cannot be read, or a setting cannot be written into it.
     """
     return laid_over(path, options).document if options else yamlfile.read(path)
 
 
 def laid_over(path: Path, options: Sequence[str]) -> ChangedSpec:
-    """Lay the settings of a command line over a spec file.
+    """Return a spec with the settings from the command line written into its text.
 
-    Settings that the spec has already change nothing and are left out. The name of the experiment gets the others
-    behind it, unless one of them is its name.
+    Settings that the spec has already are left out. The others are appended to the name of the experiment,
+    unless one of them is this name.
 
     Raises:
-        SpecProblems: as `read`; every setting that cannot be laid over the spec has a line.
+        SpecProblems: the file cannot be read, or settings cannot be written into it; each of these is a
+            problem.
     """
     text = yamlfile.text_of(path)
     before = yamlfile.parsed(str(path), text)
@@ -118,7 +120,7 @@ def laid_over(path: Path, options: Sequence[str]) -> ChangedSpec:
 
 
 def _places(setting: Given) -> Iterator[KeyPath]:
-    """Yield the paths of a setting: of what is in it, and of what is around it."""
+    """Yield the paths of everything in a setting, of the mappings around it, and of the setting itself."""
     for inner in nodes(setting.value):
         yield (*setting.path, *inner)
     for length in range(1, len(setting.path) + 1):
@@ -129,10 +131,11 @@ def _places(setting: Given) -> Iterator[KeyPath]:
 
 
 def _parsed(content: dict[str, Any], options: Sequence[str], spec: Path) -> tuple[Given, ...]:
-    """Return the settings, in the order of their paths; so a spec means the same in whatever order they came.
+    """Return the settings of the options, sorted by path, so that their order on the command line does not
+    matter.
 
     Raises:
-        SpecProblems: all that is wrong with them.
+        SpecProblems: options are wrong; the error has a problem for each.
     """
     given: list[Given] = []
     problems: list[Problem] = []
@@ -149,7 +152,8 @@ def _parsed(content: dict[str, Any], options: Sequence[str], spec: Path) -> tupl
 
 
 class _RefusedError(Exception):
-    """A setting cannot be laid over a spec; the message is the rest of a sentence."""
+    """Error of a setting that cannot be written into the spec; its message follows the option in a
+    problem."""
 
 
 def _setting(content: dict[str, Any], written: str, spec: Path) -> Given:
@@ -184,10 +188,11 @@ def _setting(content: dict[str, Any], written: str, spec: Path) -> Given:
 
 
 def _first_key(around: Any, path: KeyPath, text: str) -> tuple[str, str]:
-    """Return the first key of a dotted path, and what is behind it, from its dot or equals sign on.
+    """Return the first key of a dotted path, and the rest of the text from the dot or equals sign behind the
+    key.
 
-    A key that the spec has may hold these signs itself, as some arms and the axes of a grid do. The key is empty
-    where neither sign is behind it.
+    A key that the spec has may contain these signs, as some names of arms and the axes of a grid do. The key
+    is empty if neither sign is in the text.
     """
     if isinstance(around, dict):
         for key in sorted(around, key=len, reverse=True):
@@ -215,7 +220,7 @@ def _refuse_overlap(setting: Given, given: Sequence[Given]) -> None:
 
 
 def _in_name(given: Sequence[Given]) -> str:
-    """Return the settings as the end of a folder's name, the same for the same settings alone."""
+    """Return the settings as text for the end of a folder's name. Other settings give other text."""
     words = [(".".join(map(str, setting.path)), _in_words(setting.value)) for setting in given]
     name = "-".join(f"{path}-{value}" for path, value in words)
     if all(value for _, value in words) and len(name) <= LONGEST_WORDS and re.fullmatch("[a-z0-9._-]+", name):
@@ -225,7 +230,7 @@ def _in_name(given: Sequence[Given]) -> str:
 
 
 def _in_words(value: Any) -> str | None:
-    """Return a value in the letters of a folder's name; None where others could look the same."""
+    """Return a value as text for a folder's name; None if another value could give the same text."""
     if isinstance(value, list):
         words = [_in_words(one) for one in value]
         return "-".join(word for word in words if word) if value and all(words) else None
@@ -240,7 +245,7 @@ def _in_words(value: Any) -> str | None:
 
 
 def _written_into(text: str, path: KeyPath, value: Any) -> str:
-    """Return the text of a spec with a value at a path, in the place of the one that is there."""
+    """Return the text of a spec with a new value at a path, in place of the old value if there is one."""
     node, depth = yamlfile.composed("", text), 0
     key: Node | None = None
     while depth < len(path) and isinstance(node, MappingNode):
@@ -267,7 +272,7 @@ def _inserted(text: str, around: MappingNode, keys: KeyPath, value: Any) -> str:
 
 
 def _flow(keys: KeyPath, value: Any) -> str:
-    """Return a value in mappings of these keys, on one line of YAML."""
+    """Return a value inside nested mappings with these keys, as one line of YAML."""
     for key in reversed(keys):
         value = {key: value}
     return json.dumps(value, ensure_ascii=False)
@@ -278,14 +283,16 @@ def _is_empty(node: Node) -> bool:
 
 
 def _behind_key(key: Node, text: str) -> int:
-    """Return where an empty value is, behind the colon of its key; its own mark may be a line below."""
+    """Return the index behind the colon of a key, where its empty value belongs. The value's own mark may be
+    a line too low."""
     end = int(key.end_mark.index)
     colon = re.match(r"\s*:", text[end:])
     return end + (colon.end() if colon else 0)
 
 
 def _end(node: Node, text: str) -> int:
-    """Return where a value ends; the mark of a block is behind the comments that follow it."""
+    """Return the index where a value ends. The end mark of a block is of no use, as it is behind the comments
+    that follow."""
     if not isinstance(node, CollectionNode) or node.flow_style or not node.value:
         return int(node.end_mark.index)
     if isinstance(node, MappingNode):

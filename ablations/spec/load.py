@@ -1,7 +1,7 @@
-"""A spec file, checked: an Experiment, or every problem of the file at once, each with its line and column.
+"""Loading of spec files: returns an Experiment, or reports every problem at once with line and column.
 
-A problem points at what a person would change: at a misspelt key, at a wrong value, at the parent of what is
-missing, and at the arm where an arm makes impossible what is fine without it.
+A problem points at what a user would change: a misspelt key, a wrong value, the parent of a missing key, or
+the arm whose changes contradict the rest of the spec.
 """
 
 import re
@@ -33,15 +33,15 @@ NO_CLAIMS = (
 
 
 def load(path: Path, *, given: Sequence[str] = (), claims: Literal["checked", "unread"] = "checked") -> Experiment:
-    """Read the experiment that a spec file describes; everything about it is checked, and its claims too.
+    """Return the experiment that a spec file describes, after checking all of it and its files of claims.
 
     Args:
-        given: settings that a command line lays over the file, KEY=VALUE each (`given_settings`).
-        claims: `unread` leaves the files of claims alone that the spec names, as these may be still to be written.
+        given: settings from the command line that override the file, each as KEY=VALUE (`given_settings`).
+        claims: `unread` skips the files of claims that the spec names, which may not be written yet.
 
     Raises:
-        SpecProblems: anything is wrong with the file or with a file of claims that it names. Its `problems` are
-            all of them, in the order of the files.
+        SpecProblems: the spec, or a file of claims or curves that it names, has problems; the error has all
+            of them.
     """
     plugins.look_beside(path)
     document = given_settings.read(path, given)
@@ -77,11 +77,12 @@ def located(
 ) -> SpecError:
     """Return the error as a line that begins with the place in the spec that it is about.
 
-    That is the first setting that its sentence names, or what is written nearest to it, or the arm.
+    This is the place of `measure`, or of the first setting that the error names, or of the nearest part
+    around it that was written, or of the arm.
 
     Args:
-        given: settings that a command line laid over the spec.
-        measure: the kind of the measure that it is about.
+        given: settings from the command line that override the spec.
+        measure: kind of the measure that the error is about.
     """
     document = given_settings.read(spec, given)
     place = _place(document, str(error), arm, measure)
@@ -92,11 +93,12 @@ def located(
 def unfit_files(
     spec: Path, sentences: Iterable[tuple[str, str | None, str]], *, given: Sequence[str] = ()
 ) -> SpecProblems:
-    """Return sentences about files that a spec names, as problems of the spec: each once, whatever arms share it.
+    """Return sentences about files as problems of the spec that names them. A sentence that several arms
+    share is there once.
 
     Args:
-        sentences: arm, the kind of the measure that it is about or None, sentence.
-        given: settings that a command line laid over the spec.
+        sentences: tuples (arm, kind of the measure that it is about or None, sentence).
+        given: settings from the command line that override the spec.
     """
     document, problems = given_settings.read(spec, given), dict[tuple[KeyPath, str], Problem]()
     for arm, measure, sentence in sentences:
@@ -109,8 +111,8 @@ def unfit_files(
 
 
 def _place(document: yamlfile.Document, sentence: str, arm: str, measure: str | None) -> KeyPath:
-    """Return the place where an arm wrote the first setting that a sentence names, or the file of text that it
-    names, or the nearest to it; else the arm itself."""
+    """Return the path in the spec that a sentence is about: that of the measure, of the first setting or file
+    of text that the sentence names, of the nearest part around it, or else of the arm."""
     if measure is not None:
         kinds = [one if isinstance(one, str) else one["kind"] for one in document.content["measures"]]
         return ("measures", kinds.index(measure))
@@ -123,7 +125,7 @@ def _place(document: yamlfile.Document, sentence: str, arm: str, measure: str | 
 
 
 def _file_of_text(arm: Arm, sentence: str) -> KeyPath:
-    """The setting whose file of text a sentence names; () without one."""
+    """Return the path of the setting whose file of text a sentence names; () if it names none."""
     data = arm.sections.get("data", {})
     for split in ("train", "validation", "test"):
         names = data.get(split)
@@ -141,22 +143,23 @@ def _arms(content: dict[str, Any]) -> list[Arm]:
 
 
 def _is_about_section(fault: Fault) -> bool:
-    """Return whether a fault is about the type of a section; the settings of a run have better sentences on
-    these."""
+    """Return whether a fault is about the type of a section. `arm_faults` reports such a fault in a better
+    sentence."""
     in_arm = len(fault.path) == 3 and fault.path[0] == "arms"
     return fault.about == "value" and fault.path[-1] in SECTIONS and (in_arm or len(fault.path) == 1)
 
 
 def _arm_faults(content: dict[str, Any]) -> Iterator[Fault]:
-    """Yield faults of sections, arms and grid as far as these can be read, in paths of the spec, each once."""
+    """Yield the faults of sections, arms and grid, each once and with its path in the spec. Parts that cannot
+    be read are skipped."""
     common = shared(sections(content))
     written = content.get("arms")
     named = written if isinstance(written, dict) else {}
     arms, grid_faults = written_arms(content)
     yield from grid_faults
-    if not grid_faults:  # else arms are missing that a measure may name
+    if not grid_faults:  # a faulty grid may lack arms that a measure names
         yield from _unknown_arms(content.get("measures"), [arm.name for arm in arms])
-    # Above all arms a section may leave out or contradict what every arm then says; no more than that.
+    # In the sections for all arms, missing or contradictory settings are no fault: each arm may set them.
     yield from (fault for fault in arm_faults(common) if fault.about in ("key", "value"))
     changed = {name for arm in arms for name in arm.sections}
     reported: set[tuple[KeyPath, str]] = set()
@@ -164,7 +167,7 @@ def _arm_faults(content: dict[str, Any]) -> Iterator[Fault]:
         for fault in arm_faults(arm):
             place = _origin(fault, arm)
             if place is None and arm.name not in named:
-                continue  # it is missing in the base as well
+                continue  # reported for the base of this generated arm
             if place is None:
                 place = ("arms", arm.name) if fault.path[0] in changed else fault.path
             if (place, fault.sentence) not in reported:
@@ -174,7 +177,7 @@ def _arm_faults(content: dict[str, Any]) -> Iterator[Fault]:
 
 
 def _unknown_arms(measures: Any, names: list[str]) -> Iterator[Fault]:
-    """Yield arms that a measure names and the spec does not have."""
+    """Yield a fault for each arm that a measure names and the spec does not have."""
     for index, settings in enumerate(measures if isinstance(measures, list) else ()):
         arms = settings.get("arms") if isinstance(settings, dict) else None
         for place, name in enumerate(arms if isinstance(arms, list) else ()):
@@ -184,8 +187,8 @@ def _unknown_arms(measures: Any, names: list[str]) -> Iterator[Fault]:
 
 
 def _tasks_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> Iterator[Fault]:
-    """Yield tasks that a measure names and that are of the built-in language where an arm reads files, or of
-    files."""
+    """Yield a fault for each task that does not suit the text of an arm: a task of the built-in language if
+    an arm reads files, or the reverse."""
     arms: dict[bool, list[str]] = {True: [], False: []}
     for run in resolved:
         arms[run.settings.data.kind == "language"].append(run.arm)
@@ -194,7 +197,7 @@ def _tasks_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> Ite
             continue
         for place, name in enumerate(settings.tasks or ()):
             if plugins.is_text(name):
-                continue  # who wrote it knows for which text
+                continue  # a user's own task may be for any text
             built_in = TASKS[name].built_in
             if arms[not built_in]:
                 of, text = ("the built-in language", "files") if built_in else ("files", "the built-in language")
@@ -207,7 +210,8 @@ def _tasks_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> Ite
 
 
 def _labels_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> Iterator[Fault]:
-    """Yield measures that name no treebank and need labels that the text of an arm does not have."""
+    """Yield a fault for each measure that names no treebank but needs labels that the text of an arm
+    lacks."""
     for index, settings in enumerate(experiment.measures):
         lacks = (
             why
@@ -219,11 +223,11 @@ def _labels_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> It
 
 
 def _origin(fault: Fault, arm: Arm) -> KeyPath | None:
-    """Return the place in the spec where a fault of an arm's settings is best corrected; None if no part of it was
-    written.
+    """Return the path in the spec where a fault of an arm's settings is best corrected; None if no part of it
+    was written.
 
-    That is where the setting itself was written or, in a layer above that, a setting that it does not fit; for
-    what is missing, the nearest thing around it that was written.
+    This is the place of the setting itself or, if a later layer of changes has it, of a setting that
+    contradicts it. For a missing setting it is the nearest part around it that was written.
     """
     for layer in arm.origins:
         if fault.path in layer:
@@ -242,7 +246,7 @@ def _origin(fault: Fault, arm: Arm) -> KeyPath | None:
 
 
 def _mentions(fault: Fault, path: KeyPath) -> bool:
-    """Return whether the sentence names a setting: in full, or shortly if it is a sibling of the one in
-    question."""
+    """Return whether the sentence of a fault names a setting: by its full path, or by its last key if it is
+    in the same section as the faulty setting."""
     names = [".".join(map(str, path))] + [str(path[-1])] * (path[:-1] == fault.path[:-1])
     return any(re.search(rf"(?<![\w.]){re.escape(name)}(?!\w|\.\w)", fault.sentence) for name in names)

@@ -1,8 +1,8 @@
-"""Search for each arm's best settings: which values are tried, with which runs, and which of them is chosen. No
+"""Tuning of arms: the values that a search tries, the runs of its trials, and the choice of the best. No
 torch.
 
-A trial is an arm with other values of the tuned settings, on seeds that are no replicates and for a part of the
-steps. The values with the lowest validation loss become the arm's own.
+A trial trains an arm with other values of the tuned settings, on seeds that the experiment does not use and
+for a part of the steps. The arm then gets the values with the lowest validation loss.
 """
 
 import itertools
@@ -22,7 +22,8 @@ Values = dict[str, Any]
 """Values of tuned settings, by dotted path."""
 
 MORE_TRAINING = ("training.max_steps", "training.tokens_per_step", "training.sentences")
-"""Settings of how much is trained: an arm that chose them would be compared after another amount of training."""
+"""Settings that change the amount of training. They cannot be tuned, as arms would be compared after
+different amounts."""
 
 WITHOUT_EFFECT = (
     "training.validate_every",
@@ -30,11 +31,11 @@ WITHOUT_EFFECT = (
     "training.accumulate",
     "training.loggers",
 )
-"""Settings that change no weight."""
+"""Settings that do not change the weights, and so cannot be tuned."""
 
 
 class Tried(NamedTuple):
-    """Values that were tried, and the loss with them."""
+    """Ended trial: its values and its loss."""
 
     values: Values
     loss: float | None
@@ -45,7 +46,7 @@ class Tried(NamedTuple):
 
 
 def tune_faults(experiment: Experiment) -> Iterator[Fault]:
-    """Yield the faults of `tune`, in paths of the spec; the rest of the spec has none."""
+    """Yield the faults of `tune`, with their paths in the spec. The rest of the spec must have no faults."""
     tune = experiment.tune
     if tune is None:
         return
@@ -103,8 +104,8 @@ def _path_faults(tune: Tune, path: str, settings: Sequence[str]) -> Iterator[Fau
 
 
 def _value_faults(tune: Tune, path: str, arms: Sequence[Arm]) -> Iterator[Fault]:
-    """Yield the faults of a tuned setting and its values, each once: an arm lacks it, arms differ in it, or one
-    refuses a value."""
+    """Yield the faults of a tuned setting: an arm lacks it, arms have different values of it, or an arm
+    refuses a value that would be tried."""
     place: KeyPath = ("tune", "settings", path)
     for arm in arms:
         if path not in (paths := setting_paths(arm) or ()):
@@ -158,7 +159,7 @@ def _number_faults(tune: Tune, arms: Sequence[Arm]) -> Iterator[Fault]:
 
 
 def tuned_arms(experiment: Experiment) -> list[str]:
-    """Return the names of the arms that are tuned, in the order of the spec; none without `tune`."""
+    """Return the names of the arms that are tuned, in the order of the spec; an empty list without `tune`."""
     if experiment.tune is None:
         return []
     named = experiment.tune.arms
@@ -170,8 +171,8 @@ def tuned_arms(experiment: Experiment) -> list[str]:
 
 
 def combinations(tune: Tune) -> Iterator[Values]:
-    """Yield every combination of the listed values, the first setting slowest; without a budget these are the
-    trials."""
+    """Yield every combination of the listed values; the first setting varies slowest. Without a budget these
+    are the trials."""
     lists = {path: values for path, values in tune.settings.items() if not isinstance(values, Range)}
     for values in itertools.product(*lists.values()):
         yield dict(zip(lists, values, strict=True))
@@ -181,7 +182,7 @@ def trial_runs(tune: Tune, arm: Arm, values: Values, *, max_steps: int) -> list[
     """Return the runs of a trial, one for each seed of the trials.
 
     Args:
-        max_steps: steps of a run of the arm, of which a trial takes its part.
+        max_steps: training steps of a run of the arm; a trial takes the share `part_of_steps` of them.
     """
     changed = changed_by(arm, values)
     name, settings = changed.name[:LONGEST_NAME], settings_of(changed)
@@ -190,14 +191,14 @@ def trial_runs(tune: Tune, arm: Arm, values: Values, *, max_steps: int) -> list[
 
 
 def next_values(tune: Tune, history: Sequence[Tried], *, arms: int) -> list[Values]:
-    """Return the values that an arm tries next: without a budget all that are left, with one the next alone, and
-    none once its share of the budget is used up.
+    """Return the values that an arm tries next. Without a budget these are all that are left. With a budget
+    it is only the next suggestion, or an empty list once the arm's share of the budget is used up.
 
-    The choice depends on the history, the settings and the first seed of the trials alone, so that a search that
-    was interrupted goes on as it would have.
+    The result depends only on the history, the settings and the first seed of the trials. So an interrupted
+    search goes on as if it had not been interrupted.
 
     Args:
-        history: trials of the arm, in their order.
+        history: ended trials of the arm, in their order.
         arms: number of arms that share the budget.
 
     Raises:
@@ -212,7 +213,7 @@ def next_values(tune: Tune, history: Sequence[Tried], *, arms: int) -> list[Valu
 
 
 def require_search(tune: Tune) -> None:
-    """Refuse, with a SpecError, a budget where Optuna is not installed."""
+    """Raise a SpecError if the search has a budget and Optuna is not installed."""
     if tune.budget is not None and find_spec("optuna") is None:
         raise SpecError(
             "tune.budget needs Optuna, which is not installed; install the extra [tune], or take the budget away "
@@ -221,7 +222,8 @@ def require_search(tune: Tune) -> None:
 
 
 def _suggested(tune: Tune, history: Sequence[Tried]) -> Values:
-    """Return what Optuna's TPE suggests after the trials of the history; diverged ones count as the worst."""
+    """Return the values that Optuna's TPE suggests after the given trials. The loss of diverged trials counts
+    as infinite."""
     require_search(tune)
     import optuna
 
@@ -252,7 +254,8 @@ def _as_param(searched: tuple[Any, ...] | Range, value: Any) -> Any:
 
 
 def _as_value(searched: tuple[Any, ...] | Range, param: Any) -> Any:
-    """Return the value of a suggestion, a number of a range with four digits."""
+    """Return the value that a suggestion of Optuna means. Fractions from a range are rounded to four
+    digits."""
     if not isinstance(searched, Range):
         return searched[param]
     rounded = float(f"{param:.4g}") if isinstance(param, float) else param
@@ -263,14 +266,14 @@ def _as_value(searched: tuple[Any, ...] | Range, param: Any) -> Any:
 
 
 def best(history: Sequence[Tried]) -> Tried | None:
-    """Return the trial with the lowest loss, the first of several; None if all diverged."""
+    """Return the trial with the lowest loss, the first one if several are equal; None if all diverged."""
     with_loss = [(trial.loss, place) for place, trial in enumerate(history) if trial.loss is not None]
     return history[min(with_loss)[1]] if with_loss else None
 
 
 def at_edge(values: Values, history: Sequence[Tried]) -> list[str]:
-    """Return the tuned numbers of which the chosen value is the smallest or the largest that was tried, so that
-    the best may lie beyond. Nothing lies beyond 0, below which no setting goes."""
+    """Return the settings whose chosen number is the smallest or the largest that was tried, so that a better
+    one may lie beyond. A chosen 0 is no edge, as no setting goes below 0."""
     edges = []
     for path, value in values.items():
         tried = [trial.values[path] for trial in history]
@@ -281,7 +284,8 @@ def at_edge(values: Values, history: Sequence[Tried]) -> list[str]:
 
 
 def in_words(values: Mapping[str, Any]) -> str:
-    """Return values of settings as in ``training.learning_rate 0.002 and encoder.dropout 0``."""
+    """Return settings and their values as text, as in ``training.learning_rate 0.002 and encoder.dropout
+    0``."""
     parts = [
         f"{path} {number(value) if isinstance(value, float) else shown(value)}" for path, value in values.items()
     ]
