@@ -1,4 +1,4 @@
-"""Train and measure what is missing of an experiment, and say how it goes."""
+"""Training and measuring of missing runs on this machine, with a display of their progress."""
 
 import signal
 import sys
@@ -27,18 +27,19 @@ SECONDS_BETWEEN_LOOKS = 0.5
 SECONDS_BETWEEN_LINES = 30.0  # where the output is no terminal
 
 LOG_END = 16_384
-"""Bytes of a run's log that are looked through."""
+"""Bytes at the end of a run's log in which its current measure is looked for."""
 
 
 def carry_out(
     workspace: Workspace, items: Sequence[PlannedRun], *, devices: int, slots: int, recompute: bool = False
 ) -> tuple[bool, list[Outcome]]:
-    """Train and measure runs, those of one identity once; with `recompute`, also compute again what is measured.
+    """Train and measure runs on this machine; runs with the same identity once. With `recompute` measures
+    that are done are computed again.
 
-    Returns whether somebody interrupted it, and the runs that failed.
+    Returns whether somebody interrupted it, and the outcomes of the runs that failed.
 
     Raises:
-        DataError: the text is unfit; found before the first run starts.
+        SpecError: the text is unfit; found before the first run starts.
         FilesError: the output root cannot be written to.
     """
     require_writable(workspace.out)  # before anything is started that would have nowhere to write
@@ -52,7 +53,7 @@ def carry_out(
         gpus=visible_gpus(),
         recompute=recompute,
     ) as pool:
-        from ablations.runs.prepare import prepare_text  # torch and Lightning, while the workers import them too
+        from ablations.runs.prepare import prepare_text  # imports torch, while the workers do too
 
         prepare_text(workspace, items, console)
         workspace.write_plan()
@@ -67,7 +68,7 @@ def carry_out(
 
 
 def say_failed(outcomes: Sequence[Outcome], console: Console) -> list[Outcome]:
-    """Print how many runs failed, of which `display` has said why; returns those that did."""
+    """Print how many runs failed, and return their outcomes. `display` has printed the reasons already."""
     failed = [outcome for outcome in outcomes if is_failed(outcome)]
     if failed:
         console.print(
@@ -87,9 +88,9 @@ def is_failed(outcome: Outcome) -> bool:
 def _through(
     workspace: Workspace, pool: Pool, todo: dict[str, PlannedRun], console: Console
 ) -> tuple[bool, list[Outcome]]:
-    """Give all runs to the pool, show how it goes and keep what new ones took.
+    """Run everything in the pool with a display, and record how long new runs took.
 
-    Returns whether a signal came, and how the runs ended.
+    Returns whether a signal came, and the outcomes of all runs that ended.
     """
     fresh = {run_id for run_id, item in todo.items() if item.directory.state().state == "planned"}
     by_path = {item.directory.path: item for item in todo.values()}
@@ -115,8 +116,8 @@ def _through(
 
 
 def compare_runs(workspace: Workspace, *, recompute: bool = False) -> bool:
-    """Compute the distances between runs that are missing, all with `recompute`; return whether that was
-    possible."""
+    """Compute the missing distances between runs, or all with `recompute`. Returns False, after a message, if
+    they cannot be computed."""
     from ablations.runs import measure_pairs
 
     console = Console()
@@ -145,7 +146,8 @@ def compare_runs(workspace: Workspace, *, recompute: bool = False) -> bool:
 def stopped_by_signals(
     pool: Pool, signals: Sequence[int] = (signal.SIGINT, signal.SIGTERM)
 ) -> Iterator[threading.Event]:
-    """Let signals save the runs at hand and end the pool; the event says that one came."""
+    """Stop the pool if a signal comes while the block runs; runs at work are saved. Yields an event that the
+    signal sets."""
     signalled = threading.Event()
 
     def stop(number: int, frame: Any) -> None:
@@ -162,9 +164,10 @@ def stopped_by_signals(
 
 @contextmanager
 def display(items: Sequence[PlannedRun], console: Console) -> Iterator[Any]:
-    """Show the runs at work while the block runs; yields what to call when one has ended.
+    """Show the progress of runs while the block runs. Yields the function to call with a run and its outcome
+    when it ends.
 
-    A bar for each run at work on a terminal, plain lines elsewhere, also where something asks for colours alone.
+    A terminal shows a bar for each run at work. Other outputs get plain lines, even if colours are asked for.
     """
     watch = _Bars(items, console) if console.file.isatty() else _Lines(items, console)
     over = threading.Event()
@@ -184,14 +187,15 @@ def display(items: Sequence[PlannedRun], console: Console) -> Iterator[Any]:
 
 
 class _Watch:
-    """Progress of runs, read from their folders."""
+    """Base class of the displays: progress of runs, read from their folders."""
 
     def __init__(self, items: Sequence[PlannedRun], console: Console) -> None:
         self.console, self.started = console, time.monotonic()
         self.count, self.open = len(items), {item.run_id: item for item in items}
 
     def at_work(self) -> Iterator[tuple[PlannedRun, RunState, str]]:
-        """Runs that some process is training or measuring now, with their state, and how it goes in words."""
+        """Yield each run that a process trains or measures now, with its state, and its speed or current
+        measure in words."""
         for item in list(self.open.values()):
             state = item.directory.state()
             if state.state == "running":
@@ -200,7 +204,7 @@ class _Watch:
                 yield item, state, _measured_now(item.directory.path / "log.txt")
 
     def ended(self, item: PlannedRun, outcome: Outcome) -> None:
-        """Say how a run ended."""
+        """Print how a run ended."""
         self.open.pop(item.run_id)
         words: dict[int, str] = {ExitCode.DONE: "done", ExitCode.INTERRUPTED: "interrupted"}
         word = words.get(outcome.code, "failed")
@@ -216,14 +220,14 @@ class _Watch:
             self.console.print(sentence, style="red", highlight=False, soft_wrap=True)
 
     def look(self) -> None:
-        """Show what has changed."""
+        """Show the progress at this moment."""
 
     def close(self) -> None:
         """Stop showing."""
 
 
 def _speed(state: RunState) -> str:
-    """Write how fast a run trains, from its state."""
+    """Return the training speed of a run in words."""
     parts = [f"{state.tokens_per_second or 0:,.0f} tokens/s"]
     if state.mfu:
         parts.append(f"{state.mfu:.0%} MFU")
@@ -233,7 +237,7 @@ def _speed(state: RunState) -> str:
 
 
 def _measured_now(log: Path) -> str:
-    """Return the measure that a run is at, from the last lines of its log."""
+    """Return the line of a run's log about its current measure; ``measuring`` if there is none."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - LOG_END))
@@ -271,7 +275,7 @@ class _Bars(_Watch):
             TextColumn("{task.fields[how]}"),
             TimeElapsedColumn(),
         )
-        # Where others write to a file meanwhile, rich must not bring it to the terminal.
+        # If standard output goes to a file meanwhile, rich must not bring it to the terminal.
         here = console.file is sys.stdout
         self.bar = Progress(*columns, console=console, redirect_stdout=here, redirect_stderr=here)
         self.bar.start()

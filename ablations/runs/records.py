@@ -1,8 +1,8 @@
-"""Records of plan.json and of the files of runs, as they are written and as they are read, and of looks at claims.
-No torch.
+"""Records in plan.json, tuned.json, looks.json and the files of runs. No torch.
 
-looks.json says how many seeds each arm has so far, and which looks were taken. It is written before the first run,
-and when a look has been taken. A command that ends before that takes the same look again.
+A look is an interim analysis of the claims. After it, arms with open claims may get more seeds. looks.json
+says how many seeds each arm has so far, and which looks were taken. It is written before the first run and
+after each look. If a command ends before that, the next one takes the same look again.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,14 +22,15 @@ from lightning_modules.training.run_directory import RunState as RunState  # for
 from lightning_modules.training.run_directory import checksum as checksum
 
 LOOKS_FILE = "looks.json"
-"""Name of the record in the experiment's folder."""
+"""Name of the file with the looks, in the folder of an experiment's results."""
 
 RUNS_FILE = "runs.parquet"
-"""Name of the file in a published folder that has the records of all its runs."""
+"""Name of the file with the records of all runs, in a published folder."""
 
 
 class Record(BaseModel):
-    """Base of the records: a key that a later version adds is ignored, and one that is left out is None."""
+    """Base class of the records. A key that a later version adds is ignored, and a key that is missing has
+    its default."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
@@ -45,7 +46,7 @@ class DataRecord(Record):
     train_tokens: int | None = None
     vocab_size: int | None = None
     cut: dict[str, int] = {}
-    """Number of sentences longer than the settings allow, of which the rest was dropped, by what they are, as in
+    """Number of sentences that were longer than the settings allow and lost their end, by side and use, as in
     ``translation to train on``."""
 
 
@@ -59,15 +60,15 @@ class Machine(Record):
 
 
 class Move(Record):
-    """A resume of a run on another kind of machine, or with other versions or devices."""
+    """Resume of a run on another kind of machine, or with other versions or devices."""
 
     at: str | None = None
     changed: list[str] = []
-    """Each as `torch 2.12.0 there, torch 2.13.0 here`."""
+    """Differences, each as `torch 2.12.0 there, torch 2.13.0 here`."""
 
 
 class Provenance(Record):
-    """provenance.json of a run."""
+    """Content of provenance.json of a run."""
 
     commit: str | None = None
     dirty: bool | None = None
@@ -78,11 +79,11 @@ class Provenance(Record):
     started: str | None = None
     finished: str | None = None
     moved_from: list[Move] = []
-    """Where the run went on on another kind of machine."""
+    """Resumes of the run on other kinds of machines."""
 
 
 class RunSettingsRecord(Record):
-    """run.json of a run, as far as a page needs it."""
+    """Content of run.json of a run, as far as a page needs it."""
 
     settings: dict[str, Any] = {}
     tokens: str | None = None
@@ -90,40 +91,45 @@ class RunSettingsRecord(Record):
 
 
 class Analysed(Record):
-    """A model that was trained elsewhere and measured by `ablate analyse`, in place of a run's folder."""
+    """Settings and provenance of a model that `ablate analyse` measured, which has no folder of a run."""
 
     settings: dict[str, Any] = {}
     provenance: Provenance = Provenance()
 
 
 class RunRecord(Record):
-    """A run of a plan, with its state and cost."""
+    """Run of a plan, with its state and cost."""
 
     run_id: str
     folder: str
-    """Name of its folder under OUT/runs; its arm's name there may be that of another experiment."""
+    """Name of the run's folder under OUT/runs. If experiments share the run, the name may hold an arm of
+    another experiment."""
     arm: str
     seed: int
     state: str = "planned"
     measures: int | None = None
-    """Of a trained run, the number of measures that are asked for; those of tasks count once a task."""
+    """Number of requested measures of a trained run; measures of tasks count once for each task. None if it
+    is unknown."""
     not_measured: list[str] | None = None
-    """Of a trained run, the measures that it lacks, as ``baselines mrpc``; None where the plan does not say."""
+    """Measures that a trained run lacks, as ``baselines mrpc``; None if the run is not trained or this is
+    unknown."""
     refused: dict[str, str] = {}
-    """Reasons why measures that it lacks were refused when they were tried, by name."""
+    """Reasons why missing measures were refused when they were last tried, by name of the measure."""
     checkpoint: Checkpoint | None = None
-    """Of a trained run, the state of its last checkpoint."""
+    """State of the last checkpoint of a trained run; None if it is unknown."""
     max_steps: int | None = None
     tokens: int | None = None
     parameters: int | None = None
     flops: float | None = None
     seconds: float | None = None
-    """Estimated seconds of what is to be done: training, and all the rest where that is known; None if unknown."""
+    """Estimated seconds of training, and of start, validations and measures if that is known; None if
+    unknown."""
     analysed: Analysed | None = None
 
     @property
     def is_to_train(self) -> bool:
-        """Return whether the run will be trained: it never was, or it lacks both a measure and its checkpoint."""
+        """Return whether the run will be trained: it is not trained yet, or it lacks a measure and its
+        checkpoint is not whole."""
         return self.not_measured is None or bool(self.not_measured and self.checkpoint != "whole")
 
     @property
@@ -133,42 +139,43 @@ class RunRecord(Record):
 
     @property
     def label(self) -> str:
-        """Return arm and seed of the run for a sentence."""
+        """Return arm and seed of the run as part of a sentence: ``mlm (seed 0)``."""
         return f"{self.arm} (seed {self.seed})"
 
 
 class TrialRecord(Record):
-    """A trial of a tuned arm."""
+    """Trial of a tuned arm."""
 
     values: dict[str, Any]
     """Tried values of the tuned settings, by dotted path."""
     run_ids: list[str]
-    """Identities of its runs, one for each seed of the trials."""
+    """Identities of the trial's runs, one for each seed of the trials."""
     losses: list[float | None]
-    """Validation loss of each of them after its last step, in nats; None where training diverged."""
+    """Validation loss of each run after its last step, in nats; None if training diverged."""
 
     @property
     def loss(self) -> float | None:
-        """Return the mean of the losses; None where one diverged."""
+        """Return the mean of the losses; None if a run diverged."""
         ended = [loss for loss in self.losses if loss is not None]
         return sum(ended) / len(ended) if len(ended) == len(self.losses) else None
 
 
 class TunedArm(Record):
-    """Trials of an arm that have ended, and what they chose."""
+    """Tuned arm: its ended trials, and the values that were chosen."""
 
     arm: str
     trials: list[TrialRecord] = []
     open_trials: int = 0
-    """Trials that are known and have not ended."""
+    """Number of runs of known trials that have not ended; a trial has one run for each seed."""
     chosen: dict[str, Any] | None = None
-    """Values with the lowest loss, which the arm has in its runs; None before all its trials have ended."""
+    """Values with the lowest loss, which the runs of the arm get; None until all trials of the arm have
+    ended."""
     at_edge: list[str] = []
-    """Settings of which the chosen value is the smallest or the largest that was tried."""
+    """Settings whose chosen value is the smallest or the largest that was tried."""
 
 
 class Tuning(Record):
-    """tuned.json: the search for each arm's settings."""
+    """Content of tuned.json: the search for each arm's settings."""
 
     settings: dict[str, Any]
     """Values, or the range of values, that were searched, by the dotted path of the setting."""
@@ -179,7 +186,7 @@ class Tuning(Record):
 
     @property
     def chosen(self) -> dict[str, dict[str, Any]]:
-        """Return the values of each arm that is tuned to the end."""
+        """Return the chosen values of each arm whose search has ended, by its name."""
         return {tuned.arm: tuned.chosen for tuned in self.arms if tuned.chosen is not None}
 
 
@@ -187,17 +194,17 @@ class Look(Record):
     """Look at the claims with a number of seeds."""
 
     seeds: int
-    """Seeds of each arm that counted: the first of them all."""
+    """Number of seeds of each arm in this look: the first of `Looks.all_seeds`."""
     arms: list[str]
-    """Arms of which so many seeds were trained and measured."""
+    """Arms whose runs with these seeds were all trained and measured."""
     taken: str | None = None
     """Time of the look."""
     futile: list[str] = []
-    """Claims that were given up at it, as the seeds that are left would hardly decide them."""
+    """Claims that were given up at this look, because the seeds that are left would hardly decide them."""
 
 
 class Looks(Record):
-    """looks.json: looks at the claims, between which seeds are added."""
+    """Content of looks.json: the looks at the claims, and the seeds of each arm."""
 
     all_seeds: list[int]
     """Every seed that an arm may get, in order."""
@@ -208,91 +215,94 @@ class Looks(Record):
     taken: list[Look] = []
 
     def sizes_of(self, arms: Collection[str]) -> list[int]:
-        """Return the sizes of the looks that were taken with all of some arms, the smallest first."""
+        """Return the sizes of the looks that were taken with all of the given arms, the smallest first."""
         looked_at: dict[int, set[str]] = {}
         for look in self.taken:
             looked_at.setdefault(look.seeds, set()).update(look.arms)
         return [size for size in self.sizes if set(arms) <= looked_at.get(size, set())]
 
     def next_size(self, size: int) -> int | None:
-        """Return the number of seeds at the look after one; None after the last."""
+        """Return the number of seeds at the look after the one with `size` seeds; None after the last
+        look."""
         return next((later for later in self.sizes if later > size), None)
 
 
 class RunStatus(NamedTuple):
-    """A run with how far its training is."""
+    """Record of a run, with the progress of its training."""
 
     record: RunRecord
     progress: RunState
 
     def fields(self) -> dict[str, Any]:
-        """Return both as one object, ready for JSON."""
+        """Return record and progress as one mapping for JSON."""
         return self.record.model_dump(exclude_unset=True) | self.progress.model_dump(exclude_unset=True)
 
 
 class PlannedClaims(Record):
-    """A file of claims as the plan knows it."""
+    """File of claims in a plan."""
 
     name: str
     """Name of the file without its ending."""
     planned: str | None = None
-    """Time when it was first planned with this experiment."""
+    """Time when the file was planned with this experiment."""
     planned_sha256: str | None = None
-    """Hash of the file as it was then."""
+    """SHA-256 of the file at that time."""
     planned_claims: dict[str, str] = {}
-    """Hash of each of its claims as it was then."""
+    """Hash of each of its claims at that time, by name of the claim."""
     runs_before: int | None = None
-    """Runs of the experiment that had started by then: what was claimed after them is no prediction."""
+    """Number of the experiment's runs that had started by then. What was claimed after them is no
+    prediction."""
 
 
 class Plan(Record):
-    """plan.json: the runs of an experiment, their state and their cost."""
+    """Content of plan.json: the runs of an experiment, their state and their cost."""
 
     experiment: str
     question: str | None = None
     spec_sha256: str | None = None
     given: list[str] = []
-    """Settings that a command line laid over the spec, each with what the spec says."""
+    """Settings from the command line, each with the value in the spec."""
     changed_from: str | None = None
-    """Name that the experiment has without them."""
+    """Name of the experiment without the settings from the command line."""
     created: str | None = None
     claims: list[str] = []
     claim_files: list[PlannedClaims] = []
     published: list[PublishedPoint] = []
     """Points of published curves, for figures."""
     described: dict[str, str] = {}
-    """Descriptions of the measures of one's own, by name."""
+    """Descriptions of the user's own measures, by name."""
     figures: dict[str, dict[str, str]] = {}
-    """Figures of one's own by name, each with the path and the hash of its file."""
+    """User's own figures by name, each with the path and the hash of its file."""
     arms: list[str]
     data: DataRecord = DataRecord()
     runs: list[RunRecord]
     pairs_to_compare: int | None = None
-    """Pairs of runs whose distance is asked for and not measured; None where the plan does not say."""
+    """Number of pairs of runs whose distance is requested and not measured; None if it is unknown."""
     left_out: list[str] = []
-    """Kinds of measures whose time is unknown and not in the seconds."""
+    """Kinds of measures whose time is unknown and therefore not in `seconds`."""
     notes: list[str] = []
     """Sentences about the numbers of the plan."""
     notices: list[str] = []
-    """Sentences that a reader of the page must know: measures that are not run, and why."""
+    """Sentences that readers of the page must know, such as which measures are not run, and why."""
     warnings: list[str] = []
-    """Sentences about what the spec may say and probably does not mean."""
+    """Warnings about parts of the spec that are valid and probably not meant."""
     tuning: Tuning | None = None
-    """Search for the arms' settings, where the spec asks for one."""
+    """Search for the arms' settings; None if the spec has no `tune`."""
     trials: list[RunRecord] = []
-    """Runs of the trials that have not ended, as far as these are chosen."""
+    """Runs of trials that have not ended. Trials that are chosen only later are not among them."""
     looks: Looks | None = None
-    """Looks at the claims, where seeds are added until these are decided."""
+    """Looks at the claims; None if the seeds are a fixed list."""
     seconds: float | None = None
-    """Estimated seconds until all that is to be done has ended; None if unknown."""
+    """Estimated seconds until everything is trained and measured; None if unknown."""
 
 
 def looks_of(experiment: Experiment, *, arms: Sequence[str], folder: Path) -> Looks | None:
-    """Return the looks that were taken and the seeds of each arm; None for a spec with a fixed list of seeds.
+    """Return the looks at the claims and the seeds of each arm; None for a spec with a fixed list of seeds.
 
     Args:
-        arms: all arms of the experiment. One that was added since has the seeds of the first look.
-        folder: of the experiment's results.
+        arms: names of all arms of the experiment. An arm that looks.json lacks has the seeds of the first
+            look.
+        folder: folder of the experiment's results.
 
     Raises:
         SpecError: the runs have begun, and the spec now has other seeds.
@@ -321,16 +331,17 @@ def looks_of(experiment: Experiment, *, arms: Sequence[str], folder: Path) -> Lo
 
 
 def runs_so_far(looks: Looks, runs: Iterable[Run]) -> tuple[Run, ...]:
-    """Return the runs of the seeds that each arm has so far."""
+    """Return the runs whose seeds are among those that their arm has so far."""
     place = {seed: number for number, seed in enumerate(looks.all_seeds)}
     return tuple(run for run in runs if place[run.seed] < looks.seeds_of[run.arm])
 
 
 def look_due(looks: Looks, *, ended: Collection[str]) -> Look | None:
-    """Return the look that is to be taken now; None where every arm that ended was looked at with its seeds.
+    """Return the look that is to be taken now; None if every finished arm was already looked at with its
+    number of seeds.
 
     Args:
-        ended: arms of which every run so far is trained and measured.
+        ended: arms whose runs so far are all trained and measured.
     """
     for size in looks.sizes:
         arms = [arm for arm in ended if looks.seeds_of[arm] == size and size not in looks.sizes_of([arm])]
@@ -340,15 +351,15 @@ def look_due(looks: Looks, *, ended: Collection[str]) -> Look | None:
 
 
 def with_look(looks: Looks, look: Look) -> Looks:
-    """Return the looks with another one."""
+    """Return the looks with one more look."""
     return looks.model_copy(update={"taken": [*looks.taken, look]})
 
 
 def with_more_seeds(looks: Looks, *, seeds_of: Mapping[str, int], futile: Sequence[str]) -> Looks:
-    """Return the looks after the last one, with the seeds that arms get.
+    """Return the looks with more seeds for some arms, after the last look was taken.
 
     Args:
-        seeds_of: arms of open claims with their seeds at the next look; no arm loses seeds.
+        seeds_of: number of seeds at the next look, for arms with open claims. No arm loses seeds.
         futile: claims that are given up at the last look.
     """
     more = {arm: max(seeds, looks.seeds_of[arm]) for arm, seeds in seeds_of.items()}
@@ -365,7 +376,7 @@ def write_looks(looks: Looks, folder: Path) -> None:
 
 
 def looks_in_words(looks: Looks) -> str:
-    """Return a sentence on how many seeds are planned, and may be."""
+    """Return a sentence on how many seeds are planned so far, and how many runs there can be at most."""
     arms_with = {size: sum(seeds == size for seeds in looks.seeds_of.values()) for size in looks.sizes}
     so_far = [f"{size} for {several(arms, 'arm')}" for size, arms in arms_with.items() if arms]
     return (

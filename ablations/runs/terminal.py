@@ -13,17 +13,17 @@ from ablations.runs.records import Plan, RunRecord, RunStatus
 from ablations.wording import by_kind, several
 
 WIDTH = 150
-"""Characters of a line where the output is no terminal."""
+"""Characters of a line if the output is no terminal."""
 
 MOST_ROWS = 200
-"""Runs that have a row each; of more of them, each arm has one."""
+"""Largest number of runs that have a row each; if there are more, each arm has one row."""
 
 STATE_STYLES = {"done": "green", "running": "cyan", "failed": "red", "interrupted": "yellow", "planned": "dim"}
 STATE_STYLES |= {"trained": "green", "train again": "red", "trial": "dim"}
 
 
 def plan_table(plan: Plan) -> None:
-    """The runs of a plan with their cost, what to know about these numbers, and the sum."""
+    """Print the runs of a plan with their cost, then the plan's notes and the total."""
     table = _table(f"{plan.experiment}: {plan.question or ''}".rstrip(": "))
     trials = [(run, "trial" if run.state == "planned" else state_in_words(run)) for run in plan.trials]
     rows = [*trials, *((run, state_in_words(run)) for run in plan.runs)]
@@ -68,10 +68,10 @@ def _time_left(plan: Plan) -> str:
 
 
 def state_in_words(run: RunRecord) -> str:
-    """Return the state of a run as `plan` and `status` show it.
+    """Return the state of a run in words, as `plan` and `status` show it.
 
-    Of a trained run that is how many of its measures are there, or that it must be trained again; ``trained``
-    where nobody says which measures are asked for.
+    For a trained run this is how many of its measures are done, or ``train again`` if it must be trained
+    again, or ``trained`` if the record does not say which measures are requested.
     """
     if run.state != "done":
         return run.state
@@ -84,7 +84,8 @@ def state_in_words(run: RunRecord) -> str:
 
 
 def status_table(statuses: Sequence[RunStatus], notes: Sequence[str] = ()) -> None:
-    """State and progress of runs; below, what failed ones said, which measures are missing, and the notes."""
+    """Print the state and progress of runs, then messages of failed runs, missing and refused measures, and
+    the notes."""
     table = _table(None)
     if len(statuses) > MOST_ROWS:
         _add_arms(table, [(run, state_in_words(run)) for run, _ in statuses])
@@ -118,7 +119,8 @@ def status_table(statuses: Sequence[RunStatus], notes: Sequence[str] = ()) -> No
 
 
 def _add_arms(table: Table, rows: Sequence[tuple[RunRecord, str]]) -> None:
-    """Fill a table with a row an arm: its runs, how many of them are in each state, and below the sum."""
+    """Fill a table with one row for each arm (its number of runs, and of runs in each state) and a row with
+    the sum."""
     table.add_column("arm", overflow="fold")
     table.add_column("runs", justify="right", no_wrap=True)
     table.add_column("state", overflow="fold")
@@ -135,17 +137,18 @@ def _add_arms(table: Table, rows: Sequence[tuple[RunRecord, str]]) -> None:
 
 
 def console_for_tables() -> Console:
-    """Return the terminal; where the output is none, lines are as long as a table that is searched should have,
-    unless COLUMNS says otherwise.
+    """Return a console for tables. If the output is no terminal, lines have WIDTH characters, unless COLUMNS
+    is set.
 
-    A notebook is none: its kernel asks for colours (FORCE_COLOR), which rich takes for a terminal.
+    A notebook counts as no terminal, although its kernel asks for colours (FORCE_COLOR), which rich takes for
+    one.
     """
     console = Console()
     return console if console.file.isatty() or os.environ.get("COLUMNS") else Console(width=WIDTH)
 
 
 def compact(number: float) -> str:
-    """A count with three digits and a prefix: 1.02M, 375k, 1.9T."""
+    """Return a count with three digits and a prefix: 1.02M, 375k, 1.9T."""
     for size, letter in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:.3g}{letter}"
@@ -153,7 +156,7 @@ def compact(number: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as h:mm:ss; a dash for none."""
+    """Return seconds as h:mm:ss; a dash for None."""
     if seconds is None:
         return "-"
     minutes, rest = divmod(round(seconds), 60)
@@ -161,16 +164,16 @@ def duration(seconds: float | None) -> str:
 
 
 def _table(title: str | None) -> Table:
-    """An empty table whose columns stand one space apart, so that names of arms have room in 80 columns."""
+    """Return an empty table with one space between columns, so that names of arms have room in 80 columns."""
     return Table(
         title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
     )
 
 
 def _add_row(table: Table, *cells: str | Text) -> None:
-    """Add a row of text in which nothing is markup, and make room for it in the columns that are not to wrap.
+    """Add a row of plain text, in which nothing is markup, and widen the columns that must not wrap.
 
-    rich would look for both itself, for a fifth of a second in 1,000 rows.
+    rich could do both itself, but would take a fifth of a second for 1,000 rows.
     """
     row = [Text(cell) if isinstance(cell, str) else cell for cell in cells]
     table.add_row(*row)

@@ -95,7 +95,7 @@ def load(
     arms_of = cache(partial(_arms_of, specs))
     unknown = arm_faults(claims, arms=arms, spec=spec.name if spec else "", arms_of=arms_of)
     unmade = group_faults(claims, groups, spec=spec.name if spec else "")
-    claim_faults += (fault for fault in (*unknown, *unmade) if fault.path not in places)  # one each
+    claim_faults += (fault for fault in (*unknown, *unmade) if fault.path not in places)  # one per place
     file = None
     try:
         file = ClaimFile.model_validate(document.content)

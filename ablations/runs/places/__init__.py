@@ -1,1 +1,1 @@
-"""Places other than this machine where runs are trained: the jobs of a cluster."""
+"""Runs on a cluster: jobs of SLURM and tasks of Ray."""

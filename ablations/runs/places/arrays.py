@@ -1,10 +1,11 @@
 """Arrays of jobs on disk: which runs each job trains, and how its attempts went. No torch.
 
-OUT/<experiment>/slurm/<8 hex>/   one folder an array, written before it is submitted; of Ray: .../ray/<8 hex>/
-    array.json       the runs of each job, and how they are trained
-    job.sh           the script of all its jobs, for SLURM
-    before.sh        what each job reads first, if there is something
-    job-3.json       attempts of job 3, and runs that it could not end
+OUT/<experiment>/slurm/<8 hex>/   one folder for each array, written before it is submitted
+OUT/<experiment>/ray/<8 hex>/     the same for Ray
+    array.json       the runs of each job, and what else the job needs to know
+    job.sh           the script of all jobs, for SLURM
+    before.sh        shell file that each job reads first, if there is one
+    job-3.json       attempts of job 3, and why runs did not end well
     12_3.log         what job 3 of the array 12 printed; on Ray job-3.log
 """
 
@@ -34,19 +35,19 @@ def _recalled(records: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
 
 
 class Array(Settings):
-    """Content of array.json: all that a job needs to know."""
+    """Content of array.json: everything that a job needs to know."""
 
     data_root: str
     runs: str
-    """Folder of the runs' folders."""
+    """Folder that holds the folders of all runs."""
     jobs: list[list[str]]
-    """Names of the folders of the runs of each job."""
+    """For each job, the names of its runs' folders."""
     plugins: Annotated[dict[str, dict[str, str]], AfterValidator(_recalled)] = Field(default_factory=dict)
-    """Records of the plugins that the measures come from; they are loaded before these are read."""
+    """Records of the plugins that define measures; they are loaded before the measures are validated."""
     measures: list[Measure]
     resources: Resources
     tries: int
-    """Attempts without progress after which a job gives up."""
+    """Number of attempts without progress after which a job gives up."""
 
 
 class Ending(Settings):
@@ -54,48 +55,48 @@ class Ending(Settings):
 
     message: str
     is_final: bool
-    """Whether nobody tries it again before the next `ablate run`."""
+    """Whether the run is not tried again before the next `ablate run`."""
 
 
 class Attempts(Settings):
-    """Content of job-N.json."""
+    """Content of job-N.json, the record of a job's attempts."""
 
     without_progress: int = 0
-    """Attempts since the runs of the job last got further, the present one included."""
+    """Number of attempts since the job's last progress, the present one included."""
     progress: int = -1
-    """How far its runs were when that attempt began."""
+    """Progress of the job's runs (`job.progress`) when the present attempt began."""
     endings: dict[str, Ending] = Field(default_factory=dict)
-    """By the name of the run's folder."""
+    """Runs that did not end well, by the name of the run's folder."""
 
 
 class JobFiles(NamedTuple):
-    """One job of an array, with its files."""
+    """Job of an array, with its files."""
 
     folder: Path
     number: int
-    """Its place in the array."""
+    """Index of the job in the array, from 0."""
     array: Array
 
     @property
     def run_names(self) -> list[str]:
-        """Return the names of the folders of its runs."""
+        """Return the names of the folders of the job's runs."""
         return self.array.jobs[self.number]
 
     def directory(self, name: str) -> RunDirectory:
-        """Return the folder of one of its runs."""
+        """Return the folder of one of the job's runs, by its name."""
         return RunDirectory(Path(self.array.runs) / name)
 
     def attempts(self) -> Attempts:
-        """Return how its attempts went so far."""
+        """Return the record of the job's attempts; an empty one before the first attempt."""
         path = self.folder / f"job-{self.number}.json"
         return Attempts.model_validate_json(path.read_bytes()) if path.exists() else Attempts()
 
     def write(self, attempts: Attempts) -> None:
-        """Replace what is known of its attempts."""
+        """Replace the record of the job's attempts."""
         write_json(self.folder / f"job-{self.number}.json", attempts.model_dump(mode="json"))
 
     def open_runs(self) -> list[str]:
-        """Return the names of its runs that are not trained and measured to the end."""
+        """Return the names of the job's runs that are not trained, or lack a measure."""
         return [name for name in self.run_names if self.missing(name) != 0]
 
     def missing(self, name: str) -> int | None:
@@ -105,7 +106,7 @@ class JobFiles(NamedTuple):
 
 def missing(directory: RunDirectory, measures: Sequence[Measure], *, data_root: Path) -> int | None:
     """Return how many measures a run lacks; None before it is trained."""
-    from ablations.runs import rows  # pandas, which to look at what is not trained does without
+    from ablations.runs import rows  # imports pandas, which an untrained run does not need
 
     if not directory.is_trained():
         return None
@@ -120,12 +121,12 @@ def read(folder: Path) -> list[JobFiles]:
 
 
 def new_folder(experiment: Path, engine: Engine = "slurm") -> Path:
-    """Return a folder for an array that no other one has; it is not made."""
+    """Return the path of a new folder for an array, which no other array has; the folder is not made."""
     return experiment / engine / secrets.token_hex(4)
 
 
 def job_name(folder: Path) -> str:
-    """Return the name of the jobs of an array, which is that of no other array: ``smoke-1a2b3c4d``."""
+    """Return the name of an array's jobs, which no other array has: ``smoke-1a2b3c4d``."""
     return f"{folder.parent.parent.name}-{folder.name}"
 
 
@@ -135,7 +136,7 @@ def written(out: Path, engine: Engine = "slurm") -> dict[str, Path]:
 
 
 def write(folder: Path, array: Array, *, before: Path | None = None) -> None:
-    """Make the folder of an array, with all that its jobs read.
+    """Make the folder of an array, with all files that its jobs read.
 
     Args:
         before: shell file that each job reads first.
@@ -145,12 +146,12 @@ def write(folder: Path, array: Array, *, before: Path | None = None) -> None:
     for name, content in contents.items():
         with atomic(folder / name) as temporary:
             temporary.write_bytes(content)
-    write_json(folder / "array.json", array.model_dump(mode="json"))  # last: what has it is whole
+    write_json(folder / "array.json", array.model_dump(mode="json"))  # last: a folder with this file is complete
 
 
 def endings(out: Path) -> dict[str, Ending]:
-    """Return why runs of an output root did not end well, by the name of their folder; what their latest job says
-    holds."""
+    """Return why runs of an output root did not end well, by the name of their folder. The latest job of a
+    run counts."""
     latest: dict[str, Ending] = {}
     folders = [*written(out).values(), *written(out, "ray").values()]
     for folder in sorted(folders, key=lambda folder: (folder / "array.json").stat().st_mtime):

@@ -1,4 +1,5 @@
-"""The file of `--place`: resources of the jobs of SLURM or of the runs on Ray, and runs of a job. No torch."""
+"""Settings in the file of `--place`: resources of jobs of SLURM or of runs on Ray, and runs of a job. No
+torch."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -37,34 +38,36 @@ Word = Annotated[str, AfterValidator(_word)]
 
 
 class Resources(Settings):
-    """Resources of a job, and the runs that share them."""
+    """Resources of a job of SLURM, and the number of runs that share them."""
 
     partition: Word | None = None
     """Queue of the cluster; None is its default."""
     account: Word | None = None
-    """Account that pays."""
+    """Account that the job is charged to."""
     qos: Word | None = None
     """Quality of service, where the cluster has several."""
     constraint: Word | None = None
     """Feature that nodes must have, as in `a100`."""
     time_limit: Annotated[str, AfterValidator(_time_limit)] | None = None
-    """Longest time of a job, as in `12:00:00`; a longer run goes on in the next job. None is the partition's."""
+    """Longest time of a job, as in `12:00:00`; a longer run goes on in the next job. None is the limit of the
+    partition."""
     nodes: int = Field(1, ge=1)
-    """Nodes of a job. With more than one, a job trains a single run on all of them."""
+    """Number of nodes of a job. With more than one, a job trains a single run on all of them."""
     gpus: int = Field(0, ge=0)
-    """GPUs of a job, on each of its nodes."""
+    """Number of GPUs of a job, on each of its nodes."""
     gpu_type: Word | None = None
-    """Type of these GPUs, as the cluster names it."""
+    """Type of the GPUs, as the cluster names it."""
     cpus: int = Field(1, ge=1)
-    """Cores of a job, on each of its nodes; its runs share them."""
+    """Number of cores of a job, on each of its nodes; its runs share them."""
     memory: Annotated[str, AfterValidator(_memory)] | None = None
-    """Memory of a job, on each of its nodes, as in `16G`; None is the partition's."""
+    """Memory of a job, on each of its nodes, as in `16G`; None is the default of the partition."""
     devices: int = Field(1, ge=1)
-    """Processes that train a run, on each node (DDP); each has a GPU where the job has some."""
+    """Number of processes that train a run, on each node (DDP). Each has a GPU if the job has GPUs."""
     runs_at_once: int = Field(1, ge=1)
-    """Runs that a job trains at the same time; where they are more than its GPUs, they share them."""
+    """Number of runs that a job trains at the same time. If they are more than its GPUs, they share the
+    GPUs."""
     runs_per_job: int | None = Field(None, ge=1)
-    """Runs of a job in all; None is as many as it trains at once."""
+    """Total number of runs of a job; None is as many as it trains at once."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -87,11 +90,11 @@ class Resources(Settings):
 
     @property
     def runs_in_a_job(self) -> int:
-        """Return the number of runs of a job in all."""
+        """Return the total number of runs of a job."""
         return self.runs_per_job or self.runs_at_once
 
     def options(self) -> list[str]:
-        """Return the options of sbatch for these resources, each one word of the command line."""
+        """Return the options of sbatch for these resources, each as one word of the command line."""
         tasks = self.devices if self.nodes > 1 else 1
         gpu = f"gpu:{self.gpu_type}" if self.gpu_type else "gpu"
         options = {
@@ -110,19 +113,21 @@ class Resources(Settings):
 
 
 class Place(Resources):
-    """Content of the file of `--place`."""
+    """Content of the file of `--place` for SLURM."""
 
     arms: dict[str, Resources] = Field(default_factory=dict)
-    """Other resources for runs of some arms, by the name of the arm; what is not written stays. They also hold for
-    the arms that a grid makes of it and for the trials of its search, unless those are named themselves."""
+    """Other resources for runs of some arms, by the name of the arm; resources that are not written stay.
+    They also hold for the arms that a grid makes of it and for the trials of its search, unless those are
+    named themselves."""
     jobs_at_once: int | None = Field(None, ge=1)
-    """Most jobs of an array that run at the same time; None is what the cluster allows."""
+    """Largest number of jobs of an array that run at the same time; None is what the cluster allows."""
     tries: int = Field(3, ge=1)
-    """Attempts without progress after which a job gives up; attempts that get further do not count."""
+    """Number of attempts without progress after which a job gives up. Attempts with progress do not count."""
     seconds_to_save: int = Field(120, ge=10)
     """Seconds before the time limit at which the runs of a job are asked to save."""
     before: str | None = None
-    """Shell file that each job reads first, as in `cluster.sh`; its path starts at the folder of this file."""
+    """Shell file that each job reads first, as in `cluster.sh`; the path is relative to the folder of this
+    file."""
 
     def of_arm(self, arm: str) -> Resources:
         """Return the resources of the runs of an arm."""
@@ -133,17 +138,18 @@ class RayResources(Settings):
     """Resources of a run on Ray, on each of its nodes."""
 
     nodes: int = Field(1, ge=1)
-    """Nodes of a run."""
+    """Number of nodes of a run."""
     cpus: int = Field(1, ge=1)
-    """Cores of a run, on each of its nodes; its processes there share them."""
+    """Number of cores of a run, on each of its nodes; its processes there share them."""
     gpus: float = Field(0, ge=0)
-    """GPUs of a run, on each of its nodes. Runs with a part of one, as 0.25, share it."""
+    """Number of GPUs of a run, on each of its nodes. Runs with a fraction, as 0.25, share a GPU."""
     gpu_type: Word | None = None
-    """Type of these GPUs, as Ray names it: `A100`."""
+    """Type of the GPUs, as Ray names it: `A100`."""
     memory: Annotated[str, AfterValidator(_memory)] | None = None
-    """Memory of a run, on each of its nodes, as in `16G`; Ray counts it, and does not hold a run to it."""
+    """Memory of a run, on each of its nodes, as in `16G`. Ray places runs by it, but does not limit them to
+    it."""
     devices: int = Field(1, ge=1)
-    """Processes that train a run, on each node (DDP); each has a GPU where the run has some."""
+    """Number of processes that train a run, on each node (DDP). Each has a GPU if the run has GPUs."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -159,17 +165,18 @@ class RayResources(Settings):
         return self
 
     def of_job(self) -> Resources:
-        """Return the resources of a job of one run, as its worker sees them."""
+        """Return the same resources for a job with this run alone, as a worker reads them."""
         return Resources(nodes=self.nodes, cpus=self.cpus, gpus=ceil(self.gpus), devices=self.devices)
 
     def needs(self) -> dict[str, float]:
-        """Return how much a node must have of what, by Ray's names; memory in bytes."""
+        """Return the resources that a node must have, by Ray's names; memory in bytes. Resources of amount 0
+        are left out."""
         size = {"M": 2**20, "G": 2**30, "T": 2**40}
         needs = {"CPU": float(self.cpus), "GPU": float(self.gpus)}
         if self.memory is not None:
             needs["memory"] = float(int(self.memory[:-1]) * size[self.memory[-1]])
         if self.gpu_type is not None:
-            needs[f"accelerator_type:{self.gpu_type}"] = 0.001  # what Ray asks for itself
+            needs[f"accelerator_type:{self.gpu_type}"] = 0.001  # the amount that Ray itself asks for
         return {name: amount for name, amount in needs.items() if amount}
 
 
@@ -179,9 +186,10 @@ class RayPlace(RayResources):
     arms: dict[str, RayResources] = Field(default_factory=dict)
     """Other resources for runs of some arms, as for SLURM."""
     address: str = "auto"
-    """Address of the cluster, as in `10.0.0.1:6379`; auto is the one that this machine is a node of."""
+    """Address of the cluster, as in `10.0.0.1:6379`; `auto` is the cluster that this machine is a node of."""
     tries: int = Field(3, ge=1)
-    """Attempts without progress after which a run is given up; attempts that get further do not count."""
+    """Number of attempts without progress after which a run is given up. Attempts with progress do not
+    count."""
 
     def of_arm(self, arm: str) -> RayResources:
         """Return the resources of the runs of an arm."""
@@ -189,8 +197,10 @@ class RayPlace(RayResources):
 
 
 def _of_arm(place: Settings, kind: type[Settings], arms: Mapping[str, Settings], arm: str) -> dict[str, Any]:
-    """Return the resources of an arm by their names: those of the place, with the changes of the longest name in
-    `arms` that the arm begins with."""
+    """Return the resources of an arm by their names: those of the whole file with the changes for this arm.
+
+    These are the changes for the longest name in `arms` that the arm's name begins with.
+    """
     names = [name for name in arms if f"{arm},".startswith(f"{name},")]
     changes = arms[max(names, key=len)] if names else kind()
     shared = {name: getattr(place, name) for name in kind.model_fields}
@@ -201,29 +211,29 @@ AnyPlace = TypeVar("AnyPlace", Place, RayPlace)
 
 
 class PlaceFile(NamedTuple, Generic[AnyPlace]):
-    """A file of `--place` with its content."""
+    """File of `--place`, with its content."""
 
     path: Path | None
-    """None where there is no file, but the defaults of the cluster."""
+    """Path of the file; None if there is none, and the cluster's defaults hold."""
     content: AnyPlace
 
     @property
     def before(self) -> Path | None:
-        """Return the shell file that each job of SLURM reads first."""
+        """Return the path of the shell file that each job of SLURM reads first; None if there is none."""
         if self.path is None or not isinstance(self.content, Place) or self.content.before is None:
             return None
         return self.path.parent / self.content.before
 
 
 def load(path: Path | None, kind: type[AnyPlace], *, arms: Sequence[str]) -> PlaceFile[AnyPlace]:
-    """Return the place that a file describes; without a file, that of the cluster's defaults.
+    """Return the content of a file of `--place`; without a file, the defaults of the cluster.
 
     Args:
-        kind: of the content.
-        arms: of the experiment; the file may name these.
+        kind: class of the content.
+        arms: names of the experiment's arms, which the file may name.
 
     Raises:
-        SpecProblems: anything is wrong with the file; all of it, with line and column.
+        SpecProblems: the file has problems; the error has all of them, with line and column.
         SpecError: the file of `before` is not there.
     """
     if path is None:
@@ -257,7 +267,8 @@ def load(path: Path | None, kind: type[AnyPlace], *, arms: Sequence[str]) -> Pla
 
 
 def unknown_partition(name: str, available: list[str]) -> str | None:
-    """Return a sentence if the cluster does not have a partition; None if it has it, or has none that we know."""
+    """Return a sentence if the cluster lacks a partition; None if it has it, or if its partitions are
+    unknown."""
     if not available or name in available:
         return None
     return f"partition must be {listed(available)}, but is {shown(name)}{guess(name, available) or '.'}"

@@ -1,4 +1,4 @@
-"""Watch runs at a place, by their folders, until each is done, given up, or gone from there. No torch."""
+"""Watching of runs on a cluster, by their folders, until each is done, given up or lost. No torch."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,20 +15,21 @@ from ablations.wording import listed
 from lightning_modules.errors import ExitCode
 
 SECONDS_BETWEEN_LOOKS = 2.0
-"""Seconds between two looks at the folders of the runs, and at the place after something changed there."""
+"""Seconds between two checks of the runs' folders; also between two queries of the cluster, after something
+changed."""
 LONGEST_PAUSE = 20.0
-"""Seconds between two looks at the place while nothing changes."""
+"""Longest time in seconds between two queries of the cluster, if nothing changes."""
 
 
 def require_free(items: Sequence[PlannedRun], stranger: str, *, patience: float = 0.0) -> None:
-    """Refuse runs that a process works on which the place did not start.
+    """Raise an error if a process that the cluster did not start is working on a run.
 
     Args:
-        stranger: says of such a process what it is not.
-        patience: seconds to wait for it to end, as one that is about to save.
+        stranger: says about such a process what it is not, as in ``is no job in the queue``.
+        patience: seconds to wait until the process ends, which may be about to save.
 
     Raises:
-        SpecError: names the runs.
+        SpecError: such a process is at work; the error names its runs.
     """
     deadline = time.monotonic() + patience
     while busy := [item.directory.path.name for item in items if item.directory.is_locked()]:
@@ -48,13 +49,14 @@ def watch(
     look: Callable[[], tuple[set[str] | None, str]],
     why_lost: Callable[[str], str],
 ) -> tuple[bool, list[Outcome]]:
-    """Show how the runs go until each is done or the place does not have it any more.
+    """Show the progress of runs until each has ended or is no longer on the cluster.
 
     Args:
-        look: returns the names of the runs that the place has, None where it does not answer; and a sentence.
-        why_lost: returns why a run is neither done nor at the place, where its folder and its job do not say it.
+        look: returns the names of the runs on the cluster (None if it does not answer), and a sentence to
+            print.
+        why_lost: returns why a run was lost, by its name, if neither its folder nor its job says it.
 
-    Returns whether Ctrl-C or SIGTERM came, and how the runs ended.
+    Returns whether Ctrl-C came (or a signal that raises KeyboardInterrupt too), and the outcomes of the runs.
     """
     open_items = {item.directory.path.name: item for item in items}
     outcomes: list[Outcome] = []
@@ -84,7 +86,7 @@ def _ended(
     covered: set[str] | None,
     why_lost: Callable[[str], str],
 ) -> Iterator[Outcome]:
-    """Yield the open runs that are done, given up, or nowhere at the place any more."""
+    """Yield the outcomes of open runs that are done, given up, or no longer on the cluster."""
     endings = arrays.endings(workspace.out)
     for name, item in open_items.items():
         path = item.directory.path
