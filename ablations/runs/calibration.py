@@ -1,13 +1,13 @@
-"""Costs of runs before they run: tokens, operations, and seconds on this machine. No torch.
+"""Estimated costs of runs: tokens, operations, and seconds on this machine. No torch.
 
-Seconds come from runs that ended here and from timed steps.
+Estimates of seconds use runs that ended on this machine, and training steps that `ablate doctor` timed.
 
 OUT/calibration.json: {"version": 4, "machines": {processor and cores: {
 "runs": {kind: [{"threads", "rate", "work", "other"}, ...]},
 "steps": {precision: [{"threads", "width", "rate"}, ...]}}}}.
-A rate is useful operations of training a second. `other` are the seconds of a run that were no training: its
-start, validations and measures; `work` says which these were. `threads` is null where a GPU did the work; such
-entries come before those of CPUs. `doctor` times the steps.
+A rate is in useful operations of training per second. `other` are the seconds of a run outside training: its
+start, validations and measures. `work` says which these were. `threads` is null for work on a GPU; such
+entries take precedence over those of CPUs.
 """
 
 import heapq
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
-from typing_extensions import TypedDict  # pydantic reads that of typing from Python 3.12 on
+from typing_extensions import TypedDict  # pydantic takes typing's only from Python 3.12 on
 
 from ablations.catalogue import Measure
 from ablations.runs.identity import PlannedRun
@@ -29,12 +29,12 @@ from lightning_modules.provenance import available_cores, processor
 
 
 def tokens(run: RunSettings) -> int:
-    """Return the real source tokens of a run, at most."""
+    """Return an upper bound of the source tokens of a run, padding not counted."""
     return run.training.max_steps * run.training.tokens_per_step
 
 
 def flops(run: RunSettings) -> float:
-    """Return the useful operations of training; of skip-gram, at most (see `operations_per_token`)."""
+    """Return the useful operations of training; an upper bound for skip-gram (see `operations_per_token`)."""
     return operations_per_token(run) * tokens(run)
 
 
@@ -45,13 +45,13 @@ def longest_first(items: Sequence[PlannedRun]) -> list[PlannedRun]:
 
 
 def evaluations(run: RunSettings) -> int:
-    """Return how often a run is evaluated while it trains."""
+    """Return the number of validations while a run is trained."""
     return -(-run.training.max_steps // run.training.validate_every)
 
 
 def measured_checkpoints(settings: Measure, run: RunSettings) -> int:
-    """Return how many checkpoints a measure reads: the last, or 0, the powers of two and the last, as far as they
-    are kept."""
+    """Return how many checkpoints a measure reads: the last one, or all that are kept of step 0, the powers
+    of two and the last step."""
     steps, keep = run.training.max_steps, run.training.keep_checkpoints
     if settings.checkpoints == "last":
         return 1
@@ -60,10 +60,11 @@ def measured_checkpoints(settings: Measure, run: RunSettings) -> int:
 
 
 VERSION: Literal[4] = 4
-"""Raised when rates come to mean something else or training becomes faster; older files count as none."""
+"""Version of the file. It is raised if rates get another meaning or training becomes faster; older files are
+ignored."""
 
 KEPT = 9
-"""Newest runs of a kind that count."""
+"""Number of runs of a kind that are kept, the newest ones."""
 
 Threads = Annotated[int, Field(ge=1)] | None
 
@@ -92,7 +93,7 @@ class _File(TypedDict):
 
 
 class Calibration:
-    """The times that an output root keeps of this machine."""
+    """Times on this machine that an output root keeps."""
 
     def __init__(self, out: Path) -> None:
         self._path = out / "calibration.json"
@@ -101,16 +102,18 @@ class Calibration:
     def _read(self) -> None:
         try:
             content = TypeAdapter(_File).validate_json(self._path.read_bytes())
-        except (OSError, ValueError):  # damaged or older is as good as none
+        except (OSError, ValueError):  # a damaged or older file is ignored
             content = _File(version=VERSION, machines={})
         self._machines = content["machines"]
         self._mine = self._machines.setdefault(_this_machine(), {"runs": {}, "steps": {}})
 
     def training_seconds(self, run: RunSettings, *, threads: int) -> float | None:
-        """Estimate the seconds of training with so many threads (over all its processes); None if unknown.
+        """Return the estimated seconds of training; None if unknown. `threads` counts those of all processes
+        of the run.
 
-        The estimate comes from runs of the same kind; else from the steps that were timed at the nearest width,
-        whatever the objective. Where only other numbers of threads were timed, speed is taken to grow with them.
+        The estimate comes from runs of the same kind. Without such runs it comes from the steps that were
+        timed at the nearest width, whatever the objective. If only other numbers of threads were timed, speed
+        is assumed to grow in proportion.
         """
         if run.training.max_steps == 0:
             return 0.0
@@ -124,10 +127,10 @@ class Calibration:
         return _rate([entry for entry in timed if entry["width"] == nearest], threads)
 
     def other_seconds(self, item: PlannedRun, measures: Sequence[Measure]) -> float | None:
-        """Estimate the seconds that a run takes besides its steps: its start, validations and measures.
+        """Return the estimated seconds of a run outside training: its start, validations and measures.
 
-        The estimate is the median of runs of the same kind on the same text for which the same measures were
-        asked; None before one of them has ended here.
+        The estimate is the median of runs of the same kind on the same text with the same measures; None
+        before such a run has ended here.
         """
         work = _other_work(item, measures)
         seconds = [
@@ -146,7 +149,7 @@ class Calibration:
         training_seconds: float,
         wall_seconds: float,
     ) -> None:
-        """Remember how long a run took that was trained and measured in one go; `threads` is None on a GPU."""
+        """Record the times of a run that was trained and measured in one go; `threads` is None on a GPU."""
         run = item.run.settings
         steps = run.training.max_steps
         if steps and training_seconds <= 0:
@@ -162,8 +165,8 @@ class Calibration:
             runs[_kind(run)] = [*runs.get(_kind(run), []), entry][-KEPT:]
 
     def note_steps(self, rates: Iterable[tuple[str, int, float]], *, threads: int | None) -> None:
-        """Remember precision, width and rate of timed steps in place of older ones for so many threads (None on a
-        GPU)."""
+        """Record timed steps, each as (precision, width, rate). Older ones of the same precision and
+        `threads` (None on a GPU) are replaced."""
         fresh: dict[str, list[_Steps]] = {}
         for precision, width, rate in rates:
             fresh.setdefault(precision, []).append({"threads": threads, "width": width, "rate": rate})
@@ -175,7 +178,8 @@ class Calibration:
 
     @contextmanager
     def _rewriting(self) -> Iterator[None]:
-        """Write what the block changes, beside what other processes have written since."""
+        """Write what the block changes into the file. The file is locked and read first, so changes by other
+        processes stay."""
         make_folder(self._path.parent)
         with locked(self._path.with_name(".calibration.lock")):
             self._read()
@@ -184,7 +188,8 @@ class Calibration:
 
 
 def makespan(seconds: Sequence[float], *, slots: int) -> float:
-    """Return the seconds until the last of these runs ends, the longest first, each on the first free slot."""
+    """Return the seconds until all runs have ended, if the longest starts first and each takes the first free
+    slot."""
     free = [0.0] * slots
     for one in sorted(seconds, reverse=True):
         heapq.heappush(free, heapq.heappop(free) + one)
@@ -192,8 +197,11 @@ def makespan(seconds: Sequence[float], *, slots: int) -> float:
 
 
 def _rate(entries: Sequence[_Run] | Sequence[_Steps], threads: int) -> float | None:
-    """Return the median rate of a GPU if there is one, else of entries with so many threads, else of all, each
-    scaled."""
+    """Return the median rate; None without entries.
+
+    Entries of a GPU come first, then those with this number of threads, then all others, scaled to this
+    number.
+    """
     timed = [(entry["threads"], entry["rate"]) for entry in entries]
     rates = [rate for by, rate in timed if by is None]
     rates = rates or [rate for by, rate in timed if by == threads]
@@ -216,8 +224,8 @@ def _kind(run: RunSettings) -> str:
 
 
 def _other_work(item: PlannedRun, measures: Sequence[Measure]) -> list[Any]:
-    """Return the work besides the steps: the text, how many validations, and each measure at how many
-    checkpoints."""
+    """Return the work outside training: the text, the number of validations, and each measure with its number
+    of checkpoints."""
     run = item.run.settings
     measured = [[settings.model_dump_json(), measured_checkpoints(settings, run)] for settings in measures]
     return [item.tokens, evaluations(run), sorted(measured)]

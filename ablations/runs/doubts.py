@@ -1,7 +1,7 @@
-"""Warnings about a spec that is valid and probably not meant. No torch.
+"""Warnings about specs that are valid and probably not meant. No torch.
 
-They are about validation on the training text, text that is mostly unknown or cut off, arms with equal settings,
-and runs of an earlier version of the spec: how many there are, and which settings differ.
+They are about validation on training text, text with many unknown or dropped tokens, arms with equal
+settings, and runs of an earlier version of the spec.
 """
 
 import json
@@ -18,16 +18,16 @@ from lightning_modules.files import read_json, sha256
 from lightning_modules.training.run_directory import RunDirectory
 
 UNKNOWN_SHARE = 0.01
-"""From this share of [UNK] on, a split is said to be of other letters than the training text."""
+"""Share of [UNK] among the tokens of a split from which there is a warning."""
 DROPPED_SHARE = 0.1
-"""From this share of its tokens on, a split is said to have lost its text to `data.max_length`."""
+"""Share of the tokens of a split that `data.max_length` drops from which there is a warning."""
 
 
 def equal_arms(arms: Mapping[str, Hashable]) -> list[str]:
-    """Return a sentence for each group of arms that decide the same, and so are the same runs.
+    """Return a sentence for each group of arms with equal settings, which share their runs.
 
     Args:
-        arms: of each arm what decides what it computes.
+        arms: everything that decides what an arm computes, by the name of the arm.
     """
     groups: dict[Hashable, list[str]] = {}
     for arm, decided in arms.items():
@@ -41,22 +41,22 @@ def equal_arms(arms: Mapping[str, Hashable]) -> list[str]:
 
 
 def validated_on_training(arms: Mapping[str, Data], data_root: Path) -> list[str]:
-    """Return a sentence for each file or split that is both training and validation text; files that are not there
-    are left out."""
+    """Return a sentence for each file or split that is both training and validation text; missing files are
+    left out."""
     return _by_arm({arm: list(_shared(data, data_root)) for arm, data in arms.items()})
 
 
 def unfit_tokens(arms: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return a sentence for each split that is in good part unknown to the vocabulary, or was cut off.
+    """Return a sentence for each split with many unknown or dropped tokens.
 
     Args:
-        arms: of each arm what its token store says of itself; empty where it is not made yet.
+        arms: report of each arm's token store (tokens.json); empty if the store is not made yet.
     """
     return _by_arm({arm: [*_unknown(report), *_dropped(report)] for arm, report in arms.items()})
 
 
 def _by_arm(sentences_by_arm: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return the sentences, each once, with the arms that it is about unless these are all."""
+    """Return each sentence once, behind the names of its arms unless these are all arms."""
     arms: dict[str, list[str]] = {}
     for arm, sentences in sentences_by_arm.items():
         for sentence in sentences:
@@ -98,7 +98,7 @@ def _unknown(report: Mapping[str, Any]) -> Iterator[str]:
 
 def _dropped(report: Mapping[str, Any]) -> Iterator[str]:
     for split, noun, facts in _sides(report):
-        dropped = facts.get("dropped", 0)  # which older token stores do not say
+        dropped = facts.get("dropped", 0)  # older token stores do not count them
         if dropped and (share := dropped / (dropped + facts["tokens"])) >= DROPPED_SHARE:
             yield (
                 f"data.{split}: {_percent(share)} of the tokens of its {noun} stand behind the first "
@@ -115,26 +115,26 @@ def _sides(report: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, A
 
 
 def _percent(share: float) -> str:
-    """Write a share in per cent; one below 1 is not rounded to 100%."""
+    """Return a share in per cent; a share between 99% and 100% has one decimal."""
     return f"{100 * share:.1f}%" if share > 0.99 and share < 1 else f"{100 * share:.0f}%"
 
 
 def decided(settings: RunSettings) -> str:
-    """Return what the settings of a run decide, as text; the seed is a replicate and not among it."""
+    """Return the settings of a run as text, without the seed. Runs with the same text are replicates."""
     return settings.model_dump_json(exclude={"seed"})
 
 
 MOST_SETTINGS = 4
-"""The most settings that are named for an arm."""
+"""Largest number of settings that are named for an arm."""
 
 
 def earlier_runs(folder: Path, planned: Sequence[PlannedRun], *, out: Path) -> list[str]:
-    """Return a sentence about runs that were started for the last plan in the folder and that are not planned now;
-    nothing where there are none.
+    """Return a sentence on started runs of the last plan in the folder that the spec no longer plans; an
+    empty list if there are none.
 
     Args:
-        folder: of the experiment's results, whose plan.json is that of the spec that ran last.
-        planned: the runs of the spec as it is now.
+        folder: folder of the experiment's results, with the plan.json of the spec that ran last.
+        planned: runs of the spec as it is now.
     """
     path = folder / "plan.json"
     before = read_json(path).get("runs", []) if path.exists() else []
@@ -155,7 +155,8 @@ def earlier_runs(folder: Path, planned: Sequence[PlannedRun], *, out: Path) -> l
 
 
 def _differences(earlier: Sequence[tuple[str, int, RunDirectory]], planned: Sequence[PlannedRun]) -> Iterator[str]:
-    """Yield how the runs differ from those that are planned now, arms that differ alike together."""
+    """Yield how earlier runs differ from those that are planned now; arms with the same difference are named
+    together."""
     now = {(item.run.arm, item.run.seed): item for item in planned}
     arms: dict[str, dict[str, None]] = {}
     for arm, seed, directory in earlier:
@@ -171,7 +172,7 @@ def _differences(earlier: Sequence[tuple[str, int, RunDirectory]], planned: Sequ
 
 
 def _settings(directory: RunDirectory, now: dict[str, Any]) -> str:
-    """Return in which settings a run differs from the one that is planned now, with both values."""
+    """Return how the settings of an earlier run differ from those that are planned now, with both values."""
     try:
         before = directory.description()
     except AblationsError:
@@ -195,5 +196,5 @@ def _settings(directory: RunDirectory, now: dict[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
-    """Return a value in few letters."""
+    """Return a value as short text."""
     return json.dumps(value) if isinstance(value, list) else "none" if value is None else shown(value)

@@ -1,6 +1,6 @@
-"""From the rows of each run, and its log, to the one table of an experiment.
+"""Table of results of an experiment, made from the rows and the logs of its runs. No torch.
 
-What a run's log says of its learning and of its corruption, as rows of the table. No torch.
+The rows of `learning` and `corruption` come from the logs.
 """
 
 import json
@@ -23,15 +23,16 @@ from lightning_modules.vocabulary import FIRST_WORD_ID
 Row = dict[str, Any]
 
 TREATED = ("hidden", "masked", "random", "kept")
-"""What a corruption's log counts, as shares of the tokens that could be hidden."""
+"""Metrics of `corruption` in the log, which are shares of the tokens that could be hidden."""
 
 
 def learning(log: Sequence[Row], *, floor: float) -> Iterator[Row]:
-    """Yield the loss of every validation during training, and the gain, which is the floor minus the loss.
+    """Yield rows with the loss and the gain at every validation during training, in nats. The gain is the
+    floor minus the loss.
 
     Args:
         log: lines of metrics.jsonl.
-        floor: the loss of a guess without context on the same predictions.
+        floor: chance level: the loss of a guess without context on the same predictions.
     """
     for line in log:
         if (loss := line.get("val/loss")) is None:
@@ -42,18 +43,21 @@ def learning(log: Sequence[Row], *, floor: float) -> Iterator[Row]:
 
 
 def corruption(log: Sequence[Row], *, vocab_size: int, random_differs: bool) -> Iterator[Row]:
-    """Yield what training masked, over all its steps: shares of the tokens that could be hidden, and how often a
-    token that was replaced at random came out as it was (`collision_rate`), whose floor is that of a uniform draw.
+    """Yield rows on masking over all training steps: shares of the tokens that could be hidden, and
+    `collision_rate`.
+
+    The collision rate is the share of random replacements that equal the original token. Its floor is that of
+    a uniform draw.
 
     Args:
         log: lines of metrics.jsonl.
-        random_differs: whether the original is left out of the draw; the floor is 0 then.
+        random_differs: whether the draw leaves out the original token; the floor is 0 then.
     """
     logged = [line for line in log if "corruption/random_unchanged" in line]
     if not logged:
         return
     row = {"measure": "corruption", "step": logged[-1]["step"], "unit": ""}
-    # A line's shares are of its own candidates; lines of older logs, without their number, count alike.
+    # The shares of a line are of its own candidates. Older logs do not count these, and all lines weigh the same.
     weights = [line.get("corruption/candidates", 1.0) for line in logged]
 
     def over_all(name: str) -> float:
@@ -68,7 +72,7 @@ def corruption(log: Sequence[Row], *, vocab_size: int, random_differs: bool) -> 
 
 
 def read_log(directory: RunDirectory) -> list[Row]:
-    """Return the lines of metrics.jsonl; none where there is no file.
+    """Return the lines of metrics.jsonl; an empty list if there is no file.
 
     Raises:
         ResultsError: a line is no JSON.
@@ -87,7 +91,8 @@ MUST_AGREE = {
     "sample": "tokens than the runs before it; start `ablate measure` again",
     "files": "files than the runs before it, which are not there now; put them back and start `ablate run` again",
 }
-"""What the rows of a measure must have read alike in all runs on a text; and what to do where they have not."""
+"""Columns that must agree for a measure in all runs on the same text, each with the end of the error if they
+do not."""
 
 
 MEASURED = [name for name in run_rows.ROW_COLUMNS if name not in run_rows.OWN_COLUMNS]
@@ -101,20 +106,22 @@ def gather(
     keys: Mapping[str, str | None],
     compared: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """The rows of all runs that were computed with this experiment's measures, and those of pairs of its runs.
+    """Return the table of results: the rows of the runs for the experiment's measures, and those of pairs of
+    its runs.
 
-    If `validation` was measured, there are also rows of what its log says: `learning` and `corruption`.
-
-    A run that another experiment trained under another arm's name gets this experiment's name. Runs without
-    rows are left out.
+    Runs for which `validation` was measured also have rows from their log: `learning` and `corruption`. If
+    another experiment trained a run for an arm with another name, its rows get this experiment's name. Runs
+    without rows are left out.
 
     Args:
-        keys: of the measures, with `files_now` of each: rows that were computed from files of other
-            content are left out.
-        compared: the rows of `measure_pairs.rows`; those of other runs, settings or trainings are left out.
+        keys: digest of each measure's files (`files_now`), by its key. Rows that were computed from files
+            with other content are left out.
+        compared: rows from `measure_pairs.rows`. Those of other runs, settings or earlier trainings are left
+            out.
 
     Raises:
-        ResultsError: two runs on the same text were measured on different tokens or files, or a log is damaged.
+        ResultsError: two runs on the same text were measured on different tokens or files, or a log is
+            damaged.
         RunDirectoryError: a log has changed since the training ended.
     """
     rows = run_rows.of_these(run_rows.rows_of_all([item.directory.path for item in planned]), keys)
@@ -125,7 +132,7 @@ def gather(
     ]
     runs = pd.concat([part["run"] for part in tables]).to_numpy()
     table = results.concat(part.drop(columns="run") for part in tables)
-    tables = [table.iloc[runs.argsort(kind="stable")]]  # of each run what was measured, then what its log says
+    tables = [table.iloc[runs.argsort(kind="stable")]]  # for each run first measures, then its log
     if compared is not None:
         compared = measure_pairs.of_last_trainings(compared, planned)
         tables += _comparisons(compared[compared["key"].isin(keys)], experiment, planned)
@@ -133,8 +140,8 @@ def gather(
 
 
 def _require_same_text(rows: pd.DataFrame, planned: Sequence[PlannedRun]) -> None:
-    """Refuse rows of one measure that were computed from other tokens or files than those of an earlier run on the
-    same text."""
+    """Raise an error if a measure was computed from other tokens or files than in an earlier run on the same
+    text."""
     differing = []
     for what in MUST_AGREE:
         digests = rows[["run", "measure", "key", what]].drop_duplicates().dropna()
@@ -148,7 +155,7 @@ def _require_same_text(rows: pd.DataFrame, planned: Sequence[PlannedRun]) -> Non
 
 
 def _named(rows: pd.DataFrame, experiment: str, planned: Sequence[PlannedRun]) -> pd.DataFrame:
-    """Return rows with the experiment, and with identity, arm and seed of the run that each is of."""
+    """Return the rows with the columns experiment, run_id, arm and seed of their run."""
     items = [planned[run] for run in rows["run"]]
     return rows.assign(
         experiment=pd.Series(experiment, rows.index, dtype="string"),
@@ -159,12 +166,12 @@ def _named(rows: pd.DataFrame, experiment: str, planned: Sequence[PlannedRun]) -
 
 
 def _comparisons(compared: pd.DataFrame, experiment: str, planned: Sequence[PlannedRun]) -> Iterator[pd.DataFrame]:
-    """The rows of pairs, the group being the arm of the other run.
+    """Yield tables with the rows of compared pairs; the group of a row is the arm of the second run.
 
-    Arms with equal settings share their runs; each of them gets the rows.
+    Arms with equal settings share their runs, and each of them gets the rows.
     """
     pairs: dict[tuple[str, str], list[measure_pairs.Pair]] = defaultdict(list)
-    run_ids = {*compared["run_id"], *compared["other_run_id"]}  # of a large grid few runs are compared, or none
+    run_ids = {*compared["run_id"], *compared["other_run_id"]}  # in a large grid few runs are compared
     items = [item for item in planned if item.run_id in run_ids]
     for pair in measure_pairs.planned_pairs(items, across_seeds=True):
         pairs[pair.first.run_id, pair.second.run_id].append(pair)
@@ -174,7 +181,7 @@ def _comparisons(compared: pd.DataFrame, experiment: str, planned: Sequence[Plan
 
 
 def _logged(rows: pd.DataFrame, experiment: str, planned: Sequence[PlannedRun]) -> Iterator[pd.DataFrame]:
-    """Yield the rows of the runs' logs, of those for which `validation` was measured."""
+    """Yield a table with the rows from the logs of runs for which `validation` was measured."""
     losses = rows[(rows["measure"] == "validation") & (rows["metric"] == "loss") & rows["group"].isna()]
     records: list[Row] = []
     for run, floor in losses.drop_duplicates("run")[["run", "floor"]].to_numpy():
@@ -182,7 +189,7 @@ def _logged(rows: pd.DataFrame, experiment: str, planned: Sequence[PlannedRun]) 
         masking = getattr(item.run.settings.objective, "masking", None)
         log = read_log(item.directory)
         of_log = [
-            # The floor is of the same predictions: the corruption of evaluation is frozen.
+            # The floor holds for every validation, as the masks of validation text never change.
             *learning(log, floor=float(floor)),
             *corruption(
                 log,
@@ -207,5 +214,5 @@ def _as_table(records: Sequence[Mapping[str, Any]], experiment: str, item: Plann
 
 
 def write(table: pd.DataFrame, folder: Path) -> None:
-    """Put the table in the experiment's folder."""
+    """Write the table to results.parquet in the experiment's folder."""
     results.write(table, folder / "results.parquet")

@@ -1,7 +1,7 @@
 """Identity, folder and state of the runs of an experiment. No torch.
 
 OUT/<experiment>/    spec.yaml plan.json results.parquet report.html ...
-OUT/runs/<run>/      one folder a run, shared by all experiments
+OUT/runs/<run>/      one folder for each run, shared by all experiments
 OUT/tokens/<10 hex>/ token ids, shared by all runs on the same text
 """
 
@@ -25,13 +25,15 @@ from lightning_modules.files import file_version, make_folder, write_json
 from lightning_modules.training.run_directory import RunBusyError, RunDirectory, checksum
 
 IDENTITY_VERSION = 4
-"""Raised when the same settings begin to mean another computation, so that old runs are not taken for new."""
+"""Version in every identity. It is raised if the same settings come to mean another computation, so that old
+runs are not taken for new ones."""
 
 FIXED_VERSION = 2
-"""The same, only for `count: fixed` and for `predict` beside a `schedule`; those of other settings do without."""
+"""Version in the identity of runs with `count: fixed`, or with `predict` and a `schedule`; others do not have
+it."""
 
 ATTENTION_DROPOUT_VERSION = 2
-"""The same, only where `encoder.attention_dropout` is above 0."""
+"""Version in the identity of runs with `encoder.attention_dropout` above 0; others do not have it."""
 
 LATER_SETTINGS = {
     "encoder": {
@@ -42,11 +44,12 @@ LATER_SETTINGS = {
     "objective": {"head", "label_smoothing"},
     "training": {"compile", "schedule", "adam_beta1", "adam_beta2", "adam_epsilon", "optimizer", "seeds"},
 }
-"""Settings that did not always exist: their defaults are left out, so that older runs keep their identity."""
+"""Settings that were added later. Their defaults do not enter the identity, so that older runs keep
+theirs."""
 
 
 class PlannedRun(NamedTuple):
-    """A run of an experiment with its place on disk."""
+    """Run of an experiment, with its place on disk."""
 
     run: Run
     run_id: str
@@ -57,20 +60,22 @@ class PlannedRun(NamedTuple):
 
 
 def identity(settings: RunSettings, tokens_address: str) -> str:
-    """Ten hex digits of a hash over everything that decides what a run computes.
+    """Return the identity of a run: ten hex digits of a hash over everything that decides what it computes.
 
-    The text enters by its content (and how it is cut into tokens), not by its path; so do the folder that the
-    weights start from, and the source of an objective or a selection of one's own. Machine, devices, the
-    names of experiment and arm, measures and claims do not enter. Nor do the micro-batches of a step: like the
-    number of devices they say how a step is computed, which a machine with more memory need not repeat. The step
-    is the same up to rounding and to what dropout draws, and `compile`, which may change the kernels, does enter.
-    Loggers do not enter, as they change no number.
+    The text enters by its content (and how it is cut into tokens), not by its path. So do the folder of the
+    initial weights, and the source of a user's own objective or selection. `compile` enters, as it may change
+    the kernels. Machine, devices, names of experiment and arm, measures and claims do not enter. Loggers do
+    not enter, as they change no number.
+
+    Micro-batches of a step do not enter: like the number of devices, they only say how a step is computed,
+    and may differ on a machine with more memory. The step is the same up to rounding and the draws of
+    dropout.
     """
     return _hashed(_decisions(settings, tokens_address), settings.seed)
 
 
 def _decisions(settings: RunSettings, tokens_address: str) -> dict[str, Any]:
-    """Return everything that decides what a run computes, but for its seed."""
+    """Return everything that decides what a run computes, except its seed."""
     left_out: Any = {"data": True, "training": {"accumulate", "loggers"}, "init": {"path"}, "seed": True}
     decisions = settings.model_dump(mode="json", exclude=left_out)
     decisions |= {"tokens": tokens_address, "version": IDENTITY_VERSION}
@@ -93,7 +98,7 @@ def _hashed(decisions: dict[str, Any], seed: int) -> str:
 
 
 def default(section: Settings, name: str) -> Any:
-    """Return the default of a setting beside the other settings of its section."""
+    """Return the default of a setting, which may depend on the other settings of its section."""
     field = type(section).model_fields[name]
     if field.default_factory is None:
         return field.default
@@ -114,13 +119,14 @@ def folders(out: Path) -> dict[str, Path]:
 def place(
     runs: Sequence[Run], *, out: Path, data_root: Path, existing: dict[str, Path] | None = None
 ) -> list[PlannedRun]:
-    """Give each run its identity and its folder: the one that already has its identity, else a new name.
+    """Return the runs with their identities and folders. A run gets the folder that has its identity already,
+    or a new one.
 
     Args:
-        existing: `folders` of the output root, if they were looked for already; new ones are added.
+        existing: `folders` of the output root, if it is known already; new folders are added.
 
     Raises:
-        DataError: text is missing or has not the columns that the spec names.
+        DataError: text is missing, or lacks the columns that the spec names.
     """
     existing = folders(out) if existing is None else existing
     planned: list[PlannedRun] = []
@@ -138,8 +144,8 @@ def place(
 
 
 def self_contained(run: Run, data_root: Path) -> Run:
-    """The run with the words of a lexicon in the place of the files that they come from, and with the settings
-    that follow from the folder of a model.
+    """Return the run with the words of its lexicon in place of files, and with the settings that follow from
+    the folder of a model.
 
     Raises:
         DataError: a file is missing or unfit, or has no word of a part of speech, or contradicts a setting.
@@ -157,14 +163,14 @@ def self_contained(run: Run, data_root: Path) -> Run:
 
 
 def with_folders(settings: RunSettings, data_root: Path) -> RunSettings:
-    """Return the settings with what follows from the folders of a model or of a tokenizer that they name.
+    """Return the settings, with those that follow from the folders of a model or of a tokenizer filled in.
 
     Raises:
         DataError: a folder is missing or unfit, or contradicts a setting.
     """
     if settings.init is None and settings.data.tokenizer is None:
         return settings
-    from lightning_modules.pretrained.folder import with_folder  # which most specs need not wait for
+    from lightning_modules.pretrained.folder import with_folder  # imported here, as most specs do not need it
 
     return with_folder(settings, data_root)
 
@@ -173,8 +179,9 @@ def with_folders(settings: RunSettings, data_root: Path) -> RunSettings:
 def _lexicon(
     select: Cloze | Generic, data: Data, data_root: Path, versions: tuple[tuple[int, int, int], ...]
 ) -> Cloze | Generic:
-    """Resolve a list of words, once for all runs of a process that name the same versions of its files."""
-    from lightning_modules.data.lexica import resolved  # pyarrow, which most specs need not wait for
+    """Return a selection with its list of words in place of files. It is cached for all runs of a process
+    that name the same versions of the files."""
+    from lightning_modules.data.lexica import resolved  # imports pyarrow, which most specs do not need
 
     return resolved(select, data=data, data_root=data_root)
 
@@ -182,21 +189,21 @@ def _lexicon(
 def create(planned: PlannedRun) -> None:
     """Make the run's folder with its run.json.
 
-    One that is there stays if the run is done or somebody trains it. Otherwise it is written again: the spec may
-    say now that steps are cut into more micro-batches.
+    An existing run.json stays if the run is done or is being trained. Otherwise it is written again, because
+    settings that are not part of the identity may have changed, such as the number of micro-batches.
     """
     directory, path = planned.directory, planned.directory.path
     if (path / "run.json").exists() and (directory.is_done() or directory.is_locked()):
         return
     make_folder(path)
     content = description(planned)
-    # Locked, as who trains a run removes half-written files in its folder.
+    # Locked, because training removes half-written files from the run's folder.
     with suppress(RunBusyError), directory.lock():
         write_json(path / "run.json", content | {"checksum": checksum(content)})
 
 
 def description(planned: PlannedRun) -> dict[str, Any]:
-    """Return the content of run.json, but for its checksum."""
+    """Return the content of run.json, without its checksum."""
     return {
         "run_id": planned.run_id,
         "arm": planned.run.arm,

@@ -1,4 +1,4 @@
-"""Starts what is missing on a pool of slots, each a worker process with its own devices."""
+"""Pool of slots in which runs are trained and measured, each a worker process with its own devices."""
 
 import json
 import os
@@ -23,56 +23,57 @@ from lightning_modules.provenance import available_cores
 from lightning_modules.training.run_directory import RunDirectory
 
 WORKER = (sys.executable, "-m", "ablations.runs.worker")
-SECONDS_BETWEEN_TRIES = 1.0  # at a run that another process is working on
+SECONDS_BETWEEN_TRIES = 1.0  # if another process is working on the run
 
 MOST_DEATHS = 3
-"""Workers that may die with a run one after the other without progress, before it is given up."""
+"""Number of workers in a row that may die with a run, without progress, before the run is given up."""
 SECONDS_AFTER_DEATH = 5.0
-"""Pause of a slot after the first death of a run's worker; twice as long after each further one. Most die because
-the machine is short of memory, which other runs may soon give back."""
+"""Pause of a slot after the first death of a run's worker; each further death doubles it. Most workers die
+because memory is short, and other runs may soon give some back."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """End of one run: its exit code, and a sentence where there is one."""
+    """End of a run: its exit code, and a message if there is one."""
 
     run_dir: Path
     code: int
     message: str | None
     seconds: float
-    """That the worker was busy with it, its own start left out; 0 if it did not live to tell."""
+    """Seconds that the worker spent on the run, without its own start; 0 if it gave no answer."""
     died: bool = False
     """Whether its worker died."""
 
 
 @dataclass
 class Pool:
-    """`slots` workers that share the machine; one run at a time each."""
+    """Pool of `slots` workers that share the machine; each has one run at a time."""
 
     slots: int
     devices: int
-    """Processes (and GPUs, where there are any) of each run."""
+    """Number of processes (and GPUs, if there are any) of each run."""
     data_root: Path
     measures: Sequence[Measure]
     gpus: Sequence[str] = ()
-    """Names of the GPUs as CUDA_VISIBLE_DEVICES has them; none means CPU."""
+    """Names of the GPUs, as in CUDA_VISIBLE_DEVICES; none means CPU."""
     recompute: bool = False
-    """Measure also what is measured already."""
+    """Whether measures that are done are computed again."""
     threads: int | None = None
-    """Threads of each process; None is an equal share of the cores that this process may use."""
+    """Number of threads of each process; None is an equal share of the cores that this process may use."""
     _stopped: threading.Event = field(default_factory=threading.Event)
     _deaths: dict[Path, tuple[int, int]] = field(default_factory=dict)
-    """Of each run whose worker died: how often without progress, and its progress then."""
+    """Number of deaths of a run's workers since its last progress, and its progress then, by the run's
+    folder."""
     _workers: list[subprocess.Popen[str]] = field(default_factory=list)
     _waiting: list[subprocess.Popen[str] | None] = field(default_factory=list)
-    """Of each slot, the worker that was started before there was anything to do."""
+    """For each slot, the worker that was started before there was anything to do."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._environments = assign_devices(self.gpus, slots=self.slots, devices=self.devices)
 
     def __enter__(self) -> Self:
-        """Start the workers: they import for seconds, in which their caller may prepare what they will do."""
+        """Start the workers. They import for seconds, in which the caller can prepare the runs."""
         self._waiting = [self._start_worker(environment) for environment in self._environments]
         return self
 
@@ -83,10 +84,10 @@ class Pool:
                 _end(worker)
 
     def run(self, run_dirs: Sequence[Path], *, ended: Callable[[Outcome], None]) -> list[Outcome]:
-        """Train and measure the runs; every one is tried, whatever happens to the others.
+        """Train and measure the runs; all are tried, even if some fail.
 
-        Returns the outcomes in the order in which they ended; `ended` gets each at once. Runs not started
-        when `stop` is called are left out.
+        Returns the outcomes in the order in which the runs ended; `ended` is called with each at once. Runs
+        that were not started when `stop` is called are left out.
         """
         todo: queue.Queue[Path] = queue.Queue()
         for run_dir in run_dirs:
@@ -106,7 +107,7 @@ class Pool:
                 for environment, worker in zip(self._environments, waiting, strict=True)
             ]
             for slot in slots:
-                slot.result()  # a bug in a slot is a traceback here, never a run left out in silence
+                slot.result()  # raises the error of a slot, so that no run is left out silently
         return outcomes
 
     def _serve(
@@ -116,7 +117,7 @@ class Pool:
         todo: "queue.Queue[Path]",
         note: Callable[[Outcome], None],
     ) -> None:
-        """One slot: give runs to a worker, start a new one when it dies."""
+        """Serve one slot: give runs to its worker, and start a new worker if it dies."""
         try:
             while not self._stopped.is_set():
                 try:
@@ -124,7 +125,7 @@ class Pool:
                 except queue.Empty:
                     return
                 if worker is not None and worker.poll() is not None:
-                    _end(worker)  # it is dead, and its pipes are still open
+                    _end(worker)  # it is dead, but its pipes are still open
                     worker = None
                 if worker is None:
                     worker = self._start_worker(environment)
@@ -144,8 +145,8 @@ class Pool:
                 _end(worker)
 
     def _count_death(self, run_dir: Path) -> int:
-        """Return how many workers have died with a run since it was last saved or measured further."""
-        from ablations.runs.rows import progress  # pandas, which `plan` does without
+        """Count the death of a run's worker; returns the number of deaths since the run's last progress."""
+        from ablations.runs.rows import progress  # imports pandas, which `plan` does not need
 
         before, progress_before = self._deaths.get(run_dir, (0, 0))
         now = progress(RunDirectory(run_dir))
@@ -154,7 +155,7 @@ class Pool:
         return count
 
     def _start_worker(self, environment: dict[str, str]) -> subprocess.Popen[str] | None:
-        """A new worker, known to `stop`; none when it was called already."""
+        """Return a new worker, which `stop` will end; None if `stop` was called already."""
         with self._lock:
             if self._stopped.is_set():
                 return None
@@ -163,7 +164,7 @@ class Pool:
             return worker
 
     def stop(self) -> None:
-        """Start nothing more, and have the runs at hand saved and interrupted."""
+        """Start no more runs, and interrupt those at work, which are saved first."""
         threading.Thread(target=self._stop).start()  # a signal handler must not wait for a lock
 
     def _stop(self) -> None:
@@ -171,10 +172,10 @@ class Pool:
             self._stopped.set()
             for worker in self._workers:
                 _close_orders(worker)
-                worker.send_signal(signal.SIGCONT)  # one that somebody froze could not save
+                worker.send_signal(signal.SIGCONT)  # wakes a suspended worker, which could not save
 
     def _order(self, worker: subprocess.Popen[str], run_dir: Path) -> Outcome:
-        """Have one run done, and wait for the answer."""
+        """Send a worker the order for one run, and wait for its answer."""
         assert worker.stdin is not None
         assert worker.stdout is not None
         order: dict[str, Any] = {
@@ -204,12 +205,13 @@ class Pool:
 
 
 def is_death(outcome: Outcome) -> bool:
-    """Return whether a process of a run was killed, its worker or one of those that train it."""
+    """Return whether a process of a run died: its worker, or one of those that train it."""
     return outcome.died or outcome.code == ExitCode.RANK_DIED
 
 
 def given_up(outcome: Outcome) -> Outcome:
-    """Return how a run ended whose workers died, with a sentence; a run that is not trained keeps it."""
+    """Return the outcome of a run that is given up because its workers died, with a message. The state of an
+    untrained run gets the message too."""
     message = (
         f"its worker process died {MOST_DEATHS} times without progress, at last of {outcome.message}; "
         f"{outcome.run_dir / 'log.txt'} may say why, and a machine that is short of memory needs a lower --slots."
@@ -229,19 +231,19 @@ def start_process(environment: dict[str, str]) -> subprocess.Popen[str]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        # Ctrl-C in the terminal reaches the launcher alone, which closes the workers' orders.
+        # Ctrl-C in the terminal must reach the launcher alone, which then stops the workers.
         start_new_session=True,
     )
 
 
 def assign_devices(gpus: Sequence[str], *, slots: int, devices: int) -> list[dict[str, str]]:
-    """The environment of each slot: GPUs of its own, or none where there are none.
+    """Return the environment variables of each slot, which name its GPUs; empty if there are no GPUs.
 
-    Where runs of one device each are more than the GPUs, they share them in turn: a small model leaves most of a
-    card idle.
+    If each run has one device and there are more slots than GPUs, the slots share them in turn: a small model
+    leaves most of a GPU idle.
 
     Raises:
-        ResultsError: runs of several devices are given more slots than there are GPUs for.
+        ResultsError: each run has several devices, and there are too few GPUs for all slots.
     """
     if not gpus:
         return [{} for _ in range(slots)]
@@ -257,7 +259,7 @@ def assign_devices(gpus: Sequence[str], *, slots: int, devices: int) -> list[dic
 
 
 def visible_gpus() -> list[str]:
-    """Names of the GPUs that this process may use, as CUDA_VISIBLE_DEVICES has them."""
+    """Return the names of the GPUs that this process may use, as in CUDA_VISIBLE_DEVICES."""
     import torch
 
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -267,12 +269,12 @@ def visible_gpus() -> list[str]:
 
 
 def threads_per_process(processes: int) -> int:
-    """An equal share of the cores that this process may use, at least one."""
+    """Return an equal share of the cores that this process may use, at least one."""
     return max(1, available_cores() // processes)
 
 
 def _close_orders(worker: subprocess.Popen[str]) -> None:
-    """Tell the worker that nothing more comes: it saves what it is at and ends."""
+    """Close the orders of a worker, so that it saves its current run and ends."""
     assert worker.stdin is not None
     with suppress(BrokenPipeError):
         worker.stdin.close()

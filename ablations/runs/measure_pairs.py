@@ -1,7 +1,8 @@
 """Distances between runs: the pairs that are compared, their steps, and the file of their rows. No torch.
 
-OUT/<experiment>/comparisons.parquet has the columns of the table, and the key of the settings that each row was
-computed with, the digest of the sample it read and when the training of either run started."""
+OUT/<experiment>/comparisons.parquet has the columns of the table of results. It also has the key of each
+row's settings, the digest of its sample, and the times when the training of both runs started.
+"""
 
 import itertools
 from collections import defaultdict
@@ -22,37 +23,37 @@ Say = Callable[[str], None]
 
 
 class Pair(NamedTuple):
-    """Two runs that are compared: two arms with the same seed, two seeds of an arm, or both at once."""
+    """Pair of runs that are compared: two arms with the same seed, two seeds of an arm, or both at once."""
 
     first: PlannedRun
     second: PlannedRun
 
 
 STARTED = {"started": "run_id", "other_started": "other_run_id"}
-"""Columns with the start of a run's training, by the column that names the run."""
+"""Columns with the start of a run's training, each with the column that names the run."""
 
 Step = int | None
-"""Of the checkpoints that are compared; None is the last of either run."""
+"""Step of the checkpoints that are compared; None is the last one of either run."""
 
 
 def distance_settings(measures: Sequence[Measure]) -> RunDistanceSettings | None:
-    """Return the settings of `run_distance` in a spec; None without it."""
+    """Return the settings of `run_distance` among measures; None if it is not among them."""
     return next((settings for settings in measures if isinstance(settings, RunDistanceSettings)), None)
 
 
 def pairs(planned: Sequence[PlannedRun], settings: RunDistanceSettings) -> list[Pair]:
-    """Return the planned pairs whose runs are both trained."""
+    """Return the pairs to compare whose runs are both trained and have their last checkpoint."""
     trained = [item for item in planned if item.directory.is_done()]
     return planned_pairs(trained, settings.arms, across_seeds=settings.across_seeds)
 
 
 def planned_pairs(planned: Sequence[PlannedRun], arms: Sequence[str] = (), *, across_seeds: bool) -> list[Pair]:
-    """Return the arms two by two at equal seed, and the seeds of each arm two by two, as far as their encoders
-    have equally many layers and read the same text.
+    """Return the pairs of runs to compare: two arms at the same seed, or two seeds of an arm. Both runs must
+    have the same number of layers and read the same text.
 
     Args:
-        arms: which of them; all unless given.
-        across_seeds: whether arms are compared at different seeds too.
+        arms: arms that are compared; all unless given.
+        across_seeds: whether two arms are also compared at different seeds.
     """
     encoders = [
         item for item in planned if (not arms or item.run.arm in arms) and item.run.settings.objective.has_layers
@@ -74,11 +75,7 @@ def _replicates(first: PlannedRun, second: PlannedRun) -> bool:
 
 
 def rows(folder: Path) -> pd.DataFrame:
-    """Return the rows so far; empty before the first.
-
-    Raises:
-        ResultsError: their file is damaged.
-    """
+    """Return the rows of comparisons.parquet; empty if there is no file."""
     path, remedy = folder / "comparisons.parquet", "`ablate run` compares the runs again"
     table = read_sealed(path, remedy=remedy).to_pandas() if path.exists() else pd.DataFrame()
     columns = ["key", "sample", "run_id", "other_run_id", "step", *STARTED]
@@ -86,8 +83,8 @@ def rows(folder: Path) -> pd.DataFrame:
 
 
 def of_last_trainings(table: pd.DataFrame, planned: Sequence[PlannedRun]) -> pd.DataFrame:
-    """Return the rows without those of runs that were trained again since. Rows stay where nobody wrote down when
-    the training started."""
+    """Return the rows whose runs were not trained again since. A row without the start of a training
+    stays."""
     started = {item.run_id: item.directory.provenance().get("started") for item in planned}
     for column, run in STARTED.items():
         table = table[table[column].isna() | (table[column] == table[run].map(started))]
@@ -97,7 +94,8 @@ def of_last_trainings(table: pd.DataFrame, planned: Sequence[PlannedRun]) -> pd.
 def missing(
     folder: Path, planned: Sequence[PlannedRun], settings: RunDistanceSettings, *, recompute: bool = False
 ) -> dict[tuple[str, Step], list[Pair]]:
-    """Return the pairs that have no rows for these settings, by text and step; all pairs with `recompute`."""
+    """Return the pairs without rows for these settings, by address of the text and step; all pairs with
+    `recompute`."""
     measured = _measured(folder, planned, settings)
     open_pairs: dict[tuple[str, Step], list[Pair]] = defaultdict(list)
     # Arms with equal settings share their runs, so that several pairs of arms may be one pair of runs.
@@ -113,7 +111,8 @@ def missing(
 def _measured(
     folder: Path, planned: Sequence[PlannedRun], settings: RunDistanceSettings
 ) -> set[tuple[str, str, Step]]:
-    """Return both runs and the step of every comparison that has rows; a pair with any also with the step None."""
+    """Return run, other run and step of every comparison that has rows. Each pair with rows is also there
+    with step None."""
     table = of_last_trainings(rows(folder), planned)
     same_settings = table[table["key"] == key(settings)]
     columns = (same_settings[name] for name in ("run_id", "other_run_id", "step"))
@@ -124,10 +123,11 @@ def _measured(
 def to_train_again(
     folder: Path, planned: Sequence[PlannedRun], settings: RunDistanceSettings, *, to_train: Collection[str]
 ) -> set[str]:
-    """Return the identities of trained runs without a checkpoint that a missing distance needs.
+    """Return the identities of trained runs that must be trained again, because a missing distance needs
+    their lost checkpoint.
 
     Args:
-        to_train: identities of runs that are trained in any case; afterwards their distances are missing.
+        to_train: identities of runs that will be trained in any case; their distances will then be missing.
     """
     measured = _measured(folder, planned, settings)
     trained = {item.run_id: item for item in planned if item.directory.is_trained()}
@@ -146,11 +146,7 @@ def to_train_again(
 def still_open(
     folder: Path, planned: Sequence[PlannedRun], settings: RunDistanceSettings, *, to_train: Collection[str]
 ) -> list[Pair]:
-    """Return the pairs that have no rows for these settings, of runs that are trained or will be.
-
-    Args:
-        to_train: identities of the runs that will be trained.
-    """
+    """Return the pairs without rows for these settings, among runs that are trained or will be."""
     unmeasured = itertools.chain.from_iterable(missing(folder, planned, settings).values())
     to_come = (pair for pair in _asked_pairs(planned, settings) if {*map(_id, pair)} & {*to_train})
     return list({(_id(pair.first), _id(pair.second)): pair for pair in (*unmeasured, *to_come)}.values())
@@ -173,14 +169,14 @@ def compare(
     say: Say,
     recompute: bool = False,
 ) -> None:
-    """Compute the distances that are missing and write them into the experiment's folder, step by step; all with
-    `recompute`.
+    """Compute the missing distances, or all with `recompute`, and write them step by step into the
+    experiment's folder.
 
     Raises:
         MeasureError: too few tokens for the width.
         CheckpointError: a checkpoint is missing or damaged.
     """
-    from ablations.measures.run_distance import run_distance  # torch, which to ask what is missing does without
+    from ablations.measures.run_distance import run_distance  # imports torch, which the others do without
 
     for (_, step), chosen in missing(folder, planned, settings, recompute=recompute).items():
         say(f"comparing {several(len(chosen), 'pair')} of runs{'' if step is None else f' at step {step:,}'}")
@@ -199,7 +195,7 @@ def compare(
 
 
 def _put(folder: Path, new: pd.DataFrame) -> None:
-    """Add rows, instead of those of the same pairs, steps and settings; all or nothing."""
+    """Add rows to the file, in place of those of the same pairs, steps and settings; whole or not at all."""
     before, same = rows(folder), ["key", "run_id", "other_run_id", "step"]
     if len(before):
         again = pd.MultiIndex.from_frame(before[same]).isin(pd.MultiIndex.from_frame(new[same]))

@@ -1,7 +1,7 @@
-"""Plans of experiments: their runs, what trained ones lack, and their cost. No torch.
+"""Plans of experiments: their runs, what trained runs lack, and the cost of the rest. No torch.
 
-A trained run whose measures are all there is done, whether its checkpoints are there or not. One that lacks a
-measure is measured from its last checkpoint, or trained again where that is gone.
+A trained run with all its measures is done, even if its checkpoints are gone. A run that lacks a measure is
+measured from its last checkpoint, or trained again if that is gone.
 """
 
 import hashlib
@@ -28,20 +28,21 @@ if TYPE_CHECKING:
     from ablations.runs import rows
 
 MOST_NAMED = 6
-"""The most runs that a sentence names; of more it says how many they are."""
+"""Largest number of runs that a sentence names; of more it gives only the number."""
 
 
 class Lacking(NamedTuple):
     """Measures and checkpoint that a trained run lacks."""
 
     number_asked: int
-    """Number of measures that are asked for; those of tasks count once a task."""
+    """Number of requested measures; measures of tasks count once for each task."""
     missing: tuple[RunMeasure, ...]
-    """Those of them without rows."""
+    """Requested measures without rows."""
     names: tuple[str, ...]
-    """Their names, as in ``baselines mrpc``; also run_distance where only another training makes it possible."""
+    """Names of the missing measures, as in ``baselines mrpc``; also run_distance if it needs the run to be
+    trained again."""
     refused: Mapping[str, str]
-    """Why those of them were refused that were tried, by name."""
+    """Reasons why missing measures were refused when they were last tried, by name."""
     state: RunState
     checkpoint: Checkpoint
 
@@ -51,7 +52,7 @@ class Lacking(NamedTuple):
         return bool(self.names) and self.checkpoint != "whole"
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of `RunRecord` that say so."""
+        """Return what the run lacks as fields of `RunRecord`."""
         return {
             "measures": self.number_asked,
             "not_measured": list(self.names),
@@ -66,14 +67,14 @@ def lacking(
     """Return what each trained run lacks, by its identity; runs that are not trained are left out.
 
     Args:
-        planned: all runs of the experiment, since distances are between two.
-        folder: of the experiment's results.
+        planned: all runs of the experiment, as distances need pairs of them.
+        folder: folder of the experiment's results.
     """
     states = {item.run_id: (item, item.directory.state()) for item in planned}
     trained = [(item, state) for item, state in states.values() if state.state == "done"]
     if not trained:
         return {}
-    from ablations.runs import measure_pairs, rows  # pandas, which to look at what is not trained does without
+    from ablations.runs import measure_pairs, rows  # imports pandas, which untrained runs do not need
 
     lacks_by_run: dict[str, Lacking] = {}
     requested: tuple[rows.Requested, ...] = ()
@@ -103,11 +104,11 @@ def _of_run(directory: RunDirectory, state: RunState, requested: "Sequence[rows.
 
 
 def checkpoint_sentences(runs: Sequence[RunRecord]) -> list[str]:
-    """Return what `ablate run` will do with trained runs whose last checkpoint is gone or damaged, a sentence for
-    each group of runs that lack the same.
+    """Return sentences on what `ablate run` will do with trained runs whose last checkpoint is gone or
+    damaged, one for each group of runs with the same checkpoint state and the same missing measures.
 
     Args:
-        runs: of a plan or a status.
+        runs: runs of a plan or a status.
     """
     groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for run in runs:
@@ -132,7 +133,7 @@ def checkpoint_sentences(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def run_labels(labels: Sequence[str]) -> str:
-    """Return the runs in a sentence, or how many they are."""
+    """Return the labels of runs as part of a sentence; only their number if they are more than MOST_NAMED."""
     return listed(labels, "and") if len(labels) <= MOST_NAMED else several(len(labels), "trained run")
 
 
@@ -147,18 +148,18 @@ def plan(
     slots: int = 1,
     devices: int = 1,
 ) -> Plan:
-    """Return the experiment's runs with their state and cost.
+    """Return the plan of an experiment: its runs with their state and cost.
 
-    The seconds of a run are those of training with its share of the machine, and those of its start, validations
-    and measures where runs of the same kind have ended here; None where nothing is known. The total is the time
-    until all runs that are open have ended on the slots.
+    The seconds of a run are those of training with its share of the machine, and those of its start,
+    validations and measures if runs of the same kind have ended here. They are None if the seconds of
+    training are unknown. The total is the time until all open runs have ended on the slots.
 
     Args:
         lacking: what the trained runs lack, by identity.
     """
     calibration = Calibration(out)
     open_ids = {item.run_id for item in planned if item.run_id not in lacking or lacking[item.run_id].names}
-    if 0 < len(open_ids) < slots:  # as `ablate run` does, which leaves no core to a slot without a run
+    if 0 < len(open_ids) < slots:  # as in `ablate run`, where slots without a run get no cores
         slots = len(open_ids)
     threads = devices * threads_per_process(slots * devices)
     runs, left_out = [], dict[str, None]()
@@ -199,18 +200,21 @@ def plan(
 
 
 class Cost(NamedTuple):
-    """Cost of a run, which is that of all runs of its arm."""
+    """Cost of a run, which is the same for all runs of an arm."""
 
     tokens: int
     parameters: int
     flops: float
     training_seconds: float | None
-    """None where nothing is known."""
+    """Estimated seconds of training; None if unknown."""
     other_seconds: float | None
 
     def seconds_left(self, lacks: Lacking | None) -> tuple[float | None, float | None]:
-        """Return the seconds of training and of all the rest of a run; None for what is unknown, which of a run
-        that is only to be measured is both."""
+        """Return the seconds of training, and those outside training, that a run still takes; each is None if
+        unknown.
+
+        Both are None for a trained run that must only be measured.
+        """
         if lacks is not None and lacks.names and not lacks.is_to_train:
             return None, None
         return self.training_seconds, self.other_seconds
@@ -244,8 +248,8 @@ def _record(item: PlannedRun, lacks: Lacking | None, cost: Cost, *, seconds: flo
 
 
 def _total(runs: Sequence[RunRecord], *, slots: int, is_partial: bool) -> float | None:
-    """Return the seconds until all open runs have ended; None where a training takes nobody knows how long, and
-    where nothing at all is known."""
+    """Return the seconds until all open runs have ended; None if the time of a training, or every time, is
+    unknown."""
     once = {run.run_id: run for run in runs if run.is_open}
     if any(run.seconds is None and run.is_to_train for run in once.values()):
         return None
@@ -254,7 +258,7 @@ def _total(runs: Sequence[RunRecord], *, slots: int, is_partial: bool) -> float 
 
 
 def _operations(planned: Sequence[PlannedRun]) -> list[str]:
-    """Return a sentence about operations that are a bound; none where all are exact."""
+    """Return a sentence on arms whose operations are only an upper bound; an empty list if all are exact."""
     vectors = [item.run.arm for item in planned if "pairs" in item.run.settings.objective.predictions]
     if not vectors:
         return []
@@ -266,8 +270,8 @@ def _operations(planned: Sequence[PlannedRun]) -> list[str]:
 
 
 def _to_measure(runs: Sequence[RunRecord]) -> list[str]:
-    """Return which measures trained runs lack, a sentence for those that lack the same; and why, where it is
-    known."""
+    """Return sentences on the measures that trained runs lack, one for each group of runs that lack the same,
+    and on the reasons for refusals."""
     lacking: dict[tuple[str, ...], list[str]] = {}
     for run in runs:
         if run.not_measured and not run.is_to_train:
@@ -278,7 +282,7 @@ def _to_measure(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def _uncounted(left_out: Sequence[str]) -> list[str]:
-    """Return a sentence about the measures whose time is unknown; none where all of it is known."""
+    """Return a sentence on the measures whose time is unknown; an empty list if all times are known."""
     if not left_out:
         return []
     return [
@@ -288,7 +292,7 @@ def _uncounted(left_out: Sequence[str]) -> list[str]:
 
 
 def _pairs(experiment: Experiment, planned: Sequence[PlannedRun], *, to_train: Collection[str], out: Path) -> int:
-    """Return how many pairs of runs are to be compared once all are trained."""
+    """Return the number of pairs of runs that must be compared once all are trained."""
     settings = next((one for one in experiment.measures if isinstance(one, RunDistanceSettings)), None)
     if settings is None:
         return 0
@@ -298,15 +302,16 @@ def _pairs(experiment: Experiment, planned: Sequence[PlannedRun], *, to_train: C
 
 
 def write(content: Plan, folder: Path, *, spec: bytes, claims: Sequence[Claims], data: DataRecord) -> None:
-    """Keep the plan, the text of the spec and the claims in the experiment's folder, before the first run.
+    """Write the plan, the text of the spec and the claims into the experiment's folder, before the first run.
 
-    An unchanged plan keeps the date of its first writing, unchanged runs what was known of text that is gone.
-    A file of claims keeps the hashes it had when the first run started, whatever becomes of it later.
+    If the spec has not changed, the plan keeps its first date. If the runs have not changed and their text is
+    gone, the plan keeps what was known of it. Files of claims keep the hashes that they had when the first
+    run started.
     """
     from ablations.runs import rows as run_rows
 
     make_folder(folder)
-    for published in (RUNS_FILE, run_rows.PREDICTIONS):  # from now on the runs here say what they are
+    for published in (RUNS_FILE, run_rows.PREDICTIONS):  # of a published folder; from now on the runs here count
         (folder / published).unlink(missing_ok=True)
     spec_sha256 = hashlib.sha256(spec).hexdigest()
     path = folder / "plan.json"

@@ -1,5 +1,4 @@
-"""Preparation of runs before the first one starts: token stores, and whether the text has what arms and measures
-need."""
+"""Preparation of runs before the first one starts: makes token stores, and checks that the text suffices."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -32,8 +31,8 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
     """Make the token stores of the runs, and check that each text suffices for its runs and the measures.
 
     Raises:
-        SpecError: the text cannot be cut into tokens, is less than a run or a measure needs, or has not what an
-            arm asks of it.
+        SpecError: the text cannot be cut into tokens, is too short for a run or a measure, or lacks what an
+            arm needs.
     """
     for address in dict.fromkeys(item.tokens for item in items):
         mine = [item for item in items if item.tokens == address]
@@ -65,7 +64,7 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
 
 @contextmanager
 def _said_at(workspace: Workspace, arm: str, *, measure: str | None = None) -> Iterator[None]:
-    """Errors name the line of the spec, and the arm."""
+    """Raise errors of the block with the line of the spec and the arm that they are about."""
     try:
         yield
     except (DataError, MeasureError) as error:
@@ -73,10 +72,11 @@ def _said_at(workspace: Workspace, arm: str, *, measure: str | None = None) -> I
 
 
 def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[str]) -> None:
-    """Refuse what the run would refuse at its start: too little text, no words, n-grams, lexicon or documents.
+    """Raise the errors that training would raise at its start: too little text, no words, n-grams, lexicon or
+    documents.
 
     Args:
-        seen: selections that the text was found to have; added to.
+        seen: selections that were already checked on this text; this one is added.
     """
     sentences, tokens_per_step = run.training.sentences, run.training.tokens_per_step
     if sentences is not None and sentences > len(tokens.train):
@@ -103,7 +103,8 @@ def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[str]) -> N
 
 
 def _require_for_measuring(run: RunSettings, texts: Texts, settings: Measure) -> None:
-    """Refuse what measuring would refuse: too little text, or a treebank that is missing or damaged."""
+    """Raise the errors that measuring would raise: too little text, or a treebank that is missing or
+    damaged."""
     if isinstance(settings, TreesSettings) and settings.treebank is not None:
         read_treebank(texts.data_root / settings.treebank)
     if isinstance(settings, TaskSettings):
@@ -115,7 +116,7 @@ def _require_for_measuring(run: RunSettings, texts: Texts, settings: Measure) ->
 
 
 def _require_other_half(run: RunSettings, settings: TaskSettings) -> None:
-    """Refuse a task that learns from the rows that the text has."""
+    """Raise an error if a task learns from the half of its file that the run is trained on."""
     for task in map(task_called, settings.tasks or ()):
         if task.half is not None and task.half == getattr(run.data, "half", None):
             raise MeasureError(

@@ -1,10 +1,10 @@
-"""The rows a run has so far, and which measures are missing. No torch.
+"""Rows of measures in the folder of a run, and the measures that it lacks. No torch.
 
-A run is shared by experiments, which may ask for the same measure with other settings. `measures.parquet`
-in the run's folder therefore keeps, beside the columns of the table, the key of the settings that each row
-was computed with and the digests of the sample and of the files it read; an experiment takes the rows that match
-its own. `predictions.parquet` has those for single examples, where they are asked for.
-`refused.json` beside it says why others could not be computed: {key: sentence}.
+Experiments share runs, and may ask for the same measure with other settings. So `measures.parquet` in a run's
+folder has columns that the table of results lacks: the key of the settings of each row, and the digests of
+the sample and of the files that it was computed from. An experiment takes the rows that match its own
+settings. `predictions.parquet` has predictions for single examples, if they are requested. `refused.json`
+says why measures could not be computed: {key: sentence}.
 """
 
 import hashlib
@@ -25,25 +25,28 @@ from lightning_modules.files import read_json, write_json
 from lightning_modules.training.run_directory import RunDirectory
 
 OWN_COLUMNS = ["key", "sample", "files"]
-"""What is kept beside the columns of the table."""
+"""Columns of a run's rows that the table of results does not have."""
 
 ROW_COLUMNS = {
     **{name: kind for name, kind in COLUMNS.items() if name not in ("experiment", "run_id", "arm", "seed")},
     **dict.fromkeys(OWN_COLUMNS, "string"),
 }
-"""The columns of a run's rows, and their pandas types. What a measure says nothing about is null."""
+"""Columns of a run's rows, and their pandas types. Columns that a measure does not fill are null."""
 
 PREDICTIONS = "predictions.parquet"
 
 ANSWERED = ("accuracy", "score")
-"""Metrics of which a measure has one where its examples have answers."""
+"""Metrics that show that a measure's examples have answers: such a measure has one of them."""
 
 NO_ROWS = pd.DataFrame(columns=list(ROW_COLUMNS)).astype(ROW_COLUMNS)
 
 
 def key(settings: Measure) -> str:
-    """Ten hex digits of a measure's settings and of the version of its kind, or of the source of a plugin. Whether
-    predictions are kept changes no number, and is left out."""
+    """Return the key of a measure: ten hex digits for its settings, the version of its kind, and the source
+    of a plugin.
+
+    Whether predictions are kept does not enter, as it changes no number.
+    """
     source = [] if settings.plugin is None else [settings.plugin.sha256]
     left_out = {"predictions"} if isinstance(settings, PredictingSettings) else None
     decisions = [card(settings.kind).version, settings.model_dump(mode="json", exclude=left_out), *source]
@@ -52,12 +55,13 @@ def key(settings: Measure) -> str:
 
 
 def called(settings: Measure) -> str:
-    """A measure as the commands name it: its kind, and the task where it is of one: ``baselines mrpc``."""
+    """Return the name of a measure for users: its kind, and its task if it is of one, as in ``baselines
+    mrpc``."""
     return " ".join([settings.kind, *(getattr(settings, "tasks", None) or ())])
 
 
 MEASURES_AGAIN = "`ablate run` measures the run again"
-"""What to do once a damaged file of rows is deleted."""
+"""Remedy in errors about a damaged file of rows."""
 
 
 def rows(run_dir: Path) -> pd.DataFrame:
@@ -70,11 +74,8 @@ def rows(run_dir: Path) -> pd.DataFrame:
 
 
 def rows_of_all(run_dirs: Sequence[Path]) -> pd.DataFrame:
-    """Return the rows of runs, one run after the other, with `ROW_COLUMNS` and `run`, the index of its folder.
-
-    Raises:
-        ResultsError: the file of a run is damaged.
-    """
+    """Return the rows of several runs, in their order, with `ROW_COLUMNS` and `run`, the index of the run's
+    folder."""
     tables: dict[Hashable, list[pa.Table]] = defaultdict(
         list
     )  # by schema: a column without values may be of any type
@@ -92,10 +93,11 @@ def rows_of_all(run_dirs: Sequence[Path]) -> pd.DataFrame:
 
 
 def of_these(table: pd.DataFrame, measures: Mapping[str, str | None]) -> pd.DataFrame:
-    """Return the rows of some measures, without those that were computed from files of other content.
+    """Return the rows of the given measures, without those that were computed from files with other content.
 
     Args:
-        measures: by key, with `files_now`. Where that is unknown, or was when the row was computed, rows stay.
+        measures: digest of each measure's files (`files_now`), by its key. If the digest is unknown, or was
+            unknown when the row was computed, the row stays.
     """
     now = table["key"].map(measures)
     same = now.isna() | table["files"].isna() | (table["files"] == now)
@@ -103,21 +105,22 @@ def of_these(table: pd.DataFrame, measures: Mapping[str, str | None]) -> pd.Data
 
 
 class Requested(NamedTuple):
-    """Measure that is asked for, with what its rows must be of."""
+    """Requested measure, with the key and the digest of files that its rows must have."""
 
     settings: RunMeasure
     key: str
     files: str | None
-    """See `files_now`."""
+    """Digest of the files, as from `files_now`."""
 
 
 def requested(measures: Iterable[RunMeasure], data_root: Path) -> tuple[Requested, ...]:
-    """Return measures with their keys and files, which runs of an arm share."""
+    """Return measures with their keys and digests of files. All runs of an arm can share the result."""
     return tuple(Requested(settings, key(settings), files_now(settings, data_root)) for settings in measures)
 
 
 def checkpoints(run_dir: Path, settings: MeasureSettings) -> dict[int | None, Path]:
-    """Return the checkpoints that a measure reads, by step; the step of the last one is None until it is read."""
+    """Return the paths of the checkpoints that a measure reads, by step. The step is None if only the last
+    one is read."""
     directory = RunDirectory(run_dir)
     last: dict[int | None, Path] = {None: directory.last_checkpoint}
     if settings.checkpoints == "last":
@@ -129,13 +132,17 @@ def checkpoints(run_dir: Path, settings: MeasureSettings) -> dict[int | None, Pa
 def missing(
     run_dir: Path, measures: Sequence[RunMeasure], *, data_root: Path, recompute: bool = False
 ) -> list[RunMeasure]:
-    """Return the measures of one run, as `catalogue.for_run` gives them, that have no rows yet for these settings
-    and files at some checkpoint that they read; all with `recompute`."""
+    """Return the measures of a run that lack rows, for these settings and files, at a checkpoint that they
+    read. With `recompute` return all.
+
+    Args:
+        measures: measures that suit the run, as from `catalogue.for_run`.
+    """
     return list(measures) if recompute else missing_of(run_dir, requested(measures, data_root))
 
 
 def missing_of(run_dir: Path, measures: Sequence[Requested]) -> list[RunMeasure]:
-    """Return what `missing` returns, of measures whose keys and files are known."""
+    """Return the measures that lack rows, as `missing` does, for measures with known keys and digests."""
     measured = _measured(run_dir)
     return [one.settings for one in measures if _open(run_dir, one, measured)]
 
@@ -143,7 +150,8 @@ def missing_of(run_dir: Path, measures: Sequence[Requested]) -> list[RunMeasure]
 def open_checkpoints(
     run_dir: Path, settings: RunMeasure, *, data_root: Path, recompute: bool = False
 ) -> dict[int | None, Path]:
-    """Return the checkpoints that have no rows yet for these settings and files; all with `recompute`."""
+    """Return the checkpoints at which a measure lacks rows for its settings and files, by step; all with
+    `recompute`."""
     if recompute:
         return checkpoints(run_dir, settings)
     (one,) = requested([settings], data_root)
@@ -151,7 +159,7 @@ def open_checkpoints(
 
 
 class _Measured(NamedTuple):
-    """Measure at a step that has rows."""
+    """Measure that has rows at a step."""
 
     key: str
     step: int | None
@@ -159,7 +167,8 @@ class _Measured(NamedTuple):
 
 
 def _measured(run_dir: Path, name: str = "measures.parquet") -> list[_Measured]:
-    """Return what has rows in a file of the run, each once, in a fraction of the time that `rows` takes.
+    """Return the measures and steps with rows in a file of the run, each once. This is much faster than
+    `rows`.
 
     Raises:
         ResultsError: the file is damaged.
@@ -202,20 +211,21 @@ def measured_keys(run_dirs: Iterable[Path]) -> set[str]:
 
 
 def progress(directory: RunDirectory) -> int:
-    """Return a number that rises whenever the run is saved at a later step or has one measure more."""
+    """Return a number that grows whenever the run is saved at a later step or gets another measure."""
     measured = rows(directory.path)[["key", "step"]].drop_duplicates()
     return (directory.state().saved_step or 0) + directory.is_trained() + len(measured)
 
 
 def put(run_dir: Path, new: pd.DataFrame) -> None:
-    """Write the rows of one measure at one step into a run's file, instead of those it has; all or nothing."""
+    """Write the rows of one measure at one step into a run's file, in place of its earlier ones; whole or not
+    at all."""
     write_whole(run_dir / "measures.parquet", sealed(_instead(rows(run_dir), new)))
 
 
 def put_predictions(run_dir: Path, new: pd.DataFrame) -> None:
-    """Write the predictions of one measure at one step into a run's file, instead of those it has; all or
-    nothing."""
-    # Texts come again with each metric and step: a dictionary that may be large holds each once.
+    """Write the predictions of one measure at one step into a run's file, in place of its earlier ones; whole
+    or not at all."""
+    # Texts repeat with each metric and step: a large dictionary page holds each once.
     written = sealed(_instead(predictions(run_dir), new), compression="zstd", dictionary_pagesize_limit=2**26)
     write_whole(run_dir / PREDICTIONS, written)
 
@@ -236,7 +246,7 @@ def predictions(run_dir: Path, columns: Sequence[str] | None = None) -> pd.DataF
 
 
 def _instead(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
-    """Return new rows behind the earlier ones of other measures and steps."""
+    """Return the earlier rows of other measures and steps, and then the new rows."""
     if before.empty:
         return new
     again = pd.MultiIndex.from_frame(before[["key", "step"]]).isin(pd.MultiIndex.from_frame(new[["key", "step"]]))
@@ -244,14 +254,14 @@ def _instead(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
 
 
 def refusals(run_dir: Path) -> dict[str, str]:
-    """Why measures could not be computed when they were last tried, by key."""
+    """Return why measures could not be computed when they were last tried, by key."""
     path = run_dir / "refused.json"
     return dict(read_json(path)) if path.exists() else {}
 
 
 def note_refusals(run_dir: Path, refused: Mapping[str, str], *, tried: Iterable[str]) -> None:
-    """Remember why some of the measures that were tried, all named by key, could not be computed, and forget what
-    was said of the others."""
+    """Record why measures could not be computed, by key. Earlier reasons of all measures that were tried are
+    removed."""
     before, now = refusals(run_dir), set(tried)
     after = {name: why for name, why in before.items() if name not in now} | dict(refused)
     if after != before:

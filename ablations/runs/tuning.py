@@ -1,6 +1,7 @@
 """Trials of tuned arms on disk: their runs, their losses, and the choice that tuned.json keeps. No torch.
 
-The losses are those of the runs' logs; tuned.json keeps them, so that the folders of trials may be deleted.
+The losses come from the logs of the runs. tuned.json keeps them, so that the folders of trials may be
+deleted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,14 +29,14 @@ from lightning_modules.errors import ExitCode
 from lightning_modules.files import make_folder, read_json, write_json
 
 FILE = "tuned.json"
-"""Name of the record in the experiment's folder."""
+"""Name of the file with the search, in the folder of an experiment's results."""
 
 Place = Callable[[Sequence[Run]], list[PlannedRun]]
 """Function that gives runs their identities and folders."""
 
 
 class Loss(NamedTuple):
-    """End of the run of a trial."""
+    """Result of a run of a trial."""
 
     value: float | None
     """Validation loss in nats; None where training diverged."""
@@ -43,16 +44,16 @@ class Loss(NamedTuple):
 
 @dataclass(frozen=True)
 class Search:
-    """Search for the settings of tuned arms, as far as it is."""
+    """State of the search for the settings of tuned arms."""
 
     tuning: Tuning
     trials: list[PlannedRun]
     """Runs of all trials that are known so far."""
     open_trials: Mapping[str, list[PlannedRun]]
-    """Those of them that have not ended, by arm."""
+    """Runs of trials that have not ended, by arm."""
 
     def open_of(self, arms: Sequence[str]) -> list[PlannedRun]:
-        """Return the runs of open trials of some arms; of all, where none is given."""
+        """Return the runs of open trials of some arms; of all arms if none is given."""
         return [item for arm, items in self.open_trials.items() if not arms or arm in arms for item in items]
 
     def waiting(self) -> list[str]:
@@ -60,7 +61,8 @@ class Search:
         return [tuned.arm for tuned in self.tuning.arms if tuned.chosen is None]
 
     def later_trials(self) -> list[str]:
-        """Return a sentence on the trials that are chosen only after others have ended; none without a budget."""
+        """Return a sentence on the number of trials that are chosen only after others have ended; an empty
+        list if there are none."""
         if self.tuning.budget is None or not self.waiting():
             return []
         chosen = sum(len(tuned.trials) for tuned in self.tuning.arms) + len(self.waiting())
@@ -69,7 +71,8 @@ class Search:
         return [f"The time does not count {several(more, 'trial')} that Optuna chooses later."] * (more > 0)
 
     def sentences(self) -> list[str]:
-        """Return what to know about the search: which arms wait for it, and where the best lies at an edge."""
+        """Return sentences on the search: which arms wait for it, and which chosen values lie at an edge of
+        what was tried."""
         sentences = []
         if waiting := self.waiting():
             ended = sum(len(tuned.trials) for tuned in self.tuning.arms)
@@ -88,11 +91,11 @@ class Search:
 
 
 def search(experiment: Experiment, *, steps: Mapping[str, int], folder: Path, place: Place) -> Search | None:
-    """Return how far the search for the arms' settings is; None for a spec without `tune`.
+    """Return the state of the search for the arms' settings; None for a spec without `tune`.
 
     Args:
-        steps: of a run of each arm. Arms whose steps are not known yet have no trials yet.
-        folder: of the experiment's results, whose tuned.json keeps the losses of trials.
+        steps: training steps of a run, by arm. An arm without an entry has no trials yet.
+        folder: folder of the experiment's results, whose tuned.json keeps the losses of trials.
         place: gives runs their identities and folders.
 
     Raises:
@@ -131,7 +134,7 @@ def search(experiment: Experiment, *, steps: Mapping[str, int], folder: Path, pl
 
 
 def chosen_in_words(tuning: Tuning) -> list[str]:
-    """Return a sentence for each tuned arm: what was chosen, and its loss."""
+    """Return a sentence for each tuned arm: the values that were chosen, and their loss."""
     sentences = []
     for tuned in tuning.arms:
         if tuned.chosen is not None:
@@ -153,11 +156,12 @@ def _search_arm(
     kept: Mapping[str, Loss],
     place: Place,
 ) -> tuple[TunedArm, list[PlannedRun], list[PlannedRun]]:
-    """Return an arm's ended trials with the choice, the runs of all its trials, and those that have not ended.
+    """Return an arm's ended trials with the choice, the runs of all its trials, and those runs that have not
+    ended.
 
     Args:
-        before: values of the trials that ended before, in the same search; they are not suggested anew, so that
-            the choice stays what it was under another version of Optuna, or without it.
+        before: values of the trials that ended earlier in the same search. Optuna is not asked again for
+            them, so that the choice stays the same with another version of Optuna or without it.
     """
     records: list[TrialRecord] = []
     trials: list[PlannedRun] = []
@@ -219,6 +223,6 @@ def _losses(tuning: Tuning) -> dict[str, Loss]:
 
 
 def write(search: Search, folder: Path) -> None:
-    """Keep the losses and the choice in tuned.json, whole or not at all."""
+    """Write the losses and the choice to tuned.json, whole or not at all."""
     make_folder(folder)
     write_json(folder / FILE, search.tuning.model_dump(mode="json"))

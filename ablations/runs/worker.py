@@ -1,8 +1,9 @@
-"""A process that trains and measures runs, one after the other: `python -m ablations.runs.worker`.
+"""Worker process, which trains and measures runs one after the other: `python -m ablations.runs.worker`.
 
-Python, torch and Lightning are imported once for many runs. Orders come as JSON lines on standard input,
-answers go as JSON lines to standard output; everything a run prints goes to its own log.txt. When standard
-input closes, because the launcher is done or dead, the run at hand is saved and the worker ends.
+It imports Python's packages, torch and Lightning once for many runs. It reads orders as JSON lines from
+standard input, and writes answers as JSON lines to standard output. Everything that a run prints goes to the
+run's own log.txt. If standard input closes, because the launcher has ended or is dead, the current run is
+saved and the worker ends.
 """
 
 import json
@@ -52,15 +53,16 @@ def measure(
     say: Say,
     recompute: bool = False,
 ) -> None:
-    """Compute the measures that are missing from the run's checkpoints into `measures.parquet`; all with
-    `recompute`.
+    """Compute the missing measures of a run's checkpoints, or all with `recompute`, and write them into
+    `measures.parquet`.
 
-    Each measure of each checkpoint is written when it is ready, so a kill loses one at most, and old rows stay
+    Each measure of each checkpoint is written when it is ready, so a kill loses one at most. Old rows stay
     until new ones replace them.
 
     Raises:
-        MeasureError: the text or the width does not allow a measure, or a file that it reads is damaged; the other
-            measures are there all the same, and the run's folder says why these are not.
+        MeasureError: measures could not be computed, because the text or the width does not allow them, a
+            file is damaged, or their code fails. The other measures are written all the same, and the run's
+            folder keeps the reasons.
         CheckpointError: the checkpoint is missing or damaged.
     """
     todo: dict[Path, list[RunMeasure]] = {}
@@ -74,8 +76,8 @@ def measure(
     for path, open_measures in todo.items():
         step = load_weights(readings.objective, path)
         readings.forget_states()
-        # Those of one task one after the other: they share its examples, and fine-tuning looks at the training
-        # examples' states that frozen features have read. (Probes read all layers, of another choice of examples.)
+        # Measures of one task follow each other: they share its examples, and fine-tuning uses the hidden states
+        # of training examples that frozen features have read. (Probes read all layers, of other examples.)
         for settings in sorted(open_measures, key=lambda settings: getattr(settings, "tasks", None) or ()):
             say(f"measuring {called(settings)} at step {step:,}")
             files = files_now(settings, data_root)  # before they are read, in case somebody changes them meanwhile
@@ -84,13 +86,13 @@ def measure(
             except (MeasureError, DataError) as error:
                 refused.setdefault(key(settings), {})[str(error)] = None
                 continue
-            except Exception as error:  # a bug in one measure must not take the others along; the log has it
+            except Exception as error:  # a bug in one measure must not stop the others; the log has it
                 traceback.print_exc()
                 refused.setdefault(key(settings), {})[_why(error, directory)] = None
                 continue
             about = {"measure": settings.kind, "step": step, "key": key(settings)}
             if predicted := [row["predictions"] for row in rows if "predictions" in row]:
-                # First, so that a measure that has its rows has its predictions too.
+                # Predictions first, so that a measure with rows always has its predictions too.
                 put_predictions(directory.path, pd.concat(predicted, ignore_index=True).assign(**about))
             columns = about | {"sample": sample, "files": files}
             directory.require_lock()
@@ -104,13 +106,13 @@ def measure(
 def rows_of(
     readings: Readings, settings: RunMeasure, *, say: Say = lambda line: None
 ) -> tuple[list[Row], str | None]:
-    """Compute the rows of one measure; of `TaskSettings` and `RetrievalSettings`, those for one task.
+    """Compute the rows of one measure; for `TaskSettings` and `RetrievalSettings` those of one task.
 
-    Returns the rows, and the digest of the sample of tokens that they were read from, if there is one. A row with
-    the key `predictions` alone is a table of predictions for single examples.
+    Returns the rows, and the digest of the sample of tokens that they were computed from (None if there is no
+    sample). A row whose only key is `predictions` is a table of predictions for single examples.
 
     Args:
-        say: tells how far long work is; it may raise, to stop the work.
+        say: called with lines on the progress of long work; it may raise, to stop the work.
 
     Raises:
         DataError: a file that the measure reads is missing or damaged.
@@ -129,10 +131,10 @@ def rows_of(
 
 
 def _require_rows(rows: Sequence[Row], settings: RunMeasure) -> None:
-    """Refuse rows of a measure of one's own that no table could hold.
+    """Raise an error if the rows of a user's own measure do not fit into a table of results.
 
     Raises:
-        MeasureError: there are none, or they have a metric that the card does not name.
+        MeasureError: there are no rows, or they have a metric that the measure's card does not name.
         ResultsError: a column is unknown, or a value is not of its type.
     """
     metrics = card(settings.kind).metrics
@@ -151,13 +153,13 @@ MEASURES: TypeAdapter[list[Measure]] = TypeAdapter(list[Measure])
 
 
 def serve() -> None:
-    """Take orders until there are none or somebody asks to stop."""
+    """Carry out orders until there are no more or somebody asks to stop."""
     keep_freed_memory()
     stop = StopRequest()
     stop.install()
     orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
     threading.Thread(target=_listen, args=(orders, stop), daemon=True).start()
-    # A launcher that was killed reads no answer.
+    # The pipe is broken if the launcher was killed.
     with suppress(BrokenPipeError), os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
         os.dup2(2, 1)  # whatever a library prints must not get among the answers
         while not stop.received and (order := orders.get()) is not None:
@@ -173,7 +175,10 @@ def _listen(orders: "queue.Queue[dict[str, Any] | None]", stop: StopRequest) -> 
 
 
 def serve_one(order: dict[str, Any], stop: StopRequest) -> dict[str, Any]:
-    """Train one run if it is not done, then measure what is missing; the answer says how it went."""
+    """Train one run if it is not done, then compute its missing measures.
+
+    Returns the answer: the run's folder, an exit code, a message or None, and the seconds that it took.
+    """
     directory = RunDirectory(Path(order["run_dir"]))
     message: str | None = None
     begin = time.monotonic()
@@ -199,7 +204,7 @@ def serve_one(order: dict[str, Any], stop: StopRequest) -> dict[str, Any]:
 
 
 def _why(error: Exception, directory: RunDirectory) -> str:
-    """Return why a run failed, as a sentence where the error has one."""
+    """Return why a run failed, as a sentence if the error has one."""
     refused = refusal(error) if isinstance(error, OSError) and not isinstance(error, AblationsError) else None
     if (no_room := out_of_memory(error)) is not None and not isinstance(error, AblationsError):
         return f"measuring ran out of memory ({no_room}); lower its tokens, or have fewer runs at once (--slots)."
@@ -234,7 +239,7 @@ def _train_and_measure(
 
     torch.set_num_threads(order["threads"])
     recompute = order["recompute"]
-    with directory.lock(), stop.at_once():  # what is measured is written whole or not at all
+    with directory.lock(), stop.at_once():  # rows are written whole or not at all, so it may end anywhere
         if recompute or missing(directory.path, measures, data_root=data_root):
             tokens = load_tokens(directory, data_root=data_root)
             measure(directory, tokens, measures, data_root=data_root, say=say, recompute=recompute)
@@ -243,7 +248,7 @@ def _train_and_measure(
 
 @contextmanager
 def _output_to(log: Path) -> Iterator[None]:
-    """Send standard output and error, also those of child processes, to the end of a file."""
+    """Append standard output and error, also those of child processes, to a file while the block runs."""
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)

@@ -1,6 +1,6 @@
-"""An experiment on disk: its spec, its runs and the folder where its results go. No torch.
+"""Experiment on disk: its spec, its runs and the folder of its results. No torch.
 
-The files that a spec names: are they there, and do they have what is read from them? No torch.
+The module also checks the files that a spec names: that they exist, and have what is read from them.
 """
 
 import functools
@@ -51,12 +51,13 @@ from lightning_modules.training.run_directory import RunDirectory
 def self_contained(
     spec: Path, planned: Sequence[Run], *, data_root: Path, given: Sequence[str] = ()
 ) -> tuple[Run, ...]:
-    """The runs, each with the words of its lexicon in the place of files; their text is there and has its columns.
+    """Return the runs with the words of their lexica in place of files, after checking that their text is
+    there.
 
-    Of text only the beginnings are read, and a data set of the hub is not asked for.
+    Only the beginning of each text is read, to check its columns. Data sets of the hub are not checked.
 
     Raises:
-        SpecProblems: all that is wrong with the files of text and of lexica, in the order of the spec.
+        SpecProblems: files of text or lexica are unfit; the error has all problems, in the order of the spec.
     """
     problems = functools.cache(lambda data: corpus.problems(data, data_root))
     contained: list[Run] = []
@@ -75,13 +76,14 @@ def self_contained(
 def check(
     spec: Path, experiment: Experiment, planned: Sequence[Run], *, data_root: Path, given: Sequence[str] = ()
 ) -> None:
-    """Look for every file that the spec names: the treebanks of its measures are read whole, and the files of
-    tasks of one's own must have the columns that the tasks name.
+    """Check every file that the spec names. Treebanks of measures are read completely, and files of a user's
+    own tasks must have the columns that the tasks name.
 
-    Tasks whose files are missing are no problem: they are left out, as `catalogue.caveats` says.
+    Missing files of tasks are no problem: the tasks are skipped, as `catalogue.caveats` says.
 
     Raises:
-        SpecProblems: all that is wrong with them, in the order of the spec.
+        SpecProblems: files are unfit, or a logger is not installed; the error has all problems, in the order
+            of the spec.
     """
     problems: list[Problem] = []
     try:
@@ -106,7 +108,8 @@ def _missing_loggers(planned: Sequence[Run]) -> Iterator[tuple[str, str | None, 
 
 
 def _unfit_measures(experiment: Experiment, arm: str, data_root: Path) -> Iterator[tuple[str, str | None, str]]:
-    """Yield what is wrong with the treebanks of measures, and with the columns of tasks of one's own."""
+    """Yield (arm, measure, sentence) for each unfit treebank of a measure, and for each user's own task with
+    wrong columns."""
     for settings in experiment.measures:
         try:
             if (treebank := getattr(settings, "treebank", None)) is not None:
@@ -119,7 +122,7 @@ def _unfit_measures(experiment: Experiment, arm: str, data_root: Path) -> Iterat
 
 @dataclass(frozen=True)
 class Workspace:
-    """A spec together with the output root it is run in."""
+    """Spec together with the output root that it is run in."""
 
     spec: Path
     out: Path
@@ -127,28 +130,28 @@ class Workspace:
     experiment: Experiment
     planned: list[PlannedRun]
     matched: bool = True
-    """Whether the runs have the steps that `match` gives them; if not, those of the spec."""
+    """Whether the runs have the steps that `match` gives them; otherwise they have those of the spec."""
     given: tuple[str, ...] = ()
-    """Settings that a command line laid over the spec."""
+    """Settings from the command line that override the spec, each as KEY=VALUE."""
     search: Search | None = None
-    """Search for the arms' settings; None where the spec asks for none. Arms that are not tuned yet have the
+    """Search for the arms' settings; None if the spec has no `tune`. Arms that are not tuned yet have the
     settings of the spec."""
     looks: Looks | None = None
-    """Looks at the claims; None where the seeds are a fixed list."""
+    """Looks at the claims; None if the seeds are a fixed list."""
 
     @classmethod
     def open(
         cls, spec: Path, *, out: Path, data_root: Path, given: Sequence[str] = (), tokenise: bool = False
     ) -> "Workspace":
-        """Read the spec and find the place of each run.
+        """Return the workspace of a spec, with the identity and the folder of each run.
 
         Args:
-            given: settings that a command line lays over the spec, KEY=VALUE each.
-            tokenise: whether text may be tokenised. `match` counts predictions in the tokens of the text; where
-                these are neither there nor to be made, the runs are not matched, and `warnings` says so.
+            given: settings from the command line that override the spec, each as KEY=VALUE.
+            tokenise: whether text may be tokenised. `match` may need the tokens of the text. If they are
+                missing and must not be made, the runs are not matched, and `warnings` says so.
 
         Raises:
-            SpecError: the spec is wrong, or its text or a lexicon is missing or has not what the spec names.
+            SpecError: the spec is wrong, or its text or a lexicon is missing or lacks what the spec names.
         """
         experiment = load.load(spec, given=given)
         out, data_root = out.absolute(), data_root.absolute()
@@ -180,11 +183,11 @@ class Workspace:
         return cls(spec, out, data_root, experiment, planned, matched, tuple(given), search, seen)
 
     def opened_again(self) -> "Workspace":
-        """Return the workspace of the same command, as the output root is now."""
+        """Return the workspace opened again, with what the output root holds now."""
         return Workspace.open(self.spec, out=self.out, data_root=self.data_root, given=self.given, tokenise=True)
 
     def changed(self) -> list[str]:
-        """Return a sentence on the settings that a command line laid over the spec; nothing without one."""
+        """Return a sentence on the settings from the command line; an empty list without any."""
         if not self._changed_spec.given:
             return []
         return [
@@ -197,7 +200,8 @@ class Workspace:
         return given_settings.laid_over(self.spec, self.given)
 
     def unmatched(self) -> list[str]:
-        """Return a sentence if the runs have the steps of the spec where `match` gives them others."""
+        """Return a sentence if the runs have the steps of the spec although `match` asks for others; else an
+        empty list."""
         if self.matched:
             return []
         return [
@@ -208,7 +212,7 @@ class Workspace:
 
     @property
     def folder(self) -> Path:
-        """Return the folder of the table and the page."""
+        """Return the folder of the experiment's results."""
         return self.out / self.experiment.name
 
     @property
@@ -217,12 +221,12 @@ class Workspace:
         return list(dict.fromkeys(item.run.arm for item in self.planned))
 
     def require_loggers(self) -> None:
-        """Refuse, with SpecProblems at their place in the spec, loggers that are not installed."""
+        """Raise SpecProblems, at their places in the spec, for loggers that are not installed."""
         if unfit := list(_missing_loggers([item.run for item in self.planned])):
             raise load.unfit_files(self.spec, unfit, given=self.given)
 
     def select(self, arms: Sequence[str], seeds: Sequence[int]) -> list[PlannedRun]:
-        """Return the runs of the given arms and seeds; of all, where none is given.
+        """Return the runs of the given arms and seeds; an empty list means all.
 
         Raises:
             SpecError: an arm or seed that the spec does not have.
@@ -243,8 +247,8 @@ class Workspace:
         ]
 
     def todo(self, selected: Sequence[PlannedRun]) -> list[PlannedRun]:
-        """Return the selected runs that are not trained, or not measured, to the end; of arms that wait for their
-        settings none."""
+        """Return the selected runs that are not trained or lack a measure, without arms that wait for their
+        settings."""
         lacks, waiting = self.lacking(), self.waiting_arms()
         return [
             item
@@ -257,34 +261,43 @@ class Workspace:
         return [] if self.search is None else self.search.waiting()
 
     def look_due(self) -> "Look | None":
-        """Return the look at the claims that is to be taken now; None where runs come first, or none is left."""
+        """Return the look at the claims that is to be taken now; None if runs must end first, or if no look
+        is left."""
         if self.looks is None:
             return None
         is_open = {item.run.arm for item in self.todo(self.planned)} | set(self.waiting_arms())
         return look_due(self.looks, ended=[arm for arm in self.arms if arm not in is_open])
 
     def seeds_to_come(self) -> list[str]:
-        """Return a sentence on the seeds so far and the looks to come; nothing where the seeds are a list."""
+        """Return a sentence on the seeds so far and the looks to come; an empty list if the seeds are a fixed
+        list."""
         return [] if self.looks is None else [looks_in_words(self.looks)]
 
     def with_look(self, look: Look) -> "Workspace":
-        """Return the workspace with another look, which is not yet on disk."""
+        """Return the workspace with one more look; looks.json is not written."""
         assert self.looks is not None
         return replace(self, looks=with_look(self.looks, look))
 
     def go_on(self, *, seeds_of: Mapping[str, int], futile: Sequence[str]) -> "Workspace":
-        """Keep the looks in looks.json, and return the workspace with more seeds for arms of open claims."""
+        """Write the looks to looks.json, and return the workspace with more seeds for arms with open claims.
+
+        Args:
+            seeds_of: number of seeds at the next look, by arm.
+            futile: claims that are given up at the last look.
+        """
         assert self.looks is not None
         write_looks(with_more_seeds(self.looks, seeds_of=seeds_of, futile=futile), self.folder)
         return self.opened_again()
 
     def fix_looks(self) -> None:
-        """Keep the looks that may be taken in looks.json, before the first run, if the spec asks for looks."""
+        """Write looks.json before the first run, so that the looks are fixed; does nothing if the seeds are a
+        list."""
         if self.looks is not None:
             write_looks(self.looks, self.folder)
 
     def for_trials(self) -> "Workspace":
-        """Return the workspace for the runs of trials, of which only the validation loss in their log is read."""
+        """Return the workspace without measures, for the runs of trials, of which only the validation loss is
+        read."""
         return replace(self, experiment=self.experiment.model_copy(update={"measures": ()}))
 
     def lacking(self) -> dict[str, Lacking]:
@@ -292,8 +305,8 @@ class Workspace:
         return lacking(self.experiment, self.planned, folder=self.folder, data_root=self.data_root)
 
     def pairs_to_compare(self, *, recompute: bool = False) -> int:
-        """Return how many pairs of trained runs have no distances yet; with `recompute`, how many there are; 0
-        if the spec does not ask for distances."""
+        """Return the number of comparisons (a pair of trained runs at a step) that are missing; with
+        `recompute` that of all. It is 0 if the spec does not ask for distances."""
         from ablations.runs import measure_pairs
 
         settings = measure_pairs.distance_settings(self.experiment.measures)
@@ -303,7 +316,8 @@ class Workspace:
         return sum(map(len, pairs.values()))
 
     def plan(self, selected: Sequence[PlannedRun] | None = None, *, slots: int = 1, devices: int = 1) -> Plan:
-        """Return the plan of the selected runs, or of all, and of the trials before them."""
+        """Return the plan of the selected runs and of the trials before them; of all runs unless some are
+        selected."""
         options: dict[str, Any] = {
             "out": self.out,
             "data_root": self.data_root,
@@ -329,10 +343,10 @@ class Workspace:
         )
 
     def write_plan(self) -> None:
-        """Keep plan and spec in the experiment's folder.
+        """Write plan, spec, claims and the state of tuning into the experiment's folder.
 
         Raises:
-            SpecError: the steps of the runs are not known, as `unmatched` says.
+            SpecError: the runs are not matched, as `unmatched` says.
         """
         from ablations.runs import rows as run_rows
 
@@ -340,7 +354,7 @@ class Workspace:
             raise SpecError(sentence)
 
         arms = {item.run.arm: item.run.settings for item in self.planned}
-        measured_keys = functools.cache(  # of all runs, for which only a task without files asks
+        measured_keys = functools.cache(  # reads all runs, and only a task without files needs it
             lambda: run_rows.measured_keys(item.directory.path for item in self.planned)
         )
         notices = caveats(
@@ -374,7 +388,7 @@ class Workspace:
             tuning.write(self.search, self.folder)
 
     def _describe_data(self) -> DataRecord:
-        """Describe the text of the first arm; nothing is known of it before its tokens are made."""
+        """Return facts about the text of the first arm; an empty record before its tokens are made."""
         report = _token_report(self.out, self.planned[0].tokens)
         if not report:
             return DataRecord()
@@ -408,8 +422,8 @@ class Workspace:
         gather.write(table, self.folder)
 
     def statuses(self) -> list[RunStatus]:
-        """Return the status of every run of the spec; of one that is done, also which measures it lacks, as in a
-        plan."""
+        """Return the status of every run of the spec; for trained runs also the measures that they lack, as
+        in a plan."""
         lacks = self.lacking()
         return [
             _status(item.directory, item.run.arm, item.run.seed, item.run_id, lacks=lacks.get(item.run_id))
@@ -417,20 +431,24 @@ class Workspace:
         ]
 
     def trial_statuses(self) -> list[RunStatus]:
-        """Return the status of every run of a trial that is known so far; none without a search."""
+        """Return the status of every run of the trials that are known so far; an empty list without a
+        search."""
         trials = [] if self.search is None else self.search.trials
         return [_status(item.directory, item.run.arm, item.run.seed, item.run_id) for item in trials]
 
     def equal_arms(self) -> list[str]:
-        """Return a sentence for each group of arms that are the same runs."""
+        """Return a sentence for each group of arms with equal settings, which share their runs."""
         arms = {
             item.run.arm: item.run_id for item in self.planned if item.run.seed == self.experiment.all_seeds[0]
         }
         return doubts.equal_arms(arms)
 
     def warnings(self) -> list[str]:
-        """Return a sentence for all that is allowed of the text and probably not meant: of its files, and of its
-        tokens where these are made."""
+        """Return warnings about the spec: arms that are not matched or not tuned yet, and text that is
+        probably not meant.
+
+        The tokens of a text are judged only once they are made.
+        """
         arms = {item.run.arm: item for item in self.planned if item.run.seed == self.experiment.all_seeds[0]}
         reports = {address: _token_report(self.out, address) for address in {i.tokens for i in arms.values()}}
         return [
@@ -443,12 +461,12 @@ class Workspace:
         ]
 
     def earlier_runs(self) -> list[str]:
-        """Return a sentence about runs of an earlier version of the spec, if there are any."""
+        """Return a sentence on runs of an earlier version of the spec; an empty list if there are none."""
         return doubts.earlier_runs(self.folder, self.planned, out=self.out)
 
 
 def _of_plugins() -> list[str]:
-    """Return a sentence on each part of one's own, with the hash of its source."""
+    """Return a sentence on each loaded plugin, with the hash of its source."""
     return [
         f"{plugin.name} is no part of this project, but of {plugin.path.name} (SHA-256 {plugin.sha256[:16]})."
         for plugin in plugins.loaded()
@@ -456,20 +474,20 @@ def _of_plugins() -> list[str]:
 
 
 def _token_report(out: Path, address: str) -> dict[str, Any]:
-    """Return what a token store says of itself; nothing before it is made."""
+    """Return the report of a token store (tokens.json); empty before it is made."""
     path = out / "tokens" / address / "tokens.json"
     return read_json(path) if path.exists() else {}
 
 
 class _NotTokenisedError(Exception):
-    """The tokens of a text are neither there nor to be made."""
+    """Error: the tokens of a text are missing and must not be made."""
 
 
 def _text(run: RunSettings, *, out: Path, data_root: Path, tokenise: bool) -> Tokens:
-    """Return the tokens of a run's text, made where they are missing if `tokenise`.
+    """Return the tokens of a run's text. If they are missing, they are made only with `tokenise`.
 
     Raises:
-        _NotTokenisedError: they are missing and not to be made.
+        _NotTokenisedError: they are missing and must not be made.
     """
     store = out / "tokens"
     if tokenise:
