@@ -1,13 +1,14 @@
-"""Work of one job of an array: `python -m ablations.runs.places.job VERB INDEX`, started in its folder by job.sh
-or by a task of Ray.
+"""Commands of one job of an array: `python -m ablations.runs.places.job VERB INDEX`.
 
-begin   counts the attempt; exit code 0 says that there is something to do
+The script job.sh or a task of Ray starts them in the folder of the array.
+
+begin   counts the attempt; exit code 0 means that there are runs to do
 train   becomes one process of the training of a run on several nodes
-work    trains the runs of the job, or those of several nodes no more, and measures them
-tied    does the same, and saves and ends when its standard input closes, as where its parent dies
-left    exit code 0 says that something is left that is worth another attempt
+work    trains and measures the runs of the job; a run on several nodes is only measured
+tied    does the same as work, and saves and ends if its standard input closes, as when its parent dies
+left    exit code 0 means that a run is left that is worth another attempt
 
-What is done is what the folders of the runs say; job-N.json only counts attempts and keeps reasons.
+The folders of the runs say what is done. job-N.json only counts attempts and keeps reasons of failures.
 """
 
 import os
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
     from ablations.runs.launch import Pool
 
 NEVER_AGAIN = (ExitCode.WRONG_SETTINGS, ExitCode.WRONG_DATA, ExitCode.NOT_FINITE)
-"""Exit codes of a training that fails in the same way the next time."""
+"""Exit codes of training that would fail in the same way again."""
 
 
 def begin(job: JobFiles) -> bool:
-    """Count an attempt; returns whether there is something to do.
+    """Count an attempt, and return whether there are runs to do.
 
-    A job whose attempts were ended from outside too often without progress gives up here.
+    If too many attempts ended without progress, the job gives up here.
     """
     attempts, now = job.attempts(), progress(job)
     number = 1 if now > attempts.progress else attempts.without_progress + 1
@@ -47,7 +48,8 @@ def begin(job: JobFiles) -> bool:
 
 
 def is_left(job: JobFiles) -> bool:
-    """Return whether something is left that is worth another attempt."""
+    """Return whether a run is left that is worth another attempt. After too many attempts without progress
+    the job gives up."""
     attempts = job.attempts()
     if attempts.without_progress >= job.array.tries and progress(job) <= attempts.progress:
         give_up(job)
@@ -61,14 +63,15 @@ def worth_trying(job: JobFiles) -> list[str]:
 
 
 def progress(job: JobFiles) -> int:
-    """Return a number that rises whenever a run of the job is saved at a later step or has one measure more."""
+    """Return a number that grows whenever a run of the job is saved at a later step or gets another
+    measure."""
     from ablations.runs import rows  # pandas
 
     return sum(rows.progress(job.directory(name)) for name in job.run_names)
 
 
 def give_up(job: JobFiles) -> None:
-    """Note that the open runs of the job are not tried again."""
+    """Record that the open runs of the job are not tried again."""
     for name in worth_trying(job):
         before = job.attempts().endings.get(name)
         log = job.directory(name).path / "log.txt"
@@ -86,7 +89,7 @@ def give_up(job: JobFiles) -> None:
 
 
 def note(job: JobFiles, name: str, message: str, *, is_final: bool) -> None:
-    """Keep why a run did not end well."""
+    """Record why a run did not end well."""
     attempts = job.attempts()
     endings = attempts.endings | {name: Ending(message=message, is_final=is_final)}
     job.write(attempts.model_copy(update={"endings": endings}))
@@ -108,12 +111,14 @@ def train_command(job: JobFiles, *, threads: int) -> list[str]:
 
 
 def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
-    """Train and measure the open runs of the job; the first one is another in each attempt without progress, so
-    that a run that ends the whole job holds up no other.
+    """Train and measure the open runs of the job.
+
+    Each attempt without progress begins with another run, so that a run that ends the whole job does not
+    block the others.
 
     Args:
         trained_with: exit code of a training on several nodes.
-        tied: save and end when standard input closes.
+        tied: whether to save and end if standard input closes.
     """
     from ablations.runs.launch import Outcome, Pool, visible_gpus  # torch
     from ablations.runs.progress import stopped_by_signals
@@ -182,7 +187,7 @@ def rotated(names: Sequence[str], number: int) -> list[str]:
 
 
 def main(verb: str, index: str, code: str = "0") -> int:
-    """Do what the verb says; returns the exit code."""
+    """Carry out a command of the job, and return its exit code."""
     job = arrays.read(Path.cwd())[int(index)]
     match verb:
         case "begin":

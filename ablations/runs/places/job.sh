@@ -1,12 +1,12 @@
 #!/bin/bash
-# One job of an array that `ablate run --on slurm` submitted. All grids have this text: the runs of the job are named
-# in array.json beside it, and what is done stands in the folders of the runs. $1 is the Python to use.
+# Script of each job of an array that `ablate run --on slurm` submitted. It is the same for all arrays: array.json beside
+# it names the runs of the job, and the folders of the runs say what is done. $1 is the Python to use.
 python=$1
 job=$SLURM_ARRAY_TASK_ID
 if [ -e before.sh ]; then
     . ./before.sh
 fi
-trap : TERM USR1 USR2 # the runs save; this shell lives on, to put the job back into the queue
+trap : TERM USR1 USR2 # the runs save; this shell goes on, to put the job back into the queue
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 12000))
 
 "$python" -m ablations.runs.places.job begin "$job" || exit 0
@@ -20,10 +20,10 @@ srun --mpi=none --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task="$SLURM
     "$python" -m ablations.runs.places.job work "$job" "$code"
 "$python" -m ablations.runs.places.job left "$job" || exit 0
 
-# Something is left that is worth another attempt. A job that somebody cancelled is not running any more.
+# Some run is worth another attempt. If somebody cancelled the job, it is not RUNNING any more.
 here=${SLURM_ARRAY_JOB_ID}_$job
 if [ "$(squeue --noheader --jobs="$here" --format=%T)" = RUNNING ]; then
     trap - TERM
-    scontrol requeue "$here" && sleep 600 # SLURM ends it; a job that ends by itself would not come back
+    scontrol requeue "$here" && sleep 600 # wait for SLURM to end this job: one that ends by itself does not come back
 fi
 exit 75

@@ -1,7 +1,7 @@
-"""Runs of an experiment as tasks of Ray: Ray decides when and on which node each of them runs.
+"""Runs of an experiment as tasks of Ray, which decides when and on which node each of them runs.
 
-The tasks live as long as the command that submitted them. Where it ends or is killed, Ray ends them and their runs
-are saved; the same command then submits what is missing. Ray is imported only when it is asked for.
+The tasks live as long as the command that submitted them. If it ends or is killed, Ray ends them and their
+runs are saved. The same command then submits what is missing. Ray is imported only if it is asked for.
 """
 
 import os
@@ -35,41 +35,44 @@ from lightning_modules.files import make_folder, open_no_link, require_writable
 
 SECONDS_TO_CONNECT = 10.0
 SECONDS_TO_SAVE = 120.0
-"""Longest wait for the runs of a command that was interrupted, and for those of one that was killed before."""
+"""Longest wait in seconds until runs are saved: those of an interrupted command, or of one that was killed
+before."""
 SECONDS_BETWEEN_LOOKS = 0.5
 SECONDS_WITHOUT_FIRST_NODE = 20.0
-"""Longest time in which the first node need not answer; after a minute Ray itself ends this process."""
+"""Longest wait in seconds for an answer of the first node. After a minute without one, Ray itself ends this
+process."""
 
 
 class RayError(AblationsError, RuntimeError):
-    """Ray is not installed, does not answer, or refuses."""
+    """Error of Ray: it is not installed, does not answer, or refuses."""
 
 
 class UnfinishedError(Exception):
-    """An attempt of a task that left something worth another one, which Ray then makes."""
+    """Error of a task that leaves a run worth another attempt; Ray then starts the task again."""
 
 
 def carry_out(
     workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFile[RayPlace]
 ) -> tuple[bool, list[Outcome]]:
-    """Train and measure runs as tasks of Ray, those of one identity once, and wait until they have ended.
+    """Train and measure runs as tasks of Ray, runs with the same identity once, and wait until they have
+    ended.
 
-    Ctrl-C lets the runs save before it returns. What Ray itself says meanwhile is in a file of the experiment.
+    Ctrl-C lets the runs save before it returns. Ray's own messages go into a file of the experiment.
 
-    Returns whether somebody interrupted it, and the runs that failed.
+    Returns whether somebody interrupted it, and the outcomes of the runs that failed.
 
     Raises:
-        DataError: the text is unfit; found before the first task is submitted.
         FilesError: the output root cannot be written to.
-        RayError: Ray is not installed, or no cluster is at the address; nothing is submitted then. Or the first
-            node is lost while runs are at work, which are saved then.
-        SpecError: no node has what runs ask for, or a run is at work elsewhere; nothing is submitted then.
+        RayError: Ray is not installed, or no cluster is at the address; nothing is submitted then. Or the
+            first node is lost while runs are at work, which are saved then.
+        SpecError: the text is unfit, no node has what a run needs, or a process works on a run elsewhere;
+            nothing is submitted then.
     """
     require_writable(workspace.out)
     console = Console(file=sys.stdout)
     todo = longest_first(items)
     messages = workspace.folder / "ray" / "messages.txt"
-    with connected(place.content.address) as ray:  # before anything long is begun
+    with connected(place.content.address) as ray:  # fails at once if there is no cluster
         require_resources([node["Resources"] for node in ray.nodes() if node["Alive"]], todo, place)
         from ablations.runs.prepare import prepare_text  # torch
 
@@ -100,8 +103,10 @@ def _watch(
     groups: Mapping[str, Any],
     console: Console,
 ) -> tuple[bool, list[Outcome]]:
-    """Wait until the tasks have ended, or let their runs save; returns whether somebody interrupted it, and how
-    the runs ended."""
+    """Wait until the tasks have ended or somebody interrupts, which lets their runs save.
+
+    Returns whether somebody interrupted it, and the outcomes of the runs.
+    """
     first_node = ray.get_runtime_context().gcs_address
     reasons: dict[str, str] = {}
 
@@ -123,8 +128,11 @@ def _watch(
 
 @contextmanager
 def written_to(path: Path) -> Iterator[None]:
-    """Send to the end of a file all that this process writes to its standard output and error while the block
-    runs, as the threads of Ray do; who has opened a stream before still writes to it."""
+    """Append the standard output and error of this process, as of Ray's threads, to a file while the block
+    runs.
+
+    Whoever holds the old `sys.stdout` or `sys.stderr`, as a console may, still writes to the old place.
+    """
     make_folder(path.parent)
     with (
         open(path, "a", encoding="utf-8", buffering=1, opener=open_no_link) as file,
@@ -141,10 +149,10 @@ def written_to(path: Path) -> Iterator[None]:
 
 
 def require_first_node(address: str) -> None:
-    """Wait a little for the first node of a cluster, without which Ray does nothing more.
+    """Wait until the first node of a cluster answers; without this node Ray does nothing more.
 
     Raises:
-        RayError: it does not answer.
+        RayError: it did not answer for SECONDS_WITHOUT_FIRST_NODE.
     """
     deadline = time.monotonic() + SECONDS_WITHOUT_FIRST_NODE
     while True:
@@ -160,7 +168,7 @@ def require_first_node(address: str) -> None:
 
 
 def dry_run(workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFile[RayPlace]) -> Iterator[str]:
-    """Yield what would be submitted: each run with what it asks for."""
+    """Yield a line for each run that would be submitted, with the resources that it needs."""
     for item in longest_first(items):
         resources = place.content.of_arm(item.run.arm)
         on_each = f" on each of {resources.nodes} nodes" if resources.nodes > 1 else ""
@@ -196,7 +204,7 @@ def connected(address: str) -> Iterator[Any]:
             f"no cluster of Ray can be used at {address} ({reason}); start one with `ray start --head`, or write "
             "the address of one into the file of --place, whose token and version of Ray this machine has."
         ) from error
-    handler = signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray's own one ends at once
+    handler = signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray's own would end at once
     try:
         yield ray
     finally:
@@ -205,11 +213,11 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def require_secret_token() -> None:
-    """Refuse a cluster without a token, or with one that other users of this machine can read: either lets others
-    run programs as you.
+    """Raise an error if the cluster needs no token, or if other users of this machine can read the token.
+    Either lets others run programs as you.
 
     Raises:
-        RayError: says what mends it.
+        RayError: says how to correct it.
     """
     if os.environ.get("RAY_AUTH_MODE") == "disabled":
         raise RayError(
@@ -222,7 +230,8 @@ def require_secret_token() -> None:
 
 
 def _require_listening(address: str) -> None:
-    """Refuse an address at which nobody listens, for which Ray itself would wait a minute."""
+    """Raise a RayError if nobody listens at an address, since Ray itself would wait a minute. Addresses
+    without a port, such as `auto`, are not checked."""
     if not address.rpartition(":")[2].isdigit():
         return
     try:
@@ -242,13 +251,13 @@ def _connect(address: str) -> None:
 def require_resources(
     nodes: Sequence[Mapping[str, float]], items: Sequence[PlannedRun], place: PlaceFile[RayPlace]
 ) -> None:
-    """Refuse runs that no node of the cluster could ever take.
+    """Raise an error for runs that the nodes of the cluster could never take.
 
     Args:
         nodes: resources of each node, by Ray's names.
 
     Raises:
-        SpecError: names an arm, and what its runs ask for.
+        SpecError: names an arm, and the resources of its runs.
     """
     prefix = "accelerator_type:"
     types = sorted({name.removeprefix(prefix) for node in nodes for name in node if name.startswith(prefix)})
@@ -275,7 +284,7 @@ def require_resources(
 
 
 def in_words(needs: Mapping[str, float]) -> str:
-    """Write resources by Ray's names as a user reads them: ``2 cores, 0.25 GPU, 16G of memory``."""
+    """Return resources, given by Ray's names, as text for users: ``2 cores, 0.25 GPU, 16G of memory``."""
     words = []
     for name, amount in needs.items():
         if name == "CPU":
@@ -290,17 +299,18 @@ def in_words(needs: Mapping[str, float]) -> str:
 
 
 def _has_started(workspace: Workspace) -> bool:
-    """Return whether a command has put runs of this experiment on Ray before, which may be about to save."""
+    """Return whether an earlier command has submitted runs of this experiment to Ray, which may be saving
+    now."""
     return any((workspace.folder / "ray").glob("*/array.json"))
 
 
 def _submit(
     ray: Any, workspace: Workspace, items: Sequence[PlannedRun], place: RayPlace
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Submit a task for each run, the longest first.
+    """Submit a task for each run, in the given order.
 
-    Returns the tasks by the names of the runs' folders, and the placement groups of those on several nodes. A
-    group waits until its nodes are free; it is this command's, and goes where the command ends.
+    Returns the tasks, and the placement groups of runs on several nodes, by the names of the runs' folders. A
+    group waits until its nodes are free, and is removed when this command ends.
     """
     shapes: dict[str, tuple[RayResources, list[str]]] = {}
     for item in items:
@@ -319,7 +329,7 @@ def _submit(
         )
         arrays.write(folder, array)
         jobs |= {name: (resources, folder, number) for number, name in enumerate(names)}
-    # Attempts are counted by `job.begin`, which knows progress; Ray repeats whatever is lost or left.
+    # `job.begin` limits the attempts, as it knows the progress. Ray itself repeats lost tasks without limit.
     task = ray.remote(max_retries=-1, retry_exceptions=[UnfinishedError], max_calls=1)(attempt)
     tasks, groups = {}, {}
     for item in items:
@@ -349,10 +359,10 @@ def _options(resources: RayResources, group: Any) -> dict[str, Any]:
 
 
 def attempt(folder: str, number: int) -> None:
-    """Do one attempt of a job, as a task of Ray: train and measure its run in a process of its own; on several
-    nodes, train it there first.
+    """Make one attempt of a job, as a task of Ray: train and measure its run in a separate process. A run on
+    several nodes is trained there first.
 
-    However this process ends, the other one sees that its standard input closes, and saves the run.
+    However this task ends, the standard input of the separate process closes, so that it saves the run.
 
     Raises:
         FilesError: this node does not see the folder.
@@ -379,7 +389,7 @@ def attempt(folder: str, number: int) -> None:
                 stderr=log,
             )
             try:
-                while work.poll() is None:  # in short sleeps: Ray cancels a task between two of them
+                while work.poll() is None:  # short sleeps: Ray can cancel a task between two of them
                     time.sleep(SECONDS_BETWEEN_LOOKS)
             finally:
                 work.communicate()  # closes its standard input, and waits
@@ -388,7 +398,7 @@ def attempt(folder: str, number: int) -> None:
 
 
 def _why_ended(ray: Any, task: Any) -> str:
-    """Return why a task ended that left its run undone."""
+    """Return why a task ended without finishing its run."""
     try:
         ray.get(task, timeout=SECONDS_TO_CONNECT)
     except ray.exceptions.RayTaskError as error:
@@ -400,7 +410,7 @@ def _why_ended(ray: Any, task: Any) -> str:
 
 
 def _let_save(ray: Any, tasks: Sequence[Any], console: Console) -> None:
-    """Stop the tasks, and wait until their runs are saved."""
+    """Stop the tasks, and wait at most SECONDS_TO_SAVE until their runs are saved."""
     console.print("stopping; the runs at work are saved first", style="yellow", highlight=False)
     for task in tasks:
         ray.cancel(task)

@@ -1,7 +1,9 @@
-"""Training of one run on several nodes of Ray: processes on each node of a placement group, which end together.
+"""Training of one run on several nodes of Ray: processes on each node of a placement group, which end
+together.
 
-The task of the run is on the first node. It starts the processes there, and a task on each other node that starts
-those of that node; it ends all when one is lost. They find each other as those of torchrun do.
+The task of the run is on the first node. It starts the processes of this node, and a task on each other node,
+which starts the processes there. It ends all of them if one is lost. They find each other as processes of
+torchrun do.
 """
 
 import os
@@ -18,16 +20,18 @@ from ablations.runs.places.arrays import JobFiles
 from lightning_modules.errors import ExitCode
 
 SECONDS_TO_SAVE = 60.0
-"""Longest wait for processes that were asked to save; those of a lost node wait for it in vain."""
+"""Longest wait in seconds for processes that were asked to save. If a node was lost, the wait may be in
+vain."""
 SECONDS_BETWEEN_LOOKS = 0.5
 
 
 def train(one: JobFiles) -> int:
-    """Train the run of a job on all nodes of the placement group that this task of Ray is in, as the first one.
+    """Train the run of a job on all nodes of the placement group of this task of Ray, which is on the first
+    node.
 
-    Where this process is asked to end, the run is saved.
+    If this process is asked to end, the run is saved.
 
-    Returns the exit code of the first process that failed, or of the first of all.
+    Returns the exit code of the first process that failed, or DONE if none failed.
     """
     import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -62,7 +66,8 @@ def train(one: JobFiles) -> int:
 
 
 def train_there(folder: str, number: int, index: int, address: str, port: int) -> int:
-    """Train as the processes of another node of the run, as a task of Ray; returns the code of one that failed."""
+    """Train on another node of the run, as a task of Ray. Returns the exit code of a process that failed, or
+    DONE."""
     ranks = _start(arrays.read(Path(folder))[number], index, address, port)
     try:
         while all(rank.poll() in (None, 0) for rank in ranks) and None in [rank.returncode for rank in ranks]:
@@ -73,7 +78,7 @@ def train_there(folder: str, number: int, index: int, address: str, port: int) -
 
 
 def _code_of(ray: Any, task: Any) -> int:
-    """Return the exit code that a task of another node ended with; that of a lost process if it was lost."""
+    """Return the exit code of a task on another node; RANK_DIED if the task was lost."""
     with suppress(ray.exceptions.RayError):
         return int(ray.get(task))
     return int(ExitCode.RANK_DIED)
@@ -93,7 +98,7 @@ def _start(one: JobFiles, node: int, address: str, port: int) -> list[subprocess
 def _variables(
     environment: Mapping[str, str], resources: Any, *, node: int, address: str, port: int
 ) -> list[dict[str, str]]:
-    """Return the variables of the processes of a node, by the names of torchrun."""
+    """Return the environment variables of each process of a node, with the names that torchrun uses."""
     shared = dict(environment) | ({} if resources.gpus else {"CUDA_VISIBLE_DEVICES": ""})
     shared |= {"MASTER_ADDR": address, "MASTER_PORT": str(port), "GROUP_RANK": str(node)}
     shared["WORLD_SIZE"] = str(resources.nodes * resources.devices)
@@ -104,8 +109,10 @@ def _variables(
 
 
 def _end(ranks: Sequence[subprocess.Popen[bytes]]) -> list[int]:
-    """Ask processes to save by closing their standard input, wait, kill those that do not end; return their exit
-    codes."""
+    """End processes, and return their exit codes.
+
+    Closing their standard input asks them to save. Those that do not end in time are killed.
+    """
     for rank in ranks:
         assert rank.stdin is not None
         rank.stdin.close()

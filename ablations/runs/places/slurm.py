@@ -1,8 +1,8 @@
-"""Runs of an experiment as jobs of SLURM: put into the queue what is missing, then watch until it has ended.
+"""Runs of an experiment as jobs of SLURM: submits the missing runs, and watches them until they have ended.
 
-SLURM alone decides when a job runs and where; its commands submit an array, look at the queue, and cancel. Arrays
-are found again by the names of their jobs, so that nothing depends on the command that submitted them: it may end,
-and the same command watches them again.
+SLURM alone decides when and where a job runs. This module calls its commands, to submit an array, to ask for
+the queue, and to cancel. It finds arrays by the names of their jobs. So the command that submitted them may
+end, and the same command watches them again.
 """
 
 import os
@@ -34,11 +34,11 @@ from lightning_modules.files import locked, make_folder, require_writable
 
 SECONDS_TO_ANSWER = 60.0
 LARGEST_ARRAY = 1001
-"""SLURM's own default of MaxArraySize, where no cluster is at hand."""
+"""Default of SLURM's MaxArraySize, for a machine without SLURM."""
 
 KEPT_VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
-"""Variables of SLURM that its commands need. The others describe the job that our command is started in, if it is
-one, and would be taken for options."""
+"""Environment variables of SLURM that its commands need. Inside a job SLURM sets others, which its commands
+would take for options."""
 
 WAITS_FOR_EVER = {
     "JobHeldUser": "`scontrol release` lets it start",
@@ -55,25 +55,26 @@ WAITS_FOR_EVER = {
     "AssocMaxJobsLimit": "your account may run no more jobs at once; it waits for others to end",
     "BeginTime": "SLURM starts a job again about two minutes after it ended",
 }
-"""What to do about jobs that wait for a reason that does not go away by itself, and what looks so."""
+"""Advice by SLURM's reason why a job waits: for reasons that do not go away by themselves, and for two that
+only seem so."""
 
 
 class QueueError(AblationsError, RuntimeError):
-    """SLURM is not installed, does not answer, or refuses."""
+    """Error of SLURM: it is not installed, does not answer, or refuses a command."""
 
 
 class QueuedJob(NamedTuple):
     """Job of an array in the queue."""
 
     job: str
-    """Its number, as in ``12_3``."""
+    """Number of the job, as in ``12_3``."""
     name: str
     element: int
-    """Its place in the array."""
+    """Index of the job in the array."""
     state: str
-    """As in ``PENDING`` or ``RUNNING``."""
+    """State of the job, such as ``PENDING`` or ``RUNNING``."""
     reason: str
-    """Reason why it waits."""
+    """Reason why the job waits."""
 
     @property
     def waits(self) -> bool:
@@ -87,7 +88,7 @@ def is_installed() -> bool:
 
 
 def submit(options: Sequence[str], script: Path, *arguments: str) -> str:
-    """Put an array into the queue; returns its number.
+    """Submit an array to the queue, and return its number.
 
     Raises:
         QueueError: SLURM refuses it or cannot be asked; nothing is in the queue then.
@@ -118,7 +119,7 @@ def queued_jobs() -> list[QueuedJob]:
 
 
 def cancel(name: str) -> None:
-    """Take the jobs of a name out of the queue.
+    """Cancel all jobs with a name.
 
     Raises:
         QueueError: SLURM cannot be asked.
@@ -127,7 +128,8 @@ def cancel(name: str) -> None:
 
 
 def partitions() -> dict[str, int]:
-    """Return the number of nodes of each partition of this cluster, by name; the default one is also at ""."""
+    """Return the number of nodes of each partition of this cluster, by name. The default partition is also
+    there under ""."""
     nodes: Counter[str] = Counter()
     for line in _answer_of(["sinfo", "--noheader", "--format=%P %D"]).splitlines():
         name, number = line.split()
@@ -137,7 +139,8 @@ def partitions() -> dict[str, int]:
 
 
 def largest_array() -> int:
-    """Return the most jobs that an array of this cluster may have; SLURM's default where none is installed."""
+    """Return the largest number of jobs of an array on this cluster; SLURM's default if it is not
+    installed."""
     if not is_installed():
         return LARGEST_ARRAY
     size = re.search(r"^MaxArraySize\s*=\s*(\d+)", _answer_of(["scontrol", "show", "config"]), re.MULTILINE)
@@ -172,14 +175,14 @@ def _answer_of(command: list[str]) -> str:
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables without those of a job that the command itself is started in."""
+    """Return environment variables without those that SLURM sets inside a job; KEPT_VARIABLES stay."""
     return {
         name: value for name, value in variables.items() if not name.startswith("SLURM_") or name in KEPT_VARIABLES
     }
 
 
 def _reason(errors: str) -> str:
-    """Return what a command of SLURM said, as part of a sentence."""
+    """Return the error output of a command of SLURM as part of a sentence."""
     lines = [re.sub(r"^\w+: (error: )?", "", line.strip()) for line in errors.splitlines() if line.strip()]
     return "; ".join(dict.fromkeys(line.rstrip(". ") for line in lines)) or "it does not say why"
 
@@ -190,7 +193,7 @@ class Submission(NamedTuple):
     folder: Path
     array: Array
     options: list[str]
-    """Of sbatch."""
+    """Options of sbatch."""
 
 
 class Watched(NamedTuple):
@@ -203,20 +206,21 @@ class Watched(NamedTuple):
 def carry_out(
     workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFile[Place]
 ) -> tuple[bool, list[Outcome]]:
-    """Train and measure runs in jobs of SLURM, those of one identity once, and wait until they have ended.
+    """Train and measure runs in jobs of SLURM, runs with the same identity once, and wait until they have
+    ended.
 
-    Runs that are in the queue already are only watched. Ctrl-C leaves the jobs to the queue.
+    Runs that are in the queue already are only watched. Ctrl-C leaves the jobs in the queue.
 
-    Returns whether somebody interrupted it, and the runs that failed.
+    Returns whether somebody interrupted it, and the outcomes of the runs that failed.
 
     Raises:
-        DataError: the text is unfit; found before the first job is submitted.
         FilesError: the output root cannot be written to.
         QueueError: SLURM refuses or is not there; nothing new is in the queue then.
-        SpecError: a run is at work elsewhere; nothing new is in the queue then.
+        SpecError: the text is unfit, a partition does not fit, or a process works on a run elsewhere; nothing
+            new is in the queue then.
     """
     require_writable(workspace.out)
-    in_queue(workspace.out)  # before anything long is begun, as SLURM may not be there
+    in_queue(workspace.out)  # fails at once if SLURM is not there
     require_partitions(place)
     console = Console()
     todo = longest_first(items)
@@ -253,10 +257,11 @@ def carry_out(
 
 
 def require_partitions(place: PlaceFile[Place]) -> None:
-    """Refuse partitions that the cluster does not have, and jobs on more nodes than their partition has.
+    """Raise an error for partitions that the cluster lacks, and for jobs on more nodes than their partition
+    has.
 
     Raises:
-        SpecError: names the file, and the partition and those that there are, or the nodes.
+        SpecError: names the file, and either the known partitions or the number of nodes.
     """
     jobs: dict[str, Resources] = {"": place.content}
     jobs |= {f"arms.{name}.": place.content.of_arm(name) for name in place.content.arms}
@@ -277,8 +282,11 @@ def require_partitions(place: PlaceFile[Place]) -> None:
 
 
 def submissions(workspace: Workspace, items: Sequence[PlannedRun], *, place: Place) -> list[Submission]:
-    """Return the arrays for some runs, the longest of them first: one for each shape of resources, or several
-    where the cluster has shorter arrays."""
+    """Return the arrays to submit for some runs, with long runs first.
+
+    There is one array for each combination of resources, or several if it has more jobs than the cluster
+    allows in one.
+    """
     shapes: dict[str, list[PlannedRun]] = {}
     resources: dict[str, Resources] = {}
     for item in longest_first(items):
@@ -295,7 +303,11 @@ def submissions(workspace: Workspace, items: Sequence[PlannedRun], *, place: Pla
 
 
 def _jobs(items: Sequence[PlannedRun], runs_in_a_job: int) -> list[list[str]]:
-    """Return the runs of each job; long and short ones are dealt out evenly."""
+    """Return the folders' names of each job's runs, with long and short runs spread evenly over the jobs.
+
+    Args:
+        items: runs, the longest first.
+    """
     count = -(-len(items) // runs_in_a_job)
     return [[item.directory.path.name for item in items[number::count]] for number in range(count)]
 
@@ -326,7 +338,7 @@ def _submission(workspace: Workspace, jobs: list[list[str]], resources: Resource
 
 
 def _submit_all(planned: Sequence[Submission], *, before: Path | None) -> None:
-    """Submit all arrays, or none of them."""
+    """Submit all arrays. If one fails, those before it are cancelled."""
     for number, submission in enumerate(planned):
         try:
             arrays.write(submission.folder, submission.array, before=before)
@@ -344,7 +356,8 @@ def _submit_all(planned: Sequence[Submission], *, before: Path | None) -> None:
 
 
 def dry_run(workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFile[Place]) -> Iterator[str]:
-    """Yield what would be submitted: each command, the runs of each job, and once the script of all jobs."""
+    """Yield lines on what would be submitted: each command, the runs of each job, and once the script of all
+    jobs."""
     for submission in submissions(workspace, items, place=place.content):
         script = submission.folder / "job.sh"
         yield shlex.join(submit_command(submission.options, script, sys.executable))
@@ -367,7 +380,8 @@ def in_queue(out: Path) -> list[Watched]:
 
 
 def _look(workspace: Workspace) -> tuple[set[str] | None, str]:
-    """Return the names of the runs that are in the queue, None where it does not answer; and a sentence."""
+    """Return the names of the runs in the queue (None if SLURM does not answer), and a sentence on the
+    queue."""
     try:
         watched = in_queue(workspace.out)
     except QueueError as error:
@@ -387,8 +401,8 @@ def in_words(jobs: Sequence[QueuedJob]) -> str:
 
 
 def status_notes(out: Path) -> list[str]:
-    """Return a sentence about the jobs of an output root that are in the queue, where there are some; where SLURM
-    cannot be asked, it says so."""
+    """Return a sentence on the jobs of an output root in the queue, or on a queue that does not answer; an
+    empty list if there are no jobs."""
     if not arrays.written(out):
         return []
     try:
@@ -403,10 +417,13 @@ def status_notes(out: Path) -> list[str]:
 
 
 def require_not_queued(out: Path, items: Sequence[PlannedRun]) -> None:
-    """Refuse to train runs here that are in the queue. Where SLURM cannot be asked, the lock of each run decides.
+    """Raise an error if runs that are to be trained on this machine are in SLURM's queue.
+
+    Without SLURM on this machine nothing is checked, and the lock of each run protects it.
 
     Raises:
-        SpecError: names the jobs.
+        SpecError: runs are in the queue; the error names their jobs.
+        QueueError: SLURM cannot be asked.
     """
     if not arrays.written(out) or not is_installed():
         return
