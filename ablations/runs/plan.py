@@ -296,7 +296,7 @@ def _pairs(experiment: Experiment, planned: Sequence[PlannedRun], *, to_train: C
     settings = next((one for one in experiment.measures if isinstance(one, RunDistanceSettings)), None)
     if settings is None:
         return 0
-    from ablations.runs import measure_pairs  # pandas
+    from ablations.runs import measure_pairs  # imports pandas
 
     return len(measure_pairs.still_open(out / experiment.name, planned, settings, to_train=to_train))
 

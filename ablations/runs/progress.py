@@ -223,7 +223,7 @@ class _Watch:
         """Show the progress at this moment."""
 
     def close(self) -> None:
-        """Stop showing."""
+        """End the display."""
 
 
 def _speed(state: RunState) -> str:

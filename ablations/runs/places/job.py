@@ -65,7 +65,7 @@ def worth_trying(job: JobFiles) -> list[str]:
 def progress(job: JobFiles) -> int:
     """Return a number that grows whenever a run of the job is saved at a later step or gets another
     measure."""
-    from ablations.runs import rows  # pandas
+    from ablations.runs import rows  # imports pandas
 
     return sum(rows.progress(job.directory(name)) for name in job.run_names)
 
@@ -120,7 +120,7 @@ def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
         trained_with: exit code of a training on several nodes.
         tied: whether to save and end if standard input closes.
     """
-    from ablations.runs.launch import Outcome, Pool, visible_gpus  # torch
+    from ablations.runs.launch import Outcome, Pool, visible_gpus  # imports torch
     from ablations.runs.progress import stopped_by_signals
     from lightning_modules.training.stop import STOP_SIGNALS
     from lightning_modules.training.train import accept_machine

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Script of each job of an array that `ablate run --on slurm` submitted. It is the same for all arrays: array.json beside
-# it names the runs of the job, and the folders of the runs say what is done. $1 is the Python to use.
+# Script of each job of an array that `ablate run --on slurm` submitted, the same for all arrays. array.json beside it
+# names the runs of the job, and the folders of the runs say what is done. $1 is the Python to use.
 python=$1
 job=$SLURM_ARRAY_TASK_ID
 if [ -e before.sh ]; then
@@ -24,6 +24,6 @@ srun --mpi=none --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task="$SLURM
 here=${SLURM_ARRAY_JOB_ID}_$job
 if [ "$(squeue --noheader --jobs="$here" --format=%T)" = RUNNING ]; then
     trap - TERM
-    scontrol requeue "$here" && sleep 600 # wait for SLURM to end this job: one that ends by itself does not come back
+    scontrol requeue "$here" && sleep 600 # SLURM ends this job; one that ends by itself does not come back
 fi
 exit 75

@@ -74,7 +74,7 @@ def carry_out(
     messages = workspace.folder / "ray" / "messages.txt"
     with connected(place.content.address) as ray:  # fails at once if there is no cluster
         require_resources([node["Resources"] for node in ray.nodes() if node["Alive"]], todo, place)
-        from ablations.runs.prepare import prepare_text  # torch
+        from ablations.runs.prepare import prepare_text  # imports torch
 
         prepare_text(workspace, todo, console)
         workspace.write_plan()

@@ -55,7 +55,7 @@ WAITS_FOR_EVER = {
     "AssocMaxJobsLimit": "your account may run no more jobs at once; it waits for others to end",
     "BeginTime": "SLURM starts a job again about two minutes after it ended",
 }
-"""Advice by SLURM's reason why a job waits: for reasons that do not go away by themselves, and for two that
+"""Advice by SLURM's reason why a job waits: for reasons that do not go away by themselves, and for some that
 only seem so."""
 
 
@@ -224,7 +224,7 @@ def carry_out(
     require_partitions(place)
     console = Console()
     todo = longest_first(items)
-    from ablations.runs.prepare import prepare_text  # torch
+    from ablations.runs.prepare import prepare_text  # imports torch
 
     prepare_text(workspace, items, console)
     workspace.write_plan()
