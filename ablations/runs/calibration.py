@@ -93,7 +93,7 @@ class _File(TypedDict):
 
 
 class Calibration:
-    """Times on this machine that an output root keeps."""
+    """Record of how long work takes on this machine, kept in an output root."""
 
     def __init__(self, out: Path) -> None:
         self._path = out / "calibration.json"

@@ -18,9 +18,9 @@ from lightning_modules.files import read_json, sha256
 from lightning_modules.training.run_directory import RunDirectory
 
 UNKNOWN_SHARE = 0.01
-"""Share of [UNK] among the tokens of a split from which there is a warning."""
+"""Smallest share of [UNK] among the tokens of a split that gives a warning."""
 DROPPED_SHARE = 0.1
-"""Share of the tokens of a split that `data.max_length` drops from which there is a warning."""
+"""Smallest share of dropped tokens of a split (`data.max_length`) that gives a warning."""
 
 
 def equal_arms(arms: Mapping[str, Hashable]) -> list[str]:
@@ -56,7 +56,7 @@ def unfit_tokens(arms: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _by_arm(sentences_by_arm: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return each sentence once, behind the names of its arms unless these are all arms."""
+    """Return each sentence once. It begins with the names of its arms, unless these are all arms."""
     arms: dict[str, list[str]] = {}
     for arm, sentences in sentences_by_arm.items():
         for sentence in sentences:
@@ -129,8 +129,9 @@ MOST_SETTINGS = 4
 
 
 def earlier_runs(folder: Path, planned: Sequence[PlannedRun], *, out: Path) -> list[str]:
-    """Return a sentence on started runs of the last plan in the folder that the spec no longer plans; an
-    empty list if there are none.
+    """Return a sentence on runs of an earlier version of the spec; an empty list if there are none.
+
+    These runs were started, are in the last plan of the folder, and are not planned now.
 
     Args:
         folder: folder of the experiment's results, with the plan.json of the spec that ran last.

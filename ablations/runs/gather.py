@@ -110,8 +110,8 @@ def gather(
     its runs.
 
     Runs for which `validation` was measured also have rows from their log: `learning` and `corruption`. If
-    another experiment trained a run for an arm with another name, its rows get this experiment's name. Runs
-    without rows are left out.
+    another experiment trained a run for an arm with another name, the rows get the name of this experiment's
+    arm. Runs without rows are left out.
 
     Args:
         keys: digest of each measure's files (`files_now`), by its key. Rows that were computed from files

@@ -26,10 +26,10 @@ WORKER = (sys.executable, "-m", "ablations.runs.worker")
 SECONDS_BETWEEN_TRIES = 1.0  # if another process is working on the run
 
 MOST_DEATHS = 3
-"""Number of workers in a row that may die with a run, without progress, before the run is given up."""
+"""Number of deaths of a run's workers, without progress between them, after which the run is given up."""
 SECONDS_AFTER_DEATH = 5.0
 """Pause of a slot after the first death of a run's worker; each further death doubles it. Most workers die
-because memory is short, and other runs may soon give some back."""
+because memory is short, and other runs may soon free some."""
 
 
 @dataclass(frozen=True)

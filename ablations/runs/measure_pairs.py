@@ -37,7 +37,7 @@ Step = int | None
 
 
 def distance_settings(measures: Sequence[Measure]) -> RunDistanceSettings | None:
-    """Return the settings of `run_distance` among measures; None if it is not among them."""
+    """Return the settings of `run_distance` from a list of measures; None if the list lacks it."""
     return next((settings for settings in measures if isinstance(settings, RunDistanceSettings)), None)
 
 
@@ -127,7 +127,8 @@ def to_train_again(
     their lost checkpoint.
 
     Args:
-        to_train: identities of runs that will be trained in any case; their distances will then be missing.
+        to_train: identities of runs that will be trained in any case; their distances must then be computed
+            again.
     """
     measured = _measured(folder, planned, settings)
     trained = {item.run_id: item for item in planned if item.directory.is_trained()}

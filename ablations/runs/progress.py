@@ -33,10 +33,8 @@ LOG_END = 16_384
 def carry_out(
     workspace: Workspace, items: Sequence[PlannedRun], *, devices: int, slots: int, recompute: bool = False
 ) -> tuple[bool, list[Outcome]]:
-    """Train and measure runs on this machine; runs with the same identity once. With `recompute` measures
-    that are done are computed again.
-
-    Returns whether somebody interrupted it, and the outcomes of the runs that failed.
+    """Train and measure runs on this machine. Runs with the same identity are trained once. With `recompute`,
+    measures that are done are computed again.
 
     Raises:
         SpecError: the text is unfit; found before the first run starts.

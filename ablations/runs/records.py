@@ -1,8 +1,8 @@
 """Records in plan.json, tuned.json, looks.json and the files of runs. No torch.
 
-A look is an interim analysis of the claims. After it, arms with open claims may get more seeds. looks.json
-says how many seeds each arm has so far, and which looks were taken. It is written before the first run and
-after each look. If a command ends before that, the next one takes the same look again.
+A look is an interim analysis of the claims. After it, arms of claims without a verdict may get more seeds.
+looks.json says how many seeds each arm has so far, and which looks were taken. It is written before the first
+run and after each look. If a command ends before that, the next one takes the same look again.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -191,7 +191,7 @@ class Tuning(Record):
 
 
 class Look(Record):
-    """Look at the claims with a number of seeds."""
+    """Interim analysis (look) of the claims with a number of seeds."""
 
     seeds: int
     """Number of seeds of each arm in this look: the first of `Looks.all_seeds`."""
@@ -211,7 +211,7 @@ class Looks(Record):
     sizes: list[int]
     """Number of seeds at each look that may be taken, fixed before the first run."""
     seeds_of: dict[str, int]
-    """Number of seeds that each arm has or is to get now."""
+    """Number of seeds that each arm has, or gets now."""
     taken: list[Look] = []
 
     def sizes_of(self, arms: Collection[str]) -> list[int]:

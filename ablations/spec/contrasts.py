@@ -43,8 +43,7 @@ class Quantity(Settings):
     without: tuple[str, ...] = Field((), strict=False)
     """Groups that are left out although `groups` matches them."""
     or_groups: tuple[str, ...] = Field((), strict=False)
-    """Groups that are read instead if some of `groups` were not measured. All of them must be measured
-    then."""
+    """Groups that are read instead if some of `groups` were not measured; all of these must be measured."""
     read: Literal["value", "floor", "gain", "share_of_floor", "share_of_ceiling"] = "value"
     """Number that is read: the value, its chance level (`floor`), the chance level minus the value (which is
     the gain of a loss), or the value divided by its chance level or by its largest possible value."""

@@ -212,8 +212,7 @@ class _Alias(ScalarNode):
 
 
 class _Composer(Composer):
-    """Composer that keeps a node for each alias. The `ctag` of a node is None unless the file writes a
-    tag."""
+    """Composer that keeps a node for each alias. The tag of a node is None unless the file writes one."""
 
     values = 0
     """Number of keys and values so far."""

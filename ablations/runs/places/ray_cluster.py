@@ -54,8 +54,8 @@ class UnfinishedError(Exception):
 def carry_out(
     workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFile[RayPlace]
 ) -> tuple[bool, list[Outcome]]:
-    """Train and measure runs as tasks of Ray, runs with the same identity once, and wait until they have
-    ended.
+    """Train and measure runs as tasks of Ray, and wait until they have ended. Runs with the same identity are
+    trained once.
 
     Ctrl-C lets the runs save before it returns. Ray's own messages go into a file of the experiment.
 

@@ -37,8 +37,8 @@ LARGEST_ARRAY = 1001
 """Default of SLURM's MaxArraySize, for a machine without SLURM."""
 
 KEPT_VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
-"""Environment variables of SLURM that its commands need. Inside a job SLURM sets others, which its commands
-would take for options."""
+"""Environment variables of SLURM that its commands need. Others, which SLURM sets inside a job, are removed,
+because its commands would take them for options."""
 
 WAITS_FOR_EVER = {
     "JobHeldUser": "`scontrol release` lets it start",
@@ -206,8 +206,8 @@ class Watched(NamedTuple):
 def carry_out(
     workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFile[Place]
 ) -> tuple[bool, list[Outcome]]:
-    """Train and measure runs in jobs of SLURM, runs with the same identity once, and wait until they have
-    ended.
+    """Train and measure runs in jobs of SLURM, and wait until they have ended. Runs with the same identity
+    are trained once.
 
     Runs that are in the queue already are only watched. Ctrl-C leaves the jobs in the queue.
 
@@ -303,7 +303,8 @@ def submissions(workspace: Workspace, items: Sequence[PlannedRun], *, place: Pla
 
 
 def _jobs(items: Sequence[PlannedRun], runs_in_a_job: int) -> list[list[str]]:
-    """Return the folders' names of each job's runs, with long and short runs spread evenly over the jobs.
+    """Return the names of the folders of each job's runs. Long and short runs are spread evenly over the
+    jobs.
 
     Args:
         items: runs, the longest first.
