@@ -44,7 +44,7 @@ LATER_SETTINGS = {
     "objective": {"head", "label_smoothing"},
     "training": {"compile", "schedule", "adam_beta1", "adam_beta2", "adam_epsilon", "optimizer", "seeds"},
 }
-"""Settings that were added later. Their defaults do not enter the identity, so that older runs keep
+"""Settings that were added later. One with its default does not enter the identity, so that older runs keep
 theirs."""
 
 

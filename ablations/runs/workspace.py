@@ -296,8 +296,8 @@ class Workspace:
             write_looks(self.looks, self.folder)
 
     def for_trials(self) -> "Workspace":
-        """Return the workspace without measures, for the runs of trials, of which only the validation loss is
-        read."""
+        """Return a copy of the workspace without measures. It is for trials, of which only the validation
+        loss is read."""
         return replace(self, experiment=self.experiment.model_copy(update={"measures": ()}))
 
     def lacking(self) -> dict[str, Lacking]:

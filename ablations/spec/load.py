@@ -94,7 +94,7 @@ def unfit_files(
     spec: Path, sentences: Iterable[tuple[str, str | None, str]], *, given: Sequence[str] = ()
 ) -> SpecProblems:
     """Return sentences about files as problems of the spec that names them. A sentence that several arms
-    share is there once.
+    share appears once.
 
     Args:
         sentences: tuples (arm, kind of the measure that it is about or None, sentence).
