@@ -57,7 +57,7 @@ def corruption(log: Sequence[Row], *, vocab_size: int, random_differs: bool) -> 
     if not logged:
         return
     row = {"measure": "corruption", "step": logged[-1]["step"], "unit": ""}
-    # The shares of a line are of its own candidates. Older logs do not count these, and all lines weigh the same.
+    # Each line has shares of its own candidates. Older logs do not count these: all lines weigh the same.
     weights = [line.get("corruption/candidates", 1.0) for line in logged]
 
     def over_all(name: str) -> float:

@@ -311,7 +311,7 @@ def write(content: Plan, folder: Path, *, spec: bytes, claims: Sequence[Claims],
     from ablations.runs import rows as run_rows
 
     make_folder(folder)
-    for published in (RUNS_FILE, run_rows.PREDICTIONS):  # of a published folder; from now on the runs here count
+    for published in (RUNS_FILE, run_rows.PREDICTIONS):  # of a published folder; now the runs here count
         (folder / published).unlink(missing_ok=True)
     spec_sha256 = hashlib.sha256(spec).hexdigest()
     path = folder / "plan.json"

@@ -76,8 +76,9 @@ def measure(
     for path, open_measures in todo.items():
         step = load_weights(readings.objective, path)
         readings.forget_states()
-        # Measures of one task follow each other: they share its examples, and fine-tuning uses the hidden states
-        # of training examples that frozen features have read. (Probes read all layers, of other examples.)
+        # Measures of one task follow each other: they share its examples, and fine-tuning uses the hidden
+        # states of training examples that frozen features have read. (Probes read all layers, of other
+        # examples.)
         for settings in sorted(open_measures, key=lambda settings: getattr(settings, "tasks", None) or ()):
             say(f"measuring {called(settings)} at step {step:,}")
             files = files_now(settings, data_root)  # before they are read, in case somebody changes them meanwhile

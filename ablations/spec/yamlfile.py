@@ -275,7 +275,7 @@ class _Reader:
     def value(self, node: Node, path: KeyPath, key: Node | None = None) -> Any:
         """Return the value of a node; UNREADABLE where it is refused."""
         is_plain = isinstance(node, ScalarNode) and node.style is None
-        at = key if key and is_plain and node.value == "" else node  # ruamel puts an empty value one line too low
+        at = key if key and is_plain and node.value == "" else node  # ruamel puts an empty value a line too low
         self.places[path] = Place(_mark((key or node).start_mark), _mark(at.start_mark))
         refused = self.refused(node, _refusal(node))
         value = node.value

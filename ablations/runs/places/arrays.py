@@ -146,7 +146,7 @@ def write(folder: Path, array: Array, *, before: Path | None = None) -> None:
     for name, content in contents.items():
         with atomic(folder / name) as temporary:
             temporary.write_bytes(content)
-    write_json(folder / "array.json", array.model_dump(mode="json"))  # last: a folder with this file is complete
+    write_json(folder / "array.json", array.model_dump(mode="json"))  # last: a folder with it is whole
 
 
 def endings(out: Path) -> dict[str, Ending]:

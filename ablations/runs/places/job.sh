@@ -1,6 +1,6 @@
 #!/bin/bash
-# Script of each job of an array that `ablate run --on slurm` submitted, the same for all arrays. array.json beside it
-# names the runs of the job, and the folders of the runs say what is done. $1 is the Python to use.
+# Script of each job of an array that `ablate run --on slurm` submitted, the same for all arrays. array.json
+# beside it names the runs of the job, and the folders of the runs say what is done. $1 is the Python to use.
 python=$1
 job=$SLURM_ARRAY_TASK_ID
 if [ -e before.sh ]; then
