@@ -139,7 +139,7 @@ def warnings(facts: TextFacts, report: Mapping[str, Any]) -> list[str]:
 
 def _shared(facts: TextFacts) -> Iterator[str]:
     for one in facts.splits:
-        share = (one.in_training or 0) / one.sentences
+        share = (one.in_training or 0) / max(1, one.sentences)
         if share >= SHARED_SHARE:
             yield (
                 f"data.{one.split}: {several(one.in_training or 0, 'sentence')} ({share:.0%}) are also in "

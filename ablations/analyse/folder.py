@@ -57,7 +57,8 @@ def place(out: Path, name: str) -> Path:
             f"start with a letter or a digit, and not runs or tokens."
         )
     plan = out / name / "plan.json"
-    if plan.exists() and not all(run.get("analysed") for run in read_json(plan).get("runs", [])):
+    runs = read_json(plan).get("runs") if plan.exists() else None
+    if plan.exists() and not (runs and all(run.get("analysed") for run in runs)):
         raise MeasureError(f"{out / name} holds an experiment; choose another --name for the results.")
     return out / name
 

@@ -115,8 +115,8 @@ def _sides(report: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, A
 
 
 def _percent(share: float) -> str:
-    """Return a share in per cent; a share between 99% and 100% has one decimal."""
-    return f"{100 * share:.1f}%" if share > 0.99 and share < 1 else f"{100 * share:.0f}%"
+    """Return a share in per cent. A share above 99% has one decimal, and is 100% only if nothing is missing."""
+    return f"{min(99.9, 100 * share):.1f}%" if 0.99 < share < 1 else f"{100 * share:.0f}%"
 
 
 def decided(settings: RunSettings) -> str:

@@ -166,7 +166,7 @@ class TunedArm(Record):
     arm: str
     trials: list[TrialRecord] = []
     open_trials: int = 0
-    """Number of runs of known trials that have not ended; a trial has one run for each seed."""
+    """Number of known trials with a run that has not ended; a trial has one run for each seed."""
     chosen: dict[str, Any] | None = None
     """Values with the lowest loss, which the runs of the arm get; None until all trials of the arm have
     ended."""

@@ -166,6 +166,7 @@ def _search_arm(
     records: list[TrialRecord] = []
     trials: list[PlannedRun] = []
     unended: list[PlannedRun] = []
+    open_trials = 0
     while not unended:
         history = [Tried(record.values, record.loss) for record in records]
         is_repeated = tune.budget is not None and len(history) < len(before)
@@ -182,7 +183,9 @@ def _search_arm(
             ended = [loss.value for loss in losses if loss is not None]
             if len(ended) == len(items):
                 records.append(TrialRecord(values=values, run_ids=[item.run_id for item in items], losses=ended))
-    return TunedArm(arm=arm.name, trials=records, open_trials=len(unended)), trials, unended
+            else:
+                open_trials += 1
+    return TunedArm(arm=arm.name, trials=records, open_trials=open_trials), trials, unended
 
 
 def _tuned(tune: Tune, name: str, records: list[TrialRecord], history: list[Tried]) -> TunedArm:

@@ -246,11 +246,24 @@ class RunDirectory:
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
     def provenance(self) -> dict[str, Any]:
-        """Return the content of provenance.json; empty if there is none or it cannot be read."""
+        """Return the content of provenance.json; empty if there is none.
+
+        Raises:
+            RunDirectoryError: the file cannot be read.
+        """
+        path = self.path / "provenance.json"
         try:
-            return json.loads((self.path / "provenance.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(content, dict):
+                raise ValueError("no mapping")
+            return content
+        except (FileNotFoundError, NotADirectoryError):
             return {}
+        except (OSError, ValueError) as error:
+            raise RunDirectoryError(
+                f"{path} cannot be read, so nobody knows on which machine the run was begun; delete the file if "
+                "it was this one."
+            ) from error
 
     def last_validation_loss(self) -> float | None:
         """Return the validation loss in the run's log after its last step, in nats; None if the log has none.

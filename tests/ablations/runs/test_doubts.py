@@ -86,6 +86,16 @@ def test_a_split_that_is_mostly_unknown_or_cut_off_is_named(report):
     ]
 
 
+@pytest.mark.parametrize(
+    ("unknown", "written"), [(0.5, "50%"), (0.994, "99.4%"), (0.9997, "99.9%"), (1.0, "100%")]
+)
+def test_all_of_a_split_is_only_said_if_nothing_is_missing(unknown, written):
+    facts = {"unknown_share": unknown, "tokens": 32, "cut": 0, "sentences": 9}
+    facts |= {"whole_length_percentiles": {"50": 5, "99": 9, "100": 9}, "max_length": 32}
+    (sentence,) = unfit_tokens({"": {"splits": {"validation": {"source": facts}}, "max_length": 32}})
+    assert f"data.validation: {written} of the tokens" in sentence
+
+
 def test_every_command_says_it_and_the_page_too(tmp_path, data_root):
     spec = write_spec(
         tmp_path,

@@ -69,6 +69,20 @@ def test_before_the_trials_arms_have_the_settings_of_the_spec_and_are_not_to_be_
     )
 
 
+def test_a_trial_with_an_unended_run_is_counted_once_however_many_seeds_it_has(tmp_path):
+    spec = written(tmp_path, tune=TUNE | {"seeds": [100, 101, 102]})
+    workspace = opened(spec)
+    assert [arm.open_trials for arm in workspace.search.tuning.arms] == [3, 3]
+    first, *others = workspace.search.open_of(["mlm"])
+    assert len(others) == 8
+    for item in others:  # one of the three runs of a trial is left
+        end(item, 2.0)
+    mlm, clm = opened(spec).search.tuning.arms
+    assert (mlm.open_trials, len(mlm.trials), clm.open_trials) == (1, 2, 3)
+    end(first, 2.0)
+    assert opened(spec).search.tuning.arms[0].open_trials == 0
+
+
 def test_the_lowest_loss_of_each_arm_is_frozen_into_its_runs(spec, tmp_path):
     workspace = opened(spec)
     end_all(workspace, [3.0, 2.0, None])

@@ -74,6 +74,22 @@ def test_once_it_is_allowed_it_goes_on_from_its_checkpoint_and_says_where_it_was
     assert begun.provenance() == told  # it is trained, and may be measured anywhere
 
 
+@pytest.mark.parametrize("content", ["{", "[]", '{"threads": \xff'])
+def test_a_record_that_cannot_be_read_is_no_leave_to_go_on(begun, capsys, content):
+    """Its threads are then unknown, and other threads end with other bits."""
+    path = begun.path / "provenance.json"
+    path.write_bytes(content.encode("latin-1"))
+    checkpoint = begun.last_checkpoint.read_bytes()
+    assert go_on(begun) == ExitCode.WRONG_SETTINGS
+    assert capsys.readouterr().err == (
+        f"{path} cannot be read, so nobody knows on which machine the run was begun; delete the file if it was "
+        "this one.\n"
+    )
+    assert begun.last_checkpoint.read_bytes() == checkpoint
+    path.unlink()
+    assert go_on(begun) == ExitCode.DONE
+
+
 def test_a_run_without_a_checkpoint_starts_anywhere(begun):
     begun.last_checkpoint.unlink()
     assert go_on(begun) == ExitCode.DONE
