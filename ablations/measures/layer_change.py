@@ -1,5 +1,5 @@
-"""Change of tokens by a layer: Voita et al. 2019, section 5.1, with a second, independent similarity; and section
-5.2, by frequency and part of speech of the tokens."""
+"""Change of tokens by a layer (Voita et al. 2019, section 5.1), also by frequency and part of speech of the
+tokens (section 5.2). A second, independent similarity stands beside that of the paper."""
 
 import itertools
 import warnings
@@ -23,11 +23,11 @@ METRICS: dict[str, Callable[..., float]] = {"pwcca": pwcca, "debiased_cka": debi
 
 
 def rows(readings: Readings, settings: LayerChangeSettings, say: Say) -> Iterator[dict[str, Any]]:
-    """Compute the rows of `layer_change` of a run from its validation text; those of parts of speech, from the
-    treebank if one is named.
+    """Compute the rows of `layer_change` of a run from its validation text. Rows of parts of speech come from
+    the treebank if one is named.
 
-    With `norm: pre` the last step is there twice: to the top layer, and, as group `after final norm`, to the top
-    layer as a head reads it.
+    With `norm: pre` there are rows for two forms of the top layer: as it leaves the last block, and, as group
+    `after final norm`, as a head reads it.
     """
     reading = readings.texts.validation(settings)
     yield from layer_change(readings.states(reading), reading.sample, settings)
@@ -44,7 +44,7 @@ def rows(readings: Readings, settings: LayerChangeSettings, say: Say) -> Iterato
 
 
 def require(settings: LayerChangeSettings | RunDistanceSettings, texts: Texts, run: RunSettings) -> None:
-    """Refuse, with a MeasureError, a text with too few tokens for the width of the run."""
+    """Raise a MeasureError if the text has too few tokens for the width of the run."""
     sample = texts.validation(settings).sample
     require_tokens(len(sample), run.encoder.hidden_size, measure=settings.kind)
 
@@ -52,11 +52,11 @@ def require(settings: LayerChangeSettings | RunDistanceSettings, texts: Texts, r
 def layer_change(
     states_LND: list[NDArray[np.float32]], sample: Sample, settings: LayerChangeSettings
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of 1 - similarity for layers l -> l + 1, and for 0 -> l; l -> l + 1 also for each group in the
-    settings.
+    """Yield rows of 1 - similarity for the steps from layer l to l + 1 and from layer 0 to l. Steps l to l +
+    1 also have rows for each group of the settings.
 
-    PWCCA's weights come from the lower layer. The floor is the same number after the tokens of the upper
-    layer were shuffled, the chance level of these very matrices.
+    The weights of PWCCA come from the lower layer. The chance level (`floor`) is the same number after the
+    tokens of the upper layer were shuffled.
 
     Raises:
         MeasureError: fewer than five tokens per unit of width.
@@ -67,7 +67,7 @@ def layer_change(
 
 
 def small_groups(sample: Sample, settings: LayerChangeSettings, *, width: int) -> dict[str, int]:
-    """Return the groups that have no rows, since they have too few tokens, and their numbers of tokens."""
+    """Return the groups that have no rows because they have too few tokens, with their numbers of tokens."""
     fewest = settings.group_tokens or WARNED_BELOW * width
     all_groups = (group for by in settings.groups for group in groups(sample, by))
     return {name: len(place) for name, place in all_groups if len(place) < max(fewest, REFUSED_BELOW * width)}
@@ -76,7 +76,8 @@ def small_groups(sample: Sample, settings: LayerChangeSettings, *, width: int) -
 def group_changes(
     states_LND: list[NDArray[np.float32]], sample: Sample, by: Grouping, *, size: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows l -> l + 1 of each group that is large enough, of equally many tokens; see `equal_parts`."""
+    """Yield the rows from layer l to l + 1 of each group that is large enough. All groups have equally many
+    tokens; see `equal_parts`."""
     width = states_LND[0].shape[1]
     size = None if size is None else max(size, REFUSED_BELOW * width)
     for name, place in equal_parts(groups(sample, by), fewest=WARNED_BELOW * width, size=size, seed=0):
@@ -87,7 +88,13 @@ def group_changes(
 def changes(
     states_LND: list[NDArray[np.float32]], sentence_N: NDArray[np.int64], *, from_embeddings: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of some tokens, with the error by the jackknife."""
+    """Yield the rows of layer changes of some tokens, with errors by the jackknife.
+
+    Rows from layer l to l + 1 always, and from layer 0 to l if `from_embeddings`.
+
+    Raises:
+        MeasureError: fewer than five tokens per unit of width.
+    """
     n, width = states_LND[0].shape
     require_tokens(n, width, measure="layer_change")
     top = len(states_LND) - 1
@@ -97,9 +104,9 @@ def changes(
     whole = sum(parts[1:], parts[0])
     left_out: dict[tuple[int, int, str], list[float]] = {}
     for part in parts if len(parts) > 1 else ():
-        others = whole - part  # one at a time: of a wide encoder they are the largest thing in memory
+        others = whole - part  # one at a time: with a wide encoder they are the largest thing in memory
         if len(others) >= REFUSED_BELOW * width:
-            with warnings.catch_warnings():  # said once, of the whole
+            with warnings.catch_warnings():  # the warning comes once, for all tokens
                 warnings.simplefilter("ignore")
                 for (lower, upper), (metric, similarity) in itertools.product(steps, METRICS.items()):
                     value = 1 - similarity(others.side(lower), others.side(upper))
@@ -126,8 +133,8 @@ def changes(
 def _moments(
     states_LND: list[NDArray[np.float32]], sentence_N: NDArray[np.int64], steps: list[tuple[int, int]]
 ) -> list[Moments]:
-    """Return the moments of each block of sentences. Sides 0 to L are the layers, L + 1 to 2 L layers 1 to L
-    shuffled."""
+    """Return the moments of each block of sentences. Sides 0 to L are the layers. Sides L + 1 to 2 L are
+    layers 1 to L with their tokens shuffled."""
     top = len(states_LND) - 1
     shuffled_N = np.random.default_rng(0).permutation(len(sentence_N))
     pairs = [*steps, *((lower, top + upper) for lower, upper in steps)]

@@ -1,15 +1,15 @@
 """Nearest neighbours of a state and what they share with it: token, position, adjacent tokens, syntax, sense.
 
-Source: Voita, Sennrich & Titov 2019, https://arxiv.org/abs/1909.01380, section 6. Near means a high cosine. Where
-the paper has CCG supertags and their halves, ours are a word's relation in universal dependencies and its links on
-its left and on its right; senses of homonyms are an addition.
+Source: Voita, Sennrich & Titov 2019, https://arxiv.org/abs/1909.01380, section 6. Near means a high cosine.
+The paper has CCG supertags and their halves. We have a word's relation in universal dependencies and its
+syntactic links on the left and on the right. Senses of homonyms are an addition.
 
-The occurrences whose neighbours are looked up are the same in every layer and arm; the text alone decides them.
-Every similarity is computed, a block of rows at a time, but no N x N matrix is held: beside the directions and the
-result, BLOCK similarities of 4 bytes.
+The same occurrences are compared in every layer and arm; the text alone decides which. All similarities are
+computed, but only a block of rows at a time and never as an N x N matrix. Beside the directions and the
+result, memory holds BLOCK similarities of 4 bytes.
 
-Letters: N occurrences of the sample, P occurrences of a pool, K neighbours, D width, L + 1 layers, V token types,
-C pairs of a type and a sense, B rows of a block.
+Letters: N occurrences of the sample, P occurrences of a pool, K neighbours, D width, L + 1 layers, V token
+types, C pairs of a type and a sense, B rows of a block.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,15 +30,16 @@ from lightning_modules.config import RunSettings
 from lightning_modules.randomness import derive, uniforms
 
 BLOCK = 2**22
-"""Similarities held at once."""
+"""Number of similarities held at once."""
 
 
 def nearest_others(states_ND: Matrix, *, neighbours: int) -> NDArray[np.int64]:
-    """Return the rows of highest cosine similarity to each row, without the row itself: N x K indices, nearest
-    first.
+    """Return the rows of highest cosine similarity to each row, without the row itself: N x K indices,
+    nearest first.
 
-    float32, on the device of the states. `torch.topk` decides which of equal similarities comes first; another
-    machine may decide otherwise, also where similarities differ by 1e-7. Means count, lengths of rows do not.
+    The computation is in float32, on the device of the states. The mean of the states is not subtracted, and
+    the lengths of rows do not count. `torch.topk` orders equal similarities. Another machine may order them
+    otherwise, and also similarities that differ by 1e-7.
 
     Raises:
         MeasureError: no finite matrix, a row of zeros, or `neighbours` not from 1 to N - 1.
@@ -47,7 +48,8 @@ def nearest_others(states_ND: Matrix, *, neighbours: int) -> NDArray[np.int64]:
 
 
 def nearest_of_group(states_ND: Matrix, group_N: NDArray[np.integer], *, neighbours: int) -> NDArray[np.int64]:
-    """Return `nearest_others` among the rows of the same group; the indices are those of all rows.
+    """Return the nearest rows of the same group for each row, as `nearest_others` does: N x K indices of all
+    rows.
 
     Raises:
         MeasureError: as `nearest_others`, and for a group of fewer than K + 1 rows.
@@ -62,7 +64,7 @@ def nearest_of_group(states_ND: Matrix, group_N: NDArray[np.integer], *, neighbo
 
 
 def directions(states_ND: Matrix) -> Tensor:
-    """Return the rows at unit length; float32, on the device of the states.
+    """Return the rows at unit length, in float32, on the device of the states.
 
     Raises:
         MeasureError: no finite matrix, or a row of zeros, which has no direction.
@@ -93,30 +95,30 @@ def _nearest(unit_ND: Tensor, neighbours: int) -> NDArray[np.int64]:
 
 
 OTHERS = 2
-"""Others of its type that an occurrence must have for each neighbour wanted: of fewer most are neighbours, and
-what they share is near chance wherever the states lie."""
+"""Number of other occurrences of its type that an occurrence must have for each neighbour. If it has fewer,
+most of them are neighbours, and what they share is near chance level wherever the states lie."""
 
 SYNTAX = {"same_relation": "relation", "same_left_part": "left_part", "same_right_part": "right_part"}
-"""Labels behind the metrics; an occurrence without the label neither asks nor answers."""
+"""Label behind each metric of syntax. Occurrences without the label are left out."""
 
 
 class Pool(NamedTuple):
     """Occurrences that are compared with their nearest others in the pool."""
 
     place_P: NDArray[np.int64]
-    """Places in the sample, in random order: of equal states those that come first are neighbours, and these must
-    not be the start of the text."""
+    """Places in the sample, in random order. Among equal states the first are taken as neighbours, and these
+    must not be the start of the text."""
     token_P: NDArray[np.int64] | None
-    """The token that neighbours must have as well; None: any."""
+    """Token of each occurrence, which its neighbours must have too. None: neighbours may have any token."""
     neighbours: int
     """Number of nearest neighbours."""
     compared: Mapping[str, NDArray[np.int64]]
-    """Labels that are compared, by metric: a value for each occurrence."""
+    """Values that are compared, by metric: one for each occurrence."""
 
 
 def rows(readings: Readings, settings: NeighboursSettings, say: Say) -> Iterator[dict[str, Any]]:
-    """Compute the rows of `neighbours` of a run from its validation text; those of syntax, from the treebank if
-    one is named."""
+    """Compute the rows of `neighbours` of a run from its validation text. Rows of syntax come from the
+    treebank if one is named."""
     reading = readings.texts.validation(settings)
     yield from neighbours(readings.states(reading), reading.sample, settings)
     if settings.treebank is not None:
@@ -126,15 +128,15 @@ def rows(readings: Readings, settings: NeighboursSettings, say: Say) -> Iterator
 
 
 def require(settings: NeighboursSettings, texts: Texts, run: RunSettings) -> None:
-    """Refuse, with a MeasureError, a text with too few occurrences of its frequent tokens."""
+    """Raise a MeasureError if the text has too few occurrences of its frequent tokens."""
     require_occurrences(texts.validation(settings).sample, settings)
 
 
 def require_occurrences(sample: Sample, settings: NeighboursSettings) -> None:
-    """Refuse texts that leave nothing to compare.
+    """Raise an error if a text leaves nothing to compare.
 
     Raises:
-        MeasureError: fewer than two types with as many occurrences as the pool takes of each.
+        MeasureError: fewer than two types have as many occurrences as the pool takes of each.
     """
     types = types_within(sample, settings)
     if types < 2:
@@ -146,7 +148,8 @@ def require_occurrences(sample: Sample, settings: NeighboursSettings) -> None:
 
 
 def types_within(sample: Sample, settings: NeighboursSettings) -> int:
-    """Return the number of types of the pool: that of the settings, or of all types with enough occurrences."""
+    """Return the number of types of the pool: that of the settings, or fewer if fewer have enough
+    occurrences."""
     return len(_types(sample, settings))
 
 
@@ -179,13 +182,14 @@ def pools(sample: Sample, settings: NeighboursSettings) -> list[Pool]:
 
 
 def size_of_own(label_N: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return for each occurrence the number of occurrences with its label."""
+    """Return for each occurrence the number of occurrences with the same label."""
     _, own_N, sizes = np.unique(label_N, return_inverse=True, return_counts=True)
     return sizes[own_N]
 
 
 def rank_in_own(label_N: NDArray[np.integer], by_N: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the rank of each, from 0, among those of its label, by ascending values and then by place."""
+    """Return the rank of each occurrence, from 0, among those of its label: by ascending value, then by
+    place."""
     order = np.lexsort((by_N, label_N))
     _, start, own_N = np.unique(label_N[order], return_index=True, return_inverse=True)
     rank_N = np.empty(len(order), np.int64)
@@ -196,14 +200,14 @@ def rank_in_own(label_N: NDArray[np.integer], by_N: NDArray[Any]) -> NDArray[np.
 def _within_types(
     sample: Sample, place_P: NDArray[np.int64], neighbours: int, compared: Mapping[str, NDArray[np.int64]]
 ) -> Pool:
-    """Return the pool of those types that have enough occurrences at these places."""
+    """Return the pool of the types that have enough occurrences at these places."""
     place_P = place_P[size_of_own(sample.token_N[place_P]) > OTHERS * neighbours]
     values = {metric: value_N[place_P] for metric, value_N in compared.items()}
     return Pool(place_P, sample.token_N[place_P], neighbours, values)
 
 
 def _of_types(sample: Sample, settings: NeighboursSettings) -> NDArray[np.int64]:
-    """Draw so many occurrences of each of the types, at random."""
+    """Draw `occurrences` places of each type of the pool, in random order."""
     chance_N = _chances(sample)
     drawn_N = rank_in_own(sample.token_N, chance_N) < settings.occurrences
     place_P = np.flatnonzero(drawn_N & np.isin(sample.token_N, _types(sample, settings)))
@@ -211,11 +215,13 @@ def _of_types(sample: Sample, settings: NeighboursSettings) -> NDArray[np.int64]
 
 
 def _of_senses(sample: Sample, settings: NeighboursSettings) -> NDArray[np.int64]:
-    """Draw equally many occurrences of the two most frequent senses of each type with two senses: more than the
-    number of neighbours, and at most `occurrences` of either.
+    """Draw equally many occurrences of the two most frequent senses of each type with two senses, in random
+    order.
 
-    As frequent as in the text, the common sense would be that of most neighbours wherever the states lie, and the
-    mean would tell how uneven the senses are. With equally many, a share above chance means that they lie apart.
+    Each sense has more occurrences than there are neighbours, and at most `occurrences`. With senses as
+    frequent as in the text, most neighbours would have the common sense wherever the states lie, and the mean
+    would tell how uneven the senses are. With equally many, a share above chance level means that the senses
+    lie apart.
     """
     labelled = np.flatnonzero(sample.labels["sense"] != NO_LABEL)
     token_P, sense_P = sample.token_N[labelled], sample.labels["sense"][labelled]
@@ -237,8 +243,8 @@ def _types(sample: Sample, settings: NeighboursSettings) -> NDArray[np.int64]:
 
 
 def _spread(token_V: NDArray[np.int64], sample: Sample, types: int) -> NDArray[np.int64]:
-    """Return at most so many of the types, evenly over their frequency ranks: the middle one of as many equal
-    parts."""
+    """Return at most `types` of the types, spread evenly over their frequency ranks. The ranks are cut into
+    equal parts, and the middle type of each part is taken."""
     known_V, first = np.unique(sample.token_N, return_index=True)
     rank_V = sample.rank_N[first[np.searchsorted(known_V, token_V)]]
     parts = min(types, len(token_V))
@@ -246,28 +252,34 @@ def _spread(token_V: NDArray[np.int64], sample: Sample, types: int) -> NDArray[n
 
 
 def _chances(sample: Sample) -> NDArray[np.float64]:
-    """Return a random number for each occurrence, which depends on its place in the text alone."""
+    """Return a random number for each occurrence. It depends only on the place of the occurrence in the
+    text."""
     return uniforms(derive(0, "neighbours"), sample.sentence_N, sample.position_N)
 
 
 def neighbours(
     states_LND: list[NDArray[np.float32]], sample: Sample, settings: NeighboursSettings
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows by layer: what an occurrence shares with its nearest others, on average over a pool.
+    """Yield rows by layer: what an occurrence shares with its nearest neighbours, on average over a pool.
 
-    `same_token`: the share of the nearest in the whole pool that are of its type. The others look at the nearest
-    of its own type: `position_distance`, in tokens, lower where the position is better kept; `same_left` and
-    `same_right`, the share with the same token beside it; with labels `same_relation`, `same_left_part`,
-    `same_right_part` and `same_sense`. What the text has too little of has no rows.
+    * `same_token`: share of the nearest in the whole pool that are of its type.
+    * `position_distance`: distance in tokens to the positions of the nearest of its own type. It is lower
+      where the states keep the position better.
+    * `same_left`, `same_right`: share of the nearest of its own type with the same token beside them.
+    * `same_relation`, `same_left_part`, `same_right_part`, `same_sense`: share of the nearest of its own type
+      with the same label, if there are labels.
 
-    The floor is exact: what neighbours drawn at random, from those that could be neighbours, have on average. n
-    counts the occurrences that ask. For the standard error the occurrences of a block are left out as those that
-    ask and as neighbours, without others in their place. Over texts made anew this was 1 to 1.5 times the spread
-    of the value; to leave them out as those that ask alone was 0.5 to 0.9 times, since nearness is mutual.
+    A metric has no rows if the text has too few occurrences for it. The chance level (`floor`) is exact: the
+    expectation for neighbours drawn at random from those that could be neighbours. n counts the occurrences
+    whose neighbours are looked up.
+
+    For the standard error the occurrences of a block are left out, and also as neighbours of others; nothing
+    takes their place. Over texts made anew this error was 1 to 1.5 times the spread of the value. It would be
+    0.5 to 0.9 times the spread if they stayed as neighbours, since nearness is mutual.
 
     Raises:
-        MeasureError: fewer occurrences of a type than the neighbours take, fewer than two types with as many, or
-            states that are not finite or 0.
+        MeasureError: fewer occurrences of a type than neighbours to look up, fewer than two types with enough
+            occurrences, or states that are not finite or 0.
     """
     block_N = sentence_blocks(sample.sentence_N)
     asking = pools(sample, settings)
@@ -300,7 +312,7 @@ def _rows(pool: Pool, states_PD: NDArray[np.float32], block_P: NDArray[np.int64]
 
 
 def same_as(label_P: NDArray[np.integer], nearest_PK: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Return whether each neighbour has the label of its occurrence; P x K."""
+    """Return whether each neighbour has the same label as its occurrence; P x K."""
     return label_P[nearest_PK] == label_P[:, None]
 
 
@@ -329,7 +341,7 @@ def chance_of_distance(position_P: NDArray[np.integer], group_P: NDArray[np.inte
     """
     group_P = np.zeros_like(position_P) if group_P is None else group_P
     others_P = size_of_own(group_P) - 1
-    # Over the pairs of a group the position of rank r is added r times and subtracted others - r times.
+    # Over the pairs of a group, the position of rank r is added r times and subtracted (others - r) times.
     times_P = 2 * rank_in_own(group_P, position_P) - others_P
     return float((2 * times_P * position_P / others_P).mean())
 
@@ -337,7 +349,7 @@ def chance_of_distance(position_P: NDArray[np.integer], group_P: NDArray[np.inte
 def _means_left_out(
     score_PK: NDArray[Any], nearest_PK: NDArray[np.integer], block_P: NDArray[np.int64]
 ) -> list[float]:
-    """Return the mean without each block, of the occurrences and of their neighbours."""
+    """Return the mean score without each block, whose occurrences are left out also as neighbours."""
     left_out = []
     for block in np.unique(block_P):
         kept_P = block_P != block

@@ -1,9 +1,9 @@
-"""Pictures of the occurrences of a few words in each layer: t-SNE in two dimensions, Voita et al. 2019, figures 1
-and 9.
+"""Pictures of the occurrences of a few words in each layer: t-SNE in two dimensions (Voita et al. 2019,
+figures 1 and 9).
 
-A picture shows who is near whom, and nothing else: neither sizes of clusters nor distances between them mean
-anything (van der Maaten & Hinton 2008, https://jmlr.org/papers/v9/vandermaaten08a.html). Conclusions are for
-`neighbours`.
+A picture only shows which occurrences are near each other. Sizes of clusters and distances between them mean
+nothing (van der Maaten & Hinton 2008, https://jmlr.org/papers/v9/vandermaaten08a.html). Conclusions should be
+drawn from `neighbours`.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from lightning_modules.config import RunSettings
 from lightning_modules.randomness import derive
 
 FEWEST = 5
-"""Occurrences of a word below which there is no picture of it."""
+"""Smallest number of occurrences of a word for a picture."""
 
 
 def rows(readings: Readings, settings: PicturesSettings, say: Say) -> Iterator[dict[str, Any]]:
@@ -32,18 +32,19 @@ def rows(readings: Readings, settings: PicturesSettings, say: Say) -> Iterator[d
 
 
 def require(settings: PicturesSettings, texts: Texts, run: RunSettings) -> None:
-    """Refuse, with a MeasureError, a text in which a word occurs too rarely."""
+    """Raise a MeasureError if a word is not one sub-word or occurs too rarely."""
     occurrences(texts.validation(settings).sample, settings, texts.tokens.tokenizer)
 
 
 def pictures(
     states_LND: list[NDArray[np.float32]], sample: Sample, settings: PicturesSettings, tokenizer: Tokenizer
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows `x` and `y` of each occurrence in each layer. Their group describes it: word, position in its
-    sentence, dependency relation, sense and number, in this order, between bars; - where one is not known.
+    """Yield rows `x` and `y` of each occurrence in each layer.
 
-    The same occurrences in every layer and arm. Of each layer the coordinates have mean 0 and a largest absolute
-    value of 1. n is how many points the picture has.
+    The group of a row describes the occurrence: word, position in its sentence, dependency relation, sense
+    and number, in this order, between bars. A dash means that a part is not known. All layers and arms show
+    the same occurrences. The coordinates of a layer have mean 0 and a largest absolute value of 1. n is the
+    number of points.
 
     Raises:
         MeasureError: a word that is not one sub-word, or that the text has too few of.
@@ -72,7 +73,11 @@ def pictures(
 def occurrences(
     sample: Sample, settings: PicturesSettings, tokenizer: Tokenizer
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the occurrences in a picture, as places in the sample, and the group name of each."""
+    """Return the occurrences in a picture, as places in the sample, and the group name of each.
+
+    Raises:
+        MeasureError: a word that is not one sub-word, or that the text has too few of.
+    """
     places, names = [], []
     for word in settings.words:
         ids = tokenizer.encode(word, add_special_tokens=False).ids

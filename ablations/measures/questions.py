@@ -1,6 +1,7 @@
-"""Questions to the layers: labels of occurrences, and the states that are asked for them.
+"""Questions that measures put to each layer: occurrences with their labels, and the hidden states to find
+these in.
 
-What is asked for is the token that is read, its neighbours, or what the objective predicts.
+A label is the token that is read, one of its neighbours, or what the objective predicts.
 
 Letters: N occurrences, D width, L + 1 layers.
 """
@@ -20,27 +21,28 @@ from lightning_modules.config.objectives import Output
 from lightning_modules.randomness import derive, uniforms
 
 READINGS = 6
-"""Readings of the text in which tokens are shown as others, each time others."""
+"""Number of times that the text is read with some tokens shown as others. Each time it is other tokens."""
 
 HIDDEN = 0.15
-"""Share of the tokens that are shown as others in one reading; in all of them together 90%."""
+"""Share of the tokens that are shown as others in one reading. In all readings together it is 90%."""
 
 StatesOf = Callable[[NDArray[np.int64]], list[NDArray[np.float32]]]
-"""The states of all occurrences of a sample where these ids, one for each, are shown in their places."""
+"""Function from ids, one for each occurrence of a sample, to the states when these ids are shown instead."""
 
 Rows = Callable[..., Iterator[dict[str, Any]]]
-"""Rows of such a measure: of states, sample and settings, with the keywords that `rows_of_run` gives."""
+"""Function that yields the rows of a measure, from states, sample and settings, with the keywords of
+`rows_of_run`."""
 
 
 class Question(NamedTuple):
-    """Question to a layer: labels of some occurrences."""
+    """Question to all layers: some occurrences and their labels."""
 
     group: str | None
     place_N: NDArray[np.int64]
     """Places of the occurrences in the sample, ascending."""
     label_N: NDArray[np.int64]
     hidden: bool = False
-    """Whether the states are those of a reading in which the occurrence is shown as another token."""
+    """Whether the states come from a reading in which the occurrence is shown as another token."""
 
 
 class Hidden(NamedTuple):
@@ -50,26 +52,27 @@ class Hidden(NamedTuple):
     """Places of the occurrences in the sample, ascending."""
     shown_N: NDArray[np.int64]
     reading_N: NDArray[np.int64]
-    """In which reading of the text, from 0."""
+    """The reading of the text in which the occurrence is shown as another token, from 0."""
 
 
 class LayerQuestion(NamedTuple):
-    """Question to one layer."""
+    """Question to one layer, with its states."""
 
     group: str | None
     layer: int
     states_ND: NDArray[np.float32]
-    """States of the occurrences that are asked about."""
+    """States of the occurrences of the question."""
     label_N: NDArray[np.int64]
     sentence_N: NDArray[np.int64]
     place_N: NDArray[np.int64]
     """Places of the occurrences in the sample, ascending."""
     hidden: bool
-    """Whether the states are those of a reading in which the occurrence is shown as another token."""
+    """Whether the states come from a reading in which the occurrence is shown as another token."""
 
 
 def rows_of_run(measure: Rows, readings: Readings, settings: QuestionSettings) -> Iterator[dict[str, Any]]:
-    """Return the rows of a measure that puts questions to the layers of a run, from its validation text."""
+    """Return the rows of a measure that puts questions to the layers of a run. It reads the validation
+    text."""
     reading = readings.texts.validation(settings)
     return measure(
         readings.states(reading),
@@ -94,10 +97,10 @@ def each_layer(
     """Yield each question to each layer.
 
     Args:
-        types: those that hidden tokens are of.
-        normed_ND: the top layer after the encoder's final norm: the question about the input token is put to it
-            too, as the group `after final norm`.
-        states_of: reads the text with other tokens in place of some, for masked LM's output.
+        types: number of token types of the hidden tokens (see `hidden_tokens`).
+        normed_ND: the top layer after the encoder's final norm. The question about the input token is also
+            put to it, as the group `after final norm`.
+        states_of: reads the text with some tokens replaced. Masked LM's output needs it.
     """
     unseen_LND = None
     if any(question.hidden for question in questions):
@@ -125,12 +128,13 @@ def each_layer(
 
 
 def questions_of(sample: Sample, settings: QuestionSettings, output: Output) -> list[Question]:
-    """Return the questions: labels of occurrences of the `types` most frequent ones, equally many for each
-    question, from the start of the text.
+    """Return the questions for `settings.about`: occurrences whose label is one of the `types` most frequent.
+
+    All questions have equally many occurrences, taken from the start of the text.
 
     Raises:
-        MeasureError: the output is asked for, and all tokens of the text are the same; or no token stands beside
-            another.
+        MeasureError: the output is asked for and all tokens of the text are the same; or no token stands
+            beside another.
     """
     questions: list[Question] = []
     unseen: list[Question] = []
@@ -159,7 +163,7 @@ def questions_of(sample: Sample, settings: QuestionSettings, output: Output) -> 
                 f"{settings.kind} of the {question.group} needs a sentence of two tokens or more, but the text "
                 f"has none; use other text or ask `about` the input alone."
             )
-    # Each arm is asked equally often, whichever of the outputs its objective predicts.
+    # All arms have equally many occurrences, whichever token their objective predicts.
     n = min((len(_frequent(question, settings.types)) for question in [*questions, *rivals]), default=0)
     return [
         question._replace(place_N=question.place_N[kept], label_N=question.label_N[kept])
@@ -169,22 +173,23 @@ def questions_of(sample: Sample, settings: QuestionSettings, output: Output) -> 
 
 
 def _frequent(question: Question, types: int) -> NDArray[np.int64]:
-    """Return which of a question's occurrences have one of the most frequent labels."""
+    """Return the indices of a question's occurrences that have one of the most frequent labels."""
     return np.flatnonzero(most_frequent(question.label_N, types))
 
 
 def _beside(group: str, label_N: NDArray[np.int64]) -> Question:
-    """Return the question about a neighbour, where it stands for text."""
+    """Return the question about a neighbour, for the occurrences whose neighbour is a text token."""
     place_N = np.flatnonzero(is_text_token(label_N))
     return Question(group, place_N, label_N[place_N])
 
 
 def hidden_tokens(sample: Sample, types: int) -> Hidden:
-    """Choose occurrences of the most frequent types, each shown as another of these types in one of some readings.
+    """Choose occurrences of the most frequent types, each to be shown as another of these types in one of the
+    readings.
 
     All other types are equally likely, so that the shown token has the entropy of a uniform choice, as in the
-    paper's figure. [MASK] is never shown: of it there is nothing to forget. Which occurrences, as what and in
-    which reading depends on the text alone.
+    paper's figure. [MASK] is never shown, because a layer has nothing of it to forget. The choice of
+    occurrences, shown tokens and readings depends on the text alone.
 
     Raises:
         MeasureError: all tokens are the same.
@@ -206,7 +211,8 @@ def hidden_tokens(sample: Sample, types: int) -> Hidden:
 
 
 def _hidden_states(hidden: Hidden, sample: Sample, states_of: StatesOf) -> list[NDArray[np.float32]]:
-    """Return as many states as the sample has occurrences, in every layer; those that are never hidden are 0."""
+    """Return states for all occurrences of the sample in every layer. Occurrences that are never hidden have
+    states 0."""
     layers: list[NDArray[np.float32]] = []
     for reading in range(READINGS):
         now = hidden.reading_N == reading

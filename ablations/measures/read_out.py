@@ -1,8 +1,9 @@
-"""Information that probes read from each layer about its token, about its neighbours and about what it predicts.
+"""Information that probes read from each layer: about its token, about its neighbours and about what it
+predicts.
 
-In nats, held out by sentence. k-means information (`information/estimate.py`) is about the geometry of the states:
-it is small where the label has a small share of their variance, even if every state determines its label. A probe
-finds the label there.
+Numbers are in nats, on held-out sentences. Information by k-means (`information/estimate.py`) is about the
+geometry of the states: it is small if the label has a small share of their variance, even if every state
+determines its label. A probe finds such a label.
 
 Letters: N occurrences, D width, L + 1 layers, F folds, G blocks, V labels.
 """
@@ -43,7 +44,7 @@ def rows(readings: Readings, settings: ReadOutSettings, say: Say) -> Iterator[di
 
 
 def require(settings: ReadOutSettings, texts: Texts, run: RunSettings) -> None:
-    """Refuse, with a MeasureError, a text with too few sentences."""
+    """Raise a MeasureError if the text has too few sentences."""
     sample = texts.validation(settings).sample
     _require_enough(questions_of(sample, settings, run.objective.output), sample)
 
@@ -58,21 +59,21 @@ def read_out_rows(
     normed_ND: NDArray[np.float32] | None = None,
     states_of: StatesOf | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows `linear` and `mlp`, by layer, for the labels in `settings.about`; groups are those of
+    """Yield rows `linear` and `mlp` of each layer for the tokens in `settings.about`, in the groups of
     `token_information`.
 
-    The floor has the labels shuffled among the occurrences; the ceiling is the entropy of the labels. The error
-    of the text (`standard_error`, `left_out`) is that of the same probes on another text: how these would change
-    with the text is not in it.
+    The chance level (`floor`) has the labels shuffled among the occurrences. The ceiling is the entropy of
+    the labels. The error over the text (`standard_error`, `left_out`) is for the same probes on another text.
+    It does not include how the probes would change with the text.
 
     Args:
-        output: which token the encoder's output predicts; None leaves rows about the output away.
-        seed: of the run. It draws folds, probes and shuffles, the same in all layers and arms.
-        normed_ND: the top layer after the encoder's final norm, for rows of that group.
-        states_of: reads the text with other tokens in place of some, for masked LM's output.
+        output: which token the encoder's output predicts. None: no rows about the output.
+        seed: seed of the run. It draws folds, probes and shuffles, which are the same in all layers and arms.
+        normed_ND: the top layer after the encoder's final norm, for the rows of that group.
+        states_of: reads the text with some tokens replaced. Masked LM's output needs it.
 
     Raises:
-        MeasureError: too few sentences.
+        MeasureError: too few sentences, or as `questions_of`.
     """
     questions = questions_of(sample, settings, output)
     _require_enough(questions, sample)
@@ -105,51 +106,52 @@ def _require_enough(questions: list[Question], sample: Sample) -> None:
 
 
 FOLDS = 3
-"""Parts of the sentences, each scored by probes that were fitted on the others."""
+"""Number of parts of the sentences. Each part is scored by probes that were fitted on the others."""
 
 STOPPING = 8
-"""One in so many of the sentences that a probe may learn from decides when fitting stops."""
+"""One in so many of a probe's sentences is not fitted on but decides when fitting stops."""
 
 FEWEST_SENTENCES = 2 * FOLDS
-"""Sentences that leave each fold some to fit on and some to stop by."""
+"""Smallest number of sentences that leaves each fold some to fit on and some to stop by."""
 
 
 class Read(NamedTuple):
-    """Information that one kind of probe reads, in nats, not clipped at 0."""
+    """Information that one kind of probe reads, in nats. It is not clipped at 0."""
 
     value: float
     floor: float
-    """Same number with the labels shuffled among the tokens, so that the truth is 0."""
+    """The same number with the labels shuffled among the tokens. The true information is then 0."""
     left_out: list[float]
-    """The value without block 0, without block 1, ... of the text, by the same probes."""
+    """The value without block 0, without block 1, ... of the text, with the same probes."""
 
 
 class ReadOut(NamedTuple):
-    """Information that probes read."""
+    """Information that each kind of probe reads."""
 
     linear: Read
     mlp: Read
 
 
 def read_out(states_ND: Matrix, labels_N: Labels, sentences_N: Labels, *, seed: int) -> ReadOut:
-    """Return what a linear probe and one with a hidden layer read from states about labels.
+    """Return what a linear probe and a probe with a hidden layer read from states about labels, in nats.
 
-    Sentences are split at random into three folds. Probes of a fold are fitted on the sentences of the others, of
-    which one in eight only says when to stop, and are scored on the fold. Let q(t|x) be the probe's answer
-    (`log_answers`), and t_i, x_i the n labels and states that it is scored on. Then a fold's number is the mean
-    over i of log q(t_i|x_i) / r(t_i), where r(t) is the mean of q(t|x_i) over i: the cross-entropy of the labels
-    without the states, minus that with them. Folds count by their tokens.
+    Sentences are split at random into three folds. Probes of a fold are scored on it and fitted on the
+    sentences of the other folds. One in eight of these sentences only decides when to stop. Let q(t|x) be the
+    probe's answer (`log_answers`), and t_i, x_i the n labels and states that it is scored on. Then a fold's
+    number is the mean over i of log q(t_i|x_i) / r(t_i), where r(t) is the mean of q(t|x_i) over i. This is
+    the cross-entropy of the labels without the states, minus that with them. Folds are weighted by their
+    tokens.
 
-    By the argument at `cross_fitted` its expectation is no larger than the mutual information of label and state.
-    It is at most the entropy of the labels, and 0 of a probe that makes no use of the states. What is missing is
-    what such a probe cannot read, or cannot learn from so many tokens.
+    By the argument at `cross_fitted` its expectation is no larger than the mutual information of label and
+    state. It is at most the entropy of the labels, and 0 for a probe that makes no use of the states. It
+    lacks what such a probe cannot read, or cannot learn from so many tokens.
 
-    Equal seeds and sentences give equal folds, orders and shuffles, so that layers and arms differ by their states
-    alone. An invertible linear map of the states does not change the number, up to rounding. States on a GPU are
-    probed there.
+    Equal seeds and sentences give equal folds, orders and shuffles, so layers and arms differ only by their
+    states. An invertible linear map of the states does not change the number, up to rounding. States on a GPU
+    are probed there.
 
     Raises:
-        MeasureError: unfit or unequal arguments, or fewer than six sentences.
+        MeasureError: arguments that are unfit or of unequal lengths, or fewer than six sentences.
     """
     states_ND = as_matrix(states_ND, name="states", dtype=torch.float32)
     labels_N, sentences_N = as_labels(labels_N, name="labels"), as_labels(sentences_N, name="sentences")
@@ -182,8 +184,10 @@ def read_out(states_ND: Matrix, labels_N: Labels, sentences_N: Labels, *, seed: 
 
 
 def folds(sentences_N: Labels, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return the fold of each token, from 0, and whether its sentence decides when the fitting of the other folds'
-    probes stops; whole sentences at random.
+    """Return the fold of each token, from 0, and whether its sentence decides when fitting stops.
+
+    Sentences are split whole and at random. A sentence that stops the fitting does so for the probes of the
+    other folds.
 
     Raises:
         MeasureError: fewer than six sentences.
@@ -195,7 +199,7 @@ def folds(sentences_N: Labels, *, rng: np.random.Generator) -> tuple[np.ndarray,
 
 
 def require_sentences(sentences_N: Labels) -> None:
-    """Refuse, with a MeasureError, fewer than six sentences, which are too few for probes."""
+    """Raise a MeasureError if there are fewer than six sentences, which are too few for probes."""
     sentences = len(np.unique(sentences_N))
     if sentences < FEWEST_SENTENCES:
         raise MeasureError(
@@ -209,10 +213,10 @@ class _Score(NamedTuple):
 
     tokens_G: np.ndarray
     log_q_G: np.ndarray
-    """Sum over the tokens of a block of the log probability of their labels."""
+    """Sum of the log probabilities of the labels of a block's tokens."""
     count_GV: np.ndarray
     log_sum_GV: np.ndarray
-    """Log of the sum over the tokens of a block of the probability of each label."""
+    """Log of the sum of the probabilities of each label over a block's tokens."""
 
     @classmethod
     @torch.no_grad()
@@ -224,13 +228,13 @@ class _Score(NamedTuple):
             tokens.append(len(place_B))
             sums.append(log_q_BV.gather(1, label_B[:, None]).sum().item())
             counts.append(label_B.bincount(minlength=log_q_BV.shape[1]).cpu().numpy())
-            # In logs, as a probability may be too small for a float.
+            # Logs are kept, because a probability may be too small for a float.
             log_sums.append(log_q_BV.logsumexp(0).cpu().numpy())
         return cls(np.array(tokens), np.array(sums), np.stack(counts), np.stack(log_sums))
 
 
 def _information(scores: list[_Score], without: int | None = None) -> float:
-    """Return the information, of all blocks or without one; NaN where no token is left."""
+    """Return the information in all blocks, or in all but one; NaN if no token is left."""
     total = tokens = 0.0
     for score in scores:
         kept_G = np.arange(len(score.tokens_G)) != without

@@ -15,35 +15,37 @@ About = Literal["input", "previous", "next", "output"]
 
 
 class MeasureSettings(Settings):
-    """Base of the measures of the checkpoints of one run."""
+    """Base class of measures that read the checkpoints of one run."""
 
     checkpoints: Literal["last", "all"] = "last"
-    """Checkpoints to measure: the last, or every one that was kept (`training.keep_checkpoints`)."""
+    """Checkpoints to measure: only the last, or all that were kept (`training.keep_checkpoints`)."""
 
     @field_validator("*")
     @classmethod
     def _each_once(cls, value: Any) -> Any:
         """Refuse repeated entries: their rows could not be told apart."""
         if isinstance(value, tuple):
-            # A number is written so in the name of its group.
+            # Group names write numbers in this format, so numbers that look equal in it count as repeated.
             refuse_repeated(float(f"{one:g}") if isinstance(one, float) else one for one in value)
         return value
 
 
 class StateSettings(MeasureSettings):
-    """Base of the measures of the states of tokens."""
+    """Base class of measures that read the hidden states of tokens."""
 
     tokens: int = Field(50_000, ge=100)
-    """Token occurrences of the validation text, whole sentences from its start; fewer if it has fewer."""
+    """Largest number of tokens to measure. They are the tokens of whole sentences from the start of the
+    validation text."""
 
 
 class LabelledSettings(StateSettings):
-    """Base of the measures that may use parts of speech or syntax, which the built-in language has without a
-    treebank."""
+    """Base class of measures that may use parts of speech or syntax. The built-in language has these without
+    a treebank."""
 
     treebank: str | None = None
-    """A treebank (CoNLL-U, or parquet with the columns text, tokens, upos, heads and deprels), for text of other
-    kinds: where labels are asked for, its sentences are read instead of the validation text."""
+    """A treebank, for text that is not the built-in language: CoNLL-U, or parquet with the columns text,
+    tokens, upos, heads and deprels. Metrics that need labels read its sentences instead of the validation
+    text."""
 
 
 class LayerChangeSettings(LabelledSettings):
@@ -51,54 +53,57 @@ class LayerChangeSettings(LabelledSettings):
 
     kind: Literal["layer_change"]
     groups: tuple[Grouping, ...] = Field((), strict=False)
-    """Kinds of groups that also have rows: by frequency rank or part of speech, equally many tokens of each."""
+    """Kinds of groups that also have rows: tokens by frequency rank, or by part of speech. All groups of a
+    kind have equally many tokens."""
     group_tokens: int | None = Field(None, ge=100)
-    """Number of tokens of each group; groups with fewer are left out. Unless given, the size of the smallest group
-    that has ten for each unit of the encoder's width."""
+    """Number of tokens of each group. Groups with fewer tokens are left out. At least five for each unit of
+    the encoder's width are taken. Default: the size of the smallest group with at least ten for each unit of
+    the width."""
 
 
 class QuestionSettings(StateSettings):
-    """Base of the measures of what a layer knows about tokens."""
+    """Base class of measures of what a layer knows about tokens."""
 
     kind: str
     types: int = Field(1000, ge=2)
-    """Number of the most frequent sub-words whose occurrences are used."""
+    """Number of the most frequent token types whose occurrences are used."""
     about: tuple[About, ...] = Field(("input",), min_length=1, strict=False)
-    """About which tokens: the one that is read, its neighbours, or the one to be predicted; of all equally many
-    occurrences. `output` is the next token for causal LM; for masked LM the original of a token that is shown as a
-    random other one, with what the layer knows of that other one beside it; nothing for other objectives."""
+    """Tokens to ask about: the token that is read, its neighbours, or the predicted token. All questions have
+    equally many occurrences. For causal LM `output` is the next token. For masked LM it is the original of a
+    token that is shown as a random other token, and further rows are about the shown token. Other objectives
+    have no rows for `output`."""
 
 
 class TokenInformationSettings(QuestionSettings):
-    """Information of each layer about a token: mutual information with k-means clusters, which follows the share
-    of the states' variance that the token has."""
+    """Information of each layer about a token: mutual information with k-means clusters of the states. It
+    follows the token's share of the variance of the states."""
 
     kind: Literal["token_information"]
     clusters: int = Field(1000, ge=2)
-    """Clusters of each layer's states."""
+    """Number of clusters of each layer's states."""
 
 
 class ReadOutSettings(QuestionSettings):
-    """Information of each layer about a token that probes read from its states, linear and with a hidden layer,
-    held out by sentence."""
+    """Information of each layer about a token that probes read from its states. The probes are linear or have
+    a hidden layer, and are scored on held-out sentences."""
 
     kind: Literal["read_out"]
 
 
 class NeighboursSettings(LabelledSettings):
-    """Neighbours of a state and what they share with it: token, position, words beside it, syntax, sense."""
+    """Neighbours of a state, and what they share with it: token, position, adjacent tokens, syntax, sense."""
 
     kind: Literal["neighbours"]
     types: int = Field(100, ge=2)
-    """Token types in the pool, of those with enough occurrences, evenly over their frequency ranks; fewer if fewer
-    have as many. At least two must."""
+    """Number of token types in the pool, spread evenly over their frequency ranks. Only types with enough
+    `occurrences` count. If the text has fewer such types, all are taken. It must have at least two."""
     neighbours: int = Field(50, ge=1)
-    """Nearest others of a state, among all types."""
+    """Number of nearest neighbours of a state among occurrences of all types."""
     neighbours_of_type: int = Field(10, ge=1)
-    """Nearest others of a state, among its own type."""
+    """Number of nearest neighbours of a state among occurrences of its own type."""
     occurrences: int = Field(100, ge=3)
-    """Occurrences of each type in the pool, drawn at random; more than `neighbours`, and more than twice
-    `neighbours_of_type`."""
+    """Number of occurrences of each type in the pool, drawn at random. It must be more than `neighbours`, and
+    more than twice `neighbours_of_type`."""
 
     @field_validator("occurrences")
     @classmethod
@@ -113,52 +118,56 @@ class NeighboursSettings(LabelledSettings):
 
 
 class GeometrySettings(StateSettings):
-    """Geometry of the cloud of states: its common direction, its dimensions, how far a layer moves it."""
+    """Geometry of the cloud of states: its common direction, its dimensions, and how far a layer moves the
+    states."""
 
     kind: Literal["geometry"]
 
 
 class InfluenceSettings(LabelledSettings):
-    """Influence of one token: the change of the other tokens' states in a layer when none of them may attend to
-    it."""
+    """Influence of a token: how much the other tokens' states in a layer change when none of them may attend
+    to it."""
 
     kind: Literal["influence"]
     groups: tuple[Grouping, ...] = Field(("frequency",), min_length=1, strict=False)
-    """The hidden tokens, grouped by frequency rank or part of speech."""
+    """Kinds of groups of the hidden tokens: by frequency rank or by part of speech."""
     sentences: int = Field(500, ge=20)
-    """Sentences of each group in which one of its tokens is hidden; groups with fewer are left out."""
+    """Number of sentences of each group. In each sentence one token of the group is hidden. Groups with fewer
+    sentences are left out."""
 
 
 class PicturesSettings(StateSettings):
-    """Pictures of the occurrences of a few words in each layer, by t-SNE: for the eye."""
+    """Pictures of the occurrences of a few words in each layer, by t-SNE. They are for the eye and prove
+    nothing."""
 
     kind: Literal["pictures"]
     words: tuple[str, ...] = Field(min_length=1, strict=False)
-    """Words that are one sub-word."""
+    """Words to show. Each must be one sub-word."""
     occurrences: int = Field(50, ge=5)
-    """Occurrences of each word, fewer if the text has fewer."""
+    """Largest number of occurrences of each word."""
 
 
 class ValidationSettings(MeasureSettings):
-    """Validation loss and perplexity under one frozen corruption; BLEU and chrF of translations; accuracy of a
-    head on pairs."""
+    """Validation loss and perplexity under one fixed corruption. Translation models also have BLEU and chrF,
+    and heads on pairs have accuracy."""
 
     kind: Literal["validation"]
     translations: int = Field(500, ge=1)
-    """Sentences translated (greedily) for BLEU and chrF, from the start of the validation text."""
+    """Number of sentences that are translated (greedily) for BLEU and chrF, from the start of the validation
+    text."""
     word_orders: tuple[WordOrder, ...] = Field((), strict=False)
-    """Word orders of copies of the validation text on which the loss is measured too."""
+    """Word orders of copies of the validation text. The loss is also measured on each copy."""
     input_formats: tuple[InputFormat, ...] = Field((), strict=False)
-    """Input formats in which the validation text is read too, besides sentence by sentence."""
+    """Input formats in which the validation text is also read, besides sentence by sentence."""
 
 
 class RunDistanceSettings(StateSettings):
-    """Distance of two runs at equal depth: 1 - similarity of their states of the same tokens. Pairs are arms at
-    equal seed, and seeds of an arm; their encoders have equally many layers."""
+    """Distance of two runs at equal depth: 1 - similarity of their states of the same tokens. Pairs are two
+    arms at equal seed, or two seeds of an arm. The encoders of a pair have equally many layers."""
 
     kind: Literal["run_distance"]
     arms: tuple[str, ...] = Field((), strict=False)
-    """Arms to compare; all unless given. The number of pairs grows with the square of their number."""
+    """Arms to compare. Default: all arms. The number of pairs grows with the square of the number of arms."""
     across_seeds: bool = False
-    """Whether arms are compared at different seeds too, as the contrast `apart` of a claim needs: at equal seed
-    they share their initial weights."""
+    """Whether arms are also compared at different seeds. The contrast `apart` of a claim needs this, because
+    arms share their initial weights at equal seed."""

@@ -1,10 +1,10 @@
 """First guesses of masked LM at tokens that it sees, beside its guesses where the same tokens are hidden.
 
-A head is only trained at tokens that are to be predicted. What it says at others is how it was taught to think of
-any visible token (Devlin et al. 2019, appendix A.1, on why 10% are kept). But a model that ignores the token at
-its place also guesses many right, from the context alone. So the floor of each number is the same number from the
-guesses of the same model where these tokens are shown as [MASK]. A model that was never trained on [MASK] has no
-good guess there, and a floor that is too low.
+A prediction head is only trained at tokens that are to be predicted. Its guess at another token shows how the
+model learned to treat visible tokens (Devlin et al. 2019, appendix A.1, on why 10% are kept). But a model
+that ignores the token at its place also guesses many right, from the context alone. The chance level
+(`floor`) is therefore the same number when these tokens are shown to the same model as [MASK]. A model that
+was never trained on [MASK] has no good guess there, and its floor is too low.
 
 Letters: N tokens, V vocabulary, D width.
 """
@@ -24,27 +24,30 @@ from lightning_modules.training.data_module import TOKENS_AT_ONCE, evaluation_ba
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 
 ENOUGH = 20_000
-"""Clean tokens that are asked for; the text is read until then."""
+"""Number of clean tokens (visible and not to be predicted) after which no more batches are read."""
 
 TURNS = 6
-"""Turns in which clean tokens are hidden for their floor, each in one: a turn hides about as many tokens as
-evaluation does, 1/6 of 85%."""
+"""Number of turns in which clean tokens are hidden for the chance level. Each token is hidden in one turn. A
+turn hides about as many tokens as evaluation does: 1/6 of 85%."""
 
 ROWS_AT_ONCE = 2048
-"""Tokens whose scores over the vocabulary are in memory at once."""
+"""Number of tokens whose scores over the vocabulary are in memory at once."""
 
 
 def observed(objective: MaskedLM, split: Split) -> Iterator[dict[str, Any]]:
-    """Yield rows, each the share of some visible tokens at which the first guess is a certain token.
+    """Yield the shares of visible tokens at which the first guess is the shown token, or the original token.
 
-    The text is that of evaluation: 15% are to be predicted, 80/10/10. `observed_clean`: of the tokens that are
-    not to be predicted, all shown as they are, those guessed to be what is shown. `observed_replaced`: the same of
-    tokens that are shown as a random other one. `recovered_replaced`: of the latter, those guessed to be the
-    original.
+    The text is corrupted as in evaluation: 15% of the tokens are to be predicted, 80/10/10. A metric without
+    tokens has no row.
 
-    The floor is the same share, of the same tokens, from the guesses where they are shown as [MASK]: the guess
-    from context. Replaced tokens are hidden all at once. Clean ones are hidden in turns, and tokens that are to be
-    predicted are then shown as they are, so that about as many tokens are corrupted as before.
+    * `observed_clean`: share of the tokens that are not to be predicted, all shown as they are, at which the
+      guess is the shown token.
+    * `observed_replaced`: the same share among the tokens that are shown as a random other token.
+    * `recovered_replaced`: share of these replaced tokens at which the guess is the original token.
+
+    The chance level (`floor`) is the same share, of the same tokens, when they are shown as [MASK]: the guess
+    from context. Replaced tokens are hidden all at once. Clean tokens are hidden in turns. The tokens that
+    are to be predicted are then shown as they are, so that about as many tokens are corrupted as before.
     """
     objective.eval()
     names = ("shown", "original", "guess", "hidden_guess")
@@ -88,11 +91,11 @@ METRICS = {
     "observed_replaced": ("replaced", "shown"),
     "recovered_replaced": ("replaced", "original"),
 }
-"""Of each metric the tokens, and what the guess is compared with."""
+"""Tokens of each metric, and the token that the guess is compared with."""
 
 
 def _originals(batch: Batch) -> Tensor:
-    """Return the tokens of the flattened rows as they are in the text."""
+    """Return the tokens of a batch as they are in the text, flattened."""
     asked_N = batch["label_N"] != IGNORED
     original_N = batch["tokens_BT"].flatten().clone()
     original_N[batch["predict_N"][asked_N]] = batch["label_N"][asked_N]
@@ -100,11 +103,11 @@ def _originals(batch: Batch) -> Tensor:
 
 
 def _guesses_in_turns(objective: MaskedLM, batch: Batch, place_N: Tensor, number: int) -> Tensor:
-    """Return the guess at each place of the text as it is, with [MASK] there and at the other places of its
-    turn.
+    """Return the guess at each place, with [MASK] there and at the other places of its turn. Other tokens are
+    original.
 
     Args:
-        number: of the batch; the turns depend on it.
+        number: number of the batch, on which the turns depend.
     """
     original_N = _originals(batch)
     draw_N = uniforms(derive(0, "turns", number), torch.arange(len(place_N)).numpy())
