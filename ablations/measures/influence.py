@@ -1,8 +1,8 @@
-"""Influence of a token on the others: Voita et al. 2019, section 5.3.
+"""Influence of a token on the others (Voita et al. 2019, section 5.3).
 
-In each of some sentences one token of a group is chosen. Layer l is computed twice from the same states below it:
-as always, and with the chosen token hidden from the attention of all others in this layer alone. The distance of
-the two versions of the *other* tokens' states is the influence of the group.
+In each of some sentences one token of a group is chosen. Layer l is computed twice from the same states below
+it: as always, and with the chosen token hidden from the attention of all others in this layer alone. The
+influence of the group is the distance of the two versions of the *other* tokens' states.
 
 Letters: B sentences, T positions, D width, L layers, N other tokens.
 """
@@ -34,15 +34,15 @@ SENTENCES_AT_ONCE = 128
 
 
 class Chosen(NamedTuple):
-    """A chosen token of each of some sentences."""
+    """One chosen token in each of some sentences."""
 
     sentence_S: NDArray[np.int64]
     position_S: NDArray[np.int64]
 
 
 def rows(readings: Readings, settings: InfluenceSettings, say: Say) -> Iterator[dict[str, Any]]:
-    """Compute the rows of `influence` of a run from its validation text; those of parts of speech, from the
-    treebank if one is named."""
+    """Compute the rows of `influence` of a run from its validation text. Rows of parts of speech come from
+    the treebank if one is named."""
     reading = readings.texts.validation(settings)
     yield from influence(readings.objective, reading.split, reading.sample, settings)
     if settings.treebank is not None and "part_of_speech" in settings.groups:
@@ -52,7 +52,7 @@ def rows(readings: Readings, settings: InfluenceSettings, say: Say) -> Iterator[
 
 
 def require(settings: InfluenceSettings, texts: Texts, run: RunSettings) -> None:
-    """Refuse, with a MeasureError, a text with too few sentences for a group."""
+    """Raise a MeasureError if no group of the text is in enough sentences."""
     sample = texts.validation(settings).sample
     for by in settings.groups:
         if by == "frequency" or "tag" in sample.labels:
@@ -62,15 +62,15 @@ def require(settings: InfluenceSettings, texts: Texts, run: RunSettings) -> None
 def influence(
     objective: Objective, split: Split, sample: Sample, settings: InfluenceSettings
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of 1 - PWCCA by layer, from 1, and group, over equally many other tokens in each.
+    """Yield rows of 1 - PWCCA for each layer, from 1, and each group, over equally many other tokens.
 
-    0 where nobody attends to the chosen tokens. The floor is the influence of a token drawn at random from the
-    same sentences: a group above it matters more than the tokens around it. Special tokens are neither chosen nor
-    measured.
+    The value is 0 if no token attends to the chosen ones. The chance level (`floor`) is the influence of a
+    token drawn at random from the same sentences: a group above it matters more than the tokens around it.
+    Special tokens are neither chosen nor measured.
 
     Raises:
-        MeasureError: an encoder without attention, no group with enough sentences, or fewer than five other tokens
-            per unit of width.
+        MeasureError: an encoder without attention, no group with enough sentences, or fewer than five other
+            tokens per unit of width.
     """
     for by in settings.groups:
         if by == "frequency" or "tag" in sample.labels:
@@ -80,7 +80,7 @@ def influence(
 def group_influence(
     objective: Objective, split: Split, sample: Sample, by: Grouping, *, sentences: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one kind of groups."""
+    """Yield the rows of `influence` for the groups of one kind."""
     if not objective.run.objective.has_one_attention:
         raise MeasureError(
             f"influence hides a token from attention, but {objective.run.objective.kind} has no layers of one "
@@ -112,7 +112,7 @@ def choices(sample: Sample, by: Grouping, sentences: int) -> dict[str, Chosen]:
     """Return the chosen tokens of each group that occurs in enough sentences.
 
     Raises:
-        MeasureError: no group does.
+        MeasureError: no group occurs in enough sentences.
     """
     by_group = {name: choose(sample, place, sentences, name) for name, place in groups(sample, by)}
     enough = {name: chosen for name, chosen in by_group.items() if chosen is not None}
@@ -125,8 +125,12 @@ def choices(sample: Sample, by: Grouping, sentences: int) -> dict[str, Chosen]:
 
 
 def choose(sample: Sample, place: NDArray[np.int64], sentences: int, name: str) -> Chosen | None:
-    """Choose one of the occurrences at `place` in each of so many sentences of at least two text tokens, at random
-    but decided by the sample and the name; None where there are not as many. Sentences ascend."""
+    """Choose one of the occurrences at `place` in each of `sentences` sentences with at least two text
+    tokens.
+
+    The draw is random but depends only on the sample and the name. The sentences are in ascending order.
+    Returns None if there are too few sentences.
+    """
     rng = np.random.default_rng(derive(0, "influence", name))
     shuffled = rng.permutation(place)
     long = np.bincount(sample.sentence_N)[sample.sentence_N[shuffled]] >= 2
@@ -140,9 +144,12 @@ def choose(sample: Sample, place: NDArray[np.int64], sentences: int, name: str) 
 def distances(
     objective: Objective, split: Split, chosen: Chosen, others: int, *, jackknife: bool = True
 ) -> list[tuple[float, list[float]]]:
-    """Return for each layer from 1 the distance 1 - PWCCA of the other tokens' states with and without the chosen
-    tokens in sight, over the first `others` of them; and the same without each block of sentences, where enough
-    are left."""
+    """Return 1 - PWCCA of the other tokens' states with and without the chosen tokens in sight, for each
+    layer from 1.
+
+    Only the first `others` of the other tokens count. Beside each distance stand the distances without each
+    block of sentences: none unless `jackknife`, and none if too few tokens are left without a block.
+    """
     layers = objective.run.encoder.num_hidden_layers
     block_S = sentence_blocks(np.arange(len(chosen.sentence_S)))
     parts: list[Moments] = []
@@ -170,7 +177,8 @@ def distances(
 
 @torch.no_grad()
 def _both_versions(objective: Objective, split: Split, chosen: Chosen) -> list[Tensor]:
-    """Return the other tokens' states, ND, of layers 1 to L; then those with the chosen tokens out of sight."""
+    """Return the other tokens' states of layers 1 to L, ND each, then the same with the chosen tokens out of
+    sight."""
     encoder, settings = objective.encoder.eval(), objective.run.objective
     tokens_BT = _rows(split, chosen.sentence_S).to(objective.device)
     hidden_BT = torch.zeros_like(tokens_BT, dtype=torch.bool)
@@ -198,7 +206,7 @@ def _rows(split: Split, sentence_S: NDArray[np.int64]) -> Tensor:
 
 
 def _others(split: Split, chosen: Chosen) -> int:
-    """Return the number of text tokens besides the chosen ones."""
+    """Return the number of text tokens of the sentences, besides the chosen ones."""
     return sum(int(is_text_token(split.sentence(i)).sum()) - 1 for i in chosen.sentence_S.tolist())
 
 

@@ -1,6 +1,6 @@
-"""Distance of two runs at equal depth: Voita et al. 2019, section 5.1, between objectives and between seeds.
+"""Distance of two runs at equal depth (Voita et al. 2019, section 5.1), between objectives and between seeds.
 
-All encoders go through the text side by side, and nothing is held but moments of their states.
+All encoders read the text side by side, and memory holds only moments of their states.
 """
 
 import itertools
@@ -27,10 +27,11 @@ from lightning_modules.training.data_module import load_tokens
 from lightning_modules.training.run_directory import RunDirectory
 
 MOMENTS_BYTES = 2**30
-"""Limit of the bytes of moments held at once; where all layers need more, the text is read several times."""
+"""Largest number of bytes of moments held at once. If all layers need more, the text is read several
+times."""
 
 _Sides = tuple[tuple[int, int], tuple[int, int]]
-"""Sides of a pair of runs, and of the first with the second's tokens shuffled."""
+"""Sides of a pair of runs, and of the first run with the second run's tokens shuffled."""
 
 
 def run_distance(
@@ -43,10 +44,11 @@ def run_distance(
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of 1 - similarity of two runs in the same layer, from 0, for each pair of run ids.
 
-    PWCCA's weights come from the first run. The floor is the same number with the tokens of the second run
-    shuffled within the batches that they are encoded in. The standard error is by the jackknife over blocks of
-    sentences; NaN where their moments do not fit into memory (12 runs of width 512), and where too few tokens are
-    left without a block. The runs must have equally many layers and read the same text.
+    The weights of PWCCA come from the first run. The chance level (`floor`) is the same number after the
+    tokens of the second run were shuffled within each batch of the encoder. The standard error is by the
+    jackknife over blocks of sentences. It is NaN if the moments of the blocks do not fit into memory (12 runs
+    of width 512), or if too few tokens are left without a block. The runs must have equally many layers and
+    read the same text.
 
     Raises:
         MeasureError: fewer than five tokens per unit of the wider encoder's width.
@@ -91,11 +93,11 @@ class _Distance(NamedTuple):
     value: float
     floor: float
     left_out: list[float]
-    """The same without each block of sentences; empty where their moments were not held."""
+    """The distance without each block of sentences; empty if the moments of the blocks were not held."""
 
 
 def _encoder(directory: RunDirectory, tokens: Tokens, checkpoint: Path) -> _Encoder:
-    """Return a run as it was at a checkpoint, on the GPU if there is one."""
+    """Return a run as it was at a checkpoint, with its step. It is on the GPU if there is one."""
     objective = build(directory.settings(), tokens)
     read = read_checkpoint(checkpoint)
     objective.load_state_dict(read["state_dict"])
@@ -106,8 +108,8 @@ def _encoder(directory: RunDirectory, tokens: Tokens, checkpoint: Path) -> _Enco
 def _moments(
     encoders: Sequence[Objective], reading: Reading, layers: range, *, sides: Sequence[_Sides], blocks: int
 ) -> dict[int, list[Moments]]:
-    """Return the moments of some layers, of each block of sentences. Sides are the runs, then the runs
-    shuffled."""
+    """Return the moments of each block of sentences, for some layers. Sides are the runs, then the runs with
+    their tokens shuffled."""
     split, sample = reading
     block_N = sentence_blocks(sample.sentence_N, blocks)
     compared = [two for both in sides for two in both]
@@ -130,10 +132,10 @@ def _moments(
 
 
 def _compared(parts: list[Moments], sides: Sequence[_Sides]) -> list[dict[str, _Distance]]:
-    """Return the distances of each pair, by metric."""
+    """Return the distances of each pair of runs, by metric."""
     whole = sum(parts[1:], parts[0])
     left_out: dict[tuple[int, str], list[float]] = {}
-    with warnings.catch_warnings():  # said once, of the whole
+    with warnings.catch_warnings():  # the warning comes once, for all tokens
         warnings.simplefilter("ignore")
         for part in parts if len(parts) > 1 else ():
             others = whole - part
@@ -160,14 +162,17 @@ def _compared(parts: list[Moments], sides: Sequence[_Sides]) -> list[dict[str, _
 
 
 def _sides(runs: Sequence[str], pairs: Sequence[tuple[str, str]]) -> list[_Sides]:
-    """Return the two sides of each pair, and the first with the second's shuffled twin."""
+    """Return the two sides of each pair, and the first side with the shuffled second side."""
     place = {run_id: i for i, run_id in enumerate(runs)}
     return [((place[first], place[second]), (place[first], len(runs) + place[second])) for first, second in pairs]
 
 
 def _portions(layers: int, *, runs: int, pairs: int, width: int) -> tuple[list[range], int]:
-    """Return the layers in portions whose moments fit into the allowed memory, at least one each; and the number
-    of blocks of the text: one, without standard errors, where those of a single layer do not fit."""
+    """Return the layers in portions, and the number of blocks of the text.
+
+    The moments of a portion fit into the allowed memory, but a portion has at least one layer. If all blocks
+    of one layer do not fit, there is only one block and no standard error.
+    """
     each = 8 * width**2 * (2 * runs + 2 * pairs)
     blocks = BLOCKS if (BLOCKS + 1) * each <= MOMENTS_BYTES else 1
     size = max(1, min(layers, MOMENTS_BYTES // (each * (blocks + (blocks > 1)))))

@@ -137,8 +137,8 @@ class InfluenceSettings(LabelledSettings):
 
 
 class PicturesSettings(StateSettings):
-    """Pictures of the occurrences of a few words in each layer, by t-SNE. They are for the eye and prove
-    nothing."""
+    """Pictures of the occurrences of a few words in each layer, by t-SNE. They show which are near each
+    other, and no more."""
 
     kind: Literal["pictures"]
     words: tuple[str, ...] = Field(min_length=1, strict=False)

@@ -1,5 +1,5 @@
-"""Information of each layer about the token it reads, about its neighbours and about what it predicts: Voita et
-al. 2019, section 4.
+"""Information of each layer about the token it reads, about its neighbours and about what it predicts (Voita
+et al. 2019, section 4).
 
 Letters: N occurrences, D width, L + 1 layers.
 """
@@ -28,7 +28,8 @@ from lightning_modules.config import RunSettings
 from lightning_modules.config.objectives import Output
 
 TOKENS_PER_CLUSTER = 10
-"""In either half, where the text decides how many clusters there are: twice as many as are refused."""
+"""Number of tokens per cluster in either half if the text decides the number of clusters. It is twice the
+number below which clusters are refused."""
 
 
 def rows(readings: Readings, settings: TokenInformationSettings, say: Say) -> Iterator[dict[str, Any]]:
@@ -37,7 +38,7 @@ def rows(readings: Readings, settings: TokenInformationSettings, say: Say) -> It
 
 
 def require(settings: TokenInformationSettings, texts: Texts, run: RunSettings) -> None:
-    """Refuse, with a MeasureError, a text with too few tokens for the clusters."""
+    """Raise a MeasureError if the text has too few tokens for the clusters."""
     sample = texts.validation(settings).sample
     require_enough(questions_of(sample, settings, run.objective.output), sample, settings, seed=run.seed)
 
@@ -52,20 +53,21 @@ def information_rows(
     normed_ND: NDArray[np.float32] | None = None,
     states_of: StatesOf | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of the plug-in and the cross-fitted estimate, by layer, for the labels in `settings.about`.
+    """Yield rows of the plug-in and the cross-fitted estimate, by layer, for the tokens in `settings.about`.
 
-    No group is the input token; the others are `previous token`, `next token`, `output label` and `shown token`.
-    `after final norm` is the input token again, told from the top layer as a head reads it.
+    Rows without a group are about the input token. The other groups are `previous token`, `next token`,
+    `output label` and `shown token`. Rows of `after final norm` are about the input token again, told from
+    the top layer as a head reads it.
 
     Args:
-        output: which token the encoder's output predicts; None leaves rows about the output away.
-        seed: of the run. It draws the halves of the text, the first centres and the shuffles, so that their noise
-            is another one in every seed of an experiment, and is part of the spread between seeds.
-        normed_ND: the top layer after the encoder's final norm, for rows about the input token of that group.
-        states_of: reads the text with other tokens in place of some, for masked LM's output.
+        output: which token the encoder's output predicts. None: no rows about the output.
+        seed: seed of the run. It draws the halves of the text, the first centres and the shuffles. Their
+            noise differs between the seeds of an experiment and is part of the spread between seeds.
+        normed_ND: the top layer after the encoder's final norm, for rows of that group.
+        states_of: reads the text with some tokens replaced. Masked LM's output needs it.
 
     Raises:
-        MeasureError: too few tokens for the clusters.
+        MeasureError: too few tokens for the clusters, or as `questions_of`.
     """
     questions = questions_of(sample, settings, output)
     require_enough(questions, sample, settings, seed=seed)
@@ -73,7 +75,7 @@ def information_rows(
     for question in each_layer(
         questions, states_LND, sample, types=settings.types, normed_ND=normed_ND, states_of=states_of
     ):
-        # What hidden tokens were and what they are shown as is asked of the same states.
+        # The original tokens and the shown tokens are asked of the same states.
         key = (question.layer, question.place_N.tobytes())
         clustered = fitted.get(key) if question.hidden else None
         if clustered is None:
@@ -93,7 +95,7 @@ def _layer_rows(
         question.label_N,
         question.sentence_N,
         clusters=clusters,
-        seed=seed,  # the same halves and shuffles in every layer: less noise in their differences
+        seed=seed,  # the same halves and shuffles in every layer: less noise in differences of layers
     )
     for metric in ("plug_in", "cross_fitted"):
         yield {
@@ -111,11 +113,13 @@ def _layer_rows(
 
 
 def clusters_within(sample: Sample, settings: TokenInformationSettings, output: Output = None) -> int:
-    """Return the number of clusters that leave ten tokens to each in either half of the sentences by seed 0; at
-    least 2, and at most that of the settings.
+    """Return the number of clusters that leaves each ten tokens in either half of the sentences, as seed 0
+    draws them.
+
+    It is at least 2, and at most that of the settings.
 
     Raises:
-        MeasureError: the text has no two sentences, or no token that is asked for.
+        MeasureError: the text has fewer than two sentences, or no token that is asked for.
     """
     fewest = min(_smaller_halves(questions_of(sample, settings, output), sample, seed=0))
     return max(2, min(settings.clusters, fewest // TOKENS_PER_CLUSTER))
@@ -124,10 +128,10 @@ def clusters_within(sample: Sample, settings: TokenInformationSettings, output: 
 def require_enough(
     questions: Sequence[Question], sample: Sample, settings: TokenInformationSettings, *, seed: int
 ) -> None:
-    """Refuse texts that are too short for the clusters, before there are states.
+    """Raise an error if a text is too short for the clusters, before states are computed.
 
-    Halves differ from question to question; the one with the smallest is refused, so that the number of clusters
-    that its sentence names is enough for all.
+    Each question has halves of its own. The error is about the question with the smallest half, so the number
+    of clusters that it names is enough for all questions.
 
     Raises:
         MeasureError: fewer than two sentences, or fewer than five tokens per cluster in a half.

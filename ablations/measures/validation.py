@@ -1,9 +1,9 @@
-"""Validation loss of an objective on text it has not seen, and quality of the translations of a translation model.
+"""Validation loss of an objective, and quality of the translations of a translation model.
 
-A head on pairs of segments has its accuracy, beside what the lengths of the segments alone tell. Lengths tell
-something: the end of a document may be shorter, and documents may differ in the length of their sentences. So the
-floor is the better of two guesses without words: always the more frequent answer, and a small tree of decisions on
-the two lengths, fitted on pairs of the training text.
+A head on pairs of segments also has its accuracy. The lengths of the segments alone tell something: the end
+of a document may be shorter, and documents may differ in the length of their sentences. The chance level
+(`floor`) is therefore the better of two guesses without words: always the more frequent answer, and a small
+decision tree on the two lengths, fitted on pairs of the training text.
 
 Letters: N tokens, V vocabulary, S sentences, Q pairs, K = 2 segments.
 """
@@ -50,16 +50,19 @@ def rows(readings: Readings, settings: ValidationSettings, say: Say) -> Iterator
 
 
 def validation(objective: Objective, tokens: Tokens, settings: ValidationSettings) -> Iterator[dict[str, Any]]:
-    """Yield rows of loss (nats per prediction) and perplexity; for translation also BLEU and chrF (0 to 100), for
-    a loss on pairs its accuracy on both tasks, in the training's input format.
+    """Yield rows of loss (nats per prediction) and perplexity. Translation also has BLEU and chrF (0 to 100),
+    and a loss on pairs has its accuracy on both tasks, in the training's input format.
 
-    Masked LM is asked at 15%, 80/10/10, with one corruption for all arms and seeds. `group` is null for the loss
-    that an objective is named after, else the name of another part of it (`generator`, `causal_lm`), or of the
-    word order of a shuffled copy. What is no loss over the vocabulary, and so cannot be compared with one, is
-    `objective_loss`. The floor of a loss over the vocabulary is that of a model that knows how frequent each token
-    is in the training text and nothing else, on the same predictions; that of another loss is of a guess that
-    knows the shares of the answers. The floor of BLEU and chrF is of the same translations with the references
-    shuffled. `pair_accuracy` and `visible_tokens` explain their own.
+    Masked LM predicts 15% of the tokens, 80/10/10, with one corruption for all arms and seeds. `group` is
+    null for the loss that an objective is named after. Otherwise it names another part of the loss
+    (`generator`, `causal_lm`), how a token was shown (`masked`, `kept`, `random`), an input format, or the
+    word order of a shuffled copy. A loss that is not over the vocabulary, and so cannot be compared with one
+    that is, has the metric `objective_loss`.
+
+    The chance level (`floor`) of a loss over the vocabulary is the loss, on the same predictions, of a model
+    that only knows how frequent each token is in the training text. The chance level of another loss is that
+    of a guess that knows the shares of the answers. The chance level of BLEU and chrF is the score of the
+    same translations with the references shuffled. `pair_accuracies` and `visible_tokens` explain their own.
     """
     treatments = _treatments(objective)
     whole, *treated = evaluate_changed(objective, tokens.validation, [_as_it_is, *treatments.values()])
@@ -106,7 +109,7 @@ def _losses(
 
 
 Treatment = Callable[[Tensor, Tensor], Tensor]
-"""Function from what is shown and what was there to which tokens are meant."""
+"""Function from the shown and the original tokens to which of them have this treatment."""
 
 TREATMENTS: dict[str, Treatment] = {
     "masked": lambda shown_N, label_N: shown_N == MASK,
@@ -120,8 +123,11 @@ def _as_it_is(batch: Batch) -> Batch:
 
 
 def _treatments(objective: Objective) -> Mapping[tuple[str, bool], Callable[[Batch], Batch]]:
-    """Return changes of a batch of masked LM by the treatment whose predictions they leave, and whether its tokens
-    are shown as [MASK] instead; none for another objective."""
+    """Return changes of a batch of masked LM, by treatment and by whether its tokens are shown as [MASK]
+    instead.
+
+    A change leaves only the predictions of its treatment. The mapping is empty for other objectives.
+    """
     part = objective.vocabulary_parts[0] if objective.vocabulary_parts else None
     if part is None or part.shown is None or part.name != "loss":
         return {}
@@ -143,10 +149,11 @@ def _treatments(objective: Objective) -> Mapping[tuple[str, bool], Callable[[Bat
 
 
 def _by_treatment(evaluated: Mapping[tuple[str, bool], dict[str, LossSum]]) -> Iterator[dict[str, Any]]:
-    """Yield the loss of masked LM apart for tokens shown as [MASK], as they were, and as another token: an arm
-    that was trained on one of these only has not met the others.
+    """Yield the loss of masked LM separately for tokens that are shown as [MASK], as they were, and as
+    another token.
 
-    The floor of the latter two is the loss of the same model at the same tokens where they are shown as [MASK].
+    An arm that was trained on only one of these has not met the others. The chance level (`floor`) of the
+    latter two is the loss of the same model at the same tokens when they are shown as [MASK].
     """
     for (name, is_hidden), parts in evaluated.items():
         if is_hidden:
@@ -160,7 +167,7 @@ def _by_treatment(evaluated: Mapping[tuple[str, bool], dict[str, LossSum]]) -> I
 
 
 def _in_format(objective: Objective, split: Split, input_format: InputFormat) -> Iterator[dict[str, Any]]:
-    """Yield the loss where the text is read in another input format."""
+    """Yield the loss when the text is read in another input format."""
     length = objective.run.data.max_length
     document_S = split.documents.astype(np.int64)
     sequences = formatted(split, np.arange(len(split)), document_S, input_format, max_length=length)
@@ -173,13 +180,13 @@ def _row_of(loss: LossSum, *, group: str) -> Iterator[dict[str, Any]]:
 
 
 def unigram_losses(objective: Objective, tokens: Tokens, split: Split) -> dict[str, float]:
-    """Return the mean loss, in nats, of the best guess without context of the predictions in a split; for every
-    part over a vocabulary.
+    """Return the mean loss, in nats, of the best guess without context of the predictions in a split, for
+    every part over a vocabulary.
 
-    The guess knows the training text's token frequencies p (each count plus one, among the ids that the objective
-    may be asked for). Where masked LM asks at a token that is shown, it also knows how evaluation corrupts: of
-    what was hidden and is shown as w, a share in proportion to p(w) keep was w, and to p(o) random / V was any
-    other o.
+    The guess knows the token frequencies p of the training text: each count plus one, among the ids that the
+    objective may have to predict. At a token that masked LM predicts and that is not shown as [MASK], it also
+    knows how evaluation corrupts. If w is shown, the original was w with weight p(w) keep, and any token o
+    with weight p(o) random / V.
     """
     counts_V = tokens.target_counts_V if objective.needs_targets else tokens.source_counts_V
     assert counts_V is not None
@@ -201,7 +208,7 @@ def unigram_losses(objective: Objective, tokens: Tokens, split: Split) -> dict[s
 
 
 def _shares(counts_V: NDArray[np.int64], special: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return the probability of each id, 0 for those that are never predicted."""
+    """Return the probability of each id; 0 for ids that are never predicted."""
     ids_V = np.arange(len(counts_V))
     smoothed_V = np.where((ids_V >= FIRST_WORD_ID) | np.isin(ids_V, special), counts_V + 1.0, 0.0)
     return smoothed_V / smoothed_V.sum()
@@ -237,13 +244,13 @@ def translations(
 ) -> tuple[list[str], list[str]]:
     """Return greedy translations of a split's first sentences, and their references, as text.
 
-    Pairs as long as `max_length` on either side are left out: they may have been cut.
+    Pairs as long as `max_length` on either side are left out, because they may have been cut.
     """
     assert tokens.target_tokenizer is not None
     objective.eval()
     max_length = objective.run.data.max_length
     whole = np.flatnonzero((split.lengths < max_length) & (split.target_lengths < max_length))[:sentences]
-    order = whole[np.argsort(split.lengths[whole], kind="stable")]  # alike lengths together: little padding
+    order = whole[np.argsort(split.lengths[whole], kind="stable")]  # similar lengths need little padding
     hypotheses: dict[int, str] = {}
     for start in range(0, len(order), SENTENCES_AT_ONCE):
         chosen = order[start : start + SENTENCES_AT_ONCE].tolist()
@@ -273,17 +280,17 @@ def chrf(hypotheses: list[str], references: list[str]) -> float:
 
 TASKS: tuple[PairLoss, ...] = ("next_sentence", "sentence_order")
 TRAINING_SENTENCES = 100_000
-"""Sentences from the start of the training text that the guess by lengths learns from."""
+"""Number of sentences, from the start of the training text, that the guess by lengths is fitted on."""
 LEAVES, FEWEST_IN_LEAF = 16, 50
-"""Size of the tree: few decisions, each from many pairs, so that it finds no rule in chance."""
+"""Size of the decision tree: few decisions, each from many pairs, so that it finds no rule in chance."""
 
 
 def pair_accuracies(objective: Objective, tokens: Tokens) -> Iterator[dict[str, Any]]:
-    """Yield the accuracy of the head on pairs of the validation text in both tasks, whichever of the two it was
-    trained on; n counts pairs.
+    """Yield the accuracy of the head on pairs of the validation text in both tasks, whichever it was trained
+    on. n counts pairs.
 
-    The floor is the share of the more frequent answer, or, if that is more, the accuracy of a guess from the
-    lengths of the two segments that was fitted on the training text.
+    The chance level (`floor`) is the share of the more frequent answer, or the accuracy of a guess from the
+    lengths of the two segments if that is higher. The guess is fitted on the training text.
     """
     for task in TASKS:
         sequences = pairs(objective.run, tokens.validation, task)
@@ -301,7 +308,8 @@ def pair_accuracies(objective: Objective, tokens: Tokens) -> Iterator[dict[str, 
 
 
 def pairs(run: RunSettings, split: Split, task: PairLoss) -> Sequences:
-    """Return a split in the training's input format, with half of the pairs spoilt as the task says."""
+    """Return a split in the training's input format, with half of the pairs turned into negative pairs of the
+    task."""
     document_S = split.documents.astype(np.int64)
     input_format, length = run.training.input_format, run.data.max_length
     natural = formatted(split, np.arange(len(split)), document_S, input_format, max_length=length)
@@ -309,14 +317,15 @@ def pairs(run: RunSettings, split: Split, task: PairLoss) -> Sequences:
 
 
 class Lengths(NamedTuple):
-    """Lengths of the segments of some pairs, and whether each pair stands in the text as it is."""
+    """Lengths of the two segments of some pairs, in pieces, and whether each pair stands in the text as it
+    is."""
 
     pieces_QK: NDArray[np.float64]
     is_pair_Q: NDArray[np.bool_]
 
 
 def lengths_and_labels(sequences: Sequences) -> Lengths:
-    """Return the pieces of both segments and the label of each sequence that has two segments."""
+    """Return the lengths of both segments, and the label, of each sequence that has two segments."""
     segment_S = 2 * sequences.sequence_S + sequences.segment_S
     pieces_QK = np.bincount(segment_S, sequences.pieces_S, minlength=2 * len(sequences)).reshape(-1, 2)
     has_two_Q = sequences.label_Q != NO_PAIR
@@ -324,8 +333,11 @@ def lengths_and_labels(sequences: Sequences) -> Lengths:
 
 
 def floor_of_pairs(training: Lengths, scored: Lengths) -> float:
-    """Return the accuracy of a guess without words on the scored pairs: of the more frequent answer, or of a tree
-    of decisions on the lengths and their difference that is fitted on the training pairs, if it is better."""
+    """Return the accuracy on the scored pairs of a guess without words.
+
+    The guess is the more frequent answer. If it is better, it is a decision tree on the lengths and their
+    difference, fitted on the training pairs.
+    """
     share = scored.is_pair_Q.mean()
     most_frequent = float(max(share, 1 - share))
     if not len(training.is_pair_Q):

@@ -1,12 +1,15 @@
 """Similarities of two layers: pure functions of two matrices that hold the same tokens in the same order.
 
-Torch or numpy in, a float out, float64 inside. All but `procrustes`, a distance, are similarities; all but
-`rsa` centre their columns themselves. Widths may differ. A conclusion is worth most where it holds under
-`pwcca`, which ignores how much variance a direction has, and under `debiased_cka` or `procrustes`, which
-the directions of most variance decide. `effective_rank` and `participation_ratio` are of one layer.
+They take torch or numpy matrices and return a float, computed in float64. Widths may differ. `procrustes` is
+a distance, the others are similarities. All but `rsa` centre the columns themselves. `effective_rank` and
+`participation_ratio` are of one layer.
 
-All but `rsa` also take a `Side`: a matrix that is compared several times is then decomposed once. All but
-`rsa`, `rbf_cka` and `minibatch_cka` take a side of `Moments`: sums over batches, where memory holds no matrix.
+A conclusion is worth most if two kinds of similarity agree: `pwcca`, which ignores how much variance a
+direction has, and `debiased_cka` or `procrustes`, which the directions of most variance decide.
+
+All but `rsa` also take a `Side`, so that a matrix that is compared several times is decomposed once. All but
+`rsa`, `rbf_cka` and `minibatch_cka` take a side of `Moments`: sums over batches, if memory cannot hold the
+matrix.
 """
 
 from ablations.measures.similarity.cca import cca, procrustes, pwcca, svcca
