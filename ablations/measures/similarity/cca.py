@@ -1,13 +1,16 @@
-"""Canonical correlations of two layers (CCA, SVCCA, PWCCA or projection-weighted CCA) and Procrustes distance.
+"""Canonical correlations of two layers (CCA, SVCCA, PWCCA or projection-weighted CCA) and Procrustes
+distance.
 
-Sources: Raghu et al. 2017, https://arxiv.org/abs/1706.05806, section 2 (SVCCA); Morcos, Raghu & Bengio
-2018, https://arxiv.org/abs/1806.05759, section 2.2 (PWCCA). Public implementations of PWCCA weight in
-different ways (google/svcca skips the whitening, anatome orthonormalises the coefficients); ours takes
-the canonical variates of the centred data, as the paper defines them.
+Sources: Raghu et al. 2017, https://arxiv.org/abs/1706.05806, section 2 (SVCCA); Morcos, Raghu & Bengio 2018,
+https://arxiv.org/abs/1806.05759, section 2.2 (PWCCA). Public implementations of PWCCA weight in different
+ways (google/svcca skips the whitening, anatome orthonormalises the coefficients). Ours takes the canonical
+variates of the centred data, as the paper defines them.
 
-The three of CCA ignore the means of the columns and any invertible linear map of Y; CCA, of X too. All three are
-inflated by chance: independent data of ten tokens per feature has a PWCCA near 0.27. Compare only values
-of equal N, D and E, beside their floor. The Procrustes distance ignores rotations alone.
+CCA, SVCCA and PWCCA ignore the means of the columns. CCA also ignores any invertible linear map of either
+side, PWCCA any such map of Y, and SVCCA only rotations and scale. All three are inflated by chance:
+independent data of ten tokens per feature has a PWCCA near 0.27. Compare only values of equal N, D and E,
+beside their chance levels. The Procrustes distance ignores means, rotations and scale, and no other linear
+map.
 
 Shapes: N tokens, D and E features, R rows of the factor R, K and J principal components.
 """
@@ -25,17 +28,17 @@ from ablations.errors import MeasureError
 from ablations.measures.similarity.sides import AnySide, Matrix, side_pair
 
 REFUSED_BELOW = 5
-"""Tokens per feature (of the wider side) below which chance decides, and CCA is refused."""
+"""Tokens per feature (of the wider side) below which chance decides and CCA is refused."""
 
 WARNED_BELOW = 10
-"""Tokens per feature below which chance is still about 0.3, and CCA warns."""
+"""Tokens per feature below which chance still makes about 0.3 and CCA warns."""
 
 
 def cca(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
     """Return the mean canonical correlation, 0 to 1, over as many directions as the side of lower rank has.
 
-    1 when one side is a linear function of the other. Symmetric; ignores means and invertible linear
-    maps of either side.
+    It is 1 if one side is a linear function of the other. It is symmetric, and ignores means and invertible
+    linear maps of either side.
 
     Raises:
         MeasureError: unfit matrices, or fewer than five tokens per feature; below ten it warns.
@@ -45,14 +48,15 @@ def cca(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
 
 
 def svcca(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, variance: float = 0.99) -> float:
-    """Return `cca` of the leading principal components that hold the share `variance` of each side's variance.
+    """Return `cca` of the leading principal components that hold the share `variance` of each side's
+    variance.
 
-    0 to 1; symmetric; ignores means, rotations and the scale of each side, not its other linear maps.
-    `variance` is a share of *squared* singular values, as in the paper; google/svcca and anatome add up
+    It is 0 to 1 and symmetric. It ignores means, rotations and the scale of each side, but no other linear
+    maps. `variance` is a share of *squared* singular values, as in the paper. google/svcca and anatome add up
     the singular values themselves and so keep more directions.
 
     Raises:
-        MeasureError: as `cca`, and when `variance` is no number above 0 and at most 1.
+        MeasureError: as `cca`, and if `variance` is no number above 0 and at most 1.
     """
     if not (isinstance(variance, Real) and 0 < variance <= 1):
         raise MeasureError(
@@ -65,19 +69,20 @@ def svcca(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, variance: float = 0
 def pwcca(
     x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, weights: Literal["first", "svcca_repo"] = "first"
 ) -> float:
-    """Return the mean canonical correlation, 0 to 1, each direction weighted by how much of X it accounts for.
+    """Return the mean canonical correlation, 0 to 1, each direction weighted by how much of X it accounts
+    for.
 
-    The weight of a canonical variate h of X is the sum over the columns x_j of X of abs(<h, x_j>), the
-    columns being centred and h of unit length. 1 when either side is a linear function of the other:
-    there are as many variates as the side of lower rank has directions, so what a map X -> Y drops is in
-    no variate and costs nothing (of a Y of rank 1 that is a map of X it is 1; `debiased_cka` is not). It
-    ignores the means, the overall scale of X and any invertible linear map of Y. It depends on the basis
-    of X, and ``pwcca(x, y) != pwcca(y, x)`` in general: the paper weights by one side and leaves open
-    which; ours is the first argument. Where correlations are tied, neither they nor the paper's formula
-    fix the variates, and the weights within the tie are those of the decomposition.
+    The weight of a canonical variate h of X is the sum over the columns x_j of X of abs(<h, x_j>), where the
+    columns are centred and h has unit length. PWCCA is 1 if either side is a linear function of the other.
+    There are as many variates as the side of lower rank has directions, so what a map X -> Y drops is in no
+    variate and costs nothing. (PWCCA is 1 for a Y of rank 1 that is a map of X; `debiased_cka` is not.) PWCCA
+    ignores the means, the overall scale of X and any invertible linear map of Y. It depends on the basis of
+    X, and ``pwcca(x, y) != pwcca(y, x)`` in general: the paper weights by one side and leaves open which; we
+    take the first argument. If correlations are tied, neither they nor the paper's formula determine the
+    variates, and the weights within the tie are those of the decomposition.
 
-    ``weights="svcca_repo"`` is for comparison with curves that were made with google/svcca: not the
-    paper's formula. There the narrower side gives the weights; see `_repository_pwcca`.
+    ``weights="svcca_repo"`` is for comparison with curves that were made with google/svcca. It is not the
+    paper's formula: the narrower side gives the weights; see `_repository_pwcca`.
 
     Raises:
         MeasureError: as `cca`, and for another name of `weights`.
@@ -95,17 +100,17 @@ def pwcca(
 def _repository_pwcca(x: AnySide, y: AnySide) -> float:
     """Return PWCCA as google/svcca computes it; X is the narrower side.
 
-    It departs from the paper three times. With Sxx, Sxy, Syy the covariances, U from the singular value
-    decomposition of Sxx^-1/2 Sxy Syy^-1/2 and m the means of the columns: the directions are (X - m) U,
-    without the whitening Sxx^-1/2 that would make them canonical variates; m is added back, column k's
-    to direction k; and the weights project the uncentred X on the directions made orthonormal.
+    It departs from the paper in three ways. Let Sxx, Sxy, Syy be the covariances, U the left singular vectors
+    of Sxx^-1/2 Sxy Syy^-1/2, and m the means of the columns. First, the directions are (X - m) U, without the
+    whitening Sxx^-1/2 that would make them canonical variates. Second, m is added back, the mean of column k
+    to direction k. Third, the weights project the uncentred X on the directions made orthonormal.
 
-    The side with fewer features is X, the first where they are equal (the repository means to swap the
-    sides where Y has fewer, and fails). The result depends on the means and on the basis of either side,
-    and on the signs of the singular vectors, which are those of numpy here as there.
+    X is the side with fewer features, or the first side if both have equally many. (The repository means to
+    swap the sides if Y has fewer, and fails.) The result depends on the means, on the basis of either side,
+    and on the signs of the singular vectors, which come from numpy both here and there.
     """
     axes_KD, axes_JE = x.principal.axes_KD, y.principal.axes_KD
-    # Z (Z'Z)^-1/2 is U V', also where Z'Z has no inverse.
+    # Z (Z'Z)^-1/2 is U V', also if Z'Z has no inverse.
     u_DD, correlation_K, _ = np.linalg.svd((axes_KD.T @ x.overlap(y) @ axes_JE).numpy())
     kept = slice(min(len(axes_KD), len(axes_JE)))
     # All rows in terms of U and of the constant column of unit length, which is orthogonal to it.
@@ -116,7 +121,8 @@ def _repository_pwcca(x: AnySide, y: AnySide) -> float:
 
 
 def require_tokens(tokens: int, features: int, *, measure: str) -> None:
-    """Refuse, with a MeasureError, fewer than five tokens per feature of the wider side: chance decides then."""
+    """Raise a MeasureError if there are fewer than five tokens per feature of the wider side: chance decides
+    then."""
     if tokens < REFUSED_BELOW * features:
         raise MeasureError(
             f"{measure} needs at least {REFUSED_BELOW} tokens per feature, {REFUSED_BELOW * features} at a width "
@@ -152,12 +158,12 @@ def _components(x: AnySide, variance: float) -> int:
 
 
 def procrustes(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
-    """Return the distance of the two clouds, each centred and of unit Frobenius norm, after the best rotation: 0
+    """Return the distance of two clouds after the best rotation, each centred and of unit Frobenius norm: 0
     to sqrt 2.
 
-    The root of 2 - 2 ||X'Y||_*, a metric (Williams et al. 2021, https://arxiv.org/abs/2110.14739, section
-    2); columns of 0 make up for different widths. Symmetric; ignores means, rotations, reflections and the
-    scale of each side. Rounding under the root leaves up to 1e-7 where it should be 0.
+    It is the root of 2 - 2 ||X'Y||_*, a metric (Williams et al. 2021, https://arxiv.org/abs/2110.14739,
+    section 2). Columns of 0 make up for different widths. It is symmetric, and ignores means, rotations,
+    reflections and the scale of each side. Rounding under the root leaves up to 1e-7 if it should be 0.
 
     Raises:
         MeasureError: unfit matrices.

@@ -4,10 +4,10 @@ Sources: Kornblith et al. 2019, https://arxiv.org/abs/1905.00414, section 3 (CKA
 https://jmlr.org/papers/v13/song12a.html, theorem 2 (unbiased HSIC); Nguyen, Raghu & Kornblith 2021,
 https://arxiv.org/abs/2010.15327, section 3 (minibatches).
 
-All forms of CKA (linear, debiased, in minibatches, with an RBF kernel) are symmetric, 1 for equal arguments, and
-ignore the means of the columns, rotations and the scale of each side - not its other linear maps: the leading
-principal components decide. Linear and RBF CKA are inflated by chance (independent data of ten tokens per feature
-has a linear CKA near 0.09); the other two have chance level 0 and so may come out negative.
+All forms of CKA (linear, debiased, in minibatches, with an RBF kernel) are symmetric and 1 for equal
+arguments. They ignore the means of the columns, rotations and the scale of each side, but no other linear
+maps: the leading principal components decide. Linear and RBF CKA are inflated by chance (independent data of
+ten tokens per feature has a linear CKA near 0.09). The other two have chance level 0 and so may be negative.
 
 Shapes: N tokens, D and E features.
 """
@@ -34,17 +34,19 @@ from ablations.measures.similarity.sides import (
 )
 
 FEWEST_TOKENS = 4
-"""The unbiased HSIC divides by N (N - 3)."""
+"""Smallest number of tokens. The unbiased HSIC divides by N (N - 3)."""
 
 SAME_POINT = 1e-12
-"""Squared distance of two rows, as a share of their squared lengths, below which it is rounding."""
+"""Squared distance of two rows, as a share of their squared lengths, below which it is rounding and counts as
+0."""
 
 NO_SIMILARITY = 1e-12
-"""Share of the biased HSIC below which an unbiased one is rounding."""
+"""Share of the biased HSIC below which an unbiased one is only rounding."""
 
 
 def linear_cka(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
-    """Return linear CKA, 0 to 1: ||X'Y||^2 / (||X'X|| ||Y'Y||) in Frobenius norms, O(N D E) and no N x N matrix.
+    """Return linear CKA, 0 to 1: ||X'Y||^2 / (||X'X|| ||Y'Y||) in Frobenius norms. It takes O(N D E) and no N
+    x N matrix.
 
     Raises:
         MeasureError: unfit matrices.
@@ -54,10 +56,9 @@ def linear_cka(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
 
 
 def debiased_cka(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
-    """Return the ratio of unbiased HSICs, -1 to 1, near 0 for independent data of any N; O(N D E), no N x N
-    matrix.
+    """Return debiased CKA, -1 to 1: the ratio of unbiased HSICs, near 0 for independent data of any N.
 
-    Each HSIC is unbiased, their ratio nearly so.
+    Each HSIC is unbiased, and their ratio nearly so. It takes O(N D E) and no N x N matrix.
 
     Raises:
         MeasureError: unfit matrices, fewer than four tokens, or a side whose tokens are all equally alike.
@@ -67,10 +68,11 @@ def debiased_cka(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
 
 
 def minibatch_cka(x_ND: Matrix | Side, y_NE: Matrix | Side, *, batch_size: int) -> float:
-    """Return the ratio of unbiased HSICs, -1 to 1, each the mean over consecutive batches of `batch_size` rows.
+    """Return the ratio of unbiased HSICs, -1 to 1, each the mean over consecutive batches of `batch_size`
+    rows.
 
-    Estimates `debiased_cka` for data that comes in batches, and equals it for one batch. It depends on
-    the order of the rows; those after the last full batch are left out.
+    It estimates `debiased_cka` for data that comes in batches, and equals it for one batch. It depends on the
+    order of the rows. Rows after the last full batch are left out.
 
     Raises:
         MeasureError: as `debiased_cka`, and for a batch of fewer than four rows or more than there are.
@@ -87,11 +89,12 @@ def minibatch_cka(x_ND: Matrix | Side, y_NE: Matrix | Side, *, batch_size: int) 
 
 
 def rbf_cka(x_ND: Matrix | Side, y_NE: Matrix | Side, *, bandwidth: float = 0.5) -> float:
-    """Return CKA, 0 to 1, of the kernels exp(-d^2 / (2 bandwidth^2 m)), d^2 being squared distances, m their
-    median.
+    """Return CKA, 0 to 1, of the kernels exp(-d^2 / (2 bandwidth^2 m)), where d^2 are squared distances and m
+    their median.
 
-    m is over all N^2 pairs, a token with itself included, as in the notebook of Kornblith et al. A wide
-    bandwidth approaches `linear_cka`. Holds four N x N float64 matrices: 3.2 GB for 10,000 tokens.
+    The median is over all N^2 pairs, also of a token with itself, as in the notebook of Kornblith et al. A
+    wide bandwidth approaches `linear_cka`. Memory holds four N x N float64 matrices: 3.2 GB for 10,000
+    tokens.
 
     Raises:
         MeasureError: unfit matrices, a `bandwidth` that is not positive, or m = 0.
@@ -111,9 +114,10 @@ def _hsic(x: AnySide, y: AnySide) -> Tensor:
 def _unbiased_hsic(x: AnySide, y: AnySide) -> Tensor:
     """Return N (N - 3) times the unbiased HSIC of Song et al., in feature space, for centred columns.
 
-    With diagonals zeroed, K~ and L~, it is tr(K~L~) + 1'K~1 1'L~1 / ((N-1)(N-2)) - 2/(N-2) 1'K~L~1. Now
-    K1 = 0, so that K~1 = -k, k being the squared lengths of the rows, and all three terms need no more
-    than k, l and ||X'Y||^2. Centring is free: the unbiased HSIC does not depend on the means.
+    Let K~ and L~ be the kernels with zeros on the diagonal. The result is tr(K~L~) + 1'K~1 1'L~1 /
+    ((N-1)(N-2)) - 2/(N-2) 1'K~L~1. Because K1 = 0, K~1 = -k, where k are the squared lengths of the rows. So
+    all three terms need no more than k, l and ||X'Y||^2. Centring changes nothing, because the unbiased HSIC
+    does not depend on the means.
     """
     n, lengths = len(x), x.lengths_with(y)
     total = x.squared_length * y.squared_length
@@ -121,7 +125,7 @@ def _unbiased_hsic(x: AnySide, y: AnySide) -> Tensor:
 
 
 def _unbiased_cka(batches: Sequence[tuple[AnySide, AnySide]], *, measure: str) -> float:
-    """Return the ratio of HSICs, each summed over batches of one size."""
+    """Return the ratio of unbiased HSICs, each summed over batches of equal size."""
     xs, ys = zip(*batches, strict=True)
     for name, side in (("x", xs), ("y", ys)):
         if _summed(_unbiased_hsic, side, side) <= NO_SIMILARITY * _summed(_hsic, side, side):
@@ -137,13 +141,14 @@ def _summed(hsic: Callable[[AnySide, AnySide], Tensor], xs: Iterable[AnySide], y
 
 
 def _ratio(cross: Tensor, x_own: Tensor, y_own: Tensor) -> float:
-    """Return the ratio, clipped: Cauchy-Schwarz keeps it within -1 and 1, and rounding must not break that."""
+    """Return the ratio, clipped to -1 and 1: it lies within by Cauchy-Schwarz, and rounding must not break
+    that."""
     return (cross / (x_own.sqrt() * y_own.sqrt())).clamp(-1, 1).item()
 
 
 def _rbf_kernel(x_ND: Tensor, bandwidth: float, *, name: str) -> Tensor:
-    """Return the centred kernel, less the constant 1: centring removes it, and without it wide kernels stay
-    precise."""
+    """Return the centred kernel. It is computed minus the constant 1, which centring removes anyway, so that
+    wide kernels stay precise."""
     length_N = x_ND.square().sum(1)
     lengths_NN = length_N[:, None] + length_N
     squared_NN = lengths_NN - 2 * x_ND @ x_ND.T
@@ -159,17 +164,17 @@ def _rbf_kernel(x_ND: Tensor, bandwidth: float, *, name: str) -> Tensor:
 
 
 TIED = 12
-"""Decimals of a correlation. What differs by less is a tie that rounding broke."""
+"""Number of decimals of a correlation. Correlations that differ by less are ties that rounding broke."""
 
 
 def rsa(x_ND: Matrix, y_NE: Matrix) -> float:
     """Return Spearman's correlation, -1 to 1, of the two sides' similarities over all pairs of tokens.
 
     The similarity of two tokens is Pearson's correlation of their rows (Kriegeskorte et al. 2008,
-    https://doi.org/10.3389/neuro.06.004.2008, with similarities for dissimilarities), so the columns are
-    *not* centred and their means count. Symmetric; ignores the order of the features and the mean and the
-    scale of each row. Rotations change it, unless they keep the direction in which all features are equal.
-    Holds three N x N float64 matrices: 2.4 GB for 10,000 tokens.
+    https://doi.org/10.3389/neuro.06.004.2008, who take dissimilarities), so the columns are *not* centred and
+    their means count. RSA is symmetric, and ignores the order of the features and the mean and the scale of
+    each row. Rotations change it, unless they keep the direction in which all features are equal. Memory
+    holds three N x N float64 matrices: 2.4 GB for 10,000 tokens.
 
     Raises:
         MeasureError: unfit matrices, fewer than three tokens, a constant row, or all pairs equally similar.

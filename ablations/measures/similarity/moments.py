@@ -1,16 +1,16 @@
 """Similarities of more tokens than memory holds: sums over batches take the place of matrices.
 
-Of sides X and Y the similarities need X'Y, the means, and the sum of products of their rows' lengths. These are
-sums over tokens. `Moments` adds them up in float64 batch by batch, relative to a fixed origin near the means, and
-a side centres them. Memory does not depend on the number of tokens.
+For two sides the similarities need X'Y, the means, and the sum over tokens of the products of their rows'
+squared lengths. `Moments` adds these sums up in float64, batch by batch, relative to a fixed origin near the
+means. A side centres them. Memory does not depend on the number of tokens.
 
-Precision: sums of squares know a direction by its variance. One whose singular value is the share s of the largest
-is known to about 1e-16 / s^2 of its size: 1e-10 at s = 1e-3, but 1e-4 at the cut-off of 1e-6, where it may fall on
-either side. What rounding alone makes stays below 1e-7 and is always cut off. A matrix in memory keeps ten
-digits at the cut-off.
+Precision: sums of squares know a direction by its variance. A direction whose singular value is the share s
+of the largest is known to about 1e-16 / s^2 of its size: 1e-10 at s = 1e-3, but 1e-4 at the cut-off of 1e-6,
+where it may fall on either side. Directions made by rounding alone stay below 1e-7 and are always cut off. A
+matrix in memory keeps ten digits at the cut-off.
 
-Shapes: N tokens, D and E features of two sides, K and J principal components, L sides, F = L + 1, M columns: the
-features of all sides, each side's squared row length, and 1.
+Shapes: N tokens, D and E features of two sides, K and J principal components, L sides, F = L + 1, M columns:
+the features of all sides, each side's squared row length, and 1.
 """
 
 import math
@@ -27,25 +27,27 @@ from ablations.errors import MeasureError
 from ablations.measures.similarity.sides import MIXED, AnySide, Matrix, Principal, as_matrix, as_tensor, rank_of
 
 BLOCK_ROWS = 2048
-"""Tokens held in float64 at once."""
+"""Number of tokens held in float64 at once."""
 
 Pair = tuple[int, int]
 """Pair of sides, the lower first."""
 
 LARGEST = 1e70
-"""Absolute value whose fourth power may be summed over any text."""
+"""Largest absolute value: its fourth power may be summed over any text."""
 
 
 class Sums:
-    """Sums in float64, on the device of the origin. With x and y the rows of two sides less their origins: of x,
-    |x|^2, |x|^2 |y|^2 and |x|^2 y for all sides, of x y' for the pairs that are kept.
+    """Sums over tokens in float64, on the device of the origin.
+
+    Let x and y be the rows of two sides minus their origins. The sums are those of x, |x|^2, |x|^2 |y|^2 and
+    |x|^2 y for all sides, and of x y' for the pairs that are kept.
 
     Args:
         origin: a vector for each side.
-        pairs: the pairs kept; all, where it is None. Each side with itself is kept in any case.
+        pairs: the pairs to keep; None keeps all. Each side is always kept with itself.
     """
 
-    @torch.inference_mode(False)  # or what is made in that mode could not be added to outside of it
+    @torch.inference_mode(False)  # tensors made in inference mode could not be added to outside of it
     def __init__(self, origin: Sequence[Tensor], pairs: Collection[Pair] | None) -> None:
         self.origin = tuple(vector_D.to(origin[0].device) for vector_D in origin)
         self.tokens = 0
@@ -60,12 +62,12 @@ class Sums:
             for first, stop in _runs([j for j in sides[i:] if j == i or pairs is None or (i, j) in pairs]):
                 for j in range(first, stop):
                     self._place[i, j] = len(self._runs), slice(ends[j] - ends[first], ends[j + 1] - ends[first])
-                # One product with neighbouring sides is faster than one with each.
+                # One product with several neighbouring sides is faster than one with each.
                 self._runs.append((self._columns[i], slice(ends[first], ends[stop])))
                 self._products.append(origin[0].new_zeros(len(origin[i]), ends[stop] - ends[first]))
 
     def add(self, sides_ND: Sequence[Matrix]) -> None:
-        """Add a batch of any size: the same tokens in each side."""
+        """Add a batch of any size, with the same tokens in each side."""
         rows = len(sides_ND[0])
         held_NM = self._beside_FM.new_ones(min(BLOCK_ROWS, rows), self._beside_FM.shape[1])
         for start in range(0, rows, BLOCK_ROWS):
@@ -81,8 +83,8 @@ class Sums:
 
     @torch.inference_mode(False)
     def combined(self, other: "Sums", *, sign: int) -> "Sums":
-        """Return these sums plus `sign` times the others, which have the same origin and pairs, on the device of
-        these."""
+        """Return these sums plus `sign` times the others, on the device of these. Both have the same origin
+        and pairs."""
         result = copy(self)
         result.tokens = self.tokens + sign * other.tokens
         device = self._beside_FM.device
@@ -123,7 +125,7 @@ class Sums:
 
 
 def _runs(ascending: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield runs of consecutive numbers, each as its first and the one after its last."""
+    """Yield the runs of consecutive numbers, each as its first number and the number after its last."""
     first = ascending[0]
     for number, following in zip(ascending, [*ascending[1:], None], strict=True):
         if following != number + 1:
@@ -132,15 +134,16 @@ def _runs(ascending: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 SMALLEST = 1e-70
-"""Standard deviation whose fourth power is still precise."""
+"""Smallest standard deviation whose fourth power is still precise."""
 
 FARTHEST = 10
-"""Standard deviations between means and origin: there squares have lost two of their 16 digits, fourth powers
-four."""
+"""Largest distance of the means from the origin, in standard deviations. There squares have lost two of their
+16 digits, and fourth powers four."""
 
 
 class MomentSide(AnySide):
-    """Side over the tokens that were added before it was made, scaled to a sum of squares of 1.
+    """Side over the tokens that were added before it was made, held as sums. It is scaled to a sum of squares
+    of 1.
 
     Raises:
         MeasureError: means too far from the origin, or hardly any variance.
@@ -149,7 +152,7 @@ class MomentSide(AnySide):
     def __init__(self, sums: Sums, index: int) -> None:
         self._sums, self._index, self._tokens = sums, index, sums.tokens
         self._offset_D = sums.sum_D(index) / sums.tokens
-        """Means less origin."""
+        """Means minus the origin."""
         of_means = sums.tokens * self._offset_D.square().sum().item()
         squares = sums.length(index).item() - of_means if sums.tokens > 1 else 0.0
         if sums.tokens > 1 and of_means > FARTHEST**2 * squares:
@@ -183,7 +186,7 @@ class MomentSide(AnySide):
 
     @cached_property
     def principal(self) -> Principal:
-        # Eigenvectors, smallest first. A Cholesky factor would do with full rank only.
+        # Eigenvectors come smallest first. A Cholesky factor would only do with full rank.
         variance_D, axes_DD = torch.linalg.eigh(self._gram_DD.cpu())
         singular_D = variance_D.flip(0).clamp(min=0).sqrt()
         rank = rank_of(singular_D)
@@ -198,7 +201,7 @@ class MomentSide(AnySide):
         return inner_KJ / mine.singular_K[:, None] / theirs.singular_K
 
     def lengths_with(self, other: "MomentSide") -> Tensor:
-        # The sum of (|x|^2 - 2 m'x + |m|^2) (|y|^2 - 2 p'y + |p|^2), m and p being the offsets.
+        # The sum of (|x|^2 - 2 m'x + |m|^2) (|y|^2 - 2 p'y + |p|^2), where m and p are the offsets.
         sums, i, j, m_D, p_E = self._sums, self._index, other._index, self._offset_D, other._offset_D
         m_squared, p_squared = m_D.square().sum(), p_E.square().sum()
         total = sums.lengths(i, j) - 2 * sums.weighted_E(i, j) @ p_E - 2 * sums.weighted_E(j, i) @ m_D
@@ -239,18 +242,18 @@ class MomentSide(AnySide):
 class Moments:
     """Sums over the tokens of several sides, such as the layers of a model.
 
-    `side` gives what takes the place of a matrix in `cca`, `svcca`, `pwcca`, `linear_cka`, `debiased_cka`,
-    `procrustes`, `effective_rank` and `participation_ratio`; other measures need the tokens themselves. Moments
-    of parts of a text may be added and subtracted, if they have the same pairs and the same origin.
+    `side` returns what takes the place of a matrix in `cca`, `svcca`, `pwcca`, `linear_cka`, `debiased_cka`,
+    `procrustes`, `effective_rank` and `participation_ratio`. Other measures need the tokens themselves.
+    Moments of parts of a text may be added and subtracted if they have the same pairs and the same origin.
 
     Args:
-        pairs: the sides that are to be compared, in any order; all, unless given. They decide time and memory:
-            8 D E bytes a pair, 8 D^2 a side.
-        origin: a vector for each side, near its means, which is subtracted before summing. Unless given, the means
+        pairs: the pairs of sides to compare, in any order. Default: all. They decide time and memory: 8 D E
+            bytes for a pair, 8 D^2 for a side.
+        origin: a vector for each side, near its means, which is subtracted before summing. Default: the means
             of the first batch, or of its first 2,048 tokens.
 
     Raises:
-        MeasureError: `origin` holds something else than finite vectors.
+        MeasureError: `origin` is not made of finite vectors.
     """
 
     def __init__(
@@ -268,19 +271,21 @@ class Moments:
 
     @property
     def origin(self) -> tuple[Tensor, ...]:
-        """Vectors that are subtracted from each side: the argument of Moments that are to be added to these.
+        """Vectors that are subtracted from each side. Moments that are to be added to these need them as
+        `origin`.
 
         Raises:
-            MeasureError: none was given, and no batch was added.
+            MeasureError: no origin was given, and no batch was added.
         """
         return self._begun().origin
 
     def add(self, *sides_ND: Matrix) -> None:
-        """Add a batch: the same tokens, one or more, in each side; computed on the device of the first batch.
+        """Add a batch of one or more tokens, the same in each side. It is computed on the device of the first
+        batch.
 
         Raises:
-            MeasureError: a side is no finite matrix or exceeds 1e70, or sides have unequal rows, or other widths
-                than before. Nothing was added then.
+            MeasureError: a side is no finite matrix or exceeds 1e70, or sides differ in their rows, or have
+                other widths than before. Nothing was added then.
         """
         sides = [_rows(values, name=f"side {i}") for i, values in enumerate(sides_ND)]
         self._require_fitting([tuple(side.shape) for side in sides])
@@ -292,7 +297,8 @@ class Moments:
         self._sides = {}
 
     def side(self, index: int) -> "MomentSide":
-        """Return one of the sides, counted from 0, over all tokens so far. Its decomposition is made once.
+        """Return one of the sides, counted from 0, over all tokens added so far. Its decomposition is made
+        once.
 
         Raises:
             MeasureError: no such side, no tokens yet, means too far from the origin, or hardly any variance.
@@ -317,7 +323,7 @@ class Moments:
         return self._combined(other, sign=1)
 
     def __sub__(self, other: "Moments") -> "Moments":
-        """Return the moments without the tokens of the other, which must be among these.
+        """Return the moments of these tokens without those of the other, which must be among these.
 
         Raises:
             MeasureError: their pairs or origins differ, or the other has more tokens.
@@ -373,16 +379,17 @@ class Moments:
 
 
 def _rows(values: Matrix, *, name: str) -> Matrix:
-    """Return a matrix that can be cut into blocks of rows, as it is: not yet checked, nor copied."""
+    """Return a matrix that can be cut into blocks of rows: the values as they are if possible, neither
+    checked nor copied."""
     fit = isinstance(values, Tensor | np.ndarray) and values.ndim == 2 and 0 not in values.shape
     return values if fit else as_tensor(values, name=name)
 
 
 def _require_finite(values: Matrix, *, name: str) -> None:
-    """Refuse values that are not finite or too large, in one pass over blocks."""
+    """Raise a MeasureError if values are not finite or too large, in one pass over blocks."""
     for start in range(0, len(values), BLOCK_ROWS):
         block_ND = as_tensor(values[start : start + BLOCK_ROWS], name=name)
-        largest = torch.stack(torch.aminmax(block_ND)).double().abs().max().item()  # NaN, where there is one
+        largest = torch.stack(torch.aminmax(block_ND)).double().abs().max().item()  # NaN if a value is NaN
         if largest <= LARGEST:
             continue
         if math.isfinite(largest):
@@ -398,8 +405,8 @@ def _require_finite(values: Matrix, *, name: str) -> None:
 
 
 def _means(x_ND: Tensor) -> Tensor:
-    """Return the means of the columns. The first row goes first: of constant columns the mean is exactly their
-    value."""
+    """Return the means of the columns. The first row is subtracted first, so that the mean of a constant
+    column is exactly its value."""
     x_ND = x_ND.double()
     return x_ND[0] + (x_ND - x_ND[0]).mean(0)
 

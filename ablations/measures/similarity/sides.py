@@ -1,10 +1,10 @@
 """Sides of a comparison: the interface that the similarities need, a side that is held in memory, and its
 dimension.
 
-Matrices of tokens by features are checked here once, before any measure of states reads them. The dimension of a
-layer is the number of directions that its tokens spread over: 1 where all tokens lie on a line and D where they
-spread equally in all D directions. Both measures of it ignore the means of the columns, rotations and the scale;
-not other linear maps.
+Matrices of tokens by features are checked here once, before any measure of states reads them. The dimension
+of a layer is the number of directions that its tokens spread over. It is 1 if all tokens lie on a line, and D
+if they spread equally in all D directions. Both measures of dimension ignore the means of the columns,
+rotations and the scale, but no other linear maps.
 
 Shapes: N tokens (the same, in the same order, on both sides), D features on the left, E on the right, K and J
 directions that are more than noise.
@@ -25,17 +25,18 @@ Matrix = Tensor | np.ndarray
 
 
 def centred(x_ND: Tensor) -> Tensor:
-    """Return the columns minus their means. The first row goes first: a constant column leaves no rounding
-    behind."""
+    """Return the columns minus their means. The first row is subtracted first, so that constant columns
+    become exactly 0."""
     x_ND = x_ND - x_ND[0]
     return x_ND - x_ND.mean(0)
 
 
 def as_matrix(values: Matrix, *, name: str, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Return a finite matrix of at least one row and column in `dtype`, gradients cut; `name` is for the error.
+    """Return a finite matrix of at least one row and column in `dtype`, without gradients. Errors call it
+    `name`.
 
     Raises:
-        MeasureError: it is no matrix, not of real numbers, or holds NaN or infinity.
+        MeasureError: the values are no matrix, are not real numbers, or hold NaN or infinity.
     """
     values = as_tensor(values, name=name).to(dtype)
     if not torch.stack(values.aminmax()).isfinite().all():  # without a matrix of truth values, 80 times as fast
@@ -49,11 +50,11 @@ def as_matrix(values: Matrix, *, name: str, dtype: torch.dtype = torch.float64) 
 
 
 def as_tensor(values: Matrix, *, name: str) -> Tensor:
-    """Return a matrix of at least one row and column, gradients cut, finite or not; it may share memory with
-    `values`.
+    """Return a matrix of at least one row and column, without gradients, finite or not. It may share memory
+    with `values`.
 
     Raises:
-        MeasureError: it is no matrix, not of real numbers, or masked.
+        MeasureError: the values are no matrix, are not real numbers, or are masked.
     """
     if isinstance(values, np.ma.MaskedArray):
         raise MeasureError(
@@ -68,7 +69,7 @@ def as_tensor(values: Matrix, *, name: str) -> Tensor:
             )
         if array.dtype.kind not in "fiub":
             raise MeasureError(f"{name} must hold real numbers, but its type is {array.dtype}.")
-        # What torch wants: writable, of native byte order and of positive strides.
+        # torch wants memory that is writable, of native byte order and of positive strides.
         real = np.float32 if array.dtype == np.float32 else np.float64
         values = torch.from_numpy(np.require(array, real, ["C", "W"]))
     if values.is_complex():
@@ -82,9 +83,11 @@ def as_tensor(values: Matrix, *, name: str) -> Tensor:
 
 
 def to_device(values: Matrix) -> Matrix:
-    """Return the matrix on the GPU, if there is one, else as it is: for what costs more than the transfer.
+    """Return the matrix on the GPU, or as it is if there is none. It is for work that costs more than the
+    transfer.
 
-    States are kept in the memory of the CPU, where there is room for all layers, and go over one at a time.
+    States are kept in the memory of the CPU, which has room for all layers, and are moved one layer at a
+    time.
     """
     if not torch.cuda.is_available():
         return values
@@ -92,13 +95,14 @@ def to_device(values: Matrix) -> Matrix:
 
 
 def rescaled(x_ND: Tensor) -> Tensor:
-    """Return the matrix over its largest absolute value, so that squares neither overflow nor vanish."""
+    """Return the matrix divided by its largest absolute value, so that squares neither overflow nor
+    vanish."""
     largest = x_ND.abs().max()
     return x_ND / largest if largest > 0 else x_ND
 
 
 def require_pair(x_rows: int, y_rows: int, *, measure: str, tokens: int) -> None:
-    """Refuse, with a MeasureError, sides of different length, or of fewer than `tokens` rows."""
+    """Raise a MeasureError if the sides have different numbers of rows, or fewer than `tokens`."""
     if x_rows != y_rows:
         raise MeasureError(
             f"{measure} compares the same tokens on both sides, but x and y have {x_rows} and {y_rows} rows; "
@@ -108,13 +112,13 @@ def require_pair(x_rows: int, y_rows: int, *, measure: str, tokens: int) -> None
 
 
 def require_rows(rows: int, *, measure: str, tokens: int) -> None:
-    """Refuse, with a MeasureError, fewer than `tokens` rows."""
+    """Raise a MeasureError if there are fewer than `tokens` rows."""
     if rows < tokens:
         raise MeasureError(f"{measure} needs at least {tokens} tokens, got {rows}; capture more sentences.")
 
 
 RANK_CUTOFF = 1e-6
-"""Directions whose singular value is below this share of the largest are noise of float32, not data."""
+"""Share of the largest singular value below which a direction is noise of float32, not data."""
 
 MIXED = (
     "{measure} compares two matrices or two sides of the same Moments, but x and y are one of each; "
@@ -123,7 +127,8 @@ MIXED = (
 
 
 class Principal(NamedTuple):
-    """Principal components of centred data X = U S V', without those that are noise. On the CPU; U is not held."""
+    """Principal components of centred data X = U S V', without those that are noise. They are on the CPU; U
+    is not held."""
 
     singular_K: Tensor
     """The diagonal of S, largest first."""
@@ -137,9 +142,9 @@ class Principal(NamedTuple):
 
 
 class AnySide(ABC):
-    """Side X of comparisons, its columns centred, as far as the similarities need it. Its scale is free.
+    """Side X of comparisons with centred columns, as far as the similarities need it. Its scale is arbitrary.
 
-    Held as a matrix by `Side` and as sums over batches by `MomentSide`.
+    `Side` holds it as a matrix, and `MomentSide` as sums over batches.
     """
 
     mean_D: Tensor
@@ -157,7 +162,7 @@ class AnySide(ABC):
     @property
     @abstractmethod
     def squared_length(self) -> Tensor:
-        """Sum of the squared lengths of all rows: 0 where all rows are equal."""
+        """Sum of the squared lengths of all rows; 0 if all rows are equal."""
 
     @property
     @abstractmethod
@@ -166,7 +171,7 @@ class AnySide(ABC):
 
     @abstractmethod
     def cross(self, other: Self) -> Tensor:
-        """Return X'Y."""
+        """Return X'Y, where Y is the other side."""
 
     @abstractmethod
     def overlap(self, other: Self) -> Tensor:
@@ -174,22 +179,23 @@ class AnySide(ABC):
 
     @abstractmethod
     def lengths_with(self, other: Self) -> Tensor:
-        """Return the sum over tokens of the squared length of X's row times that of Y's."""
+        """Return the sum over tokens of the squared length of X's row times the squared length of Y's row."""
 
     @abstractmethod
     def require_comparable(self, other: "AnySide", *, measure: str) -> None:
-        """Refuse another side that is not held as this one is.
+        """Raise an error if the other side is not held in the same way as this one.
 
         Raises:
-            MeasureError: nothing is known of the two together.
+            MeasureError: the two cannot be compared.
         """
 
 
 class Side(AnySide):
-    """Side held as a matrix, scaled and centred, and its decompositions, each made when it is first needed and
-    then kept.
+    """Side held as a matrix, scaled and centred. Each decomposition is made when it is first needed, and then
+    kept.
 
-    The similarities take one wherever they take a matrix; it pays where a matrix is compared several times.
+    The similarities take a Side wherever they take a matrix. It saves time if a matrix is compared several
+    times.
     """
 
     def __init__(self, x_ND: Tensor, mean_D: Tensor) -> None:
@@ -199,12 +205,13 @@ class Side(AnySide):
 
     @classmethod
     def of(cls, values: Matrix, *, name: str = "x") -> "Side":
-        """Return a matrix over its largest absolute value, centred; constant columns become exactly 0.
+        """Return the side of a matrix, divided by its largest absolute value and centred. Constant columns
+        become exactly 0.
 
-        No similarity depends on the scale of a whole matrix, and without it no square overflows.
+        No similarity depends on the scale of a whole matrix, and the division keeps squares from overflowing.
 
         Raises:
-            MeasureError: no finite N x D matrix; `name` is for the sentence.
+            MeasureError: no finite N x D matrix. The error calls it `name`.
         """
         values_ND = rescaled(as_matrix(values, name=name))
         return cls(centred(values_ND), values_ND.mean(0))
@@ -232,14 +239,14 @@ class Side(AnySide):
 
     @cached_property
     def factors(self) -> tuple[Tensor, Tensor]:
-        """Q (N x R, orthonormal columns) and R (R x D) of X = Q R. Covariances in their place would lose the
-        precision of small directions."""
+        """Q (N x R, orthonormal columns) and R (R x D) of X = Q R. Covariances would lose the precision of
+        small directions."""
         q_NR, r_RD = torch.linalg.qr(self.x_ND)
         return q_NR, r_RD.cpu()
 
     @cached_property
     def _decomposed(self) -> tuple[Tensor, Principal]:
-        """U in terms of Q, and the rest of the singular value decomposition."""
+        """U as combinations of the columns of Q, and the rest of the singular value decomposition."""
         u_RK, singular_K, axes_KD = torch.linalg.svd(self.factors[1], full_matrices=False)
         rank = rank_of(singular_K)
         return u_RK[:, :rank], Principal(singular_K[:rank], axes_KD[:rank])
@@ -263,12 +270,12 @@ class Side(AnySide):
             raise MeasureError(MIXED.format(measure=measure))
 
     def rows(self, start: int, stop: int) -> "Side":
-        """Return some of the rows, centred anew."""
+        """Return the side of some of the rows, centred again."""
         part_ND = self.x_ND[start:stop]
         return Side(centred(part_ND), self.mean_D + part_ND.mean(0))
 
     def reordered(self, order_N: np.ndarray) -> "Side":
-        """Return the rows in another order, without a new decomposition."""
+        """Return the side with its rows in another order, without a new decomposition."""
         order = torch.from_numpy(order_N).to(self.x_ND.device)
         side = Side(self.x_ND[order], self.mean_D)
         side.gram_DD, side.length_N = self.gram_DD, self.length_N[order]
@@ -279,11 +286,11 @@ class Side(AnySide):
 def side_pair(
     x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, measure: str, tokens: int = 2
 ) -> tuple[AnySide, AnySide]:
-    """Return both sides, gradients cut; a matrix on another device than the first side goes there.
+    """Return both sides, without gradients. A matrix on another device is moved to that of the first side.
 
     Raises:
-        MeasureError: a side is no finite N x D matrix, nothing is known of the two together, they differ in N,
-            N < `tokens`, or all rows of a side are equal.
+        MeasureError: a side is no finite N x D matrix, the sides are not held in the same way, they differ in
+            N, N < `tokens`, or all rows of a side are equal.
     """
     x = x_ND if isinstance(x_ND, AnySide) else Side.of(x_ND, name="x")
     if isinstance(y_NE, Tensor):
@@ -297,7 +304,7 @@ def side_pair(
 
 
 def matrix_pair(x_ND: Matrix | Side, y_NE: Matrix | Side, *, measure: str, tokens: int = 2) -> tuple[Side, Side]:
-    """Return `side_pair` for measures that need the rows themselves.
+    """Return both sides as `side_pair` does, for measures that need the rows themselves.
 
     Raises:
         MeasureError: as `side_pair`, and for a side of Moments.
@@ -311,7 +318,7 @@ def matrix_pair(x_ND: Matrix | Side, y_NE: Matrix | Side, *, measure: str, token
 
 
 def require_variance(side: AnySide, *, name: str, measure: str) -> None:
-    """Refuse, with a MeasureError, a side of which all rows are equal."""
+    """Raise a MeasureError if all rows of a side are equal."""
     if not side.squared_length > 0:
         raise MeasureError(
             f"{measure} is undefined: all {len(side)} rows of {name} are equal; look for a collapsed run."
@@ -319,16 +326,16 @@ def require_variance(side: AnySide, *, name: str, measure: str) -> None:
 
 
 def rank_of(singular_K: Tensor) -> int:
-    """Return the number of singular values, largest first, that are more than noise."""
+    """Return how many of the singular values, which must be in descending order, are more than noise."""
     return int((singular_K > RANK_CUTOFF * singular_K[0]).sum())
 
 
 def effective_rank(x_ND: Matrix | AnySide) -> float:
-    """Return exp of the entropy of the singular values of the centred data, as shares of their sum: 1 to min(N -
-    1, D).
+    """Return the effective rank, 1 to min(N - 1, D): exp of the entropy of the singular values as shares of
+    their sum.
 
-    Roy & Vetterli 2007, The effective rank (EUSIPCO), section 2; there the matrix is taken as it stands.
-    Directions below a millionth of the largest are noise and left out.
+    Source: Roy & Vetterli 2007, The effective rank (EUSIPCO), section 2. We centre the data; the paper does
+    not. Directions below a millionth of the largest are noise and left out.
 
     Raises:
         MeasureError: no finite matrix, fewer than two tokens, or all rows equal.
@@ -339,10 +346,11 @@ def effective_rank(x_ND: Matrix | AnySide) -> float:
 
 
 def participation_ratio(x_ND: Matrix | AnySide) -> float:
-    """Return (sum of v)^2 / sum of v^2 over the variances v of the principal components, 1 to min(N - 1, D).
+    """Return the participation ratio, 1 to min(N - 1, D): (sum of v)^2 / sum of v^2 over the principal
+    components' variances v.
 
-    Gao et al. 2017, https://doi.org/10.1101/214262. Never above the effective rank: the directions of most
-    variance decide.
+    Source: Gao et al. 2017, https://doi.org/10.1101/214262. It is never above the effective rank, because the
+    directions of most variance decide.
 
     Raises:
         MeasureError: as `effective_rank`.
