@@ -1,15 +1,16 @@
-"""Geometry of the cloud of states: the direction they share, the number of dimensions they spread over, and how
-far a layer moves them.
+"""Geometry of the cloud of states: the direction they share, the number of dimensions they spread over, and
+how far a layer moves them.
 
-Anisotropy and self-similarity are those of Ethayarajh 2019, https://arxiv.org/abs/1909.00512, sections 3.3 and
-3.4; the paper draws pairs at random, ours are all there are. For the ranks see `similarity/sides.py`.
+Anisotropy and self-similarity are those of Ethayarajh 2019, https://arxiv.org/abs/1909.00512, sections 3.3
+and 3.4. The paper draws pairs at random; we take all pairs. `similarity/sides.py` explains the ranks.
 
-The mean cosine of all pairs of occurrences from different sentences is computed without forming a pair. With u the
-states at unit length, the cosines of all ordered pairs of some occurrences, each with itself included, sum to |sum
-of u|^2. Pairs within a sentence add to it the sum over sentences of the same expression.
+The mean cosine of all pairs of occurrences from different sentences is computed without forming a pair. Let u
+be the states at unit length. Over all ordered pairs of some occurrences, each with itself included, the
+cosines sum to |sum of u|^2. The pairs within a sentence sum to the same expression over its occurrences,
+which is subtracted.
 
-Letters: N occurrences, D width, L + 1 layers, C cells (occurrences of a group in a sentence), P parts (those of a
-group in a block), T groups, G blocks.
+Letters: N occurrences, D width, L + 1 layers, C cells (occurrences of a group in a sentence), P parts (those
+of a group in a block), T groups, G blocks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,16 +33,16 @@ from ablations.measures.similarity.sides import centred, effective_rank, partici
 from lightning_modules.randomness import derive
 
 COLUMNS = 64
-"""Columns held in float64 at once."""
+"""Number of columns held in float64 at once."""
 
 
 class SentencePairs:
-    """Pairs of occurrences that are of one group and stand in different sentences, all of them.
+    """All pairs of occurrences of one group that stand in different sentences.
 
     Args:
         group_N: the group of each occurrence.
-        sentence_N: its sentence.
-        block_N: its block of whole sentences, from 0 to G - 1, for the jackknife.
+        sentence_N: the sentence of each occurrence.
+        block_N: the block of whole sentences of each occurrence, from 0 to G - 1, for the jackknife.
     """
 
     def __init__(
@@ -59,10 +60,10 @@ class SentencePairs:
         self._pairs_GT = self._added_up(np.ones((len(group_N), 1)))
 
     def mean_cosines(self, unit_ND: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return the mean over groups, each counting the same, of the mean cosine of their pairs; G + 1 numbers.
+        """Return the mean cosine of the pairs of a group, averaged over groups; G + 1 numbers.
 
-        First that of all sentences, then those without block 0, without block 1, ... Groups without a pair do
-        not count; NaN where none has any.
+        The first number is that of all sentences. The others are those without block 0, without block 1, ...
+        All groups count the same, and groups without a pair do not count. NaN if no group has a pair.
 
         Args:
             unit_ND: the states at unit length.
@@ -79,7 +80,8 @@ class SentencePairs:
         return int(count_T[self._pairs_GT[0] > 0].sum())
 
     def _added_up(self, x_ND: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return the inner products of all ordered pairs, by group; then without each of the blocks; G + 1 x T."""
+        """Return the sum of inner products of all ordered pairs, by group: of all sentences, then without
+        each block; G + 1 x T."""
         all_T, change_P = np.zeros(self._of_groups.shape[0]), np.zeros(len(self._group_P))
         for start in range(0, x_ND.shape[1], COLUMNS):
             cell_CD = self._of_cells @ x_ND[:, start : start + COLUMNS].astype(np.float64)
@@ -87,7 +89,7 @@ class SentencePairs:
             group_TD = self._of_groups @ part_PD
             within_P = self._of_parts @ np.square(cell_CD).sum(1)
             all_T += np.square(group_TD).sum(1) - self._of_groups @ within_P
-            # |sum - part|^2 is |sum|^2 and this, and pairs within the part's sentences are no longer subtracted.
+            # |sum - part|^2 is |sum|^2 plus this. Pairs within the part's sentences are no longer subtracted.
             change_P += ((part_PD - 2 * group_TD[self._group_P]) * part_PD).sum(1) + within_P
         sums_GT = np.tile(all_T, (self._blocks + 1, 1))
         sums_GT[1 + self._block_P, self._group_P] += change_P
@@ -95,20 +97,21 @@ class SentencePairs:
 
 
 def _members(label_N: NDArray[np.integer]) -> csr_array:
-    """Return a matrix with a 1 where the column's item has the row's label: it sums by label when multiplied."""
+    """Return a matrix with a 1 if the column's item has the row's label. A product with it sums items by
+    label."""
     ones = np.ones(len(label_N))
     return csr_array((ones, (label_N, np.arange(len(label_N)))), shape=(int(label_N.max()) + 1, len(label_N)))
 
 
 FEW_BELOW = 10
-"""Tokens per dimension below which a count of dimensions is visibly low: of isotropic data of 10 for each, the
-participation ratio is 91% of the width, as it is 1 / (1 + D / N) of it."""
+"""Tokens per dimension below which a count of dimensions is visibly low. The participation ratio of isotropic
+data is 1 / (1 + D / N) of the width: 91% at ten tokens per dimension."""
 
 RANKS = {"effective_rank": effective_rank, "participation_ratio": participation_ratio}
 
 
 class LayerNumber(NamedTuple):
-    """A number of a layer."""
+    """Number that describes a layer, with its chance level."""
 
     value: float
     floor: float
@@ -130,23 +133,26 @@ def geometry(
     """Yield rows by layer: `anisotropy`, `self_similarity`, `effective_rank`, `participation_ratio`,
     `update_norm`.
 
-    `anisotropy`: mean cosine of two occurrences from different sentences. The floor is that of the states less
-    their mean. It keeps all but the common direction, so value less floor is what that direction makes. It is
-    near 0 where the cloud is symmetric about its mean, and above 0 where it is lopsided: long states weigh more
-    in a mean, but not in a cosine. (Random signs take the direction away too, but make it 0 for any cloud.)
+    `anisotropy`: mean cosine of two occurrences from different sentences. The chance level (`floor`) is that
+    of the states minus their mean. It keeps all but the common direction, so value minus floor is the effect
+    of that direction. The floor is near 0 if the cloud is symmetric about its mean, and above 0 if the cloud
+    is lopsided: long states weigh more in a mean, but not in a cosine. (Random signs also remove the
+    direction, but make the number 0 for any cloud.)
 
-    `self_similarity`: mean cosine of two occurrences of a type from different sentences, types counting the same,
-    less the anisotropy: what those of a type have in common beyond what all have. The floor has the tokens
-    shuffled among the occurrences and may be negative. A text without a type in two sentences has no such rows.
+    `self_similarity`: mean cosine of two occurrences of a type from different sentences, averaged over types,
+    minus the anisotropy. It is what occurrences of a type have in common beyond what all have. The floor has
+    the tokens shuffled among the occurrences and may be negative. A text without a type in two sentences has
+    no such rows.
 
-    `effective_rank`, `participation_ratio`: in dimensions. The floor has every column shuffled on its own: columns
-    keep their spread and lose what they share. It is no lower bound but what independent columns would have, and
-    depends on the basis, which the value does not.
+    `effective_rank`, `participation_ratio`: numbers of dimensions. The floor has every column shuffled on its
+    own: columns keep their spread and lose what they share. It is no lower bound but the value for
+    independent columns. It depends on the basis; the value does not.
 
-    `update_norm`, from layer to layer + 1: mean of |h' - h| / |h|, where h and h' are the states of an occurrence.
-    The floor has the occurrences of the upper layer shuffled; where tokens keep their places the value is below.
+    `update_norm`, from layer to layer + 1: mean of |h' - h| / |h|, where h and h' are the states of an
+    occurrence. The floor has the occurrences of the upper layer shuffled. The value is below it if tokens
+    keep their places.
 
-    Nothing is drawn but these shuffles, which are the same in every layer and arm. No setting is needed here.
+    Only these shuffles are random, and they are the same in every layer and arm. No setting is needed here.
 
     Raises:
         MeasureError: a text of one sentence; states that are not finite, 0, or all equal.
@@ -171,11 +177,11 @@ def geometry(
 
 
 def doubt(tokens: int, *, width: int, remedy: str) -> str | None:
-    """Return a sentence on why these numbers of so few tokens say little of the layers; None if the tokens are
+    """Return a sentence that warns of too few tokens for numbers of dimensions; None if the tokens are
     enough.
 
     Args:
-        remedy: how more tokens can be had.
+        remedy: how to get more tokens, as the end of the sentence.
     """
     if tokens >= FEW_BELOW * width:
         return None
@@ -199,7 +205,7 @@ def _row(metric: str, number: LayerNumber, *, width: int) -> dict[str, Any]:
 
 
 class _Pairs(NamedTuple):
-    """Pairs of occurrences that are compared: of all, of types, and of shuffled types."""
+    """Pairs of occurrences that are compared: any two, two of a type, and two of a shuffled type."""
 
     of_all: SentencePairs
     of_types: SentencePairs
@@ -214,7 +220,7 @@ class _Pairs(NamedTuple):
 
 def _cosines(states_ND: NDArray[np.float32], pairs: _Pairs) -> dict[str, LayerNumber]:
     unit_ND = directions(states_ND).numpy()
-    # A state that equals the mean is left without a direction, and its cosines are 0.
+    # A state that equals the mean has no direction left, and its cosines are 0.
     without_mean_ND = normalize(centred(rescaled(torch.from_numpy(states_ND))), dim=1).numpy()
     of_all, n = pairs.of_all.mean_cosines(unit_ND), len(unit_ND)
     floor = pairs.of_all.mean_cosines(without_mean_ND)[0]

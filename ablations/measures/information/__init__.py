@@ -1,1 +1,1 @@
-"""Mutual information between tokens and states."""
+"""Mutual information between labels of tokens and states."""

@@ -1,9 +1,9 @@
 """Mutual information of a layer and a label of its tokens, in nats.
 
-Voita, Sennrich & Titov 2019, https://arxiv.org/abs/1909.01380, section 4: states are discretised by
-k-means and the information between token and cluster is read from their table of counts. We report that
-estimate (`plug_in`) because the paper does, and beside it a bound from below (`cross_fitted`) to draw
-conclusions from. The label may be the token that is read, a neighbour, or what is to be predicted.
+Source: Voita, Sennrich & Titov 2019, https://arxiv.org/abs/1909.01380, section 4. States are discretised by
+k-means, and the information between token and cluster is read from their table of counts. We report that
+estimate (`plug_in`) because the paper does. Beside it stands a lower bound (`cross_fitted`) to draw
+conclusions from. The label may be the token that is read, a neighbour, or the token to be predicted.
 
 Shapes: N tokens, D features.
 """
@@ -29,41 +29,42 @@ from ablations.measures.jackknife import sentence_blocks
 from ablations.measures.similarity.sides import Matrix
 
 FEWEST_PER_CLUSTER = 5
-"""Tokens per cluster in each half, below which clusters are mostly noise."""
+"""Smallest number of tokens per cluster in each half. With fewer, clusters are mostly noise."""
 
 MASSES = 2.0 ** np.arange(-6, 25)
 """Candidates for the weight of the prior, in tokens. The last is as good as the prior alone."""
 
 ROUNDING = 1e-12
-"""Relative difference of two log-likelihoods that means nothing."""
+"""Relative difference of two log-likelihoods that is only rounding."""
 
 
 def cross_fitted(
     tokens_N: Labels, clusters_2N: Sequence[Labels], *, sentences_N: Labels, half_N: np.ndarray
 ) -> float:
-    """Return a lower bound, in nats, of the mutual information of token and cluster; it may be negative.
+    """Return a lower bound, in nats, of the mutual information of token and cluster. It may be negative.
 
-    `half_N` says which half, 0 or 1, a token's sentence belongs to (`halves`), and `clusters_2N` holds all
-    tokens' clusters twice, by the centres of half 0 and of half 1. p(token | cluster) is fitted on one
-    half, with its own clusters, scored on the other, and the other way round.
+    `half_N` says which half, 0 or 1, a token's sentence belongs to (`halves`). `clusters_2N` holds all
+    tokens' clusters twice: by the centres of half 0 and by those of half 1. p(token | cluster) is fitted on
+    one half, with its own clusters, and scored on the other half. Then the halves change places.
 
-    With q(t|c) the fit and t_i, c_i the n tokens and clusters it is scored on, a half's estimate is the mean
-    over i of log q(t_i|c_i) / r(t_i), where r(t) = (q(t|c_1) + ... + q(t|c_n)) / n.
+    Let q(t|c) be the fit, and t_i, c_i the n tokens and clusters that it is scored on. A half's estimate is
+    the mean over i of log q(t_i|c_i) / r(t_i), where r(t) = (q(t|c_1) + ... + q(t|c_n)) / n.
 
-    The marginal r makes it a bound. The halves are independent, so q is fixed where it is scored. Were t
-    drawn apart from all of c_1 ... c_n, these would be alike, and g = q(t|c_i) / r(t) would have the mean
-    1, since over i it sums to n. So p(t) p(c_1) ... p(c_n) g is a distribution too, and the divergence from
-    it of the true one, in which t belongs to c_i, is I(T; C) - E[log g] >= 0 (as in InfoNCE, van den Oord
-    et al. 2018, https://arxiv.org/abs/1807.03748, appendix A). Hence E[estimate] <= I(T; C) <= I(T; state).
-    The fitted half's own marginal m would break the bound: where each token has a cluster of its own it
-    overshoots by KL(p || m). The scored half's counts would keep it, but charge 2 (V - 1) / N where
-    clusters tell nothing and q = m; with r that case is 0. (Tokens of one sentence are not drawn apart, which
-    shifts r by a share of sentence length / n.)
+    The marginal r makes it a bound. The halves are independent, so q is fixed where it is scored. If t were
+    drawn independently of all of c_1 ... c_n, these would be exchangeable, and g = q(t|c_i) / r(t) would have
+    the mean 1, because it sums to n over i. So p(t) p(c_1) ... p(c_n) g is a distribution too. The true
+    distribution, in which t belongs to c_i, diverges from it by I(T; C) - E[log g] >= 0 (as in InfoNCE, van
+    den Oord et al. 2018, https://arxiv.org/abs/1807.03748, appendix A). Hence E[estimate] <= I(T; C) <= I(T;
+    state). The fitted half's own marginal m would break the bound: if each token has a cluster of its own, it
+    overshoots by KL(p || m). The scored half's counts would keep the bound, but cost 2 (V - 1) / N if
+    clusters tell nothing and q = m; with r that case is 0. (Tokens of one sentence are not drawn
+    independently, which shifts r by a share of sentence length / n.)
 
-    What is lost below it is the price of fitting q. q(t|c) = (n_tc + a m(t)) / (n_c + a) shrinks toward
-    m(t) = (n_t + 1/2) / (n + V/2), over the V types that occur in `tokens_N`; the weight a is the one of
-    `MASSES` under which the fitting half best foretells each of its sentences from its others (the
-    largest, if many do). To leave out less than a sentence would trust what a sentence says of itself.
+    The gap below the bound is the price of fitting q. q(t|c) = (n_tc + a m(t)) / (n_c + a) shrinks toward
+    m(t) = (n_t + 1/2) / (n + V/2), over the V types that occur in `tokens_N`. The weight a is the one of
+    `MASSES` under which the fitting half best predicts each of its sentences from its others (the largest, if
+    several are as good). Smaller parts than sentences are not left out, because the rest of a sentence tells
+    about them.
 
     Raises:
         MeasureError: labels that are no integers or not equally many, halves that are not 0 and 1, or a
@@ -81,10 +82,10 @@ def cross_fitted_estimate(
     half_N: np.ndarray,
     blocks_N: np.ndarray,
 ) -> Estimate:
-    """Return `cross_fitted`, and what it is without block 0, without block 1, ... of the text.
+    """Return `cross_fitted`, and its values without block 0, without block 1, ... of the text.
 
-    A block is left out of both halves, where it is fitted and where it is scored. The clusters, the weight of
-    the prior and V stay those of the whole text. NaN without a block that holds a whole half.
+    A block is left out of both halves, for fitting and for scoring. The clusters, the weight of the prior and
+    V stay those of the whole text. A value is NaN if its block holds a whole half.
 
     Raises:
         MeasureError: as for `cross_fitted`.
@@ -104,10 +105,11 @@ def cross_fitted_estimate(
 
 
 def halves(sentences_N: Labels, *, rng: np.random.Generator) -> np.ndarray:
-    """Return 0 or 1 for each token, whole sentences at random: as many sentences in either half, or one more in 0.
+    """Return the half of each token, 0 or 1: whole sentences at random, as many in either half, or one more
+    in half 0.
 
-    What must not lie in both halves is a group: pass documents in place of sentences where these repeat
-    each other.
+    If sentences of a document repeat each other, pass documents in place of sentences, so that a document
+    lies in one half.
 
     Raises:
         MeasureError: fewer than two sentences.
@@ -120,7 +122,7 @@ def halves(sentences_N: Labels, *, rng: np.random.Generator) -> np.ndarray:
 
 
 def fitting_halves(sentences_N: Labels, *, clusters: int, rng: np.random.Generator) -> np.ndarray:
-    """Return `halves` that can each fit the clusters.
+    """Return `halves` that each have enough tokens to fit the clusters.
 
     Raises:
         MeasureError: fewer than two sentences, or fewer than five tokens per cluster in a half.
@@ -138,11 +140,11 @@ def fitting_halves(sentences_N: Labels, *, clusters: int, rng: np.random.Generat
 
 
 class _Fold(NamedTuple):
-    """One half that p(token | cluster) is fitted on and the other, with the clusters of the first."""
+    """The half that p(token | cluster) is fitted on, and the other half with the clusters of the first."""
 
     table: Table
     fitted_C: np.ndarray
-    """Number of occurrences of each pair in the half that is fitted."""
+    """Number of occurrences of each pair in the half that is fitted on."""
     scored_C: np.ndarray
     mass: float
     """Weight of the prior, in tokens."""
@@ -167,7 +169,7 @@ def _folds(
 
 
 def _log_lift(fold: _Fold, fitted_C: np.ndarray, scored_C: np.ndarray) -> float:
-    """Return the sum of log q(t|c) / r(t) over the tokens that are scored; NaN where none is fitted or none is
+    """Return the sum of log q(t|c) / r(t) over the scored tokens; NaN if no token is fitted on or none is
     scored."""
     if not fitted_C.any() or not scored_C.any():
         return float("nan")
@@ -183,7 +185,7 @@ def _log_lift(fold: _Fold, fitted_C: np.ndarray, scored_C: np.ndarray) -> float:
 
 
 def _best_mass(tokens_N: np.ndarray, clusters_N: np.ndarray, sentences_N: np.ndarray, *, types: int) -> float:
-    """Return the mass under which each sentence is best predicted by the others."""
+    """Return the weight of the prior under which each sentence is best predicted by the others."""
     cells_N = tokens_N * (clusters_N.max() + 1) + clusters_N
     all_N = np.zeros_like(tokens_N)
     cell_N, cluster_N, token_N, any_N = (
@@ -217,32 +219,33 @@ def _require_whole_sentences(sentences_N: np.ndarray, half_N: np.ndarray) -> Non
 
 
 class TokenInformation(NamedTuple):
-    """Mutual information of a token's label and its state, in nats, none clipped at 0."""
+    """Mutual information of a token's label and its state, in nats. No number is clipped at 0."""
 
     plug_in: float
-    """Estimate for label and cluster from their table of counts; biased upward by about `plug_in_floor`, less
-    where the truth is large."""
+    """Estimate from the table of counts of label and cluster. It is biased upward by about `plug_in_floor`,
+    and by less if the truth is large."""
     plug_in_floor: float
-    """Plug-in estimate with the labels shuffled among the occurrences, so that the truth is 0."""
+    """Plug-in estimate with the labels shuffled among the occurrences. The truth is then 0."""
     plug_in_left_out: list[float]
-    """`plug_in` without each of ten blocks of the text: how far it would move on another text, its bias alike."""
+    """`plug_in` without each of ten blocks of the text. It tells how far the estimate would move on another
+    text, with the same bias."""
     cross_fitted: float
-    """Lower bound whose expectation does not exceed the truth."""
+    """Lower bound. Its expectation does not exceed the truth."""
     cross_fitted_floor: float
-    """Cross-fitted estimate with the labels shuffled; close to 0."""
+    """Cross-fitted estimate with the labels shuffled. It is close to 0."""
     cross_fitted_left_out: list[float]
-    """`cross_fitted` without each of ten blocks of the text; NaN without one that holds a whole half."""
+    """`cross_fitted` without each of ten blocks of the text; NaN for a block that holds a whole half."""
     n: int
-    """Occurrences measured."""
+    """Number of occurrences measured."""
     clusters: int
-    """Clusters of the states."""
+    """Number of clusters of the states."""
 
 
 class Clusters(NamedTuple):
-    """Clusters of states, which are the same whatever is asked about them."""
+    """Clusters of states. They do not depend on the labels that are asked about."""
 
     half_N: np.ndarray
-    """0 or 1 for each token, whole sentences at random."""
+    """Half of each token, 0 or 1: whole sentences at random."""
     all_N: np.ndarray
     """Cluster of each token by centres that were fitted on all tokens."""
     by_half_2N: tuple[np.ndarray, np.ndarray]
@@ -250,14 +253,15 @@ class Clusters(NamedTuple):
 
 
 def clusters_of(states_ND: Matrix, sentences_N: Labels, *, clusters: int, seed: int) -> Clusters:
-    """Fit three sets of `clusters` centres to states: on all tokens, and on either half of the sentences.
+    """Return the clusters of states by three sets of `clusters` centres: fitted on all tokens, and on either
+    half of the sentences.
 
-    Equal seeds and sentences give equal halves and random draws. States on a GPU are clustered there; equal seeds
-    give equal clusters on the same device.
+    Equal seeds and sentences give equal halves and random draws. States on a GPU are clustered there. Equal
+    seeds give equal clusters on the same device.
 
     Raises:
-        MeasureError: unfit or unequal arguments, fewer than two sentences, or fewer than five tokens per
-            cluster in a half.
+        MeasureError: arguments that are unfit or of unequal lengths, fewer than two sentences, or fewer than
+            five tokens per cluster in a half.
     """
     points = Points(states_ND)
     sentences_N = as_labels(sentences_N, name="sentences")
@@ -274,12 +278,13 @@ def clusters_of(states_ND: Matrix, sentences_N: Labels, *, clusters: int, seed: 
 def token_information(
     states_ND: Matrix, labels_N: Labels, sentences_N: Labels, *, clusters: int, seed: int
 ) -> TokenInformation:
-    """Return the mutual information of a label of tokens and their states, by k-means, with the chance level of
-    each number; see `clusters_of` and `information_of`.
+    """Return the mutual information of a label of tokens and their states, by k-means, with chance levels.
+
+    See `clusters_of` and `information_of`.
 
     Raises:
-        MeasureError: unfit or unequal arguments, fewer than two sentences, or fewer than five tokens per
-            cluster in a half.
+        MeasureError: arguments that are unfit or of unequal lengths, fewer than two sentences, or fewer than
+            five tokens per cluster in a half.
     """
     labels_N = as_labels(labels_N, name="labels")  # refused before states are clustered
     require_equal_lengths(states=states_ND, labels=labels_N, sentences=sentences_N)
@@ -290,21 +295,21 @@ def token_information(
 def information_of(
     clustered: Clusters, labels_N: Labels, sentences_N: Labels, *, clusters: int, seed: int
 ) -> TokenInformation:
-    """Return the mutual information of a label of tokens and their clusters, with the chance level of each number.
+    """Return the mutual information of a label of tokens and their clusters, with chance levels.
 
-    The clusters of all tokens are for `plug_in`, those by either half for `cross_fitted`. Equal seeds give equal
-    shuffles, so that layers and arms differ by their states alone. Select the tokens beforehand (`most_frequent`)
-    and measure the same ones everywhere, and as many where labels are compared: every number depends on N,
-    K and the number of different labels.
+    The clusters of all tokens are for `plug_in`, those by either half for `cross_fitted`. Equal seeds give
+    equal shuffles, so layers and arms differ only by their states. Select the tokens beforehand
+    (`most_frequent`) and measure the same tokens everywhere. If labels are compared, measure equally many
+    tokens: every number depends on N, K and the number of different labels.
 
-    Errors are by a jackknife over ten blocks of neighbouring sentences (by the order of
-    `sentences_N`), under the clusters and the weight of the prior of the whole text: how these would change
-    with the text is not in them. Where clusters are plain that is nothing; on types that overlap in 20 dimensions
-    fresh texts spread 1.3 to 1.5 times as far as these errors say, in 300 dimensions about 3 (plug-in) and 2 to 3
-    times (cross-fitted).
+    Errors are by a jackknife over ten blocks of neighbouring sentences (in the order of `sentences_N`), with
+    the clusters and the weight of the prior of the whole text. They do not include how these would change
+    with the text. If clusters are clearly apart, this is nothing. For types that overlap in 20 dimensions,
+    fresh texts spread 1.3 to 1.5 times as far as these errors say. In 300 dimensions it is about 3 times
+    (plug-in) and 2 to 3 times (cross-fitted).
 
     Raises:
-        MeasureError: unfit or unequal arguments.
+        MeasureError: arguments that are unfit or of unequal lengths.
     """
     half_N, clusters_N, clusters_2N = clustered
     labels_N, sentences_N = as_labels(labels_N, name="labels"), as_labels(sentences_N, name="sentences")
@@ -327,9 +332,9 @@ def information_of(
 
 
 def most_frequent(labels_N: Labels, types: int) -> np.ndarray:
-    """Return which occurrences belong to the `types` most frequent labels; of equally frequent ones the lower.
+    """Return which occurrences have one of the `types` most frequent labels. Ties go to the lower label.
 
-    All of them where there are no more types than that.
+    Returns all occurrences if there are no more labels than that.
 
     Raises:
         MeasureError: labels that are no integers or none at all, or `types` below 1.
@@ -342,7 +347,7 @@ def most_frequent(labels_N: Labels, types: int) -> np.ndarray:
 
 
 def smaller_half(sentences_N: Labels, *, seed: int) -> int:
-    """Return the number of tokens in the smaller one of the halves that `token_information` makes of these
+    """Return the number of tokens in the smaller of the two halves that `token_information` makes of these
     sentences.
 
     Raises:
@@ -353,7 +358,7 @@ def smaller_half(sentences_N: Labels, *, seed: int) -> int:
 
 
 def require_fitting(sentences_N: Labels, *, clusters: int, seed: int) -> None:
-    """Refuse sentences that `token_information` would refuse.
+    """Raise an error for sentences that `token_information` would refuse.
 
     Raises:
         MeasureError: fewer than two sentences, or fewer than five tokens per cluster in a half.
@@ -363,7 +368,7 @@ def require_fitting(sentences_N: Labels, *, clusters: int, seed: int) -> None:
 
 
 def blocks_of(sentences_N: np.ndarray) -> np.ndarray:
-    """Return the block of each token, in whatever order the tokens come."""
+    """Return the block of each token, for tokens in any order."""
     order = sentences_N.argsort(kind="stable")
     blocks_N = np.empty_like(sentences_N)
     blocks_N[order] = sentence_blocks(sentences_N[order])

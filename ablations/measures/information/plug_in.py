@@ -1,23 +1,26 @@
 """Plug-in estimate of mutual information, in nats, from the table of counts of two labels, and k-means, whose
 clusters are the labels of states.
 
-It is biased upward by thousands of almost empty cells - with 1,000 types, 1,000 clusters and 20,000 *independent*
-tokens it reads 2.5 nats - and more so where the truth is small, which hides differences. The table is counted
-whole and without each block of the text.
+The estimate is biased upward by thousands of almost empty cells. For 1,000 types, 1,000 clusters and 20,000
+*independent* tokens it is 2.5 nats. The bias is larger if the truth is small, which hides differences. The
+table is counted whole and without each block of the text.
 
-k-means is for a thousand clusters, and quick enough to be fitted anew for every layer of every run. The start
-decides more than the passes. On the top layer of a small masked LM of real text (50,338 tokens, 256 features,
-1,000 clusters; one core); first the mean squared distance to the nearest centre, over the variance:
+k-means is made for a thousand clusters, and fast enough to be fitted anew for every layer of every run. The
+start decides more than the passes. The numbers below are for the top layer of a small masked LM of real text
+(50,338 tokens, 256 features, 1,000 clusters; one core): mean squared distance to the nearest centre over the
+variance, plug-in estimate, and time.
 
     50 passes from random states    .180   5.11 nats     15 s
     50 passes from k-means++        .152   5.34 nats     34 s
     scikit-learn's MiniBatchKMeans  .185   5.05 nats    2.7 s
     ours                            .154   5.35 nats    3.4 s
 
-States are used as they are: no column is standardised, since the variance of a direction says how much
-of the layer it is. Translation and overall scale do not matter. float32 inside, on the device of the states.
+States are used as they are. No column is standardised, because the variance of a direction says how much of
+the layer it is. Translation and overall scale do not matter. The computation is in float32, on the device of
+the states.
 
-Letters: N tokens, D features, K clusters, B tokens of a block, C cells of the table (pairs that occur), G blocks.
+Letters: N tokens, D features, K clusters, B tokens of a block, C cells of the table (pairs that occur), G
+blocks.
 """
 
 import math
@@ -34,44 +37,46 @@ from ablations.measures.jackknife import standard_error
 from ablations.measures.similarity.sides import Matrix, as_matrix
 
 Labels = Tensor | np.ndarray
-"""An integer for each token; only which are equal matters."""
+"""An integer for each token. Only which of them are equal matters."""
 
 ROUNDS = 20
-"""Rounds of seeding, each of which finds as many centres."""
+"""Number of rounds of seeding. Each round finds equally many centres."""
 
 CANDIDATES = 8
-"""Candidates for each centre."""
+"""Number of candidates for each centre."""
 
 SAMPLE = 5
-"""Tokens per cluster that the centres are first sought in, and never fewer than 1,000 clusters would have."""
+"""Tokens per cluster of the sample in which seeding looks for centres. The sample is never smaller than for
+1,000 clusters."""
 
 PASSES = 10
-"""Passes at most: with momentum about as good as forty or fifty of Lloyd's."""
+"""Largest number of passes. With momentum, ten are about as good as forty or fifty of Lloyd's."""
 
 MOMENTUM = 0.9
-"""Share of the last step of a cluster's mean by which its centre goes on (Polyak 1964): passes of Lloyd's are
-steps down a gradient (Bottou & Bengio 1995), for long small ones in one direction."""
+"""Share of the last step of a cluster's mean that is added to its centre (Polyak 1964). Passes of Lloyd's
+algorithm are steps down a gradient (Bottou & Bengio 1995), for long small ones in one direction."""
 
 SETTLED = 0.01
-"""Share of the tokens below which too few changed their cluster for another pass."""
+"""Share of the tokens: if no more than this share changed their cluster, the passes end."""
 
 SLACK = 1e-3
-"""Share of the largest squared length that rounding surely leaves of a squared distance."""
+"""Bound on the rounding error of a squared distance, as a share of the largest squared length."""
 
 ORIGIN = 1000
-"""States, evenly spaced, whose median is the origin."""
+"""Number of evenly spaced states whose median is the origin."""
 
 SCORES = {"cpu": 2**21, "cuda": 2**26}
-"""Scores held at once: 8 MB a thread (1 MB stays in a core's cache, but takes up to 1.6 times as long, as products
-are small), and 256 MB on a GPU, which wants many."""
+"""Number of scores held at once, by device. On a CPU they are 8 MB a thread: 1 MB would stay in a core's
+cache but takes up to 1.6 times as long, because products are small. On a GPU, which wants large products,
+they are 256 MB."""
 
 
 class Estimate(NamedTuple):
-    """A number and what it is without each block, which says how far it would move on another text."""
+    """Number, and its values without each block, which tell how far it would move on another text."""
 
     value: float
     left_out: list[float]
-    """The number without each block of the text; NaN where it cannot be computed."""
+    """The number without each block of the text; NaN if it cannot be computed."""
 
     @property
     def standard_error(self) -> float:
@@ -85,7 +90,7 @@ class Table(NamedTuple):
     token_C: np.ndarray
     cluster_C: np.ndarray
     cell_N: np.ndarray
-    """The pair of each token."""
+    """Index of the pair of each token."""
 
     @classmethod
     def of(cls, tokens_N: np.ndarray, clusters_N: np.ndarray) -> "Table":
@@ -95,7 +100,7 @@ class Table(NamedTuple):
         return cls(*np.divmod(cells, clusters), cell_N)
 
     def counts(self, among: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Return the number of occurrences of each pair, C of int64, among all tokens or some."""
+        """Return the number of occurrences of each pair, C of int64, among all tokens or some of them."""
         return np.bincount(self.cell_N[among], minlength=len(self.token_C))
 
 
@@ -105,10 +110,10 @@ def each_block(blocks_N: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def as_labels(values: Labels, *, name: str) -> np.ndarray:
-    """Return 0, 1, ... for the distinct values in their order, int64; `name` is for the error.
+    """Return the labels renamed to 0, 1, ... in the order of their values, int64. Errors call them `name`.
 
     Raises:
-        MeasureError: they are no integers, none at all or no list.
+        MeasureError: the labels are no integers, none at all or no list.
     """
     array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iub":
@@ -120,7 +125,7 @@ def as_labels(values: Labels, *, name: str) -> np.ndarray:
 
 
 def require_equal_lengths(**arrays: Labels) -> None:
-    """Refuse, with a MeasureError, lists that do not have one entry for each token."""
+    """Raise a MeasureError if the lists do not have one entry for each token."""
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
@@ -128,7 +133,7 @@ def require_equal_lengths(**arrays: Labels) -> None:
 
 
 def entropy(labels_N: Labels) -> float:
-    """Return the entropy of labels, in nats, from their counts: the most that anything can tell about them.
+    """Return the entropy of labels, in nats, from their counts. Nothing can tell more about the labels.
 
     Raises:
         MeasureError: labels that are no integers, or none at all.
@@ -140,8 +145,8 @@ def entropy(labels_N: Labels) -> float:
 def plug_in(tokens_N: Labels, clusters_N: Labels) -> float:
     """Return the mutual information of two labellings, in nats, from their table of counts.
 
-    0 to the smaller of the two entropies, up to rounding; symmetric, and the same however labels are
-    named. It never rises when clusters are merged. Only cells that occur are held.
+    It is between 0 and the smaller of the two entropies, up to rounding. It is symmetric and does not depend
+    on the names of labels. It never rises when clusters are merged. Memory holds only cells that occur.
 
     Raises:
         MeasureError: labels that are no integers, none at all, or not equally many.
@@ -151,9 +156,9 @@ def plug_in(tokens_N: Labels, clusters_N: Labels) -> float:
 
 
 def plug_in_estimate(tokens_N: Labels, clusters_N: Labels, *, blocks_N: np.ndarray) -> Estimate:
-    """Return `plug_in` of the whole table, and of the table without block 0, without block 1, ... of the text.
+    """Return `plug_in` of the whole table, and without block 0, without block 1, ... of the text.
 
-    The bias, which all of these numbers share, is not in their spread.
+    All of these numbers share the bias, so their spread does not include it.
 
     Raises:
         MeasureError: as for `plug_in`.
@@ -172,7 +177,8 @@ def _table(tokens_N: Labels, clusters_N: Labels) -> Table:
 
 
 def _information(table: Table, count_C: np.ndarray) -> float:
-    """Return the mutual information of some of the table's tokens; NaN of none."""
+    """Return the mutual information of some of the table's tokens, from the count of each pair; NaN without
+    tokens."""
     seen = count_C > 0
     token, cluster, count = table.token_C[seen], table.cluster_C[seen], count_C[seen]
     if not len(count):
@@ -183,15 +189,16 @@ def _information(table: Table, count_C: np.ndarray) -> float:
 
 
 class Points:
-    """States where squares of float32 are precise: about 0, and of at most about 1."""
+    """States moved and scaled to where squares of float32 are precise: about 0, and of at most about 1."""
 
     def __init__(self, states_ND: Matrix) -> None:
-        """Copy the states, minus their median, over a power of two near their largest value, which rounds nothing.
+        """Copy the states, divided by a power of two near their largest value, minus their median.
 
-        The median is subtracted, as a few huge states would move the mean far away from all others.
+        The power of two rounds nothing. The median is subtracted and not the mean, which a few huge states
+        would move far away from all others.
 
         Raises:
-            MeasureError: they are no finite matrix.
+            MeasureError: the states are no finite matrix.
         """
         states_ND = as_matrix(states_ND, name="states", dtype=torch.float32)
         largest = max(states_ND.max().item(), -states_ND.min().item(), torch.finfo(torch.float32).tiny)
@@ -201,15 +208,15 @@ class Points:
     def fit(self, *, clusters: int, rng: np.random.Generator, among: np.ndarray | None = None) -> Tensor:
         """Return centres, K x D, that make the squared distances of points to the nearest centre small.
 
-        Seeding is greedy k-means++ (Arthur & Vassilvitskii 2007, sections 2.2 and 7) on a sample, in rounds, as
-        the paper's one centre at a time is slow: a round draws eight candidates for each of its centres, with
-        chances by squared distance to the centres of earlier rounds, and keeps those that take most distance
-        off the tokens they are nearest to. Then come passes of Lloyd's algorithm over all tokens, with momentum,
-        in which a cluster without tokens keeps its mean, until few tokens change their cluster. Where the points
-        have fewer than K different rows, centres repeat.
+        Seeding is greedy k-means++ (Arthur & Vassilvitskii 2007, sections 2.2 and 7) on a sample. It works in
+        rounds, because the paper's one centre at a time is slow. A round draws eight candidates for each of
+        its centres, with probabilities by squared distance to the centres of earlier rounds. It keeps those
+        that most reduce the distance of the tokens nearest to them. Then come passes of Lloyd's algorithm
+        over all tokens, with momentum, until few tokens change their cluster. A cluster without tokens keeps
+        its mean. If the points have fewer than K different rows, centres repeat.
 
         Args:
-            among: rows of the points to fit to; all where it is None.
+            among: rows of the points to fit to; all if None.
 
         Raises:
             MeasureError: `clusters` is not from 1 to the number of rows.
@@ -223,8 +230,7 @@ class Points:
         return _passes(x_ND, _seeds(x_ND[self._index(sample)], clusters, rng))
 
     def assign(self, centres_KD: Tensor) -> Tensor:
-        """Return the index of the nearest centre of each point, N of int64; the first where several are equally
-        near."""
+        """Return the index of the nearest centre of each point, N of int64. Ties go to the first centre."""
         return _nearest(self.x_ND, centres_KD)[0]
 
     def _index(self, rows_R: np.ndarray) -> Tensor:
@@ -237,10 +243,11 @@ def _seeds(x_ND: Tensor, clusters: int, rng: np.random.Generator) -> Tensor:
     distance_N = np.full(len(x_ND), np.inf, np.float32)  # squared, to the nearest centre
 
     def nearer(centres_KD: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the tokens that may be nearer to one of these than to all centres so far, the index of the
-        nearest, and the squared distance to it."""
+        """Return the tokens that may be nearer to one of these centres than to all so far, the index of the
+        nearest of these, and the squared distance to it."""
         labels_N, score_N = _nearest(x_ND, centres_KD)
-        # Scores are less precise than differences, which are taken of the few tokens for which they may matter.
+        # Scores are less precise than differences. Differences are computed for the few tokens that may need
+        # them.
         rows_R = np.flatnonzero(2 * (half_length_N - score_N.cpu().numpy()) < distance_N + slack)
         index_R = torch.from_numpy(rows_R).to(x_ND.device)
         labels_R = labels_N[index_R]
@@ -264,7 +271,7 @@ def _seeds(x_ND: Tensor, clusters: int, rng: np.random.Generator) -> Tensor:
 
 
 def _passes(x_ND: Tensor, centres_KD: Tensor) -> Tensor:
-    """Return the means of the clusters to which passes of Lloyd's algorithm, with momentum, lead from these
+    """Return the means of the clusters after passes of Lloyd's algorithm, with momentum, from these
     centres."""
     labels_N, mean_KD = None, centres_KD
     for taken in range(PASSES):
@@ -272,13 +279,15 @@ def _passes(x_ND: Tensor, centres_KD: Tensor) -> Tensor:
         before_KD, mean_KD = mean_KD, _means(x_ND, labels_N, mean_KD)
         if before_N is not None and (labels_N != before_N).sum() <= SETTLED * len(x_ND):
             break
-        # The first step leads from single states to means: to go on would turn the noise of these states round.
+        # The first step leads from single states to means. Momentum would turn the noise of these states
+        # round.
         centres_KD = mean_KD if taken == 0 else mean_KD.add(mean_KD - before_KD, alpha=MOMENTUM)
     return mean_KD
 
 
 def _nearest(x_ND: Tensor, centres_KD: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the index of the nearest centre and its score, which is the highest: half of |x|^2 - |x - c|^2."""
+    """Return the index of the nearest centre of each point and its score, the highest: half of |x|^2 - |x -
+    c|^2."""
     half_length_K = centres_KD.square().sum(1) / 2
     labels_N, score_N = x_ND.new_empty(len(x_ND), dtype=torch.int64), x_ND.new_empty(len(x_ND))
     threads = torch.get_num_threads() if x_ND.is_cpu else 1
@@ -297,8 +306,8 @@ def _nearest(x_ND: Tensor, centres_KD: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _means(x_ND: Tensor, labels_N: Tensor, before_KD: Tensor) -> Tensor:
-    """Return the mean of each cluster's points; the old mean where there are none."""
+    """Return the mean of each cluster's points, or the old mean if it has none."""
     size_K = labels_N.bincount(minlength=len(before_KD))
-    # Sums of bags of rows: no atomic additions on a GPU, which would make sums depend on their order.
+    # Sums of bags of rows need no atomic additions on a GPU, which would make sums depend on their order.
     sum_KD = embedding_bag(labels_N.argsort(stable=True), x_ND, size_K.cumsum(0) - size_K, mode="sum")
     return torch.where(size_K[:, None] > 0, sum_KD / size_K.clamp(min=1)[:, None], before_KD)

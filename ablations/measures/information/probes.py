@@ -1,7 +1,7 @@
 """Probes that read a label from a state: linear, and with one hidden layer.
 
-A probe is fitted on some tokens, and fitting stops where it predicts others best. States are whitened first, so
-that a probe reads a label from directions of little variance as well as from those of much.
+A probe is fitted on some tokens. Fitting stops when it predicts other tokens best. States are whitened first,
+so that a probe reads a label as well from directions of little variance as from those of much variance.
 
 Shapes: N tokens, B of them at once, D features of a state, K whitened features, V labels, H hidden units.
 """
@@ -17,35 +17,38 @@ ROUNDING = 1e-8
 """Share of the largest variance below which a direction is rounding of float32 and is left out."""
 
 HIDDEN_UNITS = 128
-"""Units of the hidden layer."""
+"""Number of units of the hidden layer."""
 
 RIDGE = 0.01
-"""Variance within labels that discriminant analysis adds to each direction; the variance of all tokens is 1."""
+"""Variance within labels that discriminant analysis adds to each direction. The variance of all tokens is
+1."""
 
 SCALES = (0.0, 0.1, 0.25, 0.5, 1.0)
-"""Shares of the weights of discriminant analysis that a linear probe may start from."""
+"""Factors on the weights of discriminant analysis from which a linear probe may start."""
 
 DOUBT = 1e-3
-"""Share that the frequencies of the labels have in the answer of a probe. A probe is sure of its answer for tokens
-unlike all that it was fitted on; without doubt a few of these, wrong by 10,000 nats each, decide the number."""
+"""Share of the label frequencies in a probe's answer. A probe is too sure of its answer for tokens unlike all
+that it was fitted on. Without this share, a few such tokens, wrong by 10,000 nats each, would decide the
+number."""
 
 BATCH = 512
-"""Tokens of a step."""
+"""Number of tokens of a training step."""
 
 LEARNING_RATE = 0.08
-"""Of Adam, times the root of the number of features: a step then moves logits about alike at any width."""
+"""Learning rate of Adam, to be divided by the root of the number of features. A step then moves logits about
+equally at any width."""
 
 AVERAGED = 0.98
-"""Weight of the past in the running mean of the weights over steps; the mean is the probe."""
+"""Weight of the past in the running mean of the weights over steps. The mean is the probe."""
 
 PASSES = 60
-"""Passes at most over the tokens."""
+"""Largest number of passes over the tokens."""
 
 PATIENCE = 2
-"""Passes without progress after which fitting stops."""
+"""Number of passes without progress after which fitting stops."""
 
 PROGRESS = 5e-4
-"""Nats a token that are progress."""
+"""Decrease of the loss, in nats a token, that counts as progress."""
 
 
 class Examples(NamedTuple):
@@ -63,7 +66,7 @@ class Whitening(NamedTuple):
 
     @classmethod
     def of(cls, states_ND: Tensor) -> "Whitening":
-        """Return the map that whitens these states; directions in which they do not vary are left out."""
+        """Return the map that whitens these states. Directions in which they do not vary are left out."""
         mean_D = states_ND.double().mean(0)
         apart_ND = states_ND.double() - mean_D
         variance_D, axes_DD = torch.linalg.eigh(apart_ND.T @ apart_ND / len(states_ND))
@@ -106,12 +109,13 @@ Probe = Linear | Mlp
 
 
 def log_answers(probe: Probe, x_BK: Tensor, guess_V: Tensor) -> Tensor:
-    """Return the log probabilities of all labels, B x V, in float64: those of the probe, with `DOUBT`.
+    """Return the log probabilities of all labels, B x V, in float64: the probe's answer mixed with label
+    frequencies (`DOUBT`).
 
     Args:
         probe: the probe.
         x_BK: features.
-        guess_V: log of the frequencies of the labels that it was fitted on.
+        guess_V: log of the frequencies of the labels that the probe was fitted on.
     """
     sure_BV = probe.logits(x_BK).double().log_softmax(1)
     return torch.logaddexp(sure_BV + math.log1p(-DOUBT), guess_V.double() + math.log(DOUBT))
@@ -125,13 +129,13 @@ def loss(probe: Probe, examples: Examples, guess_V: Tensor) -> float:
 def fit_linear(fitted: Examples, stopping: Examples, *, labels: int, seed: int) -> Linear:
     """Return a linear probe, fitted on some tokens and stopped by others.
 
-    Fitting starts from linear discriminant analysis, the best classifier of Gaussians of equal covariance, times
-    the one of `SCALES` that predicts the other tokens best. At scale 0 the probe knows the frequencies of the
-    labels alone.
+    Fitting starts from linear discriminant analysis, the best classifier of Gaussians of equal covariance.
+    Its weights are multiplied by the one of `SCALES` that predicts the stopping tokens best. At scale 0 the
+    probe only knows the frequencies of the labels.
 
     Args:
-        labels: number of labels; each is below it.
-        seed: of the order of the tokens.
+        labels: number of labels, which are 0 to `labels` - 1.
+        seed: seed of the order of the tokens.
     """
     guess_V = log_frequencies(fitted.label_N, labels)
     b_V, w_KV = _discriminant(fitted, labels)
@@ -143,8 +147,8 @@ def fit_linear(fitted: Examples, stopping: Examples, *, labels: int, seed: int) 
 def fit_mlp(linear: Linear, fitted: Examples, stopping: Examples, *, seed: int) -> Mlp:
     """Return a probe with a hidden layer, fitted on some tokens and stopped by others.
 
-    It starts as the linear probe, with random hidden units that do not count yet. So it reads no less than that,
-    up to noise, and what it reads beyond it is not linear.
+    It starts as the linear probe, with random hidden units that have no weight yet. So it reads no less than
+    the linear probe, up to noise, and what it reads beyond that is not linear.
     """
     features, labels = linear.w_KV.shape
     rng = torch.Generator().manual_seed(seed)
@@ -154,20 +158,21 @@ def fit_mlp(linear: Linear, fitted: Examples, stopping: Examples, *, seed: int) 
 
 
 def log_frequencies(label_N: Tensor, labels: int) -> Tensor:
-    """Return the log of the share of each label, counted half a time more than it occurs."""
+    """Return the log of the share of each label, after half an occurrence is added to each count."""
     count_V = label_N.bincount(minlength=labels) + 0.5
     return (count_V / count_V.sum()).log()
 
 
 def _discriminant(fitted: Examples, labels: int) -> tuple[Tensor, Tensor]:
-    """Return the bias, less the log frequencies, and the weights of linear discriminant analysis.
+    """Return the bias, without the log frequencies, and the weights of linear discriminant analysis.
 
-    Means of labels are shrunk toward 0 in each direction, by how far they vary there and how often the label
-    occurs (empirical Bayes), since a rare label's mean is mostly noise.
+    Means of labels are shrunk toward 0 in each direction (empirical Bayes), because a rare label's mean is
+    mostly noise. The shrinkage depends on how far the means vary in the direction and how often the label
+    occurs.
     """
     x_NK, label_N = fitted.x_NK.double(), fitted.label_N
     count_V = label_N.bincount(minlength=labels)
-    # Sums of bags of rows: no atomic additions on a GPU, which would make sums depend on their order.
+    # Sums of bags of rows need no atomic additions on a GPU, which would make sums depend on their order.
     order_N, start_V = label_N.argsort(stable=True), count_V.cumsum(0) - count_V
     mean_VK = embedding_bag(order_N, x_NK, start_V, mode="sum") / count_V.clamp(min=1)[:, None]
     apart_NK = x_NK - mean_VK[label_N]
@@ -181,9 +186,9 @@ def _discriminant(fitted: Examples, labels: int) -> tuple[Tensor, Tensor]:
 
 
 def _trained(start: Probe, fitted: Examples, stopping: Examples, *, seed: int) -> list[Tensor]:
-    """Return the weights to which passes of Adam lead, those of the pass with the lowest loss on `stopping`.
+    """Return the weights after passes of Adam: those of the pass with the lowest loss on `stopping`.
 
-    Weights are a running mean over steps, so that the learning rate need not fall.
+    The weights are running means over steps, so that the learning rate need not fall.
     """
     guess_V = log_frequencies(fitted.label_N, len(start.b_V))
     best, least = list(start), loss(start, stopping, guess_V)

@@ -1,1 +1,1 @@
-"""The validation text as tokens, labels, alignments and states."""
+"""The texts that measures read, as tokens, labels, alignments and states."""

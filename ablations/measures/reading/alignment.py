@@ -1,19 +1,20 @@
 """Alignment of the words of a treebank with the text, and of sub-words with these words.
 
-Words are found one after the other, whatever white space there is: "don't" holds "do" and "n't", "1 000" may be
-one word. A letter is the same however Unicode writes its accent; control and format characters count for nothing.
+Words are searched in the text one after the other, whatever white space there is: "don't" holds "do" and
+"n't", and "1 000" may be one word. A letter is the same however Unicode writes its accent. Control and format
+characters are ignored.
 
-Some words do not stand in the text: French "du" is "de" and "le", German "zum" is "zu" and "dem", and quotes are
-curly in one place and straight in the other. Where a word is not found, a run of characters without white space
-stands for it, or for it and the next ones:
+Some words do not stand in the text: French "du" is "de" and "le", German "zum" is "zu" and "dem", and quotes
+are curly in one place and straight in the other. If a word is not found, a run stands for it, or for it and
+the next words. A run is a series of characters without white space. It may stand
 
-* for one word, if its letters begin or end the word ("m" for "dem"), or neither has letters;
-* for several, if a third of its letters are letters of theirs, at most one more than they have and at least two
-  for five of theirs, and if it is not simply one of the words.
+* for one word, if its letters begin or end the word ("m" for "dem"), or if neither has letters;
+* for several words, if it is not one of them, at least a third of its letters are also theirs, it has at most
+  one letter more than they have, and at least two characters for five of their letters.
 
-Of all ways to come back to words that are found, the one with the fewest and shortest runs is taken. A run belongs
-to the first of its words; the others have no place in the text. On the treebanks that this was tried on (French,
-German, English; 446,000 words) every run was a contraction with its very words.
+There may be several ways to come back to words that are found. The one with the fewest and shortest runs is
+taken. A run belongs to the first of its words; the others have no place in the text. On the treebanks that
+this was tried on (French, German, English; 446,000 words) every run was a contraction with exactly its words.
 """
 
 import heapq
@@ -33,28 +34,29 @@ from ablations.wording import shown
 NO_WORD = -1
 
 MOST_JOINED = 5
-"""Words that one run may stand for."""
+"""Largest number of words that one run may stand for."""
 
 LONGEST_RUN = 24
-"""Characters of a run."""
+"""Largest number of characters of a run."""
 
 FOUND_AGAIN = 4
-"""Words in a row that are found again settle what the runs before them stand for."""
+"""Number of words in a row that are found again and so settle what the runs before them stand for."""
 
 LOOKED_AT = 40
-"""Number of words after which the first run is settled in any case."""
+"""Number of words after which the first run is settled even without that."""
 
 
 def align(text: str, words: Sequence[str], spans_T: Sequence[tuple[int, int]], *, where: str) -> NDArray[np.int64]:
-    """Return the word that each sub-word belongs to, NO_WORD for none; shape T.
+    """Return the word that each sub-word belongs to, as its index; NO_WORD for none; shape T.
 
-    It is the word of its first character that is in a word: a span may begin with white space. Empty spans, as
-    those of special tokens, belong to no word. A word may have no sub-word, as one that ends a longer sub-word.
+    A sub-word belongs to the word of its first character that is in a word, because a span may begin with
+    white space. Empty spans, such as those of special tokens, belong to no word. A word may have no sub-word,
+    for example if it ends a longer sub-word.
 
     Args:
-        spans_T: the characters that each sub-word stands for, the last one not included; pieces of one character
-            share their span.
-        where: what the sentence is called in the error.
+        spans_T: the characters that each sub-word stands for, the last one not included. Pieces of one
+            character share their span.
+        where: name of the sentence for errors.
 
     Raises:
         MeasureError: these are not the words of the text.
@@ -70,7 +72,7 @@ def align(text: str, words: Sequence[str], spans_T: Sequence[tuple[int, int]], *
 
 
 def words_of_characters(text: str, words: Sequence[str], *, where: str) -> NDArray[np.int64]:
-    """Return the word of each character, NO_WORD for what stands between words; shape C.
+    """Return the word of each character, as its index; NO_WORD between words; shape C.
 
     Raises:
         MeasureError: these are not the words of the text.
@@ -94,13 +96,13 @@ def words_of_characters(text: str, words: Sequence[str], *, where: str) -> NDArr
 
 
 class _Character(NamedTuple):
-    """A character with the marks that follow it."""
+    """A character with the combining marks that follow it."""
 
     written: str
     start: int
     end: int
     run: int
-    """Number of the run of characters without white space between them."""
+    """Number of the stretch of text between white space that holds the character, from 0."""
 
 
 def _characters(text: str) -> list[_Character]:
@@ -122,19 +124,19 @@ def _written(word: str) -> list[str]:
 
 
 _Step = tuple[int, int]
-"""Number of words that stand for the same characters, and the place after these."""
+"""Number of words that stand for the same characters, and the place after these characters."""
 
 
 @dataclass(frozen=True)
 class _Search:
-    """Search for words in a text; all of them as lists of characters."""
+    """Search for words in a text. Text and words are lists of characters."""
 
     text: list[str]
     runs: list[int]
     words: list[list[str]]
 
     def ends(self) -> list[int]:
-        """Return the place after each word, up to the first word that has none."""
+        """Return the place after each word. The list ends before the first word that has no place."""
         ends = list[int]()
         while len(ends) < len(self.words):
             place = ends[-1] if ends else 0
@@ -151,8 +153,11 @@ class _Search:
         return self.text[place : place + len(letters)] == letters
 
     def _steps(self, first: int, place: int) -> tuple[_Step, ...]:
-        """Return the runs that stand for the next words, the first of which is not found; empty if there is no
-        way. Dijkstra's algorithm, where a word that is found costs nothing."""
+        """Return the next steps from a word that is not found: runs, and words that are found between them.
+
+        Dijkstra's algorithm finds the cheapest way; a word that is found costs nothing. Empty if there is no
+        way.
+        """
         queue: list[tuple[int, int, int, tuple[_Step, ...]]] = [(0, first, place, ())]
         seen = set[tuple[int, int]]()
         while queue:
@@ -173,7 +178,7 @@ class _Search:
         return ()
 
     def _goes_on(self, word: int, place: int) -> bool:
-        """Return whether the next words are found, and nothing else after the last of all."""
+        """Return whether the next words are found. After the last word of all, the text must end."""
         last = min(word + FOUND_AGAIN, len(self.words))
         for i in range(word, last):
             if not self._is_found(i, place):
@@ -182,7 +187,7 @@ class _Search:
         return last < len(self.words) or place == len(self.text)
 
     def _runs(self, word: int, place: int) -> Iterator[_Step]:
-        """Yield the runs from here that may stand for the next words."""
+        """Yield the runs from this place that may stand for the next words."""
         for end in range(place + 1, min(place + LONGEST_RUN, len(self.text)) + 1):
             if self.runs[end - 1] != self.runs[place]:
                 return
@@ -207,5 +212,5 @@ def _stands_for(run: list[str], words: list[list[str]]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _letters(characters: str) -> str:
-    """Return letters and digits alone, without case and accents."""
+    """Return the letters and digits alone, without case and accents."""
     return "".join(c for c in unicodedata.normalize("NFKD", characters.casefold()) if c.isalnum())

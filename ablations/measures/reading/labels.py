@@ -1,14 +1,15 @@
 r"""Labels of words, for each token occurrence that a measure reads. No torch.
 
-Labels are `tag` (universal part of speech), `relation` (to the head), `left_part` and `right_part` (what a word's
-syntax asks for on either side) and `sense` (which of two lemmas a form of the built-in language is). A word counts
-once: its first sub-word has its labels, the others have none. Only words of one sub-word have a sense, so that
-occurrences of one sub-word differ in sense alone and not in form.
+Labels are `tag` (universal part of speech), `relation` (to the head), `left_part` and `right_part` (syntactic
+links of a word on either side) and `sense` (which of two lemmas a form of the built-in language is). A word
+counts once: its first sub-word has its labels, and the others have none. Only words of one sub-word have a
+sense, so that occurrences of a sub-word differ in sense alone and not in form.
 
-The parts stand in for those of CCG supertags in Voita et al. 2019 (https://arxiv.org/abs/1909.01380, section 6.2),
-since treebanks of Universal Dependencies have none. A supertag such as (S\NP)/NP, a sentence that lacks a noun
-phrase to its left and one to its right, says what a word combines with on either side. So do the relations of its
-dependents and, on the side of its head, its own. Other than in CCG, modifiers and punctuation are among them.
+The parts stand in for those of CCG supertags in Voita et al. 2019 (https://arxiv.org/abs/1909.01380, section
+6.2), because treebanks of Universal Dependencies have no supertags. A supertag says what a word combines with
+on either side: (S\NP)/NP is a sentence that lacks a noun phrase on its left and one on its right. The
+relations of a word's dependents tell the same, and so does its own relation, on the side of its head. Unlike
+in CCG, modifiers count, and a punctuation mark has a relation to its head.
 """
 
 import unicodedata
@@ -28,26 +29,26 @@ from lightning_modules.data.treebank import ROOT, LabelledSentence
 from lightning_modules.vocabulary import END, START
 
 NOTHING = "-"
-"""A part that asks for nothing."""
+"""Name of a part without links."""
 
 Span = tuple[int, int]
-"""A sub-word's first character in the text and the one after its last."""
+"""Place in the text of a sub-word's first character, and the place after its last."""
 
 
 class Labels(NamedTuple):
-    """Labels of token occurrences; only those that some occurrence has."""
+    """Labels of token occurrences. A label that no occurrence has is left out."""
 
     codes: Mapping[str, NDArray[np.int64]]
-    """Code of each occurrence by label, NO_LABEL where there is none."""
+    """Code of each occurrence, by label; NO_LABEL if it has none."""
     names: Mapping[str, tuple[str, ...]]
-    """Meanings of the codes by label, in the order of the alphabet."""
+    """Meanings of the codes, by label, in alphabetical order."""
 
 
 # Words -----------------------------------------------------------------------------------------------
 
 
 def word_labels(sentence: LabelledSentence) -> dict[str, list[str]]:
-    """Return every label of every word; empty where there is none."""
+    """Return every label of every word, by name of the label; an empty text if a word has none."""
     relations = [relation.partition(":")[0] for relation in sentence.relations]
     left, right = parts(sentence.heads, relations)
     senses = zip(sentence.words, sentence.senses, strict=True)
@@ -61,12 +62,13 @@ def word_labels(sentence: LabelledSentence) -> dict[str, list[str]]:
 
 
 def parts(heads: Sequence[int | None], relations: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the syntactic links of each word on its left and on its right: "^obj det" for an object with a
-    determiner.
+    """Return the syntactic links of each word on its left and on its right, such as "^obj det" for an object
+    with a determiner.
 
-    The word's own relation, marked ^, where its head stands on that side; then the relations of its dependents
-    there, in the order of the sentence, but for punctuation, of which CCG categories say nothing. All are empty if
-    a head or relation of the sentence is not known.
+    First comes the word's own relation, marked ^, if its head stands on that side. Then come the relations of
+    its dependents there, in the order of the sentence. Punctuation among the dependents is left out, because
+    CCG categories say nothing about it. All parts are empty if a head or relation of the sentence is not
+    known.
     """
     with_head = [(word, head) for word, head in enumerate(heads) if head is not None]
     if len(with_head) < len(heads) or "" in relations:
@@ -120,7 +122,7 @@ def first_sub_words(word_T: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _of_one(word_T: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the words of one sub-word."""
+    """Return the words that have one sub-word."""
     words, sub_words = np.unique(word_T, return_counts=True)
     return words[sub_words == 1]
 
@@ -129,10 +131,12 @@ _SPACES = {"Ġ", "▁"}
 
 
 def spans_of(encoding: Encoding, text: str) -> list[Span]:
-    """Return the characters of the text that each piece of an encoding stands for, none for special tokens.
+    """Return the characters of the text that each piece of an encoding stands for; an empty span for special
+    tokens.
 
-    For our tokenizer and the fast ones of Hugging Face. A piece that is the space before a word stands for none,
-    although the one before the first word, which is not in the text, claims the word's first character.
+    It works for our tokenizer and the fast ones of Hugging Face. A piece that is only the space before a word
+    also has an empty span. (The space before the first word is not in the text, and the tokenizer gives it
+    the word's first character.)
     """
     return [
         (0, 0) if special or (piece in _SPACES and text[start:end] != piece) else (start, end)
@@ -148,10 +152,11 @@ def spans_of(encoding: Encoding, text: str) -> list[Span]:
 def labelled_split(
     sentences: Sequence[LabelledSentence], tokenizer: Tokenizer, *, max_length: int
 ) -> tuple[Split, Labels]:
-    """Return sentences as the split of a token store, each a document of its own, and labels of its text tokens in
+    """Return the split of a token store that these sentences make, and the labels of its text tokens in
     order.
 
-    A sentence is START, pieces, END; one of more than `max_length` tokens is cut, as in a store.
+    Each sentence is a document of its own, made of START, pieces and END. A sentence of more than
+    `max_length` tokens is cut, as in a token store.
 
     Raises:
         MeasureError: a sentence does not have the words of its text.
@@ -175,10 +180,11 @@ def labelled_split(
 def labels_of_split(
     split: Split, sentences: Sequence[LabelledSentence], tokenizer: Tokenizer, *, max_length: int
 ) -> Labels:
-    """Return the labels of a split's text tokens, in order, if its sentences are the first of the labelled ones.
+    """Return the labels of a split's text tokens, in order. The split must hold the first of the labelled
+    sentences.
 
     Raises:
-        MeasureError: a sentence of the split is another or missing, or does not have the words of its text.
+        MeasureError: a sentence of the split is missing or differs, or does not have the words of its text.
     """
     labelled, labels = labelled_split(sentences[: len(split)], tokenizer, max_length=max_length)
     for i in range(len(split)):
@@ -197,15 +203,14 @@ def labels_of_split(
 def with_texts(
     sentences: Sequence[LabelledSentence], texts: Sequence[str], *, labels_from: str, texts_from: str
 ) -> list[LabelledSentence]:
-    """Return the labelled sentences, each with its text as another source has it, whose white space may be
-    another.
+    """Return the labelled sentences with their texts from another source, which may differ in white space.
 
     Args:
-        labels_from: name of the source of the sentences, for the error.
+        labels_from: name of the source of the sentences, for errors.
         texts_from: name of the source of the texts.
 
     Raises:
-        MeasureError: a text is another, or one source has more sentences.
+        MeasureError: a text differs in more than white space, or one source has more sentences.
     """
     for number, (sentence, text) in enumerate(zip(sentences, texts, strict=False), start=1):
         if _without_spaces(sentence.text) != _without_spaces(text):

@@ -1,7 +1,7 @@
 """Sample of token occurrences that a measure reads: the same in every arm and every run on the same text. No
 torch.
 
-Occurrences are also grouped by frequency and by part of speech here, equally many of each group.
+The module also groups occurrences by frequency and by part of speech, with equally many of each group.
 """
 
 import hashlib
@@ -23,31 +23,32 @@ NO_NEIGHBOUR = -1
 
 @dataclass(frozen=True)
 class Sample:
-    """Token occurrences of whole sentences, special tokens left out, in the order of the text."""
+    """Token occurrences of whole sentences in the order of the text, without special tokens."""
 
     sentences: int
     """Number of sentences, from the start of the split, that the occurrences come from."""
     token_N: NDArray[np.int64]
     sentence_N: NDArray[np.int64]
     position_N: NDArray[np.int64]
-    """In the sentence; START is 0."""
+    """Position in the sentence; START has position 0."""
     left_N: NDArray[np.int64]
-    """The id before it in the sentence, START included; NO_NEIGHBOUR where there is none."""
+    """Id of the token before it in the sentence, which may be START; NO_NEIGHBOUR if there is none."""
     right_N: NDArray[np.int64]
-    """The id after it in the sentence, END included; NO_NEIGHBOUR where there is none."""
+    """Id of the token after it in the sentence, which may be END; NO_NEIGHBOUR if there is none."""
     rank_N: NDArray[np.int64]
-    """Frequency rank of the token, from 1, the most frequent."""
+    """Frequency rank of the token; 1 is the most frequent."""
     labels: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
-    """Labels of words: a code for each occurrence, NO_LABEL where there is none."""
+    """Labels of words: a code for each occurrence, by label; NO_LABEL if it has none."""
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Meanings of the codes of each label."""
+    """Meanings of the codes, by label."""
 
     def __len__(self) -> int:
         return len(self.token_N)
 
     @property
     def digest(self) -> str:
-        """Ten hex digits that two samples share only when they are the same occurrences with the same labels."""
+        """Ten hex digits that two samples share only if they hold the same occurrences with the same
+        labels."""
         parts = [
             self.token_N,
             self.sentence_N,
@@ -72,16 +73,16 @@ def first_tokens(
     labels: Mapping[str, NDArray[np.int64]] | None = None,
     names: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Sample:
-    """Return the text tokens of the split's first sentences, as many whole sentences as hold at most `tokens` of
-    them.
+    """Return the text tokens of the split's first sentences: as many whole sentences as hold at most `tokens`
+    of them.
 
     Args:
-        counts_V: how frequent each id is, for the ranks; in these sentences unless given.
-        labels: of all text tokens of the split, in order.
-        names: what the codes of the labels mean.
+        counts_V: count of each id, for the frequency ranks. Default: its count in these sentences.
+        labels: labels of all text tokens of the split, in order.
+        names: meanings of the codes of the labels.
 
     Raises:
-        MeasureError: not one sentence fits.
+        MeasureError: the first sentence has too many tokens, or no sentence has a text token.
     """
     ids = np.asarray(split.ids, dtype=np.int64)
     return whole_sentences(
@@ -99,11 +100,14 @@ def whole_sentences(
     labels: Mapping[str, NDArray[np.int64]] | None = None,
     names: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Sample:
-    """Return a sample like `first_tokens`, for sentences of any vocabulary: sentence i is
+    """Return a sample as `first_tokens` does, for sentences of any vocabulary. Sentence i is
     `ids[offsets[i]:offsets[i + 1]]`.
 
     Args:
-        is_text: which ids are read; the others are only neighbours.
+        is_text: whether each token is read. The others are only neighbours.
+
+    Raises:
+        MeasureError: as `first_tokens`.
     """
     before = np.concatenate([[0], np.cumsum(is_text)])[offsets]
     sentences = int(np.searchsorted(before[1:], tokens, side="right"))
@@ -134,22 +138,22 @@ def whole_sentences(
 
 
 def ranks(counts_V: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return the frequency rank of each id, from 1; of equally frequent ids the lower one comes first."""
+    """Return the frequency rank of each id, from 1. Ties go to the lower id."""
     rank_V = np.empty(len(counts_V), np.int64)
     rank_V[np.argsort(-np.asarray(counts_V, np.int64), kind="stable")] = np.arange(1, len(counts_V) + 1)
     return rank_V
 
 
 def is_text_token(ids: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Return which ids stand for text: an unknown piece does, the other special ids do not."""
+    """Return which ids stand for text. UNKNOWN does; the other special ids do not."""
     return (ids >= FIRST_WORD_ID) | (ids == UNKNOWN)
 
 
 def groups(sample: Sample, by: Grouping) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Yield the groups that occur, each with its name and its occurrences, as ascending places in the sample.
 
-    `rank 1-10`, `rank 11-25`, ... from frequent to rare; `tag ADJ`, ... in the order of the alphabet. Without
-    labels there are no parts of speech.
+    Names are `rank 1-10`, `rank 11-25`, ... from frequent to rare, or `tag ADJ`, ... in alphabetical order.
+    There are no groups by part of speech if the sample has no labels.
     """
     if by == "frequency":
         first = 1
@@ -168,10 +172,11 @@ def groups(sample: Sample, by: Grouping) -> Iterator[tuple[str, NDArray[np.int64
 def equal_parts(
     parts: Iterable[tuple[str, NDArray[np.int64]]], *, fewest: int, size: int | None, seed: int
 ) -> list[tuple[str, NDArray[np.int64]]]:
-    """Return the groups with at least `size` occurrences, that many of each, drawn at random and put in order.
+    """Return the groups with at least `size` occurrences, and `size` occurrences of each, drawn at random, in
+    order.
 
-    Unless given, `size` is that of the smallest group that has at least `fewest`. Which are drawn depends on
-    the seed and the group alone.
+    If `size` is None, it is that of the smallest group with at least `fewest` occurrences. The draw depends
+    only on the seed, the name of the group and its occurrences.
     """
     large = [(name, place) for name, place in parts if len(place) >= (size or fewest)]
     size = size or min((len(place) for _, place in large), default=0)

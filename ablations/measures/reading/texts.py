@@ -35,7 +35,8 @@ from lightning_modules.training.run_directory import RunDirectory
 def layer_states(objective: Objective, split: Split, sample: Sample) -> list[NDArray[np.float32]]:
     """Return the states of the sampled occurrences in every layer: L + 1 arrays of shape ND.
 
-    Uncorrupted text, evaluation mode, fp32, each token with its objective's own sight.
+    The text is not corrupted. The encoder is in evaluation mode and fp32, and each token sees what the
+    objective lets it see.
     """
     batches = states_in_batches(objective, split, sample)
     return [torch.cat(layer).numpy() for layer in zip(*batches, strict=True)]
@@ -44,7 +45,7 @@ def layer_states(objective: Objective, split: Split, sample: Sample) -> list[NDA
 def shown_states(
     objective: Objective, split: Split, sample: Sample, shown_N: NDArray[np.int64]
 ) -> list[NDArray[np.float32]]:
-    """Return the states of the sampled occurrences where these are shown as other ids, one for each."""
+    """Return the states of the sampled occurrences when other ids are shown in their places, one for each."""
     head = split.head(sample.sentences)
     ids = head.ids.copy()
     ids[is_text_token(ids)] = shown_N
@@ -53,9 +54,9 @@ def shown_states(
 
 @torch.no_grad()
 def states_in_batches(objective: Objective, split: Split, sample: Sample) -> Iterator[list[torch.Tensor]]:
-    """Yield the states of the occurrences batch by batch, on the CPU; the batches depend on the text alone.
+    """Yield the states of the occurrences batch by batch, on the CPU. The batches depend on the text alone.
 
-    The sample must be whole, not some of its occurrences.
+    The sample must have all occurrences of its sentences, not a selection.
     """
     objective.eval()
     head = split.head(sample.sentences)
@@ -69,31 +70,32 @@ def states_in_batches(objective: Objective, split: Split, sample: Sample) -> Ite
 
 
 Say = Callable[[str], None]
-"""Function that tells how far long work is; it may raise, to stop the work."""
+"""Function that reports the progress of long work. It may raise an error to stop the work."""
 
 Shared = TypeVar("Shared")
 
 AMPLE = 1.5
-"""Words read of a treebank for each sub-word wanted."""
+"""Number of words of a treebank that are read for each sub-word that is wanted."""
 
 
 AFTER_FINAL_NORM = "after final norm"
-"""Group of the rows of the top layer as a head reads it, where a layer norm stands above all blocks."""
+"""Group of the rows of the top layer as a head reads it, in encoders with a norm above all blocks."""
 
 
 class Reading(NamedTuple):
-    """Sentences, and the tokens of them that are measured."""
+    """Sentences, and those of their tokens that are measured."""
 
     split: Split
     sample: Sample
 
 
 def validation_text(tokens: Tokens, data: Data, count: int) -> Reading:
-    """Return the first sentences of the validation text, as many as hold at most `count` tokens; with labels, if
-    it is the built-in language. Ranks are those of the training text.
+    """Return the first sentences of the validation text, as many as hold at most `count` text tokens.
+
+    Text of the built-in language has labels. Frequency ranks are those of the training text.
 
     Raises:
-        MeasureError: not one sentence is as short.
+        MeasureError: no sentence fits.
     """
     split, counts_V = tokens.validation, tokens.source_counts_V
     sample = first_tokens(split, count, counts_V=counts_V)
@@ -106,15 +108,16 @@ def validation_text(tokens: Tokens, data: Data, count: int) -> Reading:
 
 
 def treebank_text(tokens: Tokens, path: Path, count: int, max_length: int) -> Reading:
-    """Return the first sentences of a treebank in the sub-words of a text, as many as hold at most `count` of
-    them.
+    """Return the first sentences of a treebank, cut by the tokenizer of a run, as many as hold at most
+    `count` text tokens.
 
     Raises:
         DataError: the file is missing or damaged.
-        MeasureError: not one sentence is as short, or one does not have the words of its text.
+        MeasureError: no sentence fits, or one does not have the words of its text.
     """
     sentences = read_treebank(path)
-    # A sentence has about as many sub-words as words, or more: what lies far behind need not be cut and aligned.
+    # A sentence has about as many sub-words as words, or more: sentences far behind need not be cut and
+    # aligned.
     words = itertools.accumulate(len(sentence.words) for sentence in sentences)
     near = sum(total <= AMPLE * count for total in words) + 1
     split, split_labels = labelled_split(sentences[:near], tokens.tokenizer, max_length=max_length)
@@ -125,7 +128,7 @@ def treebank_text(tokens: Tokens, path: Path, count: int, max_length: int) -> Re
 
 
 class Texts:
-    """Texts that measures may read of a run's data, each read once."""
+    """Texts of a run's data that measures may read. Each is read once."""
 
     def __init__(self, tokens: Tokens, data: Data, *, data_root: Path) -> None:
         self.tokens, self.data, self.data_root = tokens, data, data_root
@@ -149,8 +152,8 @@ class Texts:
 
 
 class Readings:
-    """States of an encoder on its texts. Those of the last text are kept for the next measure, and so is what the
-    measures of the last task share."""
+    """States of an encoder on its texts. The states of the last text, and what the measures of the last task
+    share, are kept for the next measure."""
 
     def __init__(self, objective: Objective, tokens: Tokens, *, data_root: Path) -> None:
         self.objective, self.tokens = objective, tokens
@@ -163,14 +166,14 @@ class Readings:
         """Return the readings of a trained run, as its measures have them.
 
         Args:
-            run_dir: the folder of the run, as OUT/runs/mlm-s0-82d8f17d1a.
-            data_root: where relative paths of the run's text start.
-            step: of a checkpoint that was kept; without it, the last.
+            run_dir: folder of the run, such as OUT/runs/mlm-s0-82d8f17d1a.
+            data_root: folder where relative paths of the run's text start.
+            step: step of a checkpoint that was kept. Default: the last checkpoint.
 
         Raises:
-            RunDirectoryError: the folder is none of a run.
+            RunDirectoryError: the folder is not that of a run.
             CheckpointError: there is no such checkpoint, or it is damaged.
-            DataError: the text is not there as tokens, and has changed since the run was planned.
+            DataError: the text is not stored as tokens, and has changed since the run was planned.
         """
         directory = RunDirectory(run_dir.absolute())
         tokens = load_tokens(directory, data_root=data_root)
@@ -183,7 +186,7 @@ class Readings:
         return cls(objective, tokens, data_root=data_root)
 
     def states(self, reading: Reading) -> list[NDArray[np.float32]]:
-        """Return the states of the tokens in every layer."""
+        """Return the states of the tokens in every layer: L + 1 arrays of shape ND."""
         digest = reading.sample.digest
         if digest not in self._states:
             self._states.clear()  # one text's states at a time: they are the largest thing in memory
@@ -192,7 +195,7 @@ class Readings:
 
     @torch.no_grad()
     def after_final_norm(self, reading: Reading) -> NDArray[np.float32] | None:
-        """Return the states of the top layer as a head reads them, shape ND; None without a norm above all
+        """Return the states of the top layer as a head reads them, shape ND; None if no norm stands above all
         blocks."""
         encoder = self.objective.encoder
         if not isinstance(encoder, Encoder) or not encoder.pre_norm:
@@ -201,8 +204,8 @@ class Readings:
         return torch.cat([encoder.head_input(part.to(self.objective.device)).cpu() for part in parts]).numpy()
 
     def shared(self, task: str, make: Callable[[], Shared]) -> Shared:
-        """Return the object that the measures of a task share, made for the first of them and kept until another
-        task comes."""
+        """Return the object that the measures of a task share. `make` makes it for the first of them, and it
+        is kept until another task comes."""
         if task not in self._shared:
             self._shared.clear()  # states of one task at a time
             self._shared[task] = make()
@@ -210,10 +213,10 @@ class Readings:
         return value
 
     def forget_states(self) -> None:
-        """Forget all states; to be called when the weights of the encoder have changed."""
+        """Forget all states. It must be called when the weights of the encoder have changed."""
         self._states.clear()
         self._shared.clear()
 
     def shown(self, reading: Reading, shown_N: NDArray[np.int64]) -> list[NDArray[np.float32]]:
-        """Return the states with other ids in the place of the tokens."""
+        """Return the states of the tokens in every layer when other ids are shown in their places."""
         return shown_states(self.objective, reading.split, reading.sample, shown_N)
