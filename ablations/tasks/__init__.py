@@ -1,1 +1,1 @@
-"""Tasks and scores of language models: the uses of an encoder."""
+"""Tasks that an encoder is tried on, and scores of language models."""

@@ -1,9 +1,10 @@
 """Baselines of a task without an encoder: its most frequent answer, or a linear model of its words.
 
-Sentences are TF-IDF vectors of words and pairs of neighbouring words with logistic or ridge regression; pairs have
-the two vectors and |a - b| of them. Words have the most frequent tag of the word, and a linear classifier of the
-word and its two neighbours: a support vector machine, which fits hundreds of thousands of words in seconds. Spans
-are so many words at the same place of every context, or beside the words of the question (`places`).
+Sentences are TF-IDF vectors of words and pairs of neighbouring words, for logistic or ridge regression. Pairs
+of sentences are their two vectors a and b, and |a - b|. Words are tagged in two ways: with the most frequent
+tag of the word, and by a linear classifier of the word and its two neighbours (a support vector machine,
+which fits hundreds of thousands of words in seconds). Spans are some words at the same place of every
+context, or beside the words of the question (rules of `metrics`).
 """
 
 from collections import Counter
@@ -26,17 +27,17 @@ from ablations.tasks.metrics import BESIDE_QUESTION, PLACES, Rule, chance, const
 from ablations.tasks.settings import BaselinesSettings
 
 STRENGTHS = (1.0, 10.0, 100.0)
-"""For features of at most 1 that are mostly 0; see `linear.STRENGTHS`."""
+"""Candidates for features of at most 1 that are mostly 0; see `linear.STRENGTHS`."""
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
-"""Likewise; see `linear.PENALTIES`."""
+"""Candidates for the same features; see `linear.PENALTIES`."""
 
 WORD = r"\w+|[^\w\s]"
-"""Punctuation counts as words."""
+"""Pattern of a word. Punctuation marks count as words."""
 
 
 def rows(readings: Readings, settings: BaselinesSettings, say: Say) -> Iterator[dict[str, Any]]:
-    """Compute the rows of `baselines` of one task, or return those that another run of this process has computed:
-    no encoder enters."""
+    """Compute the rows of `baselines` of one task. They are cached for the other runs of this process,
+    because no encoder enters."""
     yield from map(dict, _kept_rows(settings, source_of(readings, settings)))
 
 
@@ -46,13 +47,14 @@ def _kept_rows(settings: BaselinesSettings, source: Source) -> tuple[dict[str, A
 
 
 def baseline_rows(settings: BaselinesSettings, splits: Mapping[Split, Examples]) -> Iterator[dict[str, Any]]:
-    """Yield the task's score of baselines that learn without an encoder, from the examples that encoders learn
-    from.
+    """Yield the task's scores of baselines without an encoder, which learn from the examples that encoders
+    learn from.
 
-    Of classes and numbers the rows are `majority` and `tfidf`, of tagging `majority`, `word` and `word_window`, of
-    spans `place` and `beside_question`. Where words have tags, probes take fewer examples than heads:
-    `probed_word` and its like learn from theirs. n counts test examples, of tagging sentences, and of
-    `probed_` words, those too that an encoder's `max_length` cuts off; the floor is `metrics.chance`.
+    The rows are `majority` and `tfidf` for classes and numbers, `majority`, `word` and `word_window` for
+    tagging, `place` and `beside_question` for spans. In tagging, probes take fewer examples than heads, so
+    rows such as `probed_word` learn from the examples of probes. n counts test examples, which are sentences
+    in tagging. For rows `probed_` n counts words, also those that an encoder's `max_length` cuts off. The
+    chance level (`floor`) is `metrics.chance`.
 
     Raises:
         MeasureError: a part of the task has no examples.
@@ -68,7 +70,7 @@ def baseline_rows(settings: BaselinesSettings, splits: Mapping[Split, Examples])
 
 
 def score_rows(task: Task, *, splits: Mapping[Split, Examples]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of baselines from all examples of the given splits."""
+    """Yield the score of each baseline, from all examples of the given splits."""
     train, validation, test = (splits[split] for split in SPLITS)
     if empty := [split for split in SPLITS if not len(splits[split])]:
         raise MeasureError(f"the {empty[0]} part has no examples; leave the task out.")
@@ -118,7 +120,7 @@ def _by_tfidf(task: Task, train: Examples, validation: Examples, test: Examples)
 
 
 def _by_rule(task: Task, rules: Sequence[Rule], train: Examples, test: Examples) -> list[str]:
-    """Return the answers of the rule that is best on the training part; of equals the first."""
+    """Return the answers of the rule that is best on the training part. Ties go to the first rule."""
     best = max(rules, key=lambda rule: score(task, rule.answers(train), train.right))
     return best.answers(test)
 
@@ -127,7 +129,8 @@ def _by_rule(task: Task, rules: Sequence[Rule], train: Examples, test: Examples)
 
 
 def _by_word(train: Examples, test: Examples) -> list[list[str]]:
-    """Return the most frequent tag of each word, or of all words if it is new; of equals the one met first."""
+    """Return the most frequent tag of each word, or of all words if it is new. Ties go to the tag met
+    first."""
     counts: dict[str, Counter[str]] = {}
     for sentence, tags in _tagged(train):
         for word, tag in zip(sentence, tags, strict=True):
@@ -140,7 +143,7 @@ def _by_word(train: Examples, test: Examples) -> list[list[str]]:
 def _by_window(train: Examples, test: Examples) -> list[list[str]]:
     vectors = DictVectorizer()
     x_NV = vectors.fit_transform(_windows(train))
-    # The fit wants narrow indices and does not narrow them itself.
+    # The fit needs 32-bit indices and does not convert them itself.
     x_NV.indices, x_NV.indptr = x_NV.indices.astype(np.int32), x_NV.indptr.astype(np.int32)
     tag_N = [tag for tags in train.answers for tag in tags]
     if len(set(tag_N)) == 1:
@@ -152,7 +155,7 @@ def _by_window(train: Examples, test: Examples) -> list[list[str]]:
 
 
 def _windows(examples: Examples) -> Iterator[dict[str, str]]:
-    """Yield each word with its neighbours, the words of all sentences one after the other."""
+    """Yield each word with its neighbours, sentence by sentence."""
     for sentence, _ in _tagged(examples):
         before, after = ["<start>", *sentence[:-1]], [*sentence[1:], "<end>"]
         for left, word, right in zip(before, sentence, after, strict=True):

@@ -1,7 +1,7 @@
-"""Gold tasks made by the built-in language, for evaluation without any files.
+"""Tasks with right answers made by the built-in language, for evaluation without any files.
 
-Their documents are in no split of the language's text, and each split of a task has its own. A short sentence may
-come twice all the same, about one in a hundred.
+The documents of a task are in no split of the language's text, and each split of a task has its own. A short
+sentence may still come twice, about one in a hundred.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,15 +20,15 @@ from lightning_modules.randomness import derive, uniforms
 Row = dict[str, Any]
 
 SIZES: Final[Mapping[Split, int]] = MappingProxyType({"train": 2000, "validation": 500, "test": 1000})
-"""Examples of each split."""
+"""Number of examples of each split."""
 
 PAIRS_OF_PARADIGM = 200
-"""Minimal pairs of each paradigm."""
+"""Number of minimal pairs of each paradigm."""
 
 
 def rows(task: Task, split: Split, *, seed: int) -> Iterator[Row]:
-    """Yield the examples of a split, under the names of the task's columns; they depend on the language's seed
-    alone."""
+    """Yield the examples of a split, under the names of the task's columns. They depend only on the seed of
+    the language."""
     name = task.name.removeprefix("language_")
     language = language_of(seed)
     yield from islice(_TASKS[name](language, split), SIZES[split] if name != "minimal_pairs" else None)
@@ -41,14 +41,15 @@ def _sentences(language: Language, split: Split) -> Iterator[Sentence]:
 
 
 def _beginnings(language: Language, split: Split) -> Iterator[tuple[Sentence, Sentence]]:
-    """Yield two sentences that follow each other, of each document."""
+    """Yield the first two sentences of each document."""
     for number in count():
         sentences = language.document_sentences(f"task: {split}", number)
         yield next(sentences), next(sentences)
 
 
 def _labelled(label: Callable[[Sentence], Any]) -> Callable[[Language, Split], Iterator[Row]]:
-    """Return a task whose label is a property of a sentence, from sentences that have it."""
+    """Return a function that yields a task's examples: sentences labelled by a property. Sentences without it
+    are left out."""
 
     def rows_of(language: Language, split: Split) -> Iterator[Row]:
         for sentence in _sentences(language, split):
@@ -59,10 +60,10 @@ def _labelled(label: Callable[[Sentence], Any]) -> Callable[[Language, Split], I
 
 
 def _acceptability(language: Language, split: Split) -> Iterator[Row]:
-    """Yield one half of a minimal pair, grammatical or not in turns; the paradigms take turns too."""
+    """Yield one sentence of each minimal pair, grammatical or not at random. The paradigms take turns."""
     of_split = {name: -(-size // len(PARADIGMS)) for name, size in SIZES.items()}
     first = sum(of_split[before] for before in SPLITS[: SPLITS.index(split)])
-    # Those that minimal pairs are measured on come before.
+    # The first pairs of each paradigm are those of the task of minimal pairs.
     halves = _halves(language.seed, PAIRS_OF_PARADIGM, PAIRS_OF_PARADIGM + sum(of_split.values()))
     for number in range(of_split[split]):
         for paradigm, of_paradigm in enumerate(halves):
@@ -72,8 +73,8 @@ def _acceptability(language: Language, split: Split) -> Iterator[Row]:
 
 @lru_cache(maxsize=1)
 def _halves(seed: int, first: int, last: int) -> list[list[tuple[str, str]]]:
-    """Return minimal pairs of each paradigm, the ungrammatical half first; kept for the next split, as rare kinds
-    of sentences take long to find."""
+    """Return the minimal pairs from `first` to `last` of each paradigm, as texts, the ungrammatical sentence
+    first. They are cached for the next split, because rare kinds of sentences take long to find."""
     language = language_of(seed)
     return [
         [
@@ -85,8 +86,8 @@ def _halves(seed: int, first: int, last: int) -> list[list[tuple[str, str]]]:
 
 
 def _same_document(language: Language, split: Split) -> Iterator[Row]:
-    """Yield pairs of sentences labelled by whether the second follows the first; else it is from the next
-    document."""
+    """Yield pairs of sentences, labelled by whether the second follows the first. Otherwise the second is
+    from the next document."""
     beginnings = _beginnings(language, split)
     for number in range(SIZES[split]):
         (first, follows), (_, other) = next(beginnings), next(beginnings)
@@ -99,8 +100,8 @@ def _same_document(language: Language, split: Split) -> Iterator[Row]:
 
 
 def _word_order(language: Language, split: Split) -> Iterator[Row]:
-    """Yield sentences labelled by whether two neighbouring words, different ones and not the last, have changed
-    places."""
+    """Yield sentences, labelled by whether two neighbouring words have changed places. The two are different
+    words, and neither is the last."""
     for number, sentence in enumerate(_sentences(language, split)):
         words = list(sentence.words)
         swapped = _coin(split, number)
@@ -117,7 +118,8 @@ def _parts_of_speech(language: Language, split: Split) -> Iterator[Row]:
 
 
 def _noun_phrases(language: Language, split: Split) -> Iterator[Row]:
-    """Yield nouns with the determiners, numerals and adjectives before them, as spans (B, I, O)."""
+    """Yield sentences with tags (B, I, O) for nouns with the determiners, numerals and adjectives before
+    them."""
     for sentence in _sentences(language, split):
         tags = ["O"] * len(sentence.words)
         for noun, tag in enumerate(sentence.tags):
@@ -141,8 +143,8 @@ def _subject(language: Language, split: Split) -> Iterator[Row]:
 
 
 def _phrase_start(sentence: Sentence, noun: int) -> int:
-    """Return the place where the determiners, numerals and adjectives directly before a noun that depend on it
-    begin."""
+    """Return the place where a noun phrase begins: the first of the determiners, numerals and adjectives that
+    stand directly before the noun and depend on it."""
     first = noun
     while first > 0 and sentence.heads[first - 1] == noun and sentence.tags[first - 1] in ("DET", "NUM", "ADJ"):
         first -= 1

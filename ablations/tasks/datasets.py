@@ -1,14 +1,15 @@
-"""The tasks: their files, columns, kind, metric and chance level, each declared once, here or in a YAML file. No
-torch.
+"""Catalogue of tasks: the files, columns, kind, metric and chance level of each, declared once, here or in a
+YAML file. No torch.
 
-A new task of a known kind is an entry here. Paths are relative to the data root; where each file came from and
-under which licence, its folder's README says. A task of one's own is a YAML file that a measure of a spec names,
-as in ``tasks: [sst2, my_task.yaml]``.
+A new task of a known kind is an entry here. Paths are relative to the data root. The README of a file's
+folder says where the file came from and under which licence. A task of one's own is a YAML file that a
+measure of a spec names, as in ``tasks: [sst2, my_task.yaml]``.
 
-The data of a run are a task too where they say which of their sentences follow each other. A text without
-documents is read as one, for the sequences that are cut from it. Its neighbours need not be related, as in files
-of single sentences, and the text does not tell one case from the other: only declared documents count. In plain
-text these are blank lines, as for formats of sentence pairs (`lightning_modules.config.contradictions`).
+The data of a run are a task too if they say which of their sentences follow each other. A text without
+documents is read as one document when sequences are cut from it. But its neighbouring sentences need not be
+related, as in files of single sentences, and the text does not show whether they are. So only declared
+documents count. In plain text these are blank lines, as for formats of sentence pairs
+(`lightning_modules.config.contradictions`).
 """
 
 import itertools
@@ -59,49 +60,49 @@ class Task:
     metric: Metric
     """Main metric of the task, which the table calls `score`."""
     chance: Chance
-    """Chance level, the best score of guesses without the text: `constant`, one answer to everything; `place`, of
-    spans the same place in every context; `none`, 0 by definition; `half`, one pair in two."""
+    """Chance level, the best score of guesses without the text. `constant`: one answer to everything;
+    `place`: the same place in every context, for spans; `none`: 0 by definition; `half`: one pair in two."""
     text: tuple[str, ...] = ("sentence",)
-    """Columns of the text: one, or two of a pair; of a span, the question and the context."""
+    """Columns of the text: one, two for a pair, or question and context for a span."""
     label: str = "label"
-    """Column of the answer; of a span, the answer's text, whose place is in `start`."""
+    """Column of the answer. For a span it holds the answer's text, and `start` its place."""
     start: str | None = None
-    """Column of the character of the context at which an answer begins."""
+    """Column with the character of the context at which the answer of a span begins."""
     files: Mapping[Split, str] = field(default_factory=dict)
-    """Files, one a split; a split that is missing is cut from the test file (`divided_by`)."""
+    """Files by split. Splits without a file are cut from the test file (`divided_by`)."""
     where: Mapping[str, str] = field(default_factory=dict)
-    """Values of columns; only rows with these values are examples."""
+    """Values of columns. Only rows with these values are examples."""
     divided_by: str | None = None
-    """Column whose values are divided among the splits, where there is one file for all."""
+    """Column whose values are divided among the splits, if one file serves all splits."""
     positive: str | None = None
-    """The class that F1 is about."""
+    """Class that F1 is about."""
     groups: tuple[str, ...] = ()
-    """Columns by which minimal pairs are also scored apart."""
+    """Columns whose values are groups of minimal pairs with a score of their own."""
     built_in: bool = False
-    """True if the built-in language makes the task; it has no files then."""
+    """Whether the built-in language makes the task. It then has no files."""
     probe: bool = False
-    """Whether it asks for a property of the sentence itself, as probing tasks do."""
+    """Whether the task asks for a property of the sentence itself, as probing tasks do."""
     reads: Literal["mean", "mask"] = "mean"
-    """State that a head reads of a text to classify: the mean of its tokens, or the state at a [MASK] behind it,
-    where text with `data.label_words` has its label."""
+    """State that a head reads of a text to classify it: the mean of its tokens (`mean`), or the state at a
+    [MASK] behind it (`mask`), where text with `data.label_words` has its label."""
     half: Half | None = None
-    """Half of the rows of its training file that the task learns from, as the other half is for pre-training
-    (`data.half`). Such a task is only chosen by its name."""
+    """Half of the rows of its training file that the task learns from. The other half is for pre-training
+    (`data.half`). Such a task is only run if a spec names it."""
 
     def problem(self, data_root: Path) -> str | None:
-        """Return why the task cannot be run: the file that is missing; None if all exist."""
+        """Return why the task cannot be run: the first file that is missing; None if all exist."""
         missing = [path for path in self.files.values() if not (data_root / path).is_file()]
         return f"{missing[0]} is not in {data_root}" if missing else None
 
     @property
     def columns(self) -> list[str]:
-        """Return the columns that are read of its files."""
+        """Columns of the task's files that are read."""
         label = [] if self.kind == "minimal_pairs" else [self.label]
         others = [name for name in (self.start, self.divided_by) if name is not None]
         return list(dict.fromkeys([*self.text, *self.groups, *self.where, *label, *others]))
 
     def require_columns(self, place: Path, names: Collection[str]) -> None:
-        """Refuse a file that lacks a column with a DataError."""
+        """Raise a DataError if a file lacks a column of the task."""
         missing = next((name for name in self.columns if name not in names), None)
         if missing is not None:
             is_own = plugins.is_text(self.name)  # its columns were named by the user
@@ -110,10 +111,11 @@ class Task:
             raise DataError(f"task {self.name}: {problem}; {remedy}, or leave the task out.")
 
     def check_heads(self, data_root: Path) -> None:
-        """Look for the columns at the beginning of those files that are there and not empty.
+        """Raise an error if a file of the task lacks a column. Files that are missing or empty are passed
+        over.
 
         Raises:
-            DataError: a file lacks one, or cannot be read.
+            DataError: a file lacks a column, or cannot be read.
         """
         from lightning_modules.data.tables import column_names  # pyarrow, which to read a spec does without
 
@@ -252,17 +254,18 @@ Suits = Callable[[Task], bool]
 
 
 def chosen(suits: Suits, *, built_in: bool) -> tuple[str, ...]:
-    """Return the names of the tasks that suit a measure: those of the built-in language, or those of files."""
+    """Return the names of the tasks that suit a measure: those of the built-in language, or those of files.
+    Tasks of a `half` are not among them."""
     return tuple(task.name for task in _ALL if task.built_in == built_in and task.half is None and suits(task))
 
 
 LINES = 10_000
-"""Number of lines of each file of plain text that are searched for a blank one."""
+"""Number of lines of each file of plain text in which a blank line is searched."""
 
 
 def no_documents(data: Data, data_root: Path) -> str | None:
-    """Return why it is not known of the training or the validation text which sentences follow each other; None
-    where it is.
+    """Return why the training or the validation text does not say which sentences follow each other; None if
+    both do.
 
     Raises:
         DataError: a file of plain text is damaged.
@@ -302,34 +305,35 @@ def _divided(path: Path) -> bool:
 
 
 class TaskFile(Settings):
-    """Content of the file of a task."""
+    """Content of the YAML file of a task."""
 
     kind: Kind
-    """Kind: classification or regression of one text or two, tagging of words, span, minimal_pairs."""
+    """Kind of task: classification or regression of one text or two, tagging of words, span, or
+    minimal_pairs."""
     metric: Metric
     """Main metric, which tables call score."""
     chance: Chance | None = None
-    """Chance level; that of the metric unless given: `constant`, one answer to everything; `place`, of spans the
-    same place in every context; `none`, 0 by definition; `half`, one pair in two."""
+    """Chance level. Default: that of the metric. `constant`: one answer to everything; `place`: the same
+    place in every context, for spans; `none`: 0 by definition; `half`: one pair in two."""
     text: Names
-    """Columns of the text: one, or two of a pair; of a span, question and context; of minimal pairs, the right
-    sentence and the wrong one; of tagging, the words."""
+    """Columns of the text: one, or two for a pair. For a span they are question and context, for minimal
+    pairs the grammatical and the ungrammatical sentence, for tagging the words."""
     label: str = "label"
-    """Column of the answer; of tagging, the tags."""
+    """Column of the answer; for tagging, the tags."""
     start: str | None = None
-    """Column of the character of the context at which the answer of a span begins."""
+    """Column with the character of the context at which the answer of a span begins."""
     files: dict[Split, str]
-    """Files by split, parquet, jsonl, csv or tsv; relative paths start at --data-root."""
+    """Files by split: parquet, jsonl, csv or tsv. Relative paths start at --data-root."""
     where: dict[str, str] = Field(default_factory=dict)
-    """Values of columns; only rows with these values are examples."""
+    """Values of columns. Only rows with these values are examples."""
     divided_by: str | None = None
-    """Column whose values are divided among the splits, where there is one file for all."""
+    """Column whose values are divided among the splits, if one file serves all splits."""
     positive: str | None = None
     """Class that F1 is about."""
     groups: Names = ()
-    """Columns by which minimal pairs are also scored apart."""
+    """Columns whose values are groups of minimal pairs with a score of their own."""
     probe: bool = False
-    """Whether it asks for a property of the sentence itself, as probing tasks do."""
+    """Whether the task asks for a property of the sentence itself, as probing tasks do."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -361,26 +365,26 @@ class TaskFile(Settings):
 
 
 def task_called(name: str) -> Task:
-    """Return the task of that name: one of the catalogue, or that of a file such as ``my_task.yaml``.
+    """Return the task of a name: one of the catalogue, or that of a file such as ``my_task.yaml``.
 
     Raises:
         PluginError: there is no such file.
-        SpecProblems: anything is wrong with it.
+        SpecProblems: something is wrong with the file.
     """
     return TASKS[name] if name in TASKS else read_task(plugins.load(name))
 
 
 def loaded_task(name: str) -> Task | None:
-    """Return the task of a file that was loaded for the present spec; None without one."""
+    """Return the task of that name among the files loaded for the present spec; None if there is none."""
     return next((read_task(plugin) for plugin in plugins.loaded() if plugin.name == name), None)
 
 
 @lru_cache(maxsize=64)
 def read_task(plugin: Plugin) -> Task:
-    """Return the task that a file declares; its name is that of the file.
+    """Return the task that a file declares. Its name is that of the file.
 
     Raises:
-        SpecProblems: anything is wrong with it; all of it, with line and column.
+        SpecProblems: something is wrong with the file. It holds all problems, with line and column.
     """
     text = yamlfile.decoded(plugin.path, plugin.part)
     document = yamlfile.parsed(str(plugin.path), text, example="kind: classification")

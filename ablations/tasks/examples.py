@@ -1,9 +1,9 @@
-"""The examples of a task: texts and gold answers, from its files or from the built-in language.
+"""Examples of a task: texts and right answers, from its files or from the built-in language.
 
-Tags of words that mark entities: O outside, and elsewhere how a word stands to its entity, with the type.
-
-``B-LOC`` begins an entity, ``I-LOC`` continues it, ``E-LOC`` or ``L-LOC`` ends it, ``S-LOC`` or ``U-LOC`` is all
-of it; IO, BIO, BIOES and BILOU have some of these. Without types there are the letters alone.
+Entities are marked by tags of words: O outside, and a letter for the word's place in the entity, with the
+type. ``B-LOC`` begins an entity, ``I-LOC`` continues it, ``E-LOC`` or ``L-LOC`` ends it, and ``S-LOC`` or
+``U-LOC`` is all of it. IO, BIO, BIOES and BILOU use some of these letters. Tags without types are the letters
+alone.
 """
 
 import math
@@ -33,7 +33,7 @@ from lightning_modules.randomness import derive, uniforms
 
 OUTSIDE: Final = "O"
 CONTINUES: Final = frozenset("IEL")
-"""May follow in an entity."""
+"""Prefixes of tags that may follow in an entity."""
 ENDS: Final = frozenset("ELSU")
 """Prefixes of tags after which no word of the entity follows."""
 _ALONE_OR_FIRST: Final = frozenset("BSU")
@@ -45,13 +45,14 @@ def is_entity_tag(tag: str) -> bool:
 
 
 DIVISION = {"train": 0.70, "validation": 0.85, "test": 1.0}
-"""Shares of the values of `divided_by`, in the order of a hash, at which the splits end if one file serves all."""
+"""End of each split in [0, 1), if one file serves all splits. A hash of its `divided_by` places an example
+there."""
 
 SENTENCE_END = re.compile(r"[.!?][\"')\]]*\s+(?=[A-Z0-9\"'(])")
 
 
 class Answer(NamedTuple):
-    """A span of characters of the context."""
+    """Span of characters of the context, as the answer to a question."""
 
     start: int
     stop: int
@@ -59,25 +60,26 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Examples:
-    """Examples: texts and answers, aligned."""
+    """Texts and answers of a task, aligned."""
 
     first: list[str]
-    """The text; the question of a span; the words of tagging, joined by blanks."""
+    """The text; for a span the question; for tagging the words, joined by blanks."""
     second: list[str] | None
-    """The other text of a pair; the context of a span."""
+    """The other text of a pair; for a span the context; None for single texts."""
     words: list[list[str]] | None
-    """Words of each sentence, in tagging."""
+    """Words of each sentence, for tagging; None for other kinds."""
     answers: list[Any]
-    """`str` classes, `float` numbers, lists of `str` tags, or `Answer`; of minimal pairs, None."""
+    """Answers: `str` classes, `float` numbers, lists of `str` tags, or `Answer` for spans. Each is None for
+    minimal pairs."""
     groups: list[tuple[str, ...]] | None = None
-    """Values of the task's `groups`, in minimal pairs."""
+    """Values of the task's `groups`, for minimal pairs; None for other kinds."""
 
     def __len__(self) -> int:
         return len(self.first)
 
     @property
     def right(self) -> list[Any]:
-        """Answers as they are scored: of spans their texts."""
+        """Answers in the form in which they are scored: spans as their texts."""
         if self.second is None:
             return self.answers
         pairs = zip(self.second, self.answers, strict=True)
@@ -98,14 +100,15 @@ class Examples:
 def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: int | None = None) -> Examples:
     """Read all examples of a split.
 
-    Of a span the context is the sentence of the paragraph that holds the answer, as the encoders here read
-    sentences.
+    The context of a span is the sentence of the paragraph that holds the answer, because the encoders here
+    read sentences.
 
     Args:
-        language_seed: of the built-in language, whose tasks are made from it.
+        language_seed: seed of the built-in language, from which its tasks are made.
 
     Raises:
-        DataError: a file is missing or damaged, or lacks a column; a built-in task without the language.
+        DataError: a file is missing or damaged, or lacks a column; or the task is built in and the data are
+            files.
     """
     if task.built_in:
         if language_seed is None:
@@ -117,8 +120,8 @@ def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: i
 
 
 def subset(examples: Examples, count: int, *, seed: int) -> Examples:
-    """Return so many examples at random, fewer if there are fewer; a larger subset of the same seed contains the
-    smaller ones."""
+    """Return `count` examples at random, or all if there are fewer. A larger subset of the same seed contains
+    the smaller ones."""
     if len(examples) <= count:
         return examples
     order = np.argsort(uniforms(derive(seed, "examples"), np.arange(len(examples))), kind="stable")
@@ -126,8 +129,11 @@ def subset(examples: Examples, count: int, *, seed: int) -> Examples:
 
 
 def part(examples: Examples, settings: PartSettings, split: Split) -> Examples:
-    """Select the examples that a measure takes of a split: so many at random; of tagging, where it counts words,
-    whole sentences of so many words, and at least one."""
+    """Select the examples of a split that a measure takes: at most `settings.most(split)`, at random.
+
+    If the measure counts words of tagged sentences, whole sentences with at most so many words are taken, and
+    at least one.
+    """
     most = settings.most(split)
     if most is None:
         return examples
@@ -205,7 +211,7 @@ def _is_place(value: Any) -> bool:
 
 
 def _held(task: Task) -> dict[str, tuple[str, Callable[[Any], bool]]]:
-    """Return for each column of a task its expected content in words, and a check of a value."""
+    """Return, for each column of a task, what it must hold, in words, and a check of a value."""
     text, words = ("text", _is_text), ("a list of words", _is_list)
     held: dict[str, tuple[str, Callable[[Any], bool]]] = dict.fromkeys(
         task.text, words if task.kind == "tagging" else text
@@ -272,7 +278,7 @@ def _check_entity_tags(task: Task, tags: list[list[str]]) -> None:
 
 
 def _around(context: str, start: int, answer: str) -> tuple[str, Answer]:
-    """Return the sentences of a paragraph that an answer lies in, and its place in them."""
+    """Return the sentences of a paragraph that hold an answer, and the answer's place in them."""
     stop = start + len(answer)
     ends = [0, *(match.end() for match in SENTENCE_END.finditer(context)), len(context)]
     first = max(end for end in ends if end <= start)
@@ -281,19 +287,19 @@ def _around(context: str, start: int, answer: str) -> tuple[str, Answer]:
 
 
 TREES = {"train": 2000, "validation": 500, "test": 1000}
-"""Sentences of the built-in language with their trees."""
+"""Number of sentences with trees of the built-in language, by split."""
 
 TREE_DIVISION: dict[Split, float] = {"train": 0.8, "validation": 0.9, "test": 1.0}
-"""Up to which share of a treebank's sentences each split goes."""
+"""End of each split in [0, 1), where random numbers place the sentences of a treebank."""
 
 
 class Source(NamedTuple):
-    """A place that the examples of a task come from."""
+    """Source of the examples of a task."""
 
     data_root: Path
     language_seed: int | None
     content: str | None
-    """Digest of its files: when they change, nothing that was kept is taken for them."""
+    """Digest of the task's files. If it changes, cached examples are not used."""
 
 
 def source_of(readings: Readings, settings: MeasureSettings) -> Source:
@@ -303,7 +309,7 @@ def source_of(readings: Readings, settings: MeasureSettings) -> Source:
 
 
 def examples_of(name: str, split: Split, source: Source) -> Examples:
-    """Return the examples of a task in lists of the caller's own, which no other measure holds.
+    """Return the examples of a task, copied, so that the caller may change them.
 
     Raises:
         DataError: a file of the task is missing or damaged.
@@ -313,20 +319,23 @@ def examples_of(name: str, split: Split, source: Source) -> Examples:
 
 @lru_cache(maxsize=len(SPLITS))
 def _kept_examples(name: str, split: Split, source: Source) -> Examples:
-    """Read the examples, which are kept until another task comes, as several measures ask for the same."""
+    """Read the examples. They are cached until another task comes, because several measures ask for the same
+    ones."""
     return read_examples(task_called(name), split, data_root=source.data_root, language_seed=source.language_seed)
 
 
 def all_examples(name: str, source: Source) -> dict[Split, Examples]:
-    """Return the examples of a task by split, as `examples_of` does."""
+    """Return the examples of a task by split, copied as by `examples_of`."""
     return {split: examples_of(name, split, source) for split in SPLITS}
 
 
 def trees_of(
     readings: Readings, settings: ParsingSettings | StructuralProbeSettings, split: Split
 ) -> list[LabelledSentence]:
-    """Return sentences with their trees: of the built-in language, or of the treebank, which is divided among the
-    splits where there is something to train.
+    """Return sentences with their trees, from the built-in language or from the treebank of the settings.
+
+    The treebank is divided among the splits for a structural probe, and whole for parsing, which trains
+    nothing.
 
     Raises:
         DataError: the file is missing or damaged.

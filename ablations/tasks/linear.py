@@ -1,17 +1,18 @@
-"""Linear models of frozen features: logistic and ridge regression, their code length, and a learned mix of layers.
+"""Linear models of frozen features: logistic and ridge regression, their code length, and a learned mix of
+layers.
 
-How much the weights are held down is chosen on a validation part, by the log-probability of its labels or by its
-squared error: both tell more from few examples than accuracy does.
+The penalty on the weights is chosen on a validation part, by the log probability of its labels or by its
+squared error. Both tell more from few examples than accuracy does.
 
-The online code (Voita & Titov 2020, section 2.2) is the description length of labels given features. Sender and
-receiver both have the features. Labels are sent in growing blocks: the first with equal probability for all
-classes, each next one with the probabilities of a probe that was trained on all before. A property that is easy
-to extract is learned from few examples, and its code is short.
+The online code (Voita & Titov 2020, section 2.2) is the description length of labels given features. Sender
+and receiver both have the features. Labels are sent in growing blocks. The first block is sent with equal
+probability for all classes, and each next one with the probabilities of a probe that was trained on all
+blocks before. A property that is easy to extract is learned from few examples, and its code is short.
 
-The mix (Peters et al. 2018, equation 1) is a weighted mean of all layers. The weights (a softmax over layers), a
-factor and a linear head are trained together. What is kept is the weights: for the probe itself the head is
-fitted anew to the mixed states, to convergence and with the penalty chosen as for a single layer, so that a mix
-and a layer differ in nothing else.
+The mix (Peters et al. 2018, equation 1) is a weighted mean of all layers. The weights (a softmax over
+layers), a factor and a linear head are trained together. Only the weights are kept. For the probe itself the
+head is fitted anew to the mixed states, to convergence and with the penalty chosen as for a single layer, so
+that a mix and a layer differ in nothing else.
 
 Letters: L + 1 layers, N examples, D features, K classes.
 """
@@ -28,14 +29,14 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from torch import nn
 
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
-"""For standardised features: the variance of the Gaussian prior on each weight, scikit-learn's C."""
+"""Candidates for standardised features: variances of the Gaussian prior on each weight, scikit-learn's C."""
 PENALTIES = (0.1, 1.0, 10.0, 100.0)
-"""Penalties of ridge regression: scikit-learn's alpha."""
+"""Candidates for the penalty of ridge regression, scikit-learn's alpha."""
 MOST_ITERATIONS = 5000
-"""Enough for every fit to converge, which a hundred or so do; a fit that does not warns."""
+"""Largest number of iterations of a fit. A fit takes a hundred or so; one that does not converge warns."""
 
 Features: TypeAlias = NDArray[np.floating] | csr_matrix
-"""Dense or sparse, shape ND."""
+"""Features of examples, dense or sparse, shape ND."""
 Labels = NDArray[np.str_]
 
 
@@ -61,16 +62,17 @@ def classifier(train: Part, *, strength: float, weight_N: NDArray[np.float64] | 
     """Fit multinomial logistic regression with an L2 penalty on all weights but the intercepts.
 
     Args:
-        weight_N: how much each example counts; all the same unless given.
+        weight_N: how much each example counts; all count the same unless given.
     """
     model = LogisticRegression(C=strength, max_iter=MOST_ITERATIONS)
     return Classifier(model.fit(train.x_ND, train.y_N, sample_weight=weight_N), strength)
 
 
 def best_classifier(train: Part, validation: Part, *, strengths: Sequence[float] = STRENGTHS) -> Classifier:
-    """Return the classifier, of all strengths, that gives the validation part's labels the highest probability.
+    """Return the classifier of that strength which gives the validation part's labels the highest
+    probability.
 
-    Labels that the training part lacks say nothing about it and are passed over.
+    Labels that the training part lacks are passed over.
     """
     fitted = [classifier(train, strength=strength) for strength in strengths]
     return max(fitted, key=lambda each: _log_probability(each.model, validation))
@@ -78,14 +80,15 @@ def best_classifier(train: Part, validation: Part, *, strengths: Sequence[float]
 
 def _log_probability(model: LogisticRegression, part: Part) -> float:
     known_N = np.flatnonzero(np.isin(part.y_N, model.classes_))
-    with np.errstate(divide="ignore"):  # a probability may be 0 to all digits
+    with np.errstate(divide="ignore"):  # a probability may round to 0
         log_p_NK = model.predict_log_proba(part.x_ND[known_N]) if len(known_N) else np.zeros((0, 1))
     class_N = np.searchsorted(model.classes_, part.y_N[known_N])
     return float(log_p_NK[np.arange(len(known_N)), class_N].sum())
 
 
 def best_ridge(train: Part, validation: Part, *, penalties: Sequence[float] = PENALTIES) -> Ridge:
-    """Return the ridge regression, of all penalties, with the smallest squared error on the validation part."""
+    """Return the ridge regression of that penalty which has the smallest squared error on the validation
+    part."""
     fitted = [Ridge(alpha=penalty).fit(train.x_ND, train.y_N) for penalty in penalties]
     return min(fitted, key=lambda each: _squared_error(each, validation))
 
@@ -100,21 +103,20 @@ SHARES = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.
 Integers = NDArray[np.int64]
 
 Learn = Callable[[int, int], NDArray[np.float64]]
-"""Log-probabilities of the classes for the examples from the first number up to the second, shape NK, as learned
-from the examples before the first."""
+"""Function that learns from the examples before the first number, and returns log probabilities of the
+classes for the examples from the first number up to the second, shape NK."""
 
 
 def block_ends(examples: int) -> list[int]:
-    """Return the numbers of examples after which each block ends. Blocks of few examples that would be empty are
-    left out."""
+    """Return the numbers of examples after which each block ends. Blocks that would be empty are left out."""
     return sorted({max(1, round(share * examples)) for share in SHARES})
 
 
 def online_code(label_N: Integers, *, classes: int, learn: Learn) -> NDArray[np.float64]:
-    """Return the cost of each label, in nats; the code length is their sum.
+    """Return the cost of each label, in nats. The sum is the code length.
 
     Args:
-        label_N: from 0, in the order in which they are sent, which should be random.
+        label_N: labels from 0, in the order in which they are sent, which should be random.
         learn: the probe.
     """
     nats_N = np.full(len(label_N), np.log(classes))
@@ -128,12 +130,13 @@ def online_code(label_N: Integers, *, classes: int, learn: Learn) -> NDArray[np.
 def linear_log_probabilities(
     seen_ND: NDArray[np.floating], label_N: Integers, next_ND: Features, *, classes: int, strength: float
 ) -> NDArray[np.float64]:
-    """Return the log probabilities of logistic regression, which has seen each class once more, with all features
-    0.
+    """Return the log probabilities of logistic regression for the next examples, shape NK.
 
-    The extra examples make it know all classes, however few labels were sent; features should be standardised.
+    It also learns from one extra example of each class, with all features 0. So it knows all classes, however
+    few labels were sent. Features should be standardised.
     """
-    # Twice with half the weight, as scikit-learn takes labels for numbers where there are hardly more examples.
+    # Two extra examples of half the weight: scikit-learn takes labels for numbers if there are hardly more
+    # examples.
     once_KD = np.zeros((2 * classes, seen_ND.shape[1]), seen_ND.dtype)
     train = Part(np.concatenate([seen_ND, once_KD]), np.concatenate([label_N, *2 * [np.arange(classes)]]))
     weight_N = np.concatenate([np.ones(len(seen_ND)), np.full(2 * classes, 0.5)])
@@ -143,8 +146,8 @@ def linear_log_probabilities(
 
 
 def frequency_log_probabilities(label_N: Integers, count: int, *, classes: int) -> NDArray[np.float64]:
-    """Return the log probabilities of the labels' frequencies, each class seen once more: what is learned without
-    features."""
+    """Return the log probabilities by the frequencies of the labels, each class counted once more, shape NK.
+    It is what is learned without features."""
     counts_K = np.bincount(label_N, minlength=classes) + 1
     return np.tile(np.log(counts_K / counts_K.sum()), (count, 1))
 
@@ -159,12 +162,12 @@ STRENGTH = 0.1
 def learned_mix(
     states_LND: NDArray[np.float32], label_N: NDArray[np.int64], *, classes: int, seed: int
 ) -> NDArray[np.float64]:
-    """Return the weight of each layer, shape L; they sum to 1.
+    """Return the weight of each layer, shape L. The weights sum to 1.
 
     Args:
         states_LND: standardised, so that no layer counts for more because its numbers are larger.
-        label_N: from 0.
-        seed: of the order of examples; all else begins at 0, that is, with equal weights.
+        label_N: labels from 0.
+        seed: seed of the order of examples. Nothing else is random: all layers start with equal weights.
     """
     rng = np.random.default_rng(seed)
     layers, examples, width = states_LND.shape

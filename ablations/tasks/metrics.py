@@ -1,12 +1,14 @@
-"""Metrics of answers, their standard errors and chance levels; every metric lies in [0, 1] or [-1, 1], higher is
-better.
+"""Metrics of answers, their standard errors and chance levels; every metric lies in [0, 1] or [-1, 1], and
+higher is better.
 
-Scores of classes are scikit-learn's, correlations scipy's. Two are written here. F1 of entities is in neither
-scikit-learn nor torchmetrics. F1 of words and exact match are those of torchmetrics' `SQuAD`, which adds up
-percentages in single precision: 10,000 answers lose digits that decide whether a score is at its floor.
+Scores of classes are scikit-learn's, correlations scipy's. F1 of entities is written here, because neither
+scikit-learn nor torchmetrics has it. F1 of words and exact match are those of torchmetrics' `SQuAD`, but that
+adds up percentages in single precision: with 10,000 answers it loses digits that decide whether a score is at
+its chance level.
 
-Two rules answer span tasks without understanding: words at the same place of every context, or beside the words of
-the question. Words are what stands between spaces. A rule has a number of words, which is chosen by its score.
+Two kinds of rules answer span tasks without understanding: with the words at the same place of every context,
+or with the words beside those of the question. Words are what stands between spaces. The number of words of a
+rule is chosen by its score.
 """
 
 import re
@@ -26,32 +28,35 @@ from ablations.tasks.datasets import Metric, Task
 from ablations.tasks.examples import CONTINUES, ENDS, OUTSIDE, Examples, is_entity_tag
 
 MOST_WORDS = 30
-"""Longest answer at a fixed place in words, other than the whole context; a head's answers have as many tokens at
-most."""
+"""Largest number of words of an answer at a fixed place, other than the whole context. A head's answers have
+at most as many tokens."""
 
 
 class Words(NamedTuple):
-    """Rule that answers with some words of every context: the first so many, the last so many, or all."""
+    """Rule that answers with the same part of every context: its first words, its last words, or all of
+    it."""
 
     first: int | None = None
     last: int | None = None
 
     def answers(self, examples: Examples) -> list[str]:
-        """Return the answer to each example; the question plays no part."""
+        """Return the answer to each example. The question is ignored."""
         chosen = slice(None if self.last is None else -self.last, self.first)
         return [" ".join(context.split()[chosen]) for context in contexts(examples)]
 
 
 class Beside(NamedTuple):
-    """Rule that answers with so many words of the context before the first one, or after the last one, that the
-    question has too."""
+    """Rule that answers with words of the context that stand before the first, or after the last, of the
+    words that it shares with the question."""
 
     words: int
     after: bool
 
     def answers(self, examples: Examples) -> list[str]:
-        """Return the answer to each example; all of the context before its end, or after its beginning, where it
-        shares no word with the question. Stop words do not count."""
+        """Return the answer to each example. Stop words do not count as shared.
+
+        If no word is shared, the words stand at the end of the context, or with `after` at its beginning.
+        """
         chosen = []
         for question, context in zip(examples.first, contexts(examples), strict=True):
             words, question_words = (
@@ -75,16 +80,16 @@ PLACES: tuple[Rule, ...] = (
     *(Words(first=count) for count in range(1, MOST_WORDS + 1)),
     *(Words(last=count) for count in range(1, MOST_WORDS + 1)),
 )
-"""Blind answers: they know nothing of the question."""
+"""Rules that ignore the question."""
 
 BESIDE_QUESTION: tuple[Rule, ...] = tuple(
     Beside(count, after) for after in (False, True) for count in range(1, MOST_WORDS + 1)
 )
-"""Answers that find the question's words in the context, and read nothing else."""
+"""Rules that find the question's words in the context, and read nothing else."""
 
 
 def contexts(examples: Examples) -> list[str]:
-    """Return the texts that answers of spans are taken from."""
+    """Return the contexts that answers of spans are taken from."""
     assert examples.second is not None, "only spans have contexts"
     return examples.second
 
@@ -94,25 +99,25 @@ def _plain(word: str) -> str:
 
 
 Entity = tuple[int, int, int, str]
-"""Sentence, first word, the word after the last, type."""
+"""Entity: number of the sentence, first word, the word after the last, type."""
 
 
 def score(task: Task, answers: Sequence[Any], right: Sequence[Any]) -> float:
-    """Return the task's main metric.
+    """Return the task's main metric of some answers.
 
     Args:
-        answers, right: aligned answers: classes, numbers, tags of a sentence, or texts of answers.
+        answers, right: aligned answers: classes, numbers, tags of a sentence, or texts of spans.
     """
     return _SCORERS[task.metric](task, answers, right)
 
 
 def chance(task: Task, test: Examples) -> float:
-    """Return the chance level: the best score on the test part of answers that ignore the question; 0 where the
-    metric says so by definition.
+    """Return the chance level: the best score on the test part of answers that ignore the question.
 
-    Of classes and tags that is one and the same answer to everything: the most frequent one of the test part, or
-    where F1 is about one class, this class. The most frequent answer of the training part scores no more, and by
-    the luck of a sample may score far less. Of spans it is the same place in every context, the best of `PLACES`.
+    For classes and tags it is one answer to everything: the most frequent one of the test part, or the
+    positive class if F1 is about one class. (The most frequent answer of the training part scores no more,
+    and may score far less by the luck of a sample.) For spans it is the same place in every context, the best
+    of `PLACES`. It is a half for minimal pairs, and 0 if the metric has it by definition.
     """
     match task.chance:
         case "half":
@@ -126,7 +131,7 @@ def chance(task: Task, test: Examples) -> float:
 
 
 def most_frequent(examples: Examples) -> Any:
-    """Return the answer, or the tag of a word, that occurs most often; of equals the one met first."""
+    """Return the answer, or the tag of a word, that occurs most often. Ties go to the one met first."""
     given = examples.answers if examples.words is None else _flat(examples.answers)
     return Counter(given).most_common(1)[0][0]
 
@@ -154,14 +159,14 @@ def _f1(task: Task, predicted: Sequence[Any], right: Sequence[Any]) -> float:
 
 
 def _pearson(task: Task, answers: Sequence[float], right: Sequence[float]) -> float:
-    """Return Pearson's correlation; 0 where one side is constant, as a constant says nothing."""
+    """Return Pearson's correlation; 0 if one side is constant, because a constant tells nothing."""
     if np.ptp(answers) == 0 or np.ptp(right) == 0:
         return 0.0
     return float(stats.pearsonr(answers, right).statistic)
 
 
 def _spearman(task: Task, answers: Sequence[float], right: Sequence[float]) -> float:
-    """Return Spearman's correlation; 0 where one side is constant."""
+    """Return Spearman's correlation; 0 if one side is constant."""
     if np.ptp(answers) == 0 or np.ptp(right) == 0:
         return 0.0
     return float(stats.spearmanr(answers, right).statistic)
@@ -186,7 +191,8 @@ def _exact_match(task: Task, answers: Sequence[str], right: Sequence[str]) -> fl
 
 
 def exact_match(answers: Sequence[str], right: Sequence[str]) -> float:
-    """Return the share of answers that are the same after lower-casing, without punctuation and articles."""
+    """Return the share of answers that equal the right ones, in lower case, without punctuation and
+    articles."""
     return float(np.mean([_words(a) == _words(b) for a, b in zip(answers, right, strict=True)]))
 
 
@@ -199,8 +205,8 @@ def word_overlap(answer: str, right: str) -> float:
 
 
 def entities(sentences: Sequence[Sequence[str]]) -> set[Entity]:
-    """Return the spans of IO, BIO, BIOES or BILOU tags, which may be mixed. What continues or ends no span of its
-    type begins one, as a prediction may."""
+    """Return the spans of IO, BIO, BIOES or BILOU tags, which may be mixed. A tag that continues or ends no
+    span of its type begins one, because predictions may have such tags."""
     spans: set[Entity] = set()
     for sentence, tags in enumerate(sentences):
         start, current = 0, None
@@ -220,8 +226,8 @@ def entities(sentences: Sequence[Sequence[str]]) -> set[Entity]:
 
 @lru_cache(maxsize=2**15)
 def _words(answer: str) -> tuple[str, ...]:
-    """Return the normalised words of an answer; kept, as each right answer is compared with the answers of many
-    rules."""
+    """Return the normalised words of an answer. They are cached, because each right answer is compared with
+    the answers of many rules."""
     plain = "".join(c for c in answer.lower() if c not in string.punctuation)
     return tuple(re.sub(r"\b(a|an|the)\b", " ", plain).split())
 
@@ -245,9 +251,9 @@ _SCORERS: dict[Metric, Callable[[Task, Sequence[Any], Sequence[Any]], float]] = 
 def share_error(right_N: NDArray[np.floating] | NDArray[np.bool_]) -> float:
     """Return the standard error of the mean of independent answers, each from 0 (wrong) to 1 (right).
 
-    Where all are right, or all wrong, it is that of two more of either kind (Agresti & Coull 1998,
-    https://doi.org/10.1080/00031305.1998.10480550), as four of four are no sure thing; else s / root n. NaN for a
-    single answer that is neither.
+    It is s / root n. If all answers are right, or all wrong, it is the error after two more of either kind
+    are added (Agresti & Coull 1998, https://doi.org/10.1080/00031305.1998.10480550), because four right
+    answers of four prove little. NaN for a single answer that is neither right nor wrong.
     """
     n, share = len(right_N), float(np.mean(right_N))
     if share in (0, 1):
@@ -257,14 +263,14 @@ def share_error(right_N: NDArray[np.floating] | NDArray[np.bool_]) -> float:
 
 
 def standard_error(value_N: NDArray[np.floating] | NDArray[np.bool_], cluster_N: NDArray[np.integer]) -> float:
-    """Return the standard error of the mean of values that are independent between clusters only, to first order
-    (Liang & Zeger 1986).
+    """Return the standard error of the mean of values that are independent only between clusters, to first
+    order (Liang & Zeger 1986).
 
-    With a cluster an example it is the usual s / root n, of right and wrong answers the binomial one. NaN for
-    fewer than two clusters.
+    If each example is a cluster, it is the usual s / root n; for right and wrong answers it is the binomial
+    one. NaN for fewer than two clusters.
 
     Args:
-        cluster_N: of each value, from 0 or not, in any order.
+        cluster_N: the cluster of each value, any integers in any order.
     """
     _, place_N = np.unique(cluster_N, return_inverse=True)
     deviation_N = value_N - np.mean(value_N, dtype=np.float64)

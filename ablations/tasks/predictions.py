@@ -1,9 +1,10 @@
 """Predictions of a run for each example of a task, so that two runs can be compared on the same examples.
 
-An example has the same id in all arms, seeds and experiments: a hash of its content. `points` say how well it was
-answered, and what they are depends on the task: 1 or 0 for a class, half for two sentences of a minimal pair that
-are equally probable, the share of the words of a sentence that have the right tag, the F1 of words of a span, or
-minus the error of a number. Where several heads are trained on a task, points are the mean over them.
+An example has the same id in all arms, seeds and experiments: a hash of its content. `points` say how well it
+was answered; higher is better. They depend on the task: 1 or 0 for a class or a minimal pair (a half if both
+sentences are equally probable), the share of a sentence's words that have the right tag, the F1 of the words
+of a span, or minus the error of a number. If several heads are trained on a task, points are the mean over
+them.
 """
 
 import hashlib
@@ -39,13 +40,15 @@ def predictions(
     margin_N: ArrayLike | None = None,
     weight_N: ArrayLike | None = None,
 ) -> pd.DataFrame:
-    """Return the predictions for some examples, with the columns `COLUMNS` and a row an example, in their order.
+    """Return the predictions for some examples, with the columns `COLUMNS` and one row for each example, in
+    their order.
 
     Args:
-        points_N: higher is better.
+        points_N: points of each example; higher is better.
         counts_V: how often each id of the tokenizer occurs in the training text.
-        answers_RN: the answer of each head to each example; none of minimal pairs.
-        weight_N: items of each example; 1 unless given. Examples without an item are left out.
+        answers_RN: the answer of each head to each example; None for minimal pairs.
+        margin_N: score of the right answer minus that of the wrong one, in nats.
+        weight_N: number of items of each example; 1 unless given. Examples without an item are left out.
     """
     N = len(examples)
     answers = None if answers_RN is None else [[_written(said_N[i]) for said_N in answers_RN] for i in range(N)]
@@ -70,7 +73,8 @@ def predictions(
 
 
 def example_ids(examples: Examples) -> list[str]:
-    """Return the id of each example: a hash of its texts, its answer and its groups, and not of its place."""
+    """Return the id of each example: a hash of its texts, answer and groups. Repetitions of an example are
+    numbered."""
     fields = (examples.first, examples.second, examples.words, examples.right, examples.groups)
     seen: dict[str, int] = {}
     ids = []
@@ -83,7 +87,7 @@ def example_ids(examples: Examples) -> list[str]:
 
 
 def points_of(task: Task, answers_N: Sequence[Any], right_N: Sequence[Any]) -> NDArray[np.float64]:
-    """Return the points of answers of a head, one each; `points_metric` names them."""
+    """Return the points of a head's answers, one for each. `points_metric` names them."""
 
     def points(answer: Any, right: Any) -> float:
         match task.kind:
@@ -102,7 +106,8 @@ def points_of(task: Task, answers_N: Sequence[Any], right_N: Sequence[Any]) -> N
 
 
 def points_metric(task: Task) -> str:
-    """Return the metric whose value is the mean of the points, or a name of the points where there is none."""
+    """Return the metric whose value is the mean of the points, or another name if the points are of no
+    metric."""
     match task.kind:
         case "tagging":
             return "score" if task.metric == "accuracy" else "right_tags"
@@ -115,7 +120,8 @@ def points_metric(task: Task) -> str:
 
 
 def _tokens(examples: Examples, tokenizer: Tokenizer, counts_V: NDArray[np.int64]) -> dict[str, list[int]]:
-    """Return `length` and `rarest` of each example."""
+    """Return `length` in tokens (of a minimal pair, its first sentence) and frequency rank `rarest` of each
+    example."""
     words_V = np.where(np.arange(len(counts_V)) >= FIRST_WORD_ID, counts_V, 0)  # special ids count as the rarest
     rank_V = ranks(words_V)
     length_N, rarest_N = np.zeros(len(examples), np.int64), np.zeros(len(examples), np.int64)

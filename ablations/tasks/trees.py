@@ -1,13 +1,13 @@
-"""Dependency trees over the words of a sentence, without direction: gold trees, trees from scores, random trees,
-and the number of edges that they share.
+"""Dependency trees over the words of a sentence, without direction: gold trees, trees from scores, random
+trees, and the number of edges that they share.
 
-UUAS (undirected unlabelled attachment score) is the share of gold edges that a tree has, over all edges of all
-sentences. No torch. Letters: W words, S sentences, G resamplings.
+UUAS (undirected unlabelled attachment score) is the share of gold edges that a tree has, over all edges of
+all sentences. No torch. Letters: W words, S sentences, G resamplings.
 
-Gold trees are sentences as sub-words, with the dependencies between their words. Punctuation (the tag PUNCT) is
-left out, and so is the second word of a contraction ("le" of French "du"), which has no sub-word of its own. A
-dependency that leads to or from such a word, or from the root, is left out with it and not lifted to another word:
-nearly all of them are leaves. What is left has no direction.
+A gold tree is a sentence as sub-words, with the dependencies between its words. Punctuation (the tag PUNCT)
+is left out, and so is the second word of a contraction ("le" of French "du"), which has no sub-word of its
+own. A dependency that leads to or from such a word, or from the root, is also left out and not moved to
+another word, because nearly all of these words are leaves. The edges that are left have no direction.
 """
 
 from collections.abc import Sequence
@@ -27,19 +27,19 @@ from lightning_modules.vocabulary import END, START
 
 PUNCTUATION = "PUNCT"
 FEWEST = 3
-"""Words of the shortest sentence: two words have but one tree."""
+"""Number of words of the shortest sentence. Two words have only one tree."""
 
 Edge = tuple[int, int]
-"""Edge of two words, the first one first."""
+"""Edge between two words. The first word comes first."""
 
 
 class GoldTree(NamedTuple):
-    """A sentence and its dependencies."""
+    """Sentence as tokens, and the dependencies between its words."""
 
     ids_T: NDArray[np.int64]
-    """START, sub-words, END."""
+    """Ids of START, the sub-words and END."""
     word_T: NDArray[np.int64]
-    """The word that each belongs to, from 0; NO_WORD for special tokens and for words that are left out."""
+    """Word that each token belongs to, from 0; NO_WORD for special tokens and for words that are left out."""
     words: int
     edges: frozenset[Edge]
 
@@ -47,11 +47,14 @@ class GoldTree(NamedTuple):
 def gold_trees(
     sentences: Sequence[LabelledSentence], tokenizer: Tokenizer, *, count: int, longest: int, max_length: int
 ) -> list[GoldTree]:
-    """Draw `count` sentences at random, in a random order, of those with 3 to `longest` words that are left, at
-    most `max_length` tokens and some dependency; all of them if there are fewer. The same for the same sentences.
+    """Return the gold trees of `count` sentences, drawn at random, in a random order; equal for equal
+    sentences.
+
+    A sentence must have 3 to `longest` words that are left, at most `max_length` tokens and a dependency. All
+    such sentences are taken if there are fewer.
 
     Raises:
-        MeasureError: there is none, or a sentence does not have the words of its text.
+        MeasureError: there is no such sentence, or a sentence does not have the words of its text.
     """
     trees: list[GoldTree] = []
     for number in np.random.default_rng(derive(0, "parsing")).permutation(len(sentences)).tolist():
@@ -70,13 +73,14 @@ def gold_trees(
 
 
 def gold_tree(sentence: LabelledSentence, tokenizer: Tokenizer, *, where: str) -> GoldTree:
-    """Return a sentence in sub-words, and the dependencies between the words that are left.
+    """Return the gold tree of a sentence: its sub-words, and the dependencies between the words that are
+    left.
 
     Args:
-        where: what the sentence is called in the error.
+        where: name of the sentence for errors.
 
     Raises:
-        MeasureError: it does not have the words of its text.
+        MeasureError: the sentence does not have the words of its text.
     """
     encoding = tokenizer.encode(sentence.text, add_special_tokens=False)
     word_T = align(sentence.text, sentence.forms, spans_of(encoding, sentence.text), where=where)
@@ -92,22 +96,22 @@ def gold_tree(sentence: LabelledSentence, tokenizer: Tokenizer, *, where: str) -
 
 
 def _kept(sentence: LabelledSentence) -> list[int]:
-    """Return the words that are no punctuation."""
+    """Return the words that are not punctuation."""
     return [i for i, tag in enumerate(sentence.tags) if tag != PUNCTUATION]
 
 
 NEIGHBOUR_BONUS = 1e-4
-"""Added to the score of neighbours: of equals they win, so that scores without information give the adjacency
-chain. The value of Zhang & Hashimoto 2021."""
+"""Bonus on the score of neighbouring words. Neighbours win ties, so that scores without information give the
+adjacency chain. It is the value of Zhang & Hashimoto 2021."""
 RESAMPLINGS = 2000
 
 
 def maximum_spanning_tree(score_WW: NDArray[np.float64]) -> frozenset[Edge]:
-    """Return the tree with the largest sum of scores; of the two scores of a pair the larger counts."""
+    """Return the tree with the largest sum of scores. The larger of the two scores of a pair counts."""
     both_WW = np.maximum(score_WW, score_WW.T).astype(np.float64)
     words = np.arange(len(both_WW))
     both_WW += NEIGHBOUR_BONUS * (abs(words[:, None] - words) == 1)
-    # Distances from 1 on: scipy takes 0 for no edge.
+    # Distances start at 1, because scipy takes 0 for no edge.
     distance_WW = np.triu(both_WW.max() - both_WW + 1, k=1)
     first, second = minimum_spanning_tree(distance_WW).nonzero()
     return frozenset((min(a, b), max(a, b)) for a, b in zip(first.tolist(), second.tolist(), strict=True))
@@ -119,14 +123,17 @@ def adjacency_chain(words: int) -> frozenset[Edge]:
 
 
 def expected_at_random(edges: int, words: int) -> float:
-    """Return the expected number of some edges that a tree has which is drawn uniformly from all trees over the
-    words: it has `words` - 1 of words (words - 1) / 2 pairs, each with the same probability."""
+    """Return how many of some edges are expected in a tree that is drawn uniformly from all trees over the
+    words.
+
+    Such a tree has `words` - 1 of words (words - 1) / 2 pairs, each with the same probability.
+    """
     return edges * 2 / words
 
 
 def resampled(right_S: NDArray[Any], edges_S: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Return the sum of the first over the sum of the second on sentences drawn with replacement, G times; the
-    sentences do not depend on the numbers, so that results of two parsers can be subtracted."""
+    """Return the sum of `right_S` over the sum of `edges_S`, for sentences drawn with replacement, G times.
+    The draws do not depend on the numbers, so that results of two parsers can be subtracted."""
     S = len(edges_S)
     drawn_GS = np.random.default_rng(derive(0, "sentences")).multinomial(S, np.full(S, 1 / S), size=RESAMPLINGS)
     return drawn_GS @ right_S / (drawn_GS @ edges_S)

@@ -1,1 +1,1 @@
-"""Heads and fine-tuning: trained heads on the states."""
+"""Trained heads on the states of an encoder, frozen or fine-tuned."""
