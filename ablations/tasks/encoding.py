@@ -1,8 +1,8 @@
 """Encoding of texts: rows of tokens that our encoders read, their states, and their TF-IDF vectors.
 
-A text is START, its pieces, END; a pair START, a, END, b, END, with b in the second segment where the encoder has
-segments; a text that is asked about at a mask START, its pieces, [MASK], END. What is longer than `max_length`
-loses pieces from its end; of a pair the longer text loses first.
+A text becomes START, its pieces, END. A pair becomes START, a, END, b, END, with b in the second segment if
+the encoder has segments. A text that is classified at a mask becomes START, its pieces, [MASK], END. A row
+that is longer than `max_length` loses pieces from the end of its text. In a pair the longer text loses first.
 
 Letters: N examples, T positions, D width, L + 1 layers, P pieces.
 """
@@ -28,10 +28,10 @@ from lightning_modules.training.data_module import TOKENS_AT_ONCE
 from lightning_modules.vocabulary import END, MASK, PAD, START
 
 LENGTHS_TO = 8
-"""Rows are padded to a multiple of this, so that few shapes differ."""
+"""Rows are padded to a multiple of this number, so that there are few different shapes."""
 
 SPECIAL, FIRST, SECOND = 0, 1, 2
-"""Text that a token of a row belongs to: neither (special tokens), the first text, the second."""
+"""Text that a token of a row belongs to: none (special tokens), the first text, or the second."""
 
 Integers = NDArray[np.int64]
 
@@ -41,22 +41,22 @@ class Row(NamedTuple):
 
     ids_T: Integers
     part_T: Integers
-    """SPECIAL, FIRST or SECOND."""
+    """Text of each token: SPECIAL, FIRST or SECOND."""
     word_T: Integers
-    """Number of the word that each token begins, in tagging; -1 where it begins none."""
+    """Number of the word that each token begins, for tagging; -1 if it begins none."""
     span_T2: Integers
-    """First character of its text, and the one after its last; 0, 0 of special tokens."""
+    """First character of each token in its text, and the one after its last; 0, 0 for special tokens."""
     cut: bool
-    """Whether something was left out."""
+    """Whether pieces were left out because the text is too long."""
 
 
 @dataclass(frozen=True)
 class EncodedTexts:
-    """Examples as tokens, in their order."""
+    """Examples as rows of tokens, in their order."""
 
     rows: list[Row]
     paired: bool = False
-    """Whether each has two texts, of which one may be empty."""
+    """Whether each example has two texts, of which one may be empty."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -66,7 +66,8 @@ class EncodedTexts:
         return np.array([len(row.ids_T) for row in self.rows], dtype=np.int64)
 
     def batch(self, index_B: Integers) -> Batch:
-        """Return some of the rows, padded: `tokens_BT`, `sequence_BT`, `position_BT`, `segment_BT`, `part_BT`."""
+        """Return some of the rows as a padded batch: `tokens_BT`, `sequence_BT`, `position_BT`, `segment_BT`,
+        `part_BT`."""
         chosen = [self.rows[i] for i in index_B]
         longest = max(len(row.ids_T) for row in chosen)
         T = -(-longest // LENGTHS_TO) * LENGTHS_TO
@@ -88,7 +89,8 @@ class EncodedTexts:
         }
 
     def by_length(self) -> Iterator[Integers]:
-        """Yield batches of row numbers of similar length, each of at most `TOKENS_AT_ONCE` tokens or one row."""
+        """Yield batches of row numbers of similar length. A batch has at most `TOKENS_AT_ONCE` tokens, or one
+        row."""
         order_N = np.argsort(self.lengths_N, kind="stable")
         lengths_N = -(-self.lengths_N[order_N] // LENGTHS_TO) * LENGTHS_TO
         first = 0
@@ -101,7 +103,7 @@ class EncodedTexts:
 
 
 def encode_examples(task: Task, examples: Examples, tokenizer: Tokenizer, *, max_length: int) -> EncodedTexts:
-    """Return the examples of a task, one row each."""
+    """Return the examples of a task as tokens, one row for each."""
     if task.kind == "tagging":
         assert examples.words is not None
         return encode_words(examples.words, tokenizer, max_length=max_length)
@@ -121,12 +123,13 @@ class _Pieces(NamedTuple):
 
 
 def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> EncodedTexts:
-    """Return a row a text."""
+    """Return texts as tokens, one row for each."""
     return EncodedTexts([_row([(pieces, FIRST)], max_length) for pieces in _pieces(texts, tokenizer)])
 
 
 def encode_masked(texts: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> EncodedTexts:
-    """Return a row a text, with [MASK] behind it; what is too long loses pieces, never the mask."""
+    """Return texts as tokens with [MASK] behind each. A text that is too long loses pieces, never the
+    mask."""
     rows = encode_texts(texts, tokenizer, max_length=max_length - 1).rows
     return EncodedTexts([_with_mask(row) for row in rows])
 
@@ -140,17 +143,17 @@ def _with_mask(row: Row) -> Row:
 def encode_pairs(
     first: Sequence[str], second: Sequence[str], tokenizer: Tokenizer, *, max_length: int
 ) -> EncodedTexts:
-    """Return a row a pair."""
+    """Return pairs of texts as tokens, one row for each pair."""
     pairs = zip(_pieces(first, tokenizer), _pieces(second, tokenizer), strict=True)
     return EncodedTexts([_row([(a, FIRST), (b, SECOND)], max_length) for a, b in pairs], paired=True)
 
 
 def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, *, max_length: int) -> EncodedTexts:
-    """Return a row a sentence whose words are given; each is cut into pieces by itself, as if a space stood before
-    it.
+    """Return sentences of given words as tokens, one row for each. Each word is cut into pieces by itself, as
+    if a space stood before it.
 
-    A word begins at the first piece that has a character of it. A space that is a piece of its own has none;
-    before punctuation it is left out, as in running text.
+    A word begins at the first piece that has a character of it. A space that is a piece of its own has none.
+    Before punctuation such a space is left out, as in running text.
     """
     flat = [word for sentence in sentences for word in sentence]
     pieces = _word_pieces(flat, tokenizer)
@@ -175,7 +178,7 @@ def _pieces_of(encoding: Encoding) -> _Pieces:
 
 
 def _word_pieces(words: Sequence[str], tokenizer: Tokenizer) -> Iterator[_Pieces]:
-    """Yield words, each numbered 0 at the piece that begins it."""
+    """Yield the pieces of each word. The piece that begins the word has number 0, the others -1."""
     encodings = tokenizer.encode_batch(list(words), add_special_tokens=False)
     for word, encoding in zip(words, encodings, strict=True):
         pieces = _pieces_of(encoding)
@@ -201,7 +204,7 @@ def _row(parts: list[tuple[_Pieces, int]], max_length: int) -> Row:
 
 
 def _fitted(lengths: list[int], room: int) -> list[int]:
-    """Return the lengths to keep: the longest loses first."""
+    """Return how many pieces of each text are kept. The longest text loses first."""
     kept = list(lengths)
     while sum(kept) > room:
         kept[int(np.argmax(kept))] -= 1
@@ -212,25 +215,25 @@ def _fitted(lengths: list[int], room: int) -> list[int]:
 
 
 def encode_batch(objective: Objective, batch: Batch) -> tuple[torch.Tensor, ...]:
-    """Return every layer of a batch of `EncodedTexts.batch`, with the attention that the objective allows; the top
-    as a head reads it."""
+    """Return every layer of a batch of `EncodedTexts.batch`, with the attention that the objective allows.
+    The top layer is as a head reads it."""
     on_device = {name: tensor.to(objective.device) for name, tensor in batch.items()}
     *layers, top_BTD = objective.encode(on_device)
     return *layers, objective.encoder.head_input(top_BTD)
 
 
 def mean_over(states_BTD: torch.Tensor, inside_BT: torch.Tensor) -> torch.Tensor:
-    """Return the mean state of the tokens inside, shape BD; 0 where there are none."""
+    """Return the mean state of the tokens that are inside, shape BD; 0 if there are none."""
     weight_BT1 = inside_BT.to(states_BTD.dtype)[..., None]
     return (states_BTD * weight_BT1).sum(1) / weight_BT1.sum(1).clamp(min=1)
 
 
 @torch.no_grad()
 def pooled_states(objective: Objective, rows: EncodedTexts) -> NDArray[np.float32]:
-    """Return the mean state of each text in every layer: shape LND, or LNF of pairs, with F = 4 D.
+    """Return the mean state of each text in every layer: shape LND, or LNF for pairs, with F = 4 D.
 
     A pair becomes (a, b, |a - b|, a * b) of its two texts' means, as is usual since InferSent (Conneau et al.
-    2017, section 3.3). Special tokens and padding do not enter.
+    2017, section 3.3). Special tokens and padding are ignored.
     """
     objective.eval()
     features = pair_features if rows.paired else text_features
@@ -248,7 +251,7 @@ def pooled_states(objective: Objective, rows: EncodedTexts) -> NDArray[np.float3
 
 
 def text_features(states_BTD: torch.Tensor, part_BT: torch.Tensor) -> torch.Tensor:
-    """Return the mean of each text, shape BD."""
+    """Return the mean state of each text, shape BD."""
     return mean_over(states_BTD, part_BT == FIRST)
 
 
@@ -259,20 +262,20 @@ def pair_features(states_BTD: torch.Tensor, part_BT: torch.Tensor) -> torch.Tens
 
 
 class WordStates(NamedTuple):
-    """States of words, those of a sentence one after the other."""
+    """States of words, sentence by sentence."""
 
     states_LWD: NDArray[np.float32]
     """States of the first piece of each word."""
     row_W: Integers
     """Number of the sentence of each word."""
     word_W: Integers
-    """Number of each word in the sentence; words that `max_length` cut off are missing."""
+    """Number of each word in its sentence. Words that `max_length` cut off are missing."""
 
 
 @torch.no_grad()
 def word_states(objective: Objective, rows: EncodedTexts) -> WordStates:
-    """Return the states of the words of tagged sentences in every layer, each by its first piece (Devlin et al.
-    2019, section 5.3)."""
+    """Return the states of the words of tagged sentences in every layer. A word has the state of its first
+    piece (Devlin et al. 2019, section 5.3)."""
     objective.eval()
     row_W = np.concatenate([np.full((row.word_T >= 0).sum(), i) for i, row in enumerate(rows.rows)])
     word_W = np.concatenate([row.word_T[row.word_T >= 0] for row in rows.rows])
@@ -293,7 +296,7 @@ def word_states(objective: Objective, rows: EncodedTexts) -> WordStates:
 
 
 def term_counts(split: Split, *, vocab_size: int) -> csr_matrix:
-    """Return the number of occurrences of each id in each sentence, special ids apart; shape S x V."""
+    """Return how often each id occurs in each sentence, without special ids; shape S x V."""
     text_N = is_text_token(split.ids)
     sentence_N = np.repeat(np.arange(len(split)), split.lengths)
     ones = np.ones(int(text_N.sum()))
@@ -301,9 +304,11 @@ def term_counts(split: Split, *, vocab_size: int) -> csr_matrix:
 
 
 def tfidf_features(split: Split, *, train: Split, vocab_size: int) -> csr_matrix:
-    """Return TF-IDF vectors of sentences: counts times (log((1 + S) / (1 + df)) + 1), of unit length; shape S x V.
+    """Return TF-IDF vectors of sentences: counts times (log((1 + S) / (1 + df)) + 1), at unit length; shape S
+    x V.
 
-    S is the number of sentences of `train`, df in how many of them an id stands. A sentence without text is 0.
+    S is the number of sentences of `train`, and df the number of these that have the id. A sentence without
+    text is 0.
     """
     weights = TfidfTransformer().fit(term_counts(train, vocab_size=vocab_size))
     return weights.transform(term_counts(split, vocab_size=vocab_size))

@@ -1,14 +1,15 @@
 """Probes: linear classifiers of frozen states, layer by layer and of a learned mix of all layers.
 
-Accuracy alone does not tell what a state knows from what a probe learns. Two answers to that stand beside it:
-selectivity, the accuracy less that of the same probe on a control task (Hewitt & Liang 2019), and the length of
-the online code of the labels (Voita & Titov 2020).
+Accuracy alone does not tell what a state knows from what a probe learns. Two numbers beside it do:
+selectivity, the accuracy minus that of the same probe on a control task (Hewitt & Liang 2019), and the length
+of the online code of the labels (Voita & Titov 2020).
 
-A control task (Hewitt & Liang 2019, section 2) has labels that mean nothing; only a probe that memorises can
-predict them. Each kind of input gets one random label, always the same, drawn from the labels of the real task. Of
-words the kind is the word. Of sentences and pairs, where the source has no control, it is one word of theirs: the
-rarest of those that are in at least ten of the training sentences. So there are many kinds, each is met often
-enough to be learned, and the label is a function of the text that takes no understanding of it.
+A control task (Hewitt & Liang 2019, section 2) has labels that mean nothing, so only a probe that memorises
+can predict them. Each kind of input has one random label, always the same, drawn from the labels of the real
+task. For words the kind is the word. For sentences and pairs, for which the source has no control, the kind
+is one of their words: the rarest of those that are in at least ten training sentences. So there are many
+kinds, each occurs often enough to be learned, and the label is a function of the text that needs no
+understanding.
 
 Letters: L + 1 layers, N examples (sentences, pairs or words), D width, K classes.
 """
@@ -51,20 +52,20 @@ from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
 
 FEWEST = 10
-"""Training sentences that a word must be in to decide about a label."""
+"""Number of training sentences that a word must be in to decide about a label."""
 
 NO_WORD = ""
-"""The kind of sentences without such a word."""
+"""Kind of the sentences without such a word."""
 
 ANSWERS = "answers"
-"""Key beside the columns of the row of `accuracy` of the mix: the answers of its probe."""
+"""Key of the answers of the mix's probe, beside the columns of its row of `accuracy`."""
 
 _WORD = re.compile(r"\w+")
 
 
 def deciding_words(texts: Sequence[str], *, train: Sequence[str]) -> list[str]:
-    """Return the rarest word of each text that is in at least ten training texts; the first by the alphabet of
-    equals."""
+    """Return the rarest word of each text that is in at least ten training texts; NO_WORD if there is none.
+    Ties go to the first word in alphabetical order."""
     counts = Counter(word for text in train for word in _words(text))
     return [
         min(
@@ -79,10 +80,10 @@ def deciding_words(texts: Sequence[str], *, train: Sequence[str]) -> list[str]:
 def control_labels(
     kinds: Sequence[str], *, labels: Sequence[str] | NDArray[np.str_], seed: int
 ) -> NDArray[np.str_]:
-    """Draw a label for each input from the labels of the real task, the same for inputs of a kind.
+    """Draw a label for each input from the labels of the real task. Inputs of a kind have the same label.
 
     Args:
-        labels: those of the training part, as often as they occur there.
+        labels: labels of the training part, as often as they occur there.
     """
     names_K, counts_K = np.unique(labels, return_counts=True)
     until_K = counts_K.cumsum() / counts_K.sum()
@@ -103,7 +104,7 @@ class Probed:
     control_N: Labels
     """Labels of the control task."""
     sentence_N: NDArray[np.int64]
-    """The sentence that each is from: examples of different ones are independent."""
+    """Sentence that each example is from. Examples of different sentences are independent."""
 
 
 def rows(readings: Readings, settings: ProbingSettings, say: Say) -> Iterator[dict[str, Any]]:
@@ -128,19 +129,21 @@ def probing_rows(
     max_length: int,
     counts_V: NDArray[np.int64] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of `accuracy`, `selectivity`, `code_length` and `compression` by layer, and with layer null of
-    the mix; of `mix_weight` by layer.
+    """Yield rows of `accuracy`, `selectivity`, `code_length` and `compression` for each layer and, with layer
+    null, for the mix; and of `mix_weight` for each layer.
 
-    Floors are those of a probe that knows but the frequencies of the labels: of accuracy what one and the same
-    answer reaches at best, the test part's most frequent one; of selectivity this less what the most frequent
-    training answer scores in the control task. n counts test examples, of the code training examples; d is the
-    number of features.
+    The chance level (`floor`) is that of a probe that only knows the frequencies of the labels. For accuracy
+    it is the share of the test part's most frequent label, the best that one answer to everything can reach.
+    For selectivity it is this share minus the score of the most frequent training label in the control task.
+    For the weights of the mix it is equal weights. n counts test examples, or training examples for the code
+    and the weights. d is the number of features.
 
     Args:
-        counts_V: how often each id occurs in the training text; the predictions of the mix are kept only with it.
+        counts_V: how often each id occurs in the training text. Without it the predictions of the mix are not
+            kept.
 
     Raises:
-        MeasureError: the training part has but one class.
+        MeasureError: the training part has only one class.
     """
     task = settings.task
     limited = {split: part(splits[split], settings, split) for split in SPLITS}
@@ -162,7 +165,7 @@ def _predictions(
     tokenizer: Tokenizer,
     counts_V: NDArray[np.int64],
 ) -> DataFrame:
-    """Return the predictions of a probe; of words, those of a sentence together."""
+    """Return the predictions of a probe. Those for the words of a sentence are one example."""
     weight_S = np.bincount(test.sentence_N, minlength=len(examples))
     right_S = np.bincount(test.sentence_N, weights=np.equal(answer_N, test.label_N), minlength=len(examples))
     answers: list[list[str]] = [[] for _ in range(len(examples))]
@@ -188,7 +191,7 @@ def probed(
     *,
     max_length: int,
 ) -> dict[Split, Probed]:
-    """Return the states and the labels of both tasks, the real one and the control."""
+    """Return the states of each split, with the labels of the real task and of the control task."""
     parts: dict[Split, Probed] = {}
     kinds: dict[Split, list[str]] = {}
     for split, examples in splits.items():
@@ -218,7 +221,7 @@ def _texts(examples: Examples) -> list[str]:
 
 
 def rows_of(parts: Mapping[Split, Probed], *, group: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a task; see `probing_rows`."""
+    """Yield the rows of a task from states and labels; see `probing_rows`."""
     classes = len(np.unique(parts["train"].label_N))
     if classes < 2:
         raise MeasureError(
@@ -245,7 +248,8 @@ def rows_of(parts: Mapping[Split, Probed], *, group: str) -> Iterator[dict[str, 
 
 
 def _standardised(parts: Mapping[Split, Probed]) -> Iterator[tuple[Split, Probed, NDArray[np.float32]]]:
-    """Yield every feature with mean 0 and variance 1 in the training part."""
+    """Yield each split with standardised states: every feature has mean 0 and variance 1 in the training
+    part."""
     scalers = [StandardScaler().fit(layer_ND) for layer_ND in parts["train"].states_LND]
     for split in SPLITS:
         states_LND = parts[split].states_LND
@@ -264,18 +268,19 @@ States = Mapping[Split, NDArray[np.float32]]
 def _layer_rows(
     parts: Mapping[Split, Probed], states: States, control: States, *, mixes: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one layer or mix, without their place.
+    """Yield the rows of one layer or mix, without `group` and `layer`.
 
     Args:
         control: states for the control task, for which a mix has weights of its own.
-        mixes: whether the weights of the layers are to be learned anew for each block of the code.
+        mixes: whether the weights of the layers are learned anew for each block of the code.
     """
     train, validation, test = (parts[split] for split in SPLITS)
     common = {"d": states["train"].shape[1]}
     probe = best_classifier(Part(states["train"], train.label_N), Part(states["validation"], validation.label_N))
     answer_N = probe.says(states["test"])
     right_N = np.equal(answer_N, test.label_N)
-    # Of constant answers the best, and in the control task the one that a probe without any knowledge learns.
+    # For accuracy the best constant answer; in the control task the one that a probe without any knowledge
+    # learns.
     guessed_N = np.equal(_most_frequent(test.label_N), test.label_N)
     accuracy = common | _mean_row("accuracy", right_N, guessed_N, test.sentence_N)
     yield accuracy | ({ANSWERS: answer_N} if mixes else {})
@@ -287,7 +292,8 @@ def _layer_rows(
 
 
 def _mean_row(metric: str, score_N: Any, guessed_N: Any, sentence_N: Any) -> dict[str, Any]:
-    """Return the row of a mean over examples, whose floor is that of guesses, with its errors over sentences."""
+    """Return the row of a mean over examples, with errors over sentences. Its chance level is the mean of
+    guesses."""
     return {
         "metric": metric,
         "value": float(score_N.mean()),
@@ -299,7 +305,7 @@ def _mean_row(metric: str, score_N: Any, guessed_N: Any, sentence_N: Any) -> dic
 
 
 def _control_probe(train: Part, strength: float) -> Any:
-    """Return the probe for the control task as a function of states. Where all labels are the same, it returns
+    """Return the probe for the control task as a function of states. If all labels are the same, it returns
     that label."""
     if len(np.unique(train.y_N)) == 1:
         return lambda x_ND: np.full(len(x_ND), train.y_N[0])
@@ -312,11 +318,11 @@ def _most_frequent(label_N: Labels) -> str:
 
 
 def _code_rows(train: Probed, states_ND: NDArray[np.float32], *, mixes: bool) -> Iterator[dict[str, Any]]:
-    """Yield the code length of the training labels, sentence by sentence in random order, and its ratio to the
-    length with equal probability for all classes.
+    """Yield the code length of the training labels, sentence by sentence in random order, and the
+    compression: the length with equal probability for all classes, divided by the code length.
 
-    The sender tries every strength of the probe, takes the one whose code is shortest, and says which: the code of
-    one that is best with all labels may be long, as most blocks are sent after few.
+    The sender tries every strength of the probe, takes the one with the shortest code, and says which. A
+    strength that is best with all labels may have a long code, because most blocks are sent after few labels.
     """
     names_K, label_N = np.unique(train.label_N, return_inverse=True)
     K, N = len(names_K), len(label_N)
@@ -364,7 +370,7 @@ def _code_rows(train: Probed, states_ND: NDArray[np.float32], *, mixes: bool) ->
 
 
 def _sentences_in_random_order(sentence_N: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the examples in random order of sentences, those of a sentence one after the other."""
+    """Return the examples with their sentences in random order, those of a sentence one after the other."""
     names_S, place_N = np.unique(sentence_N, return_inverse=True)
     rank_S = np.random.default_rng(derive(0, "online code")).permutation(len(names_S))
     return np.argsort(rank_S[place_N], kind="stable")

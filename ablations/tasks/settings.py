@@ -19,11 +19,11 @@ from lightning_modules.errors import PluginError
 Effort = Literal["quick", "full"]
 
 EXAMPLES: Mapping[Effort, int] = MappingProxyType({"quick": 1_000, "full": 10_000})
-"""Training examples of every measure that trains, at most, unless a spec says otherwise."""
+"""Largest number of training examples of every measure that trains, unless a spec gives another."""
 
 
 def _schema(names: Iterable[str]) -> dict[str, Any]:
-    """Return the form of the name of a task for editors: one of these, or that of a file."""
+    """Return the schema of the name of a task for editors: one of these names, or the name of a file."""
     return {"anyOf": [{"enum": list(names)}, {"pattern": f"^{plugins.TEXT}$"}]}
 
 
@@ -37,7 +37,7 @@ def _known_task(name: str) -> str:
 
 
 def _read_task(name: str) -> Task:
-    """Return the task of a file of one's own, for a validator.
+    """Return the task that a file declares, for a validator.
 
     Raises:
         PydanticCustomError: there is no such file, or something is wrong with it.
@@ -53,16 +53,16 @@ TaskName = Annotated[str, AfterValidator(_known_task), Field(json_schema_extra=_
 
 
 class TaskSettings(MeasureSettings):
-    """Base of the measures of tasks."""
+    """Base class of measures of tasks."""
 
     effort: Effort = "full"
-    """`quick` takes a part of everything, to see that it works: no evidence."""
+    """`quick` takes a part of everything, to see that it works. Its numbers are no evidence."""
     tasks: tuple[TaskName, ...] | None = Field(None, min_length=1, strict=False)
-    """Unless given, those that suit: of the built-in language where the text is the built-in language, of files
-    elsewhere; with `quick`, few of them."""
+    """Tasks to measure. Default: the tasks that suit the measure, which are built-in ones if the text is the
+    built-in language, and those of files otherwise. `quick` takes only a few of these."""
 
     quick_tasks: ClassVar[tuple[str, ...]] = ()
-    """The few."""
+    """Tasks that `quick` takes by default."""
 
     @field_validator("tasks")
     @classmethod
@@ -77,16 +77,17 @@ class TaskSettings(MeasureSettings):
 
     @classmethod
     def suits(cls, task: Task) -> bool:
-        """Return whether the measure is computed on a task where a spec names none."""
+        """Return whether the measure is computed on a task if a spec names none."""
         raise TypeError(f"{cls.__name__} must say which tasks suit it")
 
     @classmethod
     def takes(cls, task: Task) -> bool:
-        """Return whether the measure can be computed on a task that a spec names: at least those that suit it."""
+        """Return whether the measure can be computed on a task that a spec names. It takes at least the tasks
+        that suit it."""
         return cls.suits(task)
 
     def parts(self, *, built_in: bool) -> tuple[Self, ...]:
-        """Return the settings for one task each, in the order of the catalogue or of the spec."""
+        """Return settings of one task each, in the order of the catalogue or of the spec."""
         names = self.tasks or chosen(self.suits, built_in=built_in)
         if not self.tasks and self.effort == "quick":
             few = tuple(name for name in self.quick_tasks if name in names)
@@ -95,29 +96,30 @@ class TaskSettings(MeasureSettings):
 
     @property
     def task_name(self) -> str:
-        """Name of the task of settings for one task."""
+        """Name of the task, if the settings are of one task."""
         (name,) = self.tasks or ()
         return name
 
     @property
     def task(self) -> Task:
-        """Task of settings for one task."""
+        """The task, if the settings are of one task."""
         return task_called(self.task_name)
 
 
 class TreesSettings(MeasureSettings):
-    """Base of the measures of dependency trees."""
+    """Base class of measures of dependency trees."""
 
     treebank: str | None = None
-    """A treebank (CoNLL-U, or parquet with the columns text, tokens, upos, heads and deprels), for text of other
-    kinds; the built-in language has trees of its own. Where something is trained, its sentences are divided among
-    training, validation and test."""
+    """A treebank, for text that is not the built-in language, which has trees of its own: CoNLL-U, or parquet
+    with the columns text, tokens, upos, heads and deprels. If something is trained, its sentences are divided
+    among training, validation and test."""
     effort: Effort = "full"
-    """`quick` takes a part of everything, to see that it works: no evidence."""
+    """`quick` takes a part of everything, to see that it works. Its numbers are no evidence."""
 
     @property
     def treebank_name(self) -> str:
-        """Name of the treebank: its folder, or the file without its ending where it has no folder."""
+        """Name of the treebank: its folder, or the file without its ending if it has no folder; else
+        `language`."""
         if self.treebank is None:
             return "language"
         path = PurePath(self.treebank)
@@ -125,19 +127,21 @@ class TreesSettings(MeasureSettings):
 
 
 class PredictingSettings(TaskSettings):
-    """Base of the measures that can keep the prediction for each example."""
+    """Base class of measures that can keep the prediction for each example."""
 
     predictions: bool = False
-    """Whether the predictions for single examples are kept in predictions.parquet of the run, which `ablate diff`
-    compares. It changes no number: a measure that is there is computed again only to have its predictions."""
+    """Whether predictions for single examples are kept in predictions.parquet of the run, which `ablate diff`
+    compares. This changes no number. A measure that was computed without predictions is computed again to
+    have them."""
 
 
 class MinimalPairsSettings(PredictingSettings):
-    """Minimal pairs: the share in which an objective gives the grammatical half the higher probability."""
+    """Minimal pairs: the share of pairs in which an objective gives the grammatical sentence the higher
+    probability."""
 
     kind: Literal["minimal_pairs"]
     pairs: int | None = Field(None, ge=1)
-    """Number of pairs of each paradigm or case, at random; all unless given, with `quick` a tenth."""
+    """Number of pairs of each paradigm or case, drawn at random. Default: all, and a tenth with `quick`."""
 
     @classmethod
     def suits(cls, task: Task) -> bool:
@@ -145,21 +149,21 @@ class MinimalPairsSettings(PredictingSettings):
 
 
 class PartSettings(TaskSettings):
-    """Base of the measures that learn from a part of a task, which `examples.part` takes."""
+    """Base class of measures that learn from a part of a task, which `examples.part` selects."""
 
     examples: int | None = Field(None, ge=10)
-    """Training examples at most; 10,000 unless given, with `quick` 1,000."""
+    """Largest number of training examples. Default: 10,000, and 1,000 with `quick`."""
 
     counts: ClassVar[Literal["examples", "words"]] = "examples"
-    """Unit that `most` counts where words have tags: sentences, or words."""
+    """Unit that `most` counts in tasks of tagging: sentences, or words."""
 
     def most(self, split: Split) -> int | None:
-        """Return the most examples of a split; None is all."""
+        """Return the largest number of examples of a split; None for all."""
         raise TypeError(f"{type(self).__name__} must say how much of a task it takes")
 
     def takes_what(self, other: "PartSettings") -> bool:
-        """Return whether the measure learns from the same examples of its task as another one, and is scored on
-        the same."""
+        """Return whether the measure learns from the same examples of its task as another measure, and is
+        scored on the same ones."""
         same_units = self.task.kind != "tagging" or self.counts == other.counts
         return same_units and all(self.most(split) == other.most(split) for split in ("train", "test"))
 
@@ -170,7 +174,8 @@ class ProbingSettings(PartSettings, PredictingSettings):
     kind: Literal["probing"]
     quick_tasks: ClassVar = ("bigram_shift", "tree_depth", "ud_pos", "language_parts_of_speech", "language_tense")
     examples: int | None = Field(None, ge=10)
-    """Training sentences at most, or words of tagging; 10,000 unless given, with `quick` 1,000."""
+    """Largest number of training sentences, or of words in tasks of tagging. Default: 10,000, and 1,000 with
+    `quick`."""
 
     counts: ClassVar = "words"
 
@@ -187,46 +192,48 @@ class ProbingSettings(PartSettings, PredictingSettings):
 
 
 class TransferSettings(PartSettings, PredictingSettings):
-    """Base of frozen features and fine-tuning: the same head, both ways."""
+    """Base class of frozen features and fine-tuning, which train the same head."""
 
     quick_tasks: ClassVar = (
         *("sst2", "mrpc", "wikigold"),
         *("language_topic", "language_same_document", "language_noun_phrases"),
     )
     seeds: int | None = Field(None, ge=1)
-    """Repetitions, each with another initial head and order of examples; 5 unless given, with `quick` 3."""
+    """Number of repetitions, each with another initial head and order of examples. Default: 5, and 3 with
+    `quick`."""
     examples: int | None = Field(None, ge=10)
-    """Training examples at most; 10,000 unless given, with `quick` 1,000 (and 1,000 of the other parts). Of the
-    files here only SST-2 and the treebank have more, and seven times as many would take seven times as long."""
+    """Largest number of training examples. Default: 10,000, and 1,000 with `quick` (also of the other parts).
+    Of the shipped tasks only SST-2 and the treebank have more. All of SST-2 would take seven times as
+    long."""
     learning_curve: tuple[Annotated[int, Field(ge=1)], ...] = Field((), strict=False)
-    """Numbers of training examples that a head learns from too, other ones in each repetition; numbers that a task
-    does not have are left out."""
+    """Numbers of training examples on which heads are also trained. Each repetition draws other examples.
+    Numbers that a task does not have are left out."""
     epochs: int | None = Field(None, ge=1)
-    """Over the training examples; 10 unless given, with `quick` 3; for frozen features, where one costs next to
-    nothing and a head learns alone, 30 and 10. Few examples are shown more often: until there are 200 steps, with
-    `quick` 60."""
+    """Number of epochs over the training examples. Default for fine-tuning: 10, and 3 with `quick`. Default
+    for frozen features: 30, and 10 with `quick`, because an epoch costs next to nothing and a head learns
+    alone. Few examples are shown more often, until there are 200 steps (60 with `quick`)."""
 
     usual_epochs: ClassVar[tuple[int, int]]
-    """Unless given; and with `quick`."""
+    """Default numbers of epochs: with `full`, and with `quick`."""
 
     @property
     def repetitions(self) -> int:
-        """Number of repetitions."""
+        """Number of repetitions of a training."""
         return self.seeds or (3 if self.effort == "quick" else 5)
 
     @property
     def passes(self) -> int:
-        """Number of epochs."""
+        """Number of epochs of a training."""
         return self.epochs or self.usual_epochs[self.effort == "quick"]
 
     @property
     def least_steps(self) -> int:
-        """Least number of steps of a training."""
+        """Smallest number of steps of a training."""
         return 60 if self.effort == "quick" else 200
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """Learning rates of the encoder that are tried."""
+        """Learning rates of the encoder that are tried; 0 for a frozen one."""
         return (0.0,)
 
     def most(self, split: Split) -> int | None:
@@ -251,13 +258,14 @@ class FrozenFeaturesSettings(TransferSettings):
 
 
 class FineTuningSettings(TransferSettings):
-    """Fine-tuning: scores where the encoder is trained on the task with the head."""
+    """Fine-tuning: scores of a head if the encoder is trained with it on the task."""
 
     kind: Literal["fine_tuning"]
     usual_epochs: ClassVar = (10, 3)
     learning_rates: tuple[Annotated[float, Field(gt=0)], ...] = Field((), strict=False)
-    """Learning rates of the encoder, tried with the first repetition; the best on the validation part is taken for
-    all, and for the learning curve."""
+    """Learning rates of the encoder. The first repetition tries all of them. The one that is best on the
+    validation part is taken for all repetitions and for the learning curve. Default: 1e-4, 3e-4 and 1e-3,
+    without the first with `quick`."""
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -265,17 +273,17 @@ class FineTuningSettings(TransferSettings):
 
 
 class BaselinesSettings(PartSettings):
-    """Baselines without any encoder: the most frequent answer, TF-IDF or words with a linear model, and of spans
-    the same place in every context. They learn from the examples that probing, frozen features and fine-tuning
-    take with this effort and so many examples."""
+    """Baselines without any encoder: the most frequent answer, TF-IDF or words with a linear model, and for
+    spans the same place in every context. They learn from the examples that probing, frozen features and
+    fine-tuning take with the same `effort` and `examples`."""
 
     kind: Literal["baselines"]
     quick_tasks: ClassVar = (*ProbingSettings.quick_tasks, *TransferSettings.quick_tasks)
 
     @property
     def beside(self) -> tuple[PartSettings, ...]:
-        """Measures of one task that baselines stand beside, as they are with the same effort and examples: frozen
-        features, which take what fine-tuning takes, or probing, or one after the other."""
+        """Settings of the measures that baselines of one task stand beside, with the same effort and
+        examples: frozen features (fine-tuning takes the same examples), probing, or both in this order."""
         common: dict[str, Any] = {"effort": self.effort, "tasks": self.tasks, "examples": self.examples}
         measures: dict[str, type[PartSettings]] = {
             "frozen_features": FrozenFeaturesSettings,
@@ -293,8 +301,8 @@ class BaselinesSettings(PartSettings):
 
 
 def beside_others(measures: Sequence[Any]) -> tuple[str, str] | None:
-    """Return a measure and a task of which it takes other examples than the baselines beside it; None if there is
-    none."""
+    """Return the kind of a measure and the name of a task of which it takes other examples than the baselines
+    beside it; None if there is no such measure."""
     taking: list[Any] = [settings for settings in measures if isinstance(settings, PartSettings)]
     for baselines in (settings for settings in taking if isinstance(settings, BaselinesSettings)):
         for built_in in (False, True):
@@ -308,18 +316,18 @@ def beside_others(measures: Sequence[Any]) -> tuple[str, str] | None:
 
 
 class StructuralProbeSettings(TreesSettings):
-    """Structural probe: a linear map of a layer's states that makes distances between words those of their
-    dependency tree (Hewitt & Manning 2019)."""
+    """Structural probe: a linear map of a layer's states after which distances between words are near those
+    in their dependency tree (Hewitt & Manning 2019)."""
 
     kind: Literal["structural_probe"]
     sentences: int | None = Field(None, ge=10)
-    """Training sentences, drawn at random; fewer if there are fewer. For validation as many at most, for test
-    1,000. 10,000 unless given, with `quick` 2,000: with 500 the map of a width of 128 knows its sentences by
-    heart."""
+    """Number of training sentences, drawn at random; all if there are fewer. Default: 10,000, and 2,000 with
+    `quick`: with 500 a map of width 128 learns its sentences by heart. Validation takes at most as many
+    sentences, and test at most 1,000."""
     longest: int = Field(40, ge=3)
-    """Words of the longest sentence, punctuation not counted."""
+    """Largest number of words of a sentence, without punctuation."""
     rank: int = Field(64, ge=1)
-    """Rank of the map; at most the encoder's width."""
+    """Rank of the map. It is at most the encoder's width."""
 
     @property
     def sentences_wanted(self) -> int:
@@ -327,20 +335,21 @@ class StructuralProbeSettings(TreesSettings):
 
 
 class ParsingSettings(TreesSettings):
-    """Trees without supervision: dependence of each two words of a sentence given all others in a masked LM
-    (conditional mutual information, by Gibbs sampling), compared with the trees of a treebank."""
+    """Trees without supervision, compared with the trees of a treebank. They join words of a sentence that
+    depend on each other given all other words in a masked LM (conditional mutual information, by Gibbs
+    sampling)."""
 
     kind: Literal["parsing"]
     sentences: int | None = Field(None, ge=2)
-    """Sentences, drawn at random, the same in all arms and seeds; fewer if there are fewer that short. 400 unless
-    given, with `quick` 100."""
+    """Number of sentences, drawn at random, the same in all arms and seeds; all if there are fewer that
+    short. Default: 400, and 100 with `quick`."""
     sweeps: int | None = Field(None, ge=24)
-    """Number of times that Gibbs sampling draws both tokens of a pair; 2,000 unless given, with `quick` 50. A
-    pair's information is underestimated by a few sweeps."""
+    """Number of times that Gibbs sampling draws both tokens of a pair. Default: 2,000, and 50 with `quick`.
+    Few sweeps underestimate the information of a pair."""
     longest: int = Field(10, ge=3)
-    """Words of the longest sentence, punctuation not counted."""
+    """Largest number of words of a sentence, without punctuation."""
     window: int = Field(10, ge=2)
-    """Sub-words that stand as far apart, or farther, are taken to be independent."""
+    """Sub-words that stand this far apart, or farther, are taken to be independent."""
 
     @property
     def sentences_wanted(self) -> int:
@@ -352,18 +361,19 @@ class ParsingSettings(TreesSettings):
 
 
 class ConditionalIndependenceSettings(MeasureSettings):
-    """Conditional independence: the cost to masked LM of predicting two neighbours that are both hidden as if they
-    were independent."""
+    """Conditional independence: what it costs masked LM to predict two hidden neighbours as if they were
+    independent of each other."""
 
     kind: Literal["conditional_independence"]
     effort: Effort = "full"
-    """Sentences unless given below: 300, or 3,000."""
+    """Decides the default of `sentences`: 300 with `quick`, 3,000 with `full`."""
     sentences: int | None = Field(None, ge=20)
-    """Sentences of the validation text from its start, each with one pair; fewer if it has fewer."""
+    """Number of sentences from the start of the validation text, each with one pair; all if there are
+    fewer."""
     ratios: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
         (0.05, 0.15, 0.3, 0.4, 0.6, 0.8), min_length=1, strict=False
     )
-    """Probabilities with which each of the other tokens is hidden, too."""
+    """Probabilities with which each token besides the pair is hidden too. Each has rows of its own."""
 
     @property
     def sentences_wanted(self) -> int:
@@ -376,7 +386,7 @@ RetrievalTask = Literal["stsb", "sick_relatedness", "next_sentence"]
 
 
 def _or_related(name: Any, built_in: Callable[[Any], Any]) -> Any:
-    """Also take the file of a task that is regression of two texts."""
+    """Return the name of a built-in task, or that of a file whose task is regression of two texts."""
     if not plugins.is_text(name):
         return built_in(name)
     task = _read_task(name)
@@ -387,42 +397,45 @@ def _or_related(name: Any, built_in: Callable[[Any], Any]) -> Any:
 
 
 class RetrievalSettings(MeasureSettings):
-    """Retrieval of texts that belong together: by the cosine of their mean states (bi-encoder), and by a head on
-    the states of both in one (cross-encoder)."""
+    """Retrieval of texts that belong together, by the cosine of their mean states (bi-encoder) and by a head
+    that reads both texts at once (cross-encoder)."""
 
     kind: Literal["retrieval"]
     tasks: tuple[Annotated[RetrievalTask, WrapValidator(_or_related)], ...] | None = Field(
         None, min_length=1, strict=False
     )
-    """Tasks: how related people judge two sentences, in two data sets or one's own, and which sentence of the text
-    follows another. Unless given, all; where the text is the built-in language, the last alone."""
+    """Tasks. `stsb`, `sick_relatedness` and tasks of your own: how related people judge two sentences.
+    `next_sentence`: which sentence of the text follows another. Default: all, and only `next_sentence` if the
+    text is the built-in language."""
     effort: Effort = "full"
-    """Sizes unless given below: 500 pairs, 200 candidates, 500 training pairs; or all, 1,000 and 5,000."""
+    """Decides the defaults below. `quick`: 500 pairs, 200 candidates, 500 training pairs; `full`: all, 1,000
+    and 5,000."""
     pairs: int | None = Field(None, ge=10)
-    """Pairs of each task of relatedness, drawn at random; fewer if there are fewer."""
+    """Number of pairs of each task of relatedness, drawn at random; all if there are fewer."""
     candidates: int | None = Field(None, ge=40)
-    """Sentences of the validation text among which the one that follows is looked for; fewer if it has fewer."""
+    """Number of sentences of the validation text among which the next sentence is searched; all if there are
+    fewer."""
     training_pairs: int | None = Field(None, ge=40)
-    """Sentences of the training text, each with the one that follows it, to train the cross-encoder on; fewer if
-    it has fewer."""
+    """Number of sentences of the training text, each with the next one, that the cross-encoder is trained on;
+    all if there are fewer."""
     epochs: int = Field(3, ge=1)
-    """Over the training pairs."""
+    """Number of epochs over the training pairs."""
     learning_rate: float = Field(3e-4, gt=0)
     """Learning rate of the cross-encoder."""
 
     def parts(self, *, built_in: bool) -> tuple[Self, ...]:
-        """Return the settings for one task each."""
+        """Return settings of one task each."""
         all_tasks = (NEXT_SENTENCE,) if built_in else ("stsb", "sick_relatedness", NEXT_SENTENCE)
         return tuple(self.model_copy(update={"tasks": (name,)}) for name in self.tasks or all_tasks)
 
     @property
     def task_name(self) -> str:
-        """Name of the task of settings for one task."""
+        """Name of the task, if the settings are of one task."""
         (name,) = self.tasks or ()
         return name
 
     def problem(self, data: Data, data_root: Path) -> str | None:
-        """Return why the task of settings for one cannot be run with a text; None if it can."""
+        """Return why the task, if the settings are of one, cannot be run with a text; None if it can."""
         if self.task_name == NEXT_SENTENCE:
             return no_documents(data, data_root)
         return task_called(self.task_name).problem(data_root)
@@ -442,20 +455,22 @@ class RetrievalSettings(MeasureSettings):
 
 
 class GenerationSettings(MeasureSettings):
-    """Generation: sentences that a language model makes up, from left to right by a causal one, all at once and
-    then improved (mask-predict) by a masked one; their fluency and diversity."""
+    """Generation: fluency and diversity of sentences that a language model generates. A causal LM generates
+    from left to right; a masked LM generates all tokens at once and then improves them (mask-predict)."""
 
     kind: Literal["generation"]
     effort: Effort = "full"
-    """Sentences unless given below: 200, or 1,000."""
+    """Decides the default of `sentences`: 200 with `quick`, 1,000 with `full`."""
     sentences: int | None = Field(None, ge=2)
-    """Sentences to make up."""
+    """Number of sentences to generate."""
     temperature: float = Field(1.0, gt=0)
-    """Logits are divided by it before a token is drawn; 1 draws by the model's own probabilities."""
+    """Divisor of the logits before a token is drawn. 1 draws by the model's own probabilities."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Tokens are drawn from the most probable ones that together have this probability (Holtzman et al. 2020)."""
+    """Tokens are drawn from the most probable ones that together have this probability (Holtzman et al.
+    2020)."""
     iterations: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 4, 10), min_length=1, strict=False)
-    """Numbers of steps of mask-predict, ascending; each is a way of its own, and the last one the main one."""
+    """Numbers of steps of mask-predict, ascending. Each generates sentences of its own. The last is the main
+    one."""
 
     @field_validator("iterations")
     @classmethod

@@ -1,9 +1,9 @@
-"""Structural probe (Hewitt & Manning 2019, sections 2 and 3): a linear map, of each layer, that brings the squared
-distances between the words of a sentence as near as it can to those in the dependency tree.
+"""Structural probe (Hewitt & Manning 2019, sections 2 and 3): a linear map of each layer that makes the
+squared distances between the words of a sentence as near as it can to those in the dependency tree.
 
-A minimum spanning tree reads from the map which words are joined; punctuation is left out. UUAS counts the edges
-of the tree that are predicted. The adjacency chain needs no states at all, and is the floor; it is also the tree
-of words at equal distances.
+A minimum spanning tree over the mapped words predicts which words are joined. Punctuation is left out. UUAS
+is the share of the edges of the gold tree that are predicted. The adjacency chain needs no states at all and
+is the chance level (`floor`). It is also the predicted tree if all distances are equal.
 
 Letters: L + 1 layers, B sentences, T positions, W words, D width, R rank of the map.
 """
@@ -37,15 +37,15 @@ class TreeStates(NamedTuple):
     """States of the words of a sentence, and its dependency tree."""
 
     states_LWD: NDArray[np.float32]
-    """The mean of each word's sub-words, as in the source of the probe."""
+    """State of each word: the mean of its sub-words, as in the source of the probe."""
     edges: frozenset[Edge]
     distance_WW: NDArray[np.float64]
-    """Edges between two words; infinite where the tree has lost the word that joined them."""
+    """Number of edges between two words; infinite if the tree has lost the word that joined them."""
 
 
 @torch.no_grad()
 def tree_states(objective: Objective, trees: Sequence[GoldTree]) -> list[TreeStates]:
-    """Return the states of the words in every layer, sentence by sentence."""
+    """Return the states of the words of each sentence in every layer, and its tree."""
     objective.eval()
     rows = EncodedTexts([_row(tree) for tree in trees])
     by_number: dict[int, TreeStates] = {}
@@ -73,7 +73,7 @@ def _of_words(states_LTD: NDArray[np.float32], tree: GoldTree) -> NDArray[np.flo
 
 
 def tree_distances(edges: frozenset[Edge], words: int) -> NDArray[np.float64]:
-    """Return the number of edges between two words, shape WW; infinite where no path joins them."""
+    """Return the number of edges between two words, shape WW; infinite if no path joins them."""
     first, second = np.array(sorted(edges), dtype=np.int64).reshape(-1, 2).T
     joined_WW = csr_matrix((np.ones(len(first)), (first, second)), shape=(words, words))
     distance_WW: NDArray[np.float64] = shortest_path(joined_WW, directed=False, unweighted=True)
@@ -81,14 +81,15 @@ def tree_distances(edges: frozenset[Edge], words: int) -> NDArray[np.float64]:
 
 
 MOST_TEST = 1000
-"""Test sentences."""
+"""Largest number of test sentences."""
 BATCH = 32
 LEARNING_RATE = 3e-3
 MOST_EPOCHS = 60
 PATIENCE = 3
-"""Epochs without a lower validation loss after which the learning rate is cut; after the last cut, the end."""
+"""Number of epochs without a lower validation loss after which the learning rate is cut. After the last cut,
+training ends."""
 CUTS = (1.0, 0.3, 0.1)
-"""Factors on the learning rate, one after another."""
+"""Factors on the learning rate, one after the other."""
 
 
 def rows(readings: Readings, settings: StructuralProbeSettings, say: Say) -> Iterator[dict[str, Any]]:
@@ -107,8 +108,10 @@ def structural_probe_rows(
     *,
     max_length: int,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of `uuas` by layer; the floor is the adjacency chain's. n counts the edges of the test trees, d
-    is the width; standard errors take the edges of a sentence for dependent.
+    """Yield rows of `uuas` by layer. The chance level (`floor`) is that of the adjacency chain.
+
+    n counts the edges of the test trees, and d is the width. Standard errors treat the edges of a sentence as
+    dependent.
 
     Raises:
         MeasureError: a split has no sentence with a tree.
@@ -127,7 +130,7 @@ def structural_probe_rows(
 
 
 def uuas_rows(parts: Mapping[Split, Sequence[TreeStates]], *, rank: int) -> Iterator[dict[str, Any]]:
-    """Yield rows of `uuas` from states; `group` is missing."""
+    """Yield rows of `uuas` from states, without `group`."""
     test = parts["test"]
     layers, _, width = test[0].states_LWD.shape
     gold = [(each.edges, len(each.distance_WW)) for each in test]
@@ -153,12 +156,12 @@ def uuas_rows(parts: Mapping[Split, Sequence[TreeStates]], *, rank: int) -> Iter
 
 
 def _is_predicted(tree: frozenset[Edge], gold: frozenset[Edge]) -> NDArray[np.bool_]:
-    """Return for each of the gold edges whether it is in a tree."""
+    """Return whether each of the gold edges is in a tree."""
     return np.array([edge in tree for edge in gold], dtype=bool)
 
 
 class Words(NamedTuple):
-    """States of the words of a sentence in one layer, and their distances in the tree."""
+    """States of the words of a sentence in one layer, and the distances of the words in the tree."""
 
     states_WD: NDArray[np.float32]
     distance_WW: NDArray[np.float64]
@@ -176,21 +179,21 @@ class Probe(NamedTuple):
         return distance_WW
 
     def tree(self, states_WD: NDArray[np.float32]) -> frozenset[Edge]:
-        """Return the minimum spanning tree of the words."""
+        """Return the minimum spanning tree of the words by their squared distances."""
         return maximum_spanning_tree(-self.squared_distances(states_WD))
 
 
 def fit_probe(train: Sequence[Words], validation: Sequence[Words], *, rank: int, seed: int) -> Probe:
-    """Return the map with the lowest validation loss of all epochs of training.
+    """Return the map of the training epoch with the lowest validation loss.
 
-    The loss of a sentence is the sum over pairs of words of |squared distance - distance in the tree|, divided by
-    the squared number of words. Pairs that no path joins do not count.
+    The loss of a sentence is the sum over pairs of words of |squared distance - distance in the tree|,
+    divided by the squared number of words. Pairs that no path joins do not count.
 
     Args:
-        seed: of the map it starts from and of the order of sentences.
+        seed: seed of the initial map and of the order of sentences.
     """
     rng = torch.Generator().manual_seed(seed)
-    # So that one learning rate suits states of any size; a factor is no restriction on a linear map.
+    # With this scale one learning rate suits states of any size. A factor is no restriction on a linear map.
     scale = float(np.concatenate([each.states_WD for each in train]).std()) or 1.0
     batches, held_out = _batches(train, scale), _batches(validation, scale)
     width = train[0].states_WD.shape[1]
@@ -222,7 +225,7 @@ class _Batch(NamedTuple):
     states_BWD: Tensor
     distance_BWW: Tensor
     counts_BWW: Tensor
-    """1 for pairs of words of the sentence that a path joins, else 0."""
+    """1 for pairs of words that a path joins, else 0."""
     words_B: Tensor
 
 

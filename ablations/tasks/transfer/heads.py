@@ -1,13 +1,14 @@
-"""Head of a task: one linear map of each item of the encoder's top layer, frozen or trained with the head.
+"""Head of a task: one linear map of each item of the encoder's top layer, which is frozen or trained with the
+head.
 
-A head reads items of an example. Where one class or one number is asked for, the only item is the mean of the
-text, or what is made of the means of a pair (`encoding.pair_features`), or the [MASK] behind the text where the
-task reads that; of tagging, each word's first piece; of a span, every token of the context.
+A head reads items of an example. For one class or one number the only item is the mean of the text, or the
+features of a pair made of two means (`encoding.pair_features`), or the [MASK] behind the text if the task
+reads that. For tagging the items are each word's first piece, and for a span every token of the context.
 
-The same head serves frozen and trained encoders. It scales its features by the mean and deviation that they have
-in the training texts before anything is trained: arms differ widely in the scale of their states, and a linear
-map learns at the pace of its features (He et al. 2022, appendix A.1, who use batch normalisation for that; a mean
-and a deviation that stay are the same in training and test).
+The same head serves frozen and trained encoders. It scales its features by the mean and deviation that they
+have in the training texts before anything is trained. Arms differ widely in the scale of their states, and a
+linear map learns at the pace of its features. (He et al. 2022, appendix A.1, use batch normalisation for
+that. A fixed mean and deviation are the same in training and test.)
 
 Letters: B examples of a batch, E of a split, N items of all of them, K items of one, F features, O outputs.
 """
@@ -48,13 +49,13 @@ from lightning_modules.vocabulary import MASK
 Integers = NDArray[np.int64]
 
 LONGEST_ANSWER = 30
-"""Tokens of a span that is given as an answer, at most, as for SQuAD (Devlin et al. 2019)."""
+"""Largest number of tokens of a span that is given as an answer, as for SQuAD (Devlin et al. 2019)."""
 
 INITIAL_DEVIATION = 0.02
-"""Deviation of the head's initial weights (Devlin et al. 2019)."""
+"""Standard deviation of the head's initial weights (Devlin et al. 2019)."""
 
 FAINTEST = 1e-3
-"""Least deviation of a feature, as a share of the strongest feature's: a smaller one counts as this."""
+"""Smallest deviation of a feature, as a share of the strongest feature's. A smaller one counts as this."""
 
 Floats = NDArray[np.float32]
 
@@ -66,7 +67,8 @@ class Texts:
     examples: Examples
     rows: EncodedTexts
     places: list[Integers] | None
-    """Places of the items in each row; None where the mean of the text is the only item."""
+    """Places of the items in each row; None if the mean of the text, or the features of a pair, are the only
+    item."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -80,7 +82,7 @@ class Texts:
 
     @cached_property
     def bounds_E(self) -> Integers:
-        """Number of items before each example, and in all: shape E + 1."""
+        """Number of items before each example, and last the number of all items: shape E + 1."""
         return np.append(0, self.counts_E.cumsum())
 
     def items(self, index_B: Integers) -> Integers:
@@ -89,8 +91,8 @@ class Texts:
 
     @cached_property
     def digest(self) -> bytes:
-        """Hash that differs where a head reads other tokens, or other places of them: of one encoder, other
-        states."""
+        """Hash of the tokens that a head reads and of the places of its items. Equal hashes mean equal states
+        of an encoder."""
         hashed = hashlib.sha256(repr((self.rows.paired, self.places is None)).encode())
         arrays = [self.rows.lengths_N, self.counts_E, *(self.places or ())]
         for array in itertools.chain(arrays, *((row.ids_T, row.part_T) for row in self.rows.rows)):
@@ -99,13 +101,13 @@ class Texts:
 
     @cached_property
     def characters_E(self) -> Integers:
-        """Lengths of the texts in characters, in whatever pieces they are read."""
+        """Length of each example's texts in characters, however they are cut into pieces."""
         first, second = self.examples.first, self.examples.second
         return np.array([len(text) + len(second[i] if second else "") for i, text in enumerate(first)])
 
 
 def texts_of(task: Task, examples: Examples, tokenizer: Tokenizer, *, max_length: int) -> Texts:
-    """Return the examples of a split of a task. What `max_length` cuts off is no item."""
+    """Return the examples of a split as a head reads them. Tokens that `max_length` cuts off are no items."""
     rows = encode_examples(task, examples, tokenizer, max_length=max_length)
     pooled = task.kind in ("classification", "regression") and task.reads == "mean"
     return Texts(examples, rows, None if pooled else [_places(task, row) for row in rows.rows])
@@ -118,7 +120,8 @@ def _places(task: Task, row: Row) -> Integers:
 
 
 def read_states(objective: Objective, texts: Texts, index_B: Integers, *, mixed: bool = False) -> Tensor:
-    """Return the items of some examples, in their order: shape NF, fp32, on the objective's device.
+    """Return the features of the items of some examples, in their order: shape NF, fp32, on the objective's
+    device.
 
     Args:
         mixed: whether the encoder computes in bf16-mixed precision.
@@ -146,12 +149,12 @@ class States(Protocol):
         """Undo all training."""
 
     def of(self, texts: Texts, index_B: Integers) -> Tensor:
-        """Return the items of some examples, in their order: shape NF."""
+        """Return the features of the items of some examples, in their order: shape NF."""
 
 
 class FrozenStates:
-    """States as pre-training left them, without dropout, in full precision; texts are encoded once and kept,
-    whatever reads them again."""
+    """States as pre-training left them, without dropout, in full precision. Each text is encoded once and
+    kept for all that read it again."""
 
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
@@ -182,8 +185,8 @@ class FrozenStates:
 
 
 class TunedStates:
-    """States of a copy of the encoder, which is trained with its own dropout and attention, in the precision of
-    pre-training."""
+    """States of a copy of the encoder that is trained with the head. Dropout, attention and precision are
+    those of pre-training."""
 
     def __init__(self, objective: Objective) -> None:
         self._initial = objective.encoder
@@ -211,7 +214,7 @@ class Scale(NamedTuple):
 
 @torch.no_grad()
 def scale_of(states: States, texts: Texts) -> Scale:
-    """Return the scale of the items of some texts, without any training; answers play no part."""
+    """Return the scale of the items of some texts, without any training. Answers are ignored."""
     for module in states.trained.values():
         module.eval()
     sums: list[Tensor] = []
@@ -225,7 +228,7 @@ def scale_of(states: States, texts: Texts) -> Scale:
 
 
 class Head(nn.Module):
-    """Outputs of each item: a linear map of its scaled features."""
+    """Linear map from the scaled features of each item to its outputs."""
 
     mean_F: Tensor
     deviation_F: Tensor
@@ -235,7 +238,7 @@ class Head(nn.Module):
         self.register_buffer("mean_F", scale.mean_F)
         self.register_buffer("deviation_F", scale.deviation_F)
         rng = torch.Generator().manual_seed(derive(seed, "head"))
-        # Not the constructor, which draws from torch's own generator.
+        # The constructor would draw from torch's own generator.
         self.linear: nn.Linear = nn.utils.skip_init(nn.Linear, len(scale.mean_F), outputs)
         nn.init.normal_(self.linear.weight, std=INITIAL_DEVIATION, generator=rng)
         nn.init.zeros_(self.linear.bias)
@@ -249,22 +252,23 @@ class Head(nn.Module):
 
 
 class Answers(Protocol):
-    """Answers of a kind of task: their form as numbers, for each item, and their reading from a head's outputs."""
+    """Form of the answers of a kind of task: the targets of the items, the loss, and the answer by a head's
+    outputs."""
 
     outputs: int
 
     def target(self, texts: Texts, example: int) -> Tensor | None:
-        """Return the right output for each item of an example; None where `max_length` cut the answer off."""
+        """Return the right output for each item of an example; None if `max_length` cut the answer off."""
 
     def loss(self, output_NO: Tensor, target_N: Tensor, counts_B: Tensor) -> Tensor:
-        """Return the mean loss of a batch, whose examples have so many items each."""
+        """Return the mean loss of a batch, whose examples have `counts_B` items each."""
 
     def answer(self, output_KO: Floats, texts: Texts, example: int) -> Any:
         """Return the answer that the outputs of an example give."""
 
 
 def answers_of(task: Task, train: Texts) -> Answers:
-    """Return the form of a task's answers; it knows the classes or tags of the training part, and no others."""
+    """Return the form of a task's answers. It knows only the classes or tags of the training part."""
     given: Sequence[Any] = train.examples.answers
     match task.kind:
         case "classification":
@@ -280,7 +284,7 @@ def answers_of(task: Task, train: Texts) -> Answers:
 
 
 class Classes:
-    """Answers that are a class of each text: the softmax over classes."""
+    """Answers that are a class of each text, by a softmax over classes."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = list(names)
@@ -298,8 +302,8 @@ class Classes:
 
 
 class Numbers:
-    """Answers that are a number for each text, in deviations from the mean of the training part: the square of the
-    error."""
+    """Answers that are a number for each text. The head predicts deviations from the mean of the training
+    part, and the loss is the squared error."""
 
     outputs = 1
 
@@ -317,7 +321,7 @@ class Numbers:
 
 
 class Tags:
-    """Answers that are a tag of each word; words that `max_length` cut off get the most frequent one."""
+    """Answers that are a tag of each word. Words that `max_length` cut off get the most frequent tag."""
 
     def __init__(self, counts: Counter[str]) -> None:
         self._names = sorted(counts)
@@ -345,13 +349,15 @@ class Tags:
 
 
 class Spans:
-    """Answers that are a span of the context: two softmaxes over its tokens, for beginning and end (Devlin et al.
-    2019, section 4.2). An answer that was cut off in part cannot be given whole, and is scored like any other."""
+    """Answers that are a span of the context, by two softmaxes over its tokens, for beginning and end (Devlin
+    et al. 2019, section 4.2). An answer that was cut off in part cannot be given whole, but is scored like
+    any other."""
 
     outputs = 2
 
     def target(self, texts: Texts, example: int) -> Tensor | None:
-        """Return 1 at the first token, and in the second column at the last."""
+        """Return 1 in the first column at the first token of the answer, and in the second column at the last
+        token."""
         assert texts.places is not None
         span_K2 = texts.rows.rows[example].span_T2[texts.places[example]]
         answer = texts.examples.answers[example]
@@ -378,8 +384,10 @@ class Spans:
 
 
 def best_span(start_K: Floats, end_K: Floats, *, longest: int = LONGEST_ANSWER) -> tuple[int, int]:
-    """Return first and last token of the span with the highest sum of start and end, of those that do not end
-    before they begin and have at most `longest` tokens; of equal ones the first."""
+    """Return the first and the last token of the span with the highest sum of start and end.
+
+    The span has 1 to `longest` tokens. Ties go to the first span.
+    """
     K = len(start_K)
     legal_KK = np.tri(K, K, longest - 1, dtype=bool) & ~np.tri(K, K, -1, dtype=bool)
     sum_KK = np.where(legal_KK, start_K[:, None] + end_K[None, :], -np.inf)
@@ -388,5 +396,5 @@ def best_span(start_K: Floats, end_K: Floats, *, longest: int = LONGEST_ANSWER) 
 
 
 def right_answers(task: Task, texts: Texts) -> list[Any]:
-    """Return the answers of a split in the form of `Answers.answer`."""
+    """Return the right answers of a split in the form of `Answers.answer`."""
     return texts.examples.right

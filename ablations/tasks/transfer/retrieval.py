@@ -1,19 +1,19 @@
 """Retrieval of texts that belong together, by a bi-encoder and by a cross-encoder.
 
-The bi-encoder is not trained for it: two texts are as close as the cosine of their mean states. States share a
-common direction that hides what they differ in (Ethayarajh 2019, https://arxiv.org/abs/1909.00512; Mu & Viswanath
-2018), so each number stands twice: as it is, and `_centred`, with the mean of all texts of the task subtracted.
-The cross-encoder (`cross_encoder`) ranks the nearest texts of the bi-encoder again; it is trained, so that its
-gain comes from reading both at once and from training together.
+The bi-encoder is not trained for retrieval: it compares two texts by the cosine of their mean states. States
+share a common direction that hides how they differ (Ethayarajh 2019, https://arxiv.org/abs/1909.00512; Mu &
+Viswanath 2018). So each number has two rows: as it is, and `_centred`, with the mean of all texts of the task
+subtracted. The cross-encoder (`cross_encoder`) ranks the nearest texts of the bi-encoder again. It is
+trained, so its gain comes both from reading two texts at once and from training.
 
-Translations cannot be retrieved. The encoders read the source language alone; a text of another language has no
-states that they were ever trained to give it.
+Translations cannot be retrieved: the encoders read only the source language and were never trained to give
+states to text of another language.
 
-TF-IDF reads sentences as bags of sub-words: a baseline without order, context or training. Equal candidates stand
-in random order, and numbers are means over all such orders: a score that tells nothing apart is that of guessing.
+TF-IDF reads sentences as bags of sub-words: a baseline without order, context or training. Numbers are means
+over all orders of tied candidates, so a score that tells nothing apart is at chance level.
 
-Letters: P pairs, N texts, L + 1 layers, D width, Q queries, C candidates, K of them that are ranked again, B of a
-batch.
+Letters: P pairs, N texts, L + 1 layers, D width, Q queries, C candidates, K of them that are ranked again, B
+of a batch.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -45,33 +45,34 @@ Integers = NDArray[np.int64]
 
 
 class Ranks(NamedTuple):
-    """Ranks of the right candidate of each query."""
+    """Ranks of the right candidate of each query, with its ties."""
 
     above_Q: Integers
-    """Candidates with a higher score than the right one."""
+    """Number of candidates with a higher score than the right one."""
     equal_Q: Integers
-    """Candidates with its score, itself among them."""
+    """Number of candidates with the same score as the right one, itself included."""
 
 
 def ranks(score_QC: NDArray[np.floating], right_Q: Integers) -> Ranks:
-    """Return the ranks of the right candidates."""
+    """Return the ranks of the right candidate of each query."""
     own_Q1 = np.take_along_axis(score_QC, right_Q[:, None], axis=1)
     return Ranks((score_QC > own_Q1).sum(1), (score_QC == own_Q1).sum(1))
 
 
 def recall(rank: Ranks, first: int) -> Floats:
-    """Return the probability that the right candidate is among the first so many, for each query."""
+    """Return, for each query, the probability that the right candidate is among the `first` best, if ties are
+    broken at random."""
     return np.clip((first - rank.above_Q) / rank.equal_Q, 0, 1)
 
 
 def reciprocal_rank(rank: Ranks) -> Floats:
-    """Return 1 over the rank of the right candidate, for each query."""
+    """Return, for each query, the mean of 1 over the rank of the right candidate, over all orders of ties."""
     sums = np.append(0, np.cumsum(1 / np.arange(1, (rank.above_Q + rank.equal_Q).max() + 1)))
     return (sums[rank.above_Q + rank.equal_Q] - sums[rank.above_Q]) / rank.equal_Q
 
 
 def best(score_QC: NDArray[np.floating], count: int) -> Integers:
-    """Return the candidates of highest score, the best first; of equal ones the first first."""
+    """Return the `count` candidates with the highest score, best first. Ties go to the first candidate."""
     return np.argsort(-score_QC, axis=1, kind="stable")[:, :count]
 
 
@@ -79,13 +80,14 @@ Features = NDArray[np.floating]
 Row = dict[str, Any]
 
 DEPTH = 20
-"""Candidates that the cross-encoder ranks again."""
+"""Number of candidates that the cross-encoder ranks again."""
 FEWEST_PAIRS = 2 * DEPTH
-"""Among fewer the next sentence is not looked for: the cross-encoder would rank more than half of them again."""
+"""Smallest number of pairs for `next_sentence`. With fewer the cross-encoder would rank more than half of the
+candidates again."""
 
 
 class Vectors(NamedTuple):
-    """Vectors of the texts of a task; rows have unit length, or are 0."""
+    """Vectors of the texts of a task. Rows have unit length, or are 0."""
 
     layer: int | None
     suffix: str
@@ -106,7 +108,7 @@ def rows(readings: Readings, settings: RetrievalSettings, say: Say) -> Iterator[
 
 
 def require(settings: RetrievalSettings, texts: Texts, run: RunSettings) -> None:
-    """Refuse, with a MeasureError, a text with too few sentences that follow each other, if it says which do."""
+    """Raise a MeasureError if a text that says which sentences follow each other has too few that do."""
     for part in settings.parts(built_in=run.data.kind == "language"):
         if part.task_name == NEXT_SENTENCE and part.problem(run.data, texts.data_root) is None:
             for split in ("validation", "train"):
@@ -116,8 +118,11 @@ def require(settings: RetrievalSettings, texts: Texts, run: RunSettings) -> None
 def relatedness_rows(
     objective: Objective, tokens: Tokens, settings: RetrievalSettings, examples: Examples, *, max_length: int
 ) -> Iterator[Row]:
-    """Yield rows of `spearman`, of the cosine with the relatedness of two sentences as people judge it: of every
-    layer, the top one as a head reads it, and with the suffix `_tfidf` of TF-IDF vectors.
+    """Yield rows of `spearman`: the correlation of the cosine of two sentences with their relatedness as
+    people judge it.
+
+    There are rows for every layer (the top one as a head reads it), as it is and centred, and with the suffix
+    `_tfidf` for TF-IDF vectors.
 
     Args:
         examples: the test part of a task of relatedness.
@@ -137,19 +142,21 @@ def next_sentence_rows(
     max_length: int,
     say: Say = lambda line: None,
 ) -> Iterator[Row]:
-    """Yield rows of `recall_at_1`, `recall_at_20` and `reciprocal_rank` of the sentence that follows, among as
-    many as there are queries, of layers and TF-IDF as in `relatedness_rows`; and of `recall_at_1_reranked`, where
-    the cross-encoder has ranked the 20 nearest of the centred top layer again; its floor is that of a random
-    order.
+    """Yield rows on how well the sentence that follows is found: `recall_at_1`, `recall_at_20`,
+    `reciprocal_rank` and `recall_at_1_reranked`.
 
-    Each text is encoded once for all rows but the last.
+    The candidates are the sentences that follow all queries. The first three are of layers and TF-IDF as in
+    `relatedness_rows`. For the last, the cross-encoder has ranked the 20 nearest of the centred top layer
+    again, and the chance level (`floor`) is that of a random order of these. Each text is encoded once for
+    all rows but the last.
 
     Args:
-        tokens: of a text that says which sentences follow each other (`documents`).
-        say: told of every epoch of the cross-encoder; may raise, to stop.
+        tokens: a text that says which sentences follow each other (`documents`).
+        say: is told of every epoch of the cross-encoder. It may raise an error to stop.
 
     Raises:
-        MeasureError: a text has fewer than `FEWEST_PAIRS`; the loss of the cross-encoder became no number.
+        MeasureError: a text has fewer than `FEWEST_PAIRS` pairs, or the loss of the cross-encoder is no
+            longer a number.
     """
     queries = enough_followed(tokens, "validation", settings.candidates_wanted, fewest=FEWEST_PAIRS)
     learned = enough_followed(tokens, "train", settings.training_pairs_wanted, fewest=FEWEST_PAIRS)
@@ -176,8 +183,8 @@ def next_sentence_rows(
 
 
 def relatedness(vectors: Vectors, related_P: Sequence[float]) -> Row:
-    """Return the rank correlation of cosines with given numbers. The standard error is Bonett & Wright's
-    (2000)."""
+    """Return the rank correlation of cosines with given numbers; 0 if one side is constant. The standard
+    error is Bonett & Wright's (2000)."""
     cosine_P = (vectors.first_PD * vectors.second_PD).sum(1)
     constant = np.ptp(cosine_P) == 0 or np.ptp(related_P) == 0
     rho = 0.0 if constant else float(stats.spearmanr(cosine_P, related_P).statistic)
@@ -186,8 +193,8 @@ def relatedness(vectors: Vectors, related_P: Sequence[float]) -> Row:
 
 
 def recalls(vectors: Vectors) -> Iterator[Row]:
-    """Yield the ranks of the second text of each pair among the second texts of all. Queries are taken to be
-    independent, though they share their candidates."""
+    """Yield rows on the rank of the second text of each pair among the second texts of all pairs. Errors take
+    queries as independent, although they share their candidates."""
     C = len(vectors.first_PD)
     right_ranks = ranks(vectors.first_PD @ vectors.second_PD.T, np.arange(C))
     chance = Ranks(np.array([0]), np.array([C]))
@@ -201,8 +208,8 @@ def recalls(vectors: Vectors) -> Iterator[Row]:
 
 
 def reranked(near_QK: NDArray[np.int64], score_QK: Features) -> Row:
-    """Return the share of queries whose right candidate, with the query's number, comes first of those that are
-    ranked again."""
+    """Return the row of the share of queries whose right candidate comes first among those that are ranked
+    again. The right candidate has the same number as its query."""
     Q, K = near_QK.shape
     is_right_QK = near_QK == np.arange(Q)[:, None]
     there_Q = is_right_QK.any(1)
@@ -234,7 +241,8 @@ def _row(vectors: Vectors, metric: str, value: float, error: float, *, floor: fl
 def _vectors(
     objective: Objective, tokens: Tokens, first: Sequence[str], second: Sequence[str], *, max_length: int
 ) -> Iterator[Vectors]:
-    """Yield the vectors of every layer as it is and centred, and of TF-IDF. Each text is encoded once."""
+    """Yield the vectors of every layer, as they are and centred, and those of TF-IDF. Each text is encoded
+    once."""
     place = {text: i for i, text in enumerate(dict.fromkeys([*first, *second]))}
     rows = encode_texts(list(place), tokens.tokenizer, max_length=max_length)
     place_2P = np.array([[place[text] for text in texts] for texts in (first, second)])
@@ -261,24 +269,24 @@ def centred(vector_ND: Features) -> Features:
 
 
 def unit(vector_ND: Features) -> Features:
-    """Return vectors at length 1; 0 stays 0, and is equally far from all."""
+    """Return vectors scaled to length 1. A vector of 0 stays 0 and is equally far from all others."""
     length_N1 = np.linalg.norm(vector_ND, axis=1, keepdims=True)
     return vector_ND / np.where(length_N1 > 0, length_N1, 1)
 
 
 class Followed(NamedTuple):
-    """Texts and the text that follows each, all of them different."""
+    """Texts, and the text that follows each. All of them are different."""
 
     first: list[str]
     second: list[str]
 
 
 def followed_sentences(split: Split, tokenizer: Tokenizer, count: int) -> Followed:
-    """Choose so many pairs at random, fewer if there are fewer: of a document its first and second sentence, its
-    third and fourth, and so on.
+    """Choose `count` pairs at random, or all if there are fewer: the first and second sentence of a document,
+    its third and fourth, and so on.
 
-    No text is there twice: among the candidates that may follow a sentence stands neither itself nor the right one
-    a second time. Which pairs depends on the text alone, and more contain the fewer.
+    No text occurs twice, so the candidates of a sentence contain neither itself nor the right one a second
+    time. The choice depends on the text alone, and a larger choice contains the smaller ones.
     """
     place_S = np.arange(len(split))
     begins_S = np.diff(split.documents, prepend=-1) != 0
@@ -299,10 +307,10 @@ def followed_sentences(split: Split, tokenizer: Tokenizer, count: int) -> Follow
 
 
 def enough_followed(tokens: Tokens, split: Literal["train", "validation"], count: int, *, fewest: int) -> Followed:
-    """Return the followed sentences of a split.
+    """Return pairs of sentences of a split that follow each other (`followed_sentences`).
 
     Raises:
-        MeasureError: there are fewer than the fewest.
+        MeasureError: there are fewer than `fewest`.
     """
     pairs = followed_sentences(getattr(tokens, split), tokens.tokenizer, count)
     if (number := len(pairs.first)) < fewest:
@@ -315,12 +323,12 @@ def enough_followed(tokens: Tokens, split: Literal["train", "validation"], count
 
 
 Scores = Callable[[Sequence[str], Sequence[str]], NDArray[np.float32]]
-"""Scores of how well each text follows the other one of the pair; higher is better."""
+"""Function that scores how well the second text of each pair follows the first; higher is better."""
 
 HELD_OUT = 10
-"""Divisor of the number of pairs that are held out, to choose among epochs."""
+"""Divisor of the number of pairs: the share that is held out to choose among epochs."""
 LEAST_STEPS = 200
-"""Fewer pairs are gone through more often."""
+"""Smallest number of steps. Fewer pairs are passed over more often."""
 FOLLOWS_NOT, FOLLOWS = "0", "1"
 
 
@@ -333,19 +341,19 @@ def cross_encoder(
     max_length: int,
     say: Say,
 ) -> Scores:
-    """Train a cross-encoder: a copy of the encoder with a head that reads two texts at once, and scores how well
-    the second follows the first.
+    """Train a cross-encoder, and return its scores of how well a text follows another.
 
-    It is trained on sentences of the training text, each with the one that follows it and with another one at
-    random. Wrong ones that a bi-encoder takes to be near, as is usual for search engines, mislead here: the right
-    ones are seldom as near, so that what is unlike the first sentence would be right. An untrained encoder told
-    72% of held-out pairs apart that way, and ranked no better.
+    It is a copy of the encoder with a head that reads two texts at once. It is trained on sentences of the
+    training text, each with the one that follows it and with another one at random. Search engines usually
+    take wrong texts that a bi-encoder finds near, but these mislead here: the right ones are seldom as near,
+    so the head would learn that what is unlike the first sentence is right. An untrained encoder told 72% of
+    held-out pairs apart that way, and ranked no better.
 
     Args:
-        pairs: of the training text.
+        pairs: pairs of the training text.
 
     Raises:
-        MeasureError: the loss became no number.
+        MeasureError: the loss is no longer a number.
     """
     wrong = wrong_seconds(pairs.second)
     P = len(pairs.first)
@@ -380,7 +388,7 @@ def cross_encoder(
 
 
 def wrong_seconds(second: Sequence[str]) -> list[str]:
-    """Return for each text another one of them, each with the same probability."""
+    """Return another one of the texts for each text. All others are equally likely."""
     place_P = np.arange(len(second))
     other_P = (uniforms(derive(0, "wrong seconds"), place_P) * (len(second) - 1)).astype(np.int64)
     return [second[i] for i in other_P + (other_P >= place_P)]
@@ -388,7 +396,7 @@ def wrong_seconds(second: Sequence[str]) -> list[str]:
 
 @torch.no_grad()
 def _scores(trainee: Trainee, texts: heads.Texts) -> NDArray[np.float32]:
-    """Return the log odds that the second text follows the first."""
+    """Return the log odds that the second text of each pair follows the first."""
     trainee.eval()
     score_P = np.empty(len(texts), np.float32)
     for index_B in texts.rows.by_length():

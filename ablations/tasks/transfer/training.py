@@ -1,15 +1,16 @@
-"""Training of a head, with the encoder or on frozen states: the same loop, order of examples and initial head.
+"""Training of a head, with the encoder or on frozen states, by the same loop, order of examples and initial
+head.
 
-The recipe is RoBERTa's on GLUE (Liu et al. 2019, section 5.1): of 10 epochs the best on the validation part is
-kept, and a linear warm-up comes before a linear decay; with BERT's batches of 32, weight decay of 0.01 (not of
-biases and norms), gradients clipped at norm 1 and warm-up of a tenth (Devlin et al. 2019, appendix A.3, and
-google-research/bert); and with learning rates for small encoders, which need higher ones: Turc et al. 2019 try
-3e-5 to 3e-4, ELECTRA-Small takes 3e-4 (Clark et al. 2020, appendix B), and those here are smaller still. The
-head, which starts from nothing, learns at `HEAD_LEARNING_RATE` either way. Dropout is the encoder's own.
+The recipe is RoBERTa's on GLUE (Liu et al. 2019, section 5.1): the best of 10 epochs on the validation part
+is kept, and the learning rate warms up and then decays linearly. As in BERT, batches have 32 examples, weight
+decay is 0.01 (none on biases and norms), gradients are clipped at norm 1, and warm-up is a tenth (Devlin et
+al. 2019, appendix A.3, and google-research/bert). Small encoders need higher learning rates: Turc et al. 2019
+try 3e-5 to 3e-4, ELECTRA-Small takes 3e-4 (Clark et al. 2020, appendix B), and encoders here are smaller
+still. The head starts from nothing and always learns at `HEAD_LEARNING_RATE`. Dropout is the encoder's own.
 
-Where we differ: few examples are shown more often, until there are so many steps as the settings say, since ten
-epochs of ten examples teach next to nothing (Zhang et al. 2021, "Revisiting Few-sample BERT Fine-tuning", section
-6); and batches hold texts of similar length.
+Where we differ: few examples are shown more often, until there are `least_steps` steps, because ten epochs of
+ten examples teach next to nothing (Zhang et al. 2021, "Revisiting Few-sample BERT Fine-tuning", section 6).
+And batches hold texts of similar length.
 
 Letters: B examples of a batch, M examples that are learned from, N items, O outputs.
 """
@@ -31,14 +32,14 @@ from lightning_modules.randomness import derive, uniforms
 
 BATCH = 32
 HEAD_LEARNING_RATE = 1e-2
-"""Learning rate of a head, a linear map of scaled features. A tenth of it leaves the head short of what a logistic
-regression reads from the same frozen states, and costs fine-tuning as well."""
+"""Learning rate of a head, a linear map of scaled features. With a tenth of it the head falls short of what a
+logistic regression reads from the same frozen states, and fine-tuning is worse too."""
 WEIGHT_DECAY = 0.01
 WARMUP = 0.1
 CLIPPED_AT = 1.0
 
 ALIKE = 16
-"""Batches among which texts are sorted by length."""
+"""Number of batches whose texts are sorted by length together."""
 
 Integers = NDArray[np.int64]
 Say = Callable[[str], None]
@@ -49,19 +50,20 @@ class Recipe:
     """Recipe of a training: the settings in which trainings differ."""
 
     epochs: int
-    """Number of times that the validation part is scored; passes over the examples, unless they are few."""
+    """Number of epochs, after each of which the validation part is scored. An epoch is one pass over the
+    examples, or more if they are few."""
     learning_rate: float
-    """Learning rate of the encoder, at its highest."""
+    """Highest learning rate of the encoder."""
     least_steps: int
-    """Shorter trainings get more passes."""
+    """Smallest number of steps. A shorter training makes more passes."""
     repetition: int
-    """Decides on the order of examples and on what is dropped out."""
+    """Number of the repetition. It decides on the order of examples and on what is dropped out."""
     name: str
     """Name of the training in messages."""
 
 
 class Trained(NamedTuple):
-    """Best state of a training."""
+    """Weights of the best epoch of a training."""
 
     score: float
     """Score on the validation part."""
@@ -70,7 +72,7 @@ class Trained(NamedTuple):
 
 
 class Trainee(nn.Module):
-    """Head and its states: weights that are trained together."""
+    """Head and the source of its features: weights that are trained together."""
 
     def __init__(self, states: States, head: Head, answers: Answers) -> None:
         super().__init__()
@@ -82,7 +84,7 @@ class Trainee(nn.Module):
 
     @torch.no_grad()
     def say(self, texts: Texts) -> list[Any]:
-        """Return its answers to all examples."""
+        """Return the answers to all examples by the present weights."""
         self.eval()
         output_NO = np.empty((texts.bounds_E[-1], self.answers.outputs), np.float32)
         for index_B in texts.rows.by_length():
@@ -100,16 +102,18 @@ def train(
     score: Callable[[Trainee], float],
     say: Say,
 ) -> Trained:
-    """Train from the present weights. Which examples a step shows and what it drops out depends on the repetition
-    and the examples alone, never on the encoder.
+    """Train from the present weights, and return those of the best epoch.
+
+    The examples of each step and what is dropped out depend only on the repetition and the examples, never on
+    the encoder.
 
     Args:
-        index_M: the examples that are learned from, but for those whose answer was cut off.
-        score: on the validation part; of equal ones the earliest epoch is kept.
-        say: told of every epoch; may raise, to stop.
+        index_M: the examples to learn from. Those whose answer was cut off are left out.
+        score: gives the score on the validation part. Ties go to the earliest epoch.
+        say: is told of every epoch. It may raise an error to stop.
 
     Raises:
-        MeasureError: the loss became no number, or no example is whole.
+        MeasureError: the loss is no longer a number, or all answers were cut off.
     """
     target = {i: right for i in index_M.tolist() if (right := trainee.answers.target(texts, i)) is not None}
     if not target:
@@ -139,8 +143,7 @@ def train(
 
 
 def batches(index_M: Integers, length_M: Integers, seed: int) -> Iterator[Integers]:
-    """Yield all examples once in random order, in batches of similar length, which themselves come in random
-    order."""
+    """Yield all examples once, in batches of similar length. Examples and batches come in random order."""
     order_M = np.argsort(uniforms(seed, np.arange(len(index_M))), kind="stable")
     in_length_order: list[Integers] = []
     for first in range(0, len(order_M), ALIKE * BATCH):
@@ -152,7 +155,7 @@ def batches(index_M: Integers, length_M: Integers, seed: int) -> Iterator[Intege
 
 
 class _Stepper:
-    """Stepper through one training."""
+    """Optimiser and learning rates of one training."""
 
     def __init__(self, trainee: Trainee, learning_rate: float, *, steps: int) -> None:
         groups: list[dict[str, Any]] = []

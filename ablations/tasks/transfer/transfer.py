@@ -1,12 +1,13 @@
-"""Frozen features against fine-tuning: the same head on the same examples, both ways, several times over.
+"""Frozen features against fine-tuning: the same head on the same examples, in both ways, several times over.
 
-A repetition has an initial head and an order of examples of its own, the same for every encoder. A number is the
-mean over repetitions; its standard error says how far it would move with other heads and orders, and with other
-test examples, which are the same in all repetitions.
+Each repetition has its own initial head and order of examples, the same for every encoder. A number is the
+mean over repetitions. Its standard error says how far it would move with other heads and orders, and with
+other test examples. All repetitions have the same test examples.
 
-The test texts are also scored with their words in another order, which shows how much a trained head needs word
-order. Sinha et al. 2021 shuffle the text that is learned from; here heads learn from natural text, and the test
-text is shuffled. As there, no word keeps its place: a random permutation of a single cycle.
+The test texts are also scored with their words in another order, which shows how much a trained head needs
+word order. Sinha et al. 2021 shuffle the text that is learned from. Here heads learn from natural text, and
+only the test text is shuffled. As there, no word keeps its place: the permutation is random and of a single
+cycle.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,17 +45,20 @@ from lightning_modules.randomness import derive, uniforms
 
 
 class Shuffled(NamedTuple):
-    """Examples in another order of words."""
+    """Examples with their words in another order."""
 
     examples: Examples
     place: list[NDArray[np.int64]]
-    """Place of each word in its natural sentence, in tagging."""
+    """Place of each word in its natural sentence, for tagging; empty for other tasks."""
 
 
 def shuffled(examples: Examples) -> Shuffled:
-    """Shuffle every text by itself; of a pair each text by itself. What a word is, blanks say, or the task. The
-    same for whoever asks: it depends on the number of the example, of the text in it and of the word in that
-    alone."""
+    """Return examples with the words of every text in another order. The two texts of a pair are shuffled
+    apart.
+
+    Words are what stands between blanks, or what the task says. The order depends only on the numbers of the
+    example, of the text in it and of the word in that, so it is the same for every encoder.
+    """
     if examples.words is not None:
         place = [_order(len(words), i, 0) for i, words in enumerate(examples.words)]
         moved = [[words[p] for p in order] for words, order in zip(examples.words, place, strict=True)]
@@ -66,8 +70,8 @@ def shuffled(examples: Examples) -> Shuffled:
 
 
 def natural_order(answers: list[Any], place: list[NDArray[np.int64]]) -> list[list[Any]]:
-    """Return the answers for the words of shuffled sentences at their places in the natural ones, where spans of
-    words that belong together are whole again."""
+    """Return the answers for shuffled words in the natural order of the words, where entities of several
+    words are whole again."""
     return [[tags[i] for i in np.argsort(order)] for tags, order in zip(answers, place, strict=True)]
 
 
@@ -81,14 +85,14 @@ def _order(count: int, example: int, number: int) -> NDArray[np.int64]:
     chance = uniforms(derive(0, "shuffled text"), np.array([example]), np.array([number]), np.arange(count))
     circle = np.argsort(chance, kind="stable")
     order = np.empty(count, dtype=np.int64)
-    order[circle] = np.roll(circle, -1)  # each gives its place to the next on the circle
+    order[circle] = np.roll(circle, -1)  # each place gets the next word on the circle
     return order
 
 
 Row = dict[str, Any]
 
 Said = Mapping[str, list[Any]]
-"""Answers to the test examples, `natural` and `shuffled`."""
+"""Answers to the test examples, by the order of their words: `natural` and `shuffled`."""
 
 
 def rows(readings: Readings, settings: TransferSettings, say: Say) -> Iterator[Row]:
@@ -117,25 +121,26 @@ def transfer_rows(
     frozen: FrozenStates | None = None,
     counts_V: NDArray[np.int64] | None = None,
 ) -> Iterator[Row]:
-    """Yield the scores of one task, by frozen features or by fine-tuning, as the settings say; the objective stays
-    as it is.
+    """Yield the scores of one task, by frozen features or by fine-tuning, as the settings say. The objective
+    stays as it is.
 
-    `score` is the task's own metric; `accuracy` of classes, `spearman` of numbers and `exact_match` of spans stand
-    beside it where it is another one. `shuffled_score` is the same head's `score` on the test texts with their
-    words in another order (not of spans, which are no spans in another order). The learning curve is the `score`
-    of the group TASK@EXAMPLES. The floor is `metrics.chance`.
+    `score` is the task's own metric. `accuracy` of classes, `spearman` of numbers and `exact_match` of spans
+    stand beside it if it is another metric. `shuffled_score` is the same head's `score` on the test texts
+    with their words in another order. Spans do not have it, because in another order they are no spans. The
+    learning curve is the `score` of groups TASK@EXAMPLES. The chance level (`floor`) is `metrics.chance`.
 
-    Of few training examples, too, the epoch is chosen on the whole validation part, and the learning rate is that
-    of all training examples: a curve says what so many examples teach the weights, not what somebody who has no
-    more of them would get.
+    The epoch is chosen on the whole validation part and the learning rate with all training examples, also
+    for few training examples. So a curve tells what so many examples teach the weights, not what somebody who
+    has no more of them would get.
 
     Args:
-        say: told of every epoch; may raise, to stop.
-        frozen: states of the encoder that other measures of the task read as well; what is missing is added.
-        counts_V: how often each id occurs in the training text; predictions are kept only with it.
+        say: is told of every epoch. It may raise an error to stop.
+        frozen: states of the encoder that other measures of the task read as well. Missing states are added
+            to it.
+        counts_V: how often each id occurs in the training text. Without it predictions are not kept.
 
     Raises:
-        MeasureError: a part of the task has no examples; the loss became no number.
+        MeasureError: a part of the task has no examples, or the loss is no longer a number.
     """
     task = settings.task
     frozen = frozen or FrozenStates(objective)
@@ -156,7 +161,7 @@ def transfer_rows(
 
 
 class _Transfer:
-    """Transfer of an encoder to a task: what all trainings share."""
+    """Transfer of an encoder to a task: what all its trainings share."""
 
     def __init__(
         self,
@@ -185,7 +190,7 @@ class _Transfer:
         tuned = TunedStates(objective) if isinstance(settings, FineTuningSettings) else None
         self.states: States = tuned or frozen
         self.answers = answers_of(self.task, self.texts["train"])
-        # Before any training the states of both are equal, unless they are computed in other precision.
+        # Before any training both have the same states, unless the precision differs.
         self.scale = scale_of(tuned if tuned and tuned.mixed else frozen, self.texts["train"])
 
     @property
@@ -194,16 +199,16 @@ class _Transfer:
         return len(self.texts["train"])
 
     def trainee(self, repetition: int) -> Trainee:
-        """Return a new head on the encoder as pre-training left it."""
+        """Return a new head, with the encoder as pre-training left it."""
         self.states.restart()
         head = Head(self.scale, self.answers.outputs, seed=repetition)
         return Trainee(self.states, head, self.answers)
 
     def train(self, repetition: int, count: int, rate: float) -> Trained:
-        """Return a training on so many examples."""
+        """Train on `count` examples, and return the weights of the best epoch."""
         if count < self.whole:
             chance_E = uniforms(derive(repetition, "learning curve"), np.arange(self.whole))
-            index_M = np.sort(np.argsort(chance_E, kind="stable")[:count])  # more contain the fewer
+            index_M = np.sort(np.argsort(chance_E, kind="stable")[:count])  # more contain the fewer ones
         else:
             index_M = np.arange(self.whole)
         name = f"{self.task.name}, {len(index_M):,} examples, repetition {repetition + 1}"
@@ -223,8 +228,8 @@ class _Transfer:
         )
 
     def tested(self, trained: Trained) -> Said:
-        """Return the answers of a trained head to the test texts, and to these with their words in another
-        order."""
+        """Return the answers of a trained head to the test texts, and to these texts with their words in
+        another order."""
         trainee = self.trainee(0)
         trainee.load_state_dict(trained.weights)
         natural = trainee.say(self.texts["test"])
@@ -283,8 +288,8 @@ class _Transfer:
 
 
 def _metrics(task: Task) -> dict[str, Callable[[Sequence[Any], Sequence[Any]], float]]:
-    """Return the task's own metric, `score`, and those beside it, each a function of answers and the right
-    ones."""
+    """Return the metrics of a task by name: its own metric, `score`, and those beside it. Each is a function
+    of answers and right answers."""
     by_name: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {"score": partial(score, task)}
     if task.kind == "classification" and task.metric != "accuracy":
         by_name["accuracy"] = partial(score, _by_accuracy(task))
@@ -298,8 +303,8 @@ def _metrics(task: Task) -> dict[str, Callable[[Sequence[Any], Sequence[Any]], f
 
 
 def _errors_over_examples(statistic: Callable[[Sequence[int]], float], examples: int) -> Row:
-    """Return the error of a number that is computed from some of the examples, as the cells of a row; NaN of fewer
-    than two."""
+    """Return the error of a number that is computed from examples, as the cells of a row; NaN for fewer than
+    two examples."""
     groups = min(BLOCKS, examples)
     group_N = np.random.default_rng(derive(0, "groups of test examples")).permutation(examples) % groups
     without = [np.flatnonzero(group_N != group).tolist() for group in range(groups)]
