@@ -1,27 +1,28 @@
 """Loss of masked LM that comes from predicting hidden tokens as if they were independent of each other.
 
-Two neighbours x_i and x_i+1 are both hidden, and so are others. Masked LM gives the pair the probability
-p(x_i | shown) p(x_i+1 | shown). The chain rule, with the same model, gives it p(x_i | shown) p(x_i+1 | shown,
-x_i), the second factor from another look with x_i in its place; or the same from the other end. The difference of
-the logarithms, averaged over both ends, is
+Two neighbours x_i and x_i+1 are both hidden, and so are other tokens. Masked LM gives the pair the
+probability p(x_i | shown) p(x_i+1 | shown). By the chain rule, the same model gives it p(x_i | shown) p(x_i+1
+| shown, x_i), where the second factor comes from reading the sentence again with x_i in its place. The chain
+can also begin at the other end. The difference of the log probabilities, averaged over both ends, is
 
     joint - chain =   1/2 log p(x_i+1 | shown) / p(x_i+1 | shown, x_i)
                     + 1/2 log p(x_i | shown) / p(x_i | shown, x_i+1).
 
-If the model were the truth its mean would be minus the information between the neighbours given what is shown, so
-below zero. A model can come out above: it does where being shown a true neighbour makes its prediction worse. And
-nothing makes the loss grow with the ratio: what else is shown may tell what the neighbour tells, but it may also
-be what makes the neighbour telling.
+If the model were the truth, the mean of the difference would be minus the information between the neighbours
+given what is shown, so below zero. A model can be above zero: a true neighbour that is shown may make its
+prediction worse. The loss need not grow with the ratio of hidden tokens: other shown tokens may tell the same
+as the neighbour, but they may also be what makes the neighbour informative.
 
-A model may also be better or worse at one hidden token than at two, whatever token it is shown. The floor has this
-effect and not the dependence: it is the same difference with the second token of each pair taken from another
-sentence. For the truth it is not below zero, and zero only if neighbours tell nothing: a false neighbour misleads.
-So there is dependence where the difference is below both zero and the floor.
+A model may also be better or worse at one hidden token than at two, whatever token is shown. The chance level
+(`floor`) has this effect but not the dependence: it is the same difference with the second token of each pair
+taken from another sentence. For the truth the chance level is not below zero, and it is zero only if
+neighbours tell nothing, because a false neighbour misleads. So there is dependence if the difference is below
+both zero and the chance level.
 
-The pairs are the same at every ratio, and what is hidden at one ratio is hidden at every larger one, so that
-ratios are compared on equal ground. Each other token is hidden with the probability of the ratio, on its own: so
-it stands around a pair that a mask of single tokens has hidden, where it hides each with that probability. Hidden
-tokens are always shown as [MASK].
+The pairs are the same at every ratio. Tokens that are hidden at one ratio are also hidden at every larger
+one, so that ratios can be compared. Each token besides the pair is hidden independently, with the probability
+of the ratio. A pair that a mask of single tokens has hidden has the same surroundings if the mask hides each
+token with that probability. Hidden tokens are always shown as [MASK].
 
 Letters: B sentences of a batch, S all, T positions.
 """
@@ -46,24 +47,25 @@ from lightning_modules.vocabulary import FIRST_WORD_ID, MASK, PAD
 
 SENTENCES_AT_ONCE = 64
 FEWEST = 20
-"""Sentences with a pair."""
+"""Smallest number of sentences with a pair."""
 
 
 class NeighbourPairs(NamedTuple):
-    """Pairs of neighbours, one in each of some sentences."""
+    """Pairs of neighbouring tokens, one in each of some sentences."""
 
     sentence_S: NDArray[np.int64]
     first_S: NDArray[np.int64]
-    """Place of the left one in its sentence."""
+    """Place of the left token of each pair in its sentence."""
 
 
 class PairScores(NamedTuple):
-    """Log probability of pairs, in nats."""
+    """Log probabilities of pairs, in nats."""
 
     joint: Tensor
-    """Log probability with both hidden."""
+    """Log probability if both tokens are hidden."""
     chain: Tensor
-    """Log probability with one hidden, then the other shown; mean over both orders."""
+    """Log probability by the chain rule, where the first token is shown for the second; mean over both
+    orders."""
 
 
 def rows(readings: Readings, settings: ConditionalIndependenceSettings, say: Say) -> Iterator[dict[str, Any]]:
@@ -74,12 +76,15 @@ def rows(readings: Readings, settings: ConditionalIndependenceSettings, say: Say
 def independence_rows(
     objective: Objective, split: Split, settings: ConditionalIndependenceSettings
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows `joint`, `chain` and `joint_minus_chain`, nats per pair, by ratio. The floor of the difference is
-    the same with the second tokens of other sentences (`second_tokens_elsewhere`), which the first ones tell
-    nothing about. Standard errors by blocks of sentences; n counts pairs.
+    """Yield rows `joint`, `chain` and `joint_minus_chain`, in nats per pair, for each ratio of hidden tokens.
+
+    The chance level (`floor`) of the difference is the same difference with second tokens of other sentences
+    (`second_tokens_elsewhere`), about which the first tokens tell nothing. Standard errors are by blocks of
+    sentences. n counts pairs.
 
     Raises:
-        MeasureError: the objective does not predict hidden tokens, or too few sentences have two in a row.
+        MeasureError: the objective does not predict hidden tokens, or too few sentences have two known tokens
+            in a row.
     """
     model = masked_log_probabilities(objective, asks="conditional_independence")
     pairs = neighbour_pairs(split, settings.sentences_wanted)
@@ -99,11 +104,12 @@ def independence_rows(
 
 
 def neighbour_pairs(split: Split, sentences: int) -> NeighbourPairs:
-    """Choose two neighbours, neither special nor unknown, of each of the first `sentences` sentences, each pair
-    equally likely; sentences without any are left out.
+    """Choose a pair of neighbours, neither special nor unknown, in each of the first `sentences` sentences.
+
+    All pairs of a sentence are equally likely. Sentences without such a pair are left out.
 
     Raises:
-        MeasureError: fewer than twenty have one.
+        MeasureError: fewer than twenty sentences have a pair.
     """
     pairs = []
     for i in range(min(sentences, len(split))):
@@ -121,8 +127,8 @@ def neighbour_pairs(split: Split, sentences: int) -> NeighbourPairs:
 
 
 def second_tokens_elsewhere(split: Split, pairs: NeighbourPairs) -> NDArray[np.int64]:
-    """Return for each pair the second token of another one: each is taken once, in a drawn order, since sentences
-    that stand beside each other in a text may be alike."""
+    """Return for each pair the second token of another pair. Each token is taken once, in random order,
+    because neighbouring sentences of a text may be alike."""
     second_S = split.ids[split.offsets[pairs.sentence_S] + pairs.first_S + 1].astype(np.int64)
     order_S = np.argsort(uniforms(derive(0, "neighbours elsewhere"), pairs.sentence_S), kind="stable")
     elsewhere_S = np.empty_like(second_S)
@@ -139,13 +145,13 @@ def scores(
     device: torch.device,
     second_S: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return joint and chain of each pair, with the other tokens hidden with this probability.
+    """Return joint and chain of each pair, with each other token hidden with probability `ratio`.
 
     Args:
-        second_S: tokens that stand in place of the second one of each pair; those of the text unless given.
+        second_S: tokens in place of the second one of each pair. Default: those of the text.
     """
     joint_S, chain_S = np.empty((2, len(pairs.sentence_S)))
-    order = np.argsort(split.lengths[pairs.sentence_S], kind="stable")  # alike lengths together: little padding
+    order = np.argsort(split.lengths[pairs.sentence_S], kind="stable")  # similar lengths need little padding
     for chosen in np.split(order, range(SENTENCES_AT_ONCE, len(order), SENTENCES_AT_ONCE)):
         sentence_B = pairs.sentence_S[chosen]
         rows = [torch.from_numpy(split.sentence(i).astype(np.int64)) for i in sentence_B.tolist()]
@@ -166,11 +172,11 @@ def scores(
 
 
 def pair_scores(model: LogProbabilities, tokens_BT: Tensor, first_B: Tensor, *, hidden_BT: Tensor) -> PairScores:
-    """Return the scores of the tokens at `first_B` and after them, in sight of all that is not hidden. Float64,
-    shape B.
+    """Return the scores of the two tokens at `first_B` and directly after, given all that is not hidden;
+    float64, shape B.
 
     Args:
-        hidden_BT: which tokens are hidden besides the pair; of the pair it does not matter.
+        hidden_BT: which tokens are hidden besides the pair. It does not matter for the pair itself.
     """
     pair_B2 = torch.stack([first_B, first_B + 1], dim=1)
     truth_B2 = tokens_BT.gather(1, pair_B2)
@@ -188,12 +194,13 @@ def pair_scores(model: LogProbabilities, tokens_BT: Tensor, first_B: Tensor, *, 
         ],
         dim=1,
     )
-    # x_i first and then x_i+1 told of it, or the other way round.
+    # x_i first and then x_i+1 given x_i, or the other way round.
     chains_B2 = alone_B2 + told_B2.flip(1)
     return PairScores(joint=alone_B2.sum(1), chain=chains_B2.mean(1))
 
 
 def block_errors(value_S: NDArray[np.float64]) -> dict[str, Any]:
-    """Return the error of the mean as the cells of a row, from blocks of neighbouring sentences."""
+    """Return the error of a mean over sentences, as the cells of a row, from blocks of neighbouring
+    sentences."""
     block_S = sentence_blocks(np.arange(len(value_S)))
     return errors([value_S[block_S != block].mean() for block in np.unique(block_S)])

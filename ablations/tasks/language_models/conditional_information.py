@@ -1,16 +1,17 @@
 """Conditional mutual information of two tokens of a sentence given all others: I(x_i; x_j | rest), in nats.
 
-Zhang & Hashimoto 2021 (https://arxiv.org/abs/2104.05694): a masked LM gives p(x_i | x_j, rest) and p(x_j | x_i,
-rest). Drawing from the two in turn (Gibbs sampling) gives tokens x_i and x_j that suit the rest and each other.
-With p_r for what the model says of x_i in sweep r, the information is the mean over sweeps of the divergence of
-p_r from the mean of all p_r: the entropy of the mean less the mean of the entropies.
+Source: Zhang & Hashimoto 2021 (https://arxiv.org/abs/2104.05694). A masked LM gives p(x_i | x_j, rest) and
+p(x_j | x_i, rest). Drawing from the two in turn (Gibbs sampling) gives tokens x_i and x_j that suit the rest
+and each other. Let p_r be the model's probabilities of x_i in sweep r. The information is the mean over
+sweeps of the divergence of p_r from the mean of all p_r: the entropy of the mean minus the mean of the
+entropies.
 
-Where we differ: the authors draw x_i from p_r and take the mean of log p_r(x_i) - log mean p(x_i). We sum over all
-x_i instead of drawing one, which has the same mean without the noise of that draw, and cannot be negative. Either
-way a few sweeps underestimate, for a mean of few is too close to each of them.
+Where we differ: the authors draw x_i from p_r and take the mean of log p_r(x_i) - log mean p(x_i). We sum
+over all x_i instead of drawing one. This has the same mean without the noise of the draw, and cannot be
+negative. Both underestimate with few sweeps, because the mean of few p_r is too close to each of them.
 
-Letters: B chains, T positions, R sweeps, 2 sides of a pair, V vocabulary, K stops, M chains that the
-model is asked about, Q answers that are kept.
+Letters: B chains, T positions, R sweeps, 2 sides of a pair, V vocabulary, K stops, M chains that the model is
+asked about, Q answers that are kept.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,8 @@ from ablations.tasks.language_models.sentence_scores import LogProbabilities
 from lightning_modules.vocabulary import MASK
 
 BURN_IN = 5
-"""Divisor of the burn-in: of all sweeps the first one in so many (rounded up) is left out, as by the authors."""
+"""Divisor of the number of sweeps. The first fifth (rounded up) is burn-in and left out, as by the
+authors."""
 
 
 def conditional_information(
@@ -34,19 +36,20 @@ def conditional_information(
     stops: Sequence[int],
     remembered: int = 64,
 ) -> Tensor:
-    """Return the nats that one token of a pair tells about the other, about x_i and about x_j, as estimated after
-    each of `stops` sweeps; shape KB2, float64.
+    """Return the nats that one token of a pair tells about the other, after each of `stops` sweeps; shape
+    KB2, float64.
 
-    The two are equal under one joint distribution; the conditionals of a masked LM need not have one.
+    The last axis is the information about x_i and about x_j. The two are equal under one joint distribution,
+    but the conditionals of a masked LM need not have one.
 
     Args:
-        tokens_BT: whole sentences, one a chain, padded with PAD on the right; what stands at the pair's places
-            does not matter.
+        tokens_BT: whole sentences, one for each chain, padded with PAD on the right. Tokens at the pair's
+            places do not matter.
         pair_B2: places of x_i and x_j. Chains of the same pair are independent estimates.
-        uniform_BR2: in [0, 1), the chance in each draw.
-        stops: numbers of sweeps, at least 2 and at most R each.
-        remembered: answers of the model that are kept for each side of a chain, on average, so that it is not
-            asked again when a token is drawn again; at least 1. Changes the cost alone.
+        uniform_BR2: random numbers in [0, 1), one for each draw.
+        stops: numbers of sweeps, each at least 2 and at most R.
+        remembered: number of the model's answers that are kept for each side of a chain, on average; at least
+            1. The model is not asked again when a token is drawn again. This changes only the cost.
     """
     means = [(Mean(stop), Mean(stop)) for stop in stops]
     chains = gibbs(model, tokens_BT, pair_B2, uniform_BR2[:, : max(stops)], remembered=remembered)
@@ -58,7 +61,8 @@ def conditional_information(
 
 
 class Mean:
-    """Mean of the model's probabilities of one side of each chain, over the sweeps from burn-in to a stop."""
+    """Mean of the model's probabilities for one side of each chain, over the sweeps from burn-in to a
+    stop."""
 
     def __init__(self, stop: int) -> None:
         self._start, self._stop = -(-stop // BURN_IN), stop
@@ -72,8 +76,8 @@ class Mean:
             self._entropy_B = self._entropy_B + entropy_B
 
     def information(self) -> Tensor:
-        """Return the entropy of the mean minus the mean of the entropies; nats, shape B, below 0 by rounding at
-        most."""
+        """Return the entropy of the mean minus the mean of the entropies, in nats, shape B. It is never below
+        0."""
         assert self._share_BV is not None
         sweeps = self._stop - self._start
         return (entropy(self._share_BV / sweeps) - self._entropy_B / sweeps).clamp(min=0)
@@ -82,8 +86,8 @@ class Mean:
 def gibbs(
     model: LogProbabilities, tokens_BT: Tensor, pair_B2: Tensor, uniform_BR2: Tensor, *, remembered: int = 64
 ) -> Iterator[tuple[int, int, Tensor]]:
-    """Yield sweep, side of the pair, and the probability BV of each token there given all others, in the order in
-    which they are drawn. Both tokens are hidden when the first one is drawn."""
+    """Yield sweep, side of the pair, and the probability BV of each token there given all others, in the
+    order of the draws. Both tokens are hidden when the first one is drawn."""
     shown_BT = tokens_BT.scatter(1, pair_B2, MASK)
     memories = [Memory(len(tokens_BT), remembered) for _ in range(2)]
     for sweep in range(uniform_BR2.shape[1]):
@@ -100,19 +104,19 @@ def gibbs(
 
 
 class Memory:
-    """Memory of answers about one side of each chain, by the token on the other side. When it is full it forgets
-    them all."""
+    """Memory of the model's answers about one side of each chain, by the token on the other side. A full
+    memory forgets all of them."""
 
     def __init__(self, chains: int, remembered: int) -> None:
         self._capacity, self._used = chains * remembered, 0
         self._share_QV: Tensor | None = None
-        self._answer_BV: Tensor | None = None  # which answer belongs to a chain and a token, -1 for none
+        self._answer_BV: Tensor | None = None  # number of the answer for a chain and a token, -1 for none
 
     def recall(self, other_B: Tensor, ask: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return the answers given these tokens on the other side, shape BV.
+        """Return the model's answers given these tokens on the other side, shape BV.
 
         Args:
-            ask: gives the answers, MV, for some chains, M.
+            ask: returns the model's answers, MV, for some chains, M.
         """
         chain_B = torch.arange(len(other_B), device=other_B.device)
         if self._share_QV is None or self._answer_BV is None:
@@ -138,8 +142,11 @@ class Memory:
 
 
 def draw(share_BV: Tensor, uniform_B: Tensor) -> Tensor:
-    """Draw a token of each row by its probability, shape B: the one at which the running sum of probabilities
-    passes the uniform number, so that the draw of a row depends on nothing in other rows."""
+    """Draw a token of each row by its probability, shape B.
+
+    It is the token at which the running sum of probabilities passes the uniform number, so the draw of a row
+    does not depend on other rows.
+    """
     sum_BV = share_BV.cumsum(-1)
     point_B1 = uniform_B[:, None].to(sum_BV.dtype) * sum_BV[:, -1:]
     drawn_B = torch.searchsorted(sum_BV, point_B1, right=True)[:, 0]

@@ -1,22 +1,25 @@
-"""Fluency and diversity of sentences that a language model generates, and how it draws them.
+"""Generation of sentences by a language model, and their fluency and diversity.
 
-A causal LM draws one token after the other. A masked LM starts from hidden tokens alone, draws all at once, hides
-those again of which it was least sure, and so on: mask-predict (Ghazvininejad et al. 2019,
-https://arxiv.org/abs/1904.09324, section 3). Where we differ: tokens are drawn, not the most probable ones taken,
-since without a source all sentences of a length would be the same; and lengths are given. What is drawn for a
-sentence depends on its number, not on what else is made up with it.
+A causal LM draws one token after the other. A masked LM starts from hidden tokens alone and draws all at
+once. It then hides the tokens of which it was least sure, draws them again, and so on: mask-predict
+(Ghazvininejad et al. 2019, https://arxiv.org/abs/1904.09324, section 3). Where we differ: the most probable
+tokens are not taken but tokens are drawn, because without a source all sentences of a length would be the
+same. And lengths are given. The draws for a sentence depend on its number, not on the other sentences that
+are generated with it.
 
-Neither score says much alone: the same good sentence again and again is fluent, random tokens are diverse. The
-scores of real text stand beside them, and are the target; fewer nats or more variety than that is not better.
+Neither score says much alone: the same good sentence again and again is fluent, and random tokens are
+diverse. The scores of real text stand beside them and are the target. Fewer nats or more variety than real
+text is not better.
 
-Fluency is judged by a model that took no part in making the text: trigrams with interpolated Kneser-Ney
-smoothing (Chen & Goodman 1999, https://doi.org/10.1006/csla.1999.0128, section 3, with one discount an order),
-trained on the training text in the sub-words that all arms share, so that it is the same for all of them. Where
-we differ: the discount is (n1 + 1/2) / (n1 + 2 n2 + 1) instead of n1 / (n1 + 2 n2), with n1 and n2 the numbers
-of n-grams that were counted once and twice. It is never 0 or 1, even where every token is frequent.
+Fluency is judged by a model that took no part in generating the text: trigrams with interpolated Kneser-Ney
+smoothing (Chen & Goodman 1999, https://doi.org/10.1006/csla.1999.0128, section 3, with one discount for each
+order). It is trained on the training text in the sub-words that all arms share, so it is the same for all of
+them. Where we differ: the discount is (n1 + 1/2) / (n1 + 2 n2 + 1) instead of n1 / (n1 + 2 n2), where n1 and
+n2 are the numbers of n-grams that were counted once and twice. It is never 0 or 1, even if every token is
+frequent.
 
-Letters: B sentences of a batch, T positions, N tokens, G different n-grams, K places or tokens of an n-gram, C
-different contexts, V vocabulary.
+Letters: B sentences of a batch, T positions, N tokens, G different n-grams, K places or tokens of an n-gram,
+C different contexts, V vocabulary.
 """
 
 import math
@@ -56,9 +59,11 @@ NEVER_ASKED = (PAD, START, MASK)
 
 
 def drawing(*, temperature: float = 1.0, top_p: float = 1.0) -> Draw:
-    """Return a function that draws tokens by their probabilities, made sharper or flatter by the temperature, and
-    of the most probable ones that have at least `top_p` together (nucleus sampling, Holtzman et al. 2020, section
-    3.1)."""
+    """Return a function that draws tokens by their probabilities.
+
+    A temperature below 1 makes probabilities sharper, one above 1 flatter. Tokens are drawn from the most
+    probable ones that together have at least `top_p` (nucleus sampling, Holtzman et al. 2020, section 3.1).
+    """
 
     def drawn(log_share_NV: Tensor, uniform_N: Tensor) -> Tensor:
         share_NV = (log_share_NV.double() / temperature).softmax(-1)
@@ -72,7 +77,7 @@ def drawing(*, temperature: float = 1.0, top_p: float = 1.0) -> Draw:
 
 
 def at_once(vocab_size: int, places: int, device: torch.device) -> int:
-    """Return the number of sentences of a batch, if each needs the logits of so many places."""
+    """Return the number of sentences of a batch if each needs the logits of `places` places."""
     return min(MOST_ROWS[device.type], max(1, LOGITS_AT_ONCE[device.type] // (vocab_size * places)))
 
 
@@ -80,8 +85,8 @@ def at_once(vocab_size: int, places: int, device: torch.device) -> int:
 
 
 def next_log_probabilities(objective: Objective) -> NextLogProbabilities:
-    """Return the log probabilities of a causal LM, or of the causal side of a mixture; tokens that training never
-    predicts have none."""
+    """Return a function that gives the log probabilities of a causal LM, or of the causal side of a mixture.
+    Tokens that training never predicts have probability 0."""
     objective.eval()
     encoder, head = objective.encoder, objective.head
     sees = "left_only" if isinstance(objective, Mixture) else objective.run.objective.sees
@@ -108,11 +113,12 @@ def from_left_to_right(
     rows: int,
     device: torch.device,
 ) -> list[Sentence]:
-    """Generate so many sentences: START and the drawn tokens, up to END, or up to `max_length` tokens without one.
+    """Generate `count` sentences: START and the drawn tokens, up to END, or up to `max_length` tokens without
+    END.
 
     Args:
-        key: of the random numbers.
-        rows: sentences of a batch.
+        key: key of the random numbers.
+        rows: number of sentences of a batch.
     """
     sentences: list[Sentence] = []
     for first in range(0, count, rows):
@@ -155,17 +161,18 @@ def mask_predict(
     vocab_size: int,
     device: torch.device,
 ) -> list[Sentence]:
-    """Generate sentences with so many tokens between START and END, one for each length.
+    """Generate one sentence for each length, with so many tokens between START and END.
 
-    In step t of T, from 0, those floor(n (T - t) / T) of n tokens are drawn anew whose probabilities were lowest
-    when they were drawn, each given what is not hidden and apart from the others.
+    A sentence of n tokens takes T steps (`iterations`). Step t, from 0, hides the floor(n (T - t) / T) tokens
+    whose probabilities were lowest when they were drawn, and draws them anew. Each is drawn given what is not
+    hidden, independently of the others.
 
     Args:
-        key: of the random numbers.
+        key: key of the random numbers.
     """
     length_S = np.array(lengths)
     by_number: dict[int, Sentence] = {}
-    # Of one length at a time: then all have the same number of hidden tokens, and there is no padding.
+    # One length at a time: all sentences then have the same number of hidden tokens, and there is no padding.
     for length in np.unique(length_S).tolist():
         same = np.flatnonzero(length_S == length)
         rows = at_once(vocab_size, max(length, 1), device)
@@ -205,33 +212,34 @@ def _batch_of_length(
 
 
 class Judge:
-    """Judge of sentences: the probability of a token after the two before it; START, START before a sentence."""
+    """Judge of sentences: a trigram model of a token after the two before it. START, START stand before a
+    sentence."""
 
     def __init__(self, split: Split, *, vocab_size: int) -> None:
         gram_GK, count_G = _different(ngrams(split.ids.astype(np.int64)), vocab_size)
         self._orders = [_Order(gram_GK, count_G, vocab_size)]
         while gram_GK.shape[1] > 1:
-            # Of the lower orders it counts in how many contexts they occur, not how often.
+            # For lower orders it counts in how many contexts an n-gram occurs, not how often.
             gram_GK, count_G = _different(gram_GK[:, 1:], vocab_size)
             self._orders.insert(0, _Order(gram_GK, count_G, vocab_size))
         self._uniform = 1 / (vocab_size - len(NEVER_ASKED))
 
     def probabilities(self, gram_NK: Integers) -> NDArray[np.float64]:
-        """Return the probability of the last token of each trigram after the others."""
+        """Return the probability of the last token of each trigram given the two before it."""
         share_N = np.full(len(gram_NK), self._uniform)
         for k, order in enumerate(self._orders, start=1):
             share_N = order.interpolated(gram_NK[:, ORDER - k :], share_N)
         return share_N
 
     def nats(self, sentences: Sequence[NDArray[np.integer]]) -> list[NDArray[np.float64]]:
-        """Return the nats of each token of each sentence but START; END is a token like others."""
+        """Return the nats of each token of each sentence, with END and without START."""
         nats_N = -np.log(self.probabilities(ngrams(np.concatenate(sentences).astype(np.int64))))
         return np.split(nats_N, np.cumsum([len(sentence) - 1 for sentence in sentences])[:-1])
 
 
 def ngrams(ids_N: Integers) -> Integers:
-    """Return each token but START with the two before it, of sentences that lie one after the other; shape NK.
-    Before the first token of a sentence stand two STARTs."""
+    """Return the trigram that ends at each token but START, of sentences that lie one after the other; shape
+    NK. Two STARTs stand before the first token of a sentence."""
     last_N, before_N = np.roll(ids_N, 1), np.roll(ids_N, 2)
     before_N[last_N == START] = START
     return np.stack([before_N, last_N, ids_N], axis=1)[ids_N != START]
@@ -251,7 +259,7 @@ class _Order:
         self.discount = (once + 0.5) / (once + 2 * twice + 1)
 
     def interpolated(self, gram_NK: Integers, lower_N: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the probabilities of the last tokens, given those by the order below."""
+        """Return the probabilities of the last tokens, interpolated with those of the order below."""
         count_N = _values_of(_keys(gram_NK, self._vocab_size), self._gram_G, self._count_G)
         context_N = _keys(gram_NK[:, :-1], self._vocab_size)
         total_N = _values_of(context_N, self._context_C, self._total_C)
@@ -267,7 +275,8 @@ def _different(gram_NK: Integers, vocab_size: int) -> tuple[Integers, Integers]:
 
 
 def _keys(gram_NK: Integers, vocab_size: int) -> Integers:
-    """Return a number for each n-gram, in the same order; 0 for empty ones."""
+    """Return a number for each n-gram. The numbers have the order of the n-grams, and are 0 for empty
+    ones."""
     key_N = np.zeros(len(gram_NK), dtype=np.int64)
     for id_N in gram_NK.T:
         key_N = key_N * vocab_size + id_N
@@ -275,7 +284,7 @@ def _keys(gram_NK: Integers, vocab_size: int) -> Integers:
 
 
 def _values_of(key_N: Integers, known_G: Integers, value_G: Integers) -> Integers:
-    """Return the values of keys, 0 of unknown keys."""
+    """Return the values of keys; 0 for unknown keys."""
     place_N = np.minimum(np.searchsorted(known_G, key_N), len(known_G) - 1)
     return np.where(known_G[place_N] == key_N, value_G[place_N], 0)
 
@@ -288,17 +297,21 @@ def rows(readings: Readings, settings: GenerationSettings, say: Say) -> Iterator
 def generation_rows(
     objective: Objective, tokens: Tokens, settings: GenerationSettings
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of `fluency`, `distinct_1`, `distinct_2`, `copied` and `length`; and of as many sentences of the
-    validation text, as `fluency_of_text` and so on. Masked LM makes up sentences of their lengths. No more
-    sentences are made up than the validation text has.
+    """Yield rows of `fluency`, `distinct_1`, `distinct_2`, `copied` and `length`, and the same of validation
+    sentences as `fluency_of_text` and so on.
 
-    `fluency` is in nats per token (END counts, START does not) of a trigram model of the training text; fewer are
-    more fluent. Its floor is that of sentences as long of tokens drawn by their frequency. `copied` is the share
-    of sentences that stand in the training text as they are, `length` the mean number of tokens, START and END
-    apart.
+    As many sentences are generated as validation sentences are read, at most all of them. Masked LM generates
+    sentences of their lengths.
 
-    No group: what the objective is named after, of mask-predict with the last of the settings' iterations. Groups:
-    `iterations=4` for other numbers of them, and `causal_lm` for what a mixture makes up from left to right.
+    `fluency` is in nats per token (END counts, START does not) of a trigram model of the training text; fewer
+    nats are more fluent. Its chance level (`floor`) is that of sentences of the same lengths whose tokens are
+    drawn by their frequency. `distinct_1` and `distinct_2` are by `distinct`. `copied` is the share of
+    sentences that stand in the training text as they are. `length` is the mean number of tokens without START
+    and END.
+
+    Rows without a group are of the objective's main way to generate; for mask-predict it is the last of the
+    settings' iterations. Groups are `iterations=4` for other numbers of them, and `causal_lm` for what a
+    mixture generates from left to right.
 
     Raises:
         MeasureError: the objective is no language model.
@@ -353,7 +366,7 @@ def _made_up(
 
 
 def _text(split: Split, count: int) -> list[Sentence]:
-    """Return so many sentences at random, all if there are fewer."""
+    """Return `count` sentences at random, or all if there are fewer."""
     order_S = np.argsort(uniforms(derive(0, "generation"), np.arange(len(split))), kind="stable")
     return [split.sentence(i).astype(np.int64) for i in order_S[:count]]
 
@@ -368,7 +381,7 @@ def _rows(
     tokens_S = np.array([len(nats_T) for nats_T in nats])
     S, n = len(sentences), int(tokens_S.sum())
     fluency = float(np.concatenate(nats).mean())
-    # Tokens are independent between sentences only.
+    # Tokens are independent only between sentences.
     error = standard_error(np.concatenate(nats), np.repeat(np.arange(S), tokens_S))
     yield {"metric": "fluency", "value": fluency, "standard_error": error, "unit": "nats", "n": n}
     for k in (1, 2):
@@ -382,8 +395,12 @@ def _rows(
 
 
 def distinct(sentences: Sequence[NDArray[np.integer]], n: int) -> float:
-    """Return the number of different n-grams over the number of tokens, START and END apart (Li et al. 2016,
-    section 5.1: tokens, not n-grams). It falls with the amount of text; compare equally much. 0 for no tokens."""
+    """Return the number of different n-grams over the number of tokens, without START and END; 0 without
+    tokens.
+
+    As in Li et al. 2016, section 5.1, it is divided by tokens, not n-grams. It falls with the amount of text,
+    so compare equal amounts.
+    """
     texts = [_inside(sentence).tolist() for sentence in sentences]
     tokens = sum(map(len, texts))
     grams = {tuple(text[i : i + n]) for text in texts for i in range(len(text) - n + 1)}
@@ -396,7 +413,7 @@ def _inside(sentence: NDArray[np.integer]) -> Sentence:
 
 
 def _texts_of(split: Split) -> frozenset[bytes]:
-    """Return all sentences of a split, in a form that can be looked up."""
+    """Return all sentences of a split, without START and END, in a form that can be looked up."""
     return frozenset(_inside(split.sentence(i)).tobytes() for i in range(len(split)))
 
 
@@ -405,7 +422,7 @@ def _mean_nats(judge: Judge, sentences: Sequence[Sentence]) -> float:
 
 
 def _random_text(sentences: Sequence[Sentence], counts_V: NDArray[np.int64]) -> list[Sentence]:
-    """Replace each token by one that is drawn by its frequency in the training text; START and END stay."""
+    """Replace each token but START and END by one that is drawn by its frequency in the training text."""
     ids_V = np.arange(len(counts_V))
     text_V = np.where((ids_V >= FIRST_WORD_ID) | (ids_V == UNKNOWN), counts_V, 0)
     end_V = np.cumsum(text_V) / text_V.sum()

@@ -1,12 +1,13 @@
 """Minimal pairs: the share of pairs in which the grammatical sentence is more probable than its twin (BLiMP,
-Warstadt et al. 2020, https://arxiv.org/abs/1912.00582; Marvin & Linzen 2018, https://arxiv.org/abs/1808.09031).
+Warstadt et al. 2020, https://arxiv.org/abs/1912.00582; Marvin & Linzen 2018,
+https://arxiv.org/abs/1808.09031).
 
-Scores are sums over the pieces of a sentence, as in BLiMP, and not divided by their number: a word that the
-vocabulary cuts into many pieces makes its sentence improbable, or, where they give each other away, probable. So
-what is known of grammar shows best in pairs that differ in whole words.
+Scores are sums over the pieces of a sentence, as in BLiMP, and not divided by their number. A word that the
+vocabulary cuts into many pieces makes its sentence improbable, or probable if the pieces give each other
+away. So pairs that differ in whole words show best what a model knows of grammar.
 
-Two guesses without a model stand beside the accuracies, as they may be far from one half: that the sentence of
-fewer pieces is the good one, and that the one of more frequent pieces is.
+Two guesses without a model stand beside the accuracies, because they may be far from one half: that the
+sentence with fewer pieces is the good one, and that the sentence with more frequent pieces is.
 
 Letters: N pairs, V vocabulary.
 """
@@ -34,7 +35,8 @@ CHANCE = 0.5
 QUICK = 10
 """Divisor of the number of pairs with `effort: quick`."""
 ROUNDING = 1e-6
-"""Scores are equal that differ by less than this share of their sizes: they are sums of numbers of 24 bits."""
+"""Share of their sizes below which a difference of two scores counts as none. Scores are sums of numbers of
+24 bits."""
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -62,24 +64,24 @@ def minimal_pairs_rows(
     max_length: int,
     counts_V: Integers,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of one task as a whole, then of each of its fields, paradigms or cases; n counts pairs, all
-    alike.
+    """Yield rows of one task as a whole, then of each of its fields, paradigms or cases. n counts pairs,
+    which all have the same weight.
 
-    `accuracy` is by log probability or pseudo-log-likelihood, `accuracy_within_word` by the pseudo-log-likelihood
-    that hides the rest of a split word, `accuracy_left_to_right` by a mixture that reads as causal LM does (see
-    `sentence_scores`). Objectives without a probability of a sentence have none of them. `covered` is the share of
-    pairs without a piece that the training text lacks; `whole_words` that of pairs in which each word that differs
-    is one piece, and `accuracy_whole_words` is `accuracy` on these alone, so that how words are cut cannot decide.
-    Standard errors are those of a mean of independent pairs.
+    `accuracy` is by log probability or pseudo-log-likelihood, `accuracy_within_word` by the
+    pseudo-log-likelihood that hides the rest of a split word, `accuracy_left_to_right` by a mixture that
+    reads as causal LM does (see `sentence_scores`). Objectives without a probability of a sentence have none
+    of them. `covered` is the share of pairs whose pieces are all in the training text. `whole_words` is the
+    share of pairs in which each word that differs is one piece. `accuracy_whole_words` is `accuracy` on these
+    alone, so that how words are cut cannot decide. Standard errors are those of a mean of independent pairs.
 
-    Rows `_by_length` and `_by_unigram` are of two guesses without a model, on the same pairs as the row whose name
-    they begin with: `accuracy_by_length`, `accuracy_by_unigram`, `accuracy_whole_words_by_length` and
-    `accuracy_whole_words_by_unigram`. See `guesses`. All objectives have them.
+    Rows `_by_length` and `_by_unigram` are of two guesses without a model (`guesses`), on the same pairs as
+    the row whose name they begin with: `accuracy_by_length`, `accuracy_by_unigram`,
+    `accuracy_whole_words_by_length` and `accuracy_whole_words_by_unigram`. All objectives have them.
 
-    Pairs of which a half is too long for the encoder are left out.
+    Pairs with a sentence that is too long for the encoder are left out.
 
     Args:
-        max_length: tokens of the longest sentence, START and END included.
+        max_length: largest number of tokens of a sentence, START and END included.
         counts_V: how often each id occurs in the training text.
 
     Raises:
@@ -125,7 +127,7 @@ class Pairs(NamedTuple):
 def pairs_of(
     examples: Examples, tokenizer: Tokenizer, settings: MinimalPairsSettings, *, max_length: int | None
 ) -> Pairs:
-    """Return the sampled pairs, without those of which a half has more than `max_length` tokens, START and END
+    """Return the sampled pairs, without those with a sentence of more than `max_length` tokens, START and END
     included."""
     chosen = sampled(examples, settings)
     assert chosen.second is not None, "minimal pairs have two halves"
@@ -146,9 +148,9 @@ def rows_of_pairs(
     """Yield the rows of each group of pairs: accuracies, those on whole words, and shares of pairs.
 
     Args:
-        right: points of a model by metric (`outcomes`).
-        guessed: points of guesses by metric (`guesses`).
-        shares: pairs of which something holds, by metric.
+        right: points of a model for each pair, by metric (`outcomes`).
+        guessed: points of guesses for each pair, by metric (`guesses`).
+        shares: whether something holds for each pair, by metric.
     """
     whole_N = np.array([differ_in_whole_words(a, b) for a, b in zip(pairs.good, pairs.bad, strict=True)])
     points = {**right, **guessed}
@@ -166,8 +168,8 @@ def rows_of_pairs(
 
 
 def sampled(examples: Examples, settings: MinimalPairsSettings) -> Examples:
-    """Select as many pairs of each paradigm or case as the settings say, at random, in their order; a larger
-    sample contains the smaller ones. A task of one's own may have no groups: then of all."""
+    """Select as many pairs of each paradigm or case as the settings say, at random, in their order. A larger
+    sample contains the smaller ones. Pairs of a task without groups are sampled together."""
     assert examples.groups is not None, "minimal pairs have groups"
     kind_N = np.array([group[-1] if group else "" for group in examples.groups])
     kept = list[Integers]()
@@ -181,14 +183,14 @@ def sampled(examples: Examples, settings: MinimalPairsSettings) -> Examples:
 
 
 def outcomes(scores: Scores | None) -> dict[str, Floats]:
-    """Return by metric the points of each pair (see `compared`) from the scores of all good sentences and then all
-    bad ones; empty for an objective without a probability of a sentence."""
+    """Return the points of each pair (see `compared`) by metric, from the scores of all good and then all bad
+    sentences. Empty for an objective without a probability of a sentence."""
     return {} if scores is None else {name: compared(*pair) for name, pair in halves_by_metric(scores).items()}
 
 
 def halves_by_metric(scores: Scores) -> dict[str, tuple[Floats, Floats]]:
-    """Return by metric the scores of the good sentences and of the bad ones, from those of all good and then all
-    bad sentences."""
+    """Return the scores of the good and of the bad sentences by metric, from the scores of all good and then
+    all bad sentences."""
     named = {
         "accuracy": scores.main,
         "accuracy_within_word": scores.within_word,
@@ -200,16 +202,18 @@ def halves_by_metric(scores: Scores) -> dict[str, tuple[Floats, Floats]]:
 
 
 def log_frequencies(counts_V: Integers, *, first_word: int) -> Floats:
-    """Return the log of the relative frequency of each id among the ids from `first_word`, each count plus one."""
+    """Return the log of the relative frequency of each id among those from `first_word`, after 1 is added to
+    each count."""
     log_V: Floats = np.log(counts_V + 1.0) - np.log((counts_V + 1.0)[first_word:].sum())
     return log_V
 
 
 def guesses(pairs: Pairs, log_V: Floats) -> dict[str, Floats]:
-    """Return by metric the points of each pair for guesses without a model, as `compared`.
+    """Return the points of each pair for guesses without a model, by metric; see `compared`.
 
-    `accuracy_by_length` scores a sentence by its number of pieces, the fewer the better. `accuracy_by_unigram`
-    sums the log frequency of its pieces (`log_frequencies`): what a model that knows nothing of context says.
+    `accuracy_by_length` takes the sentence with fewer pieces. `accuracy_by_unigram` takes the sentence whose
+    pieces have the larger sum of log frequencies (`log_frequencies`), as a model does that knows nothing of
+    context.
     """
 
     def of_both(score: Callable[[Integers], float]) -> Floats:
@@ -223,15 +227,15 @@ def guesses(pairs: Pairs, log_V: Floats) -> dict[str, Floats]:
 
 
 def compared(good_N: Floats, bad_N: Floats) -> Floats:
-    """Return 1 where the first score is the higher one, 0 where it is the lower one, half where the two are equal
-    up to rounding."""
+    """Return 1 where the first score is higher, 0 where it is lower, and a half where the two are equal up to
+    rounding."""
     equal_N = np.abs(good_N - bad_N) <= ROUNDING * (np.abs(good_N) + np.abs(bad_N))
     return np.where(equal_N, 0.5, good_N > bad_N)
 
 
 def differ_in_whole_words(good: Pieces, bad: Pieces) -> bool:
-    """Return whether each word that differs is one piece. Words differ that are left once both sentences have lost
-    the words with which both begin, and then those with which both end."""
+    """Return whether each word that differs is one piece. Words differ if they are left after both sentences
+    have lost their common beginning, and then their common end."""
     a, b = _words(good), _words(bad)
     shorter = min(len(a), len(b))
     begin = next((i for i in range(shorter) if a[i] != b[i]), shorter)
@@ -245,7 +249,8 @@ def _words(pieces: Pieces) -> list[Word]:
 
 
 def _groups(settings: MinimalPairsSettings, examples: Examples) -> dict[str, Integers]:
-    """Return the pairs of each group: of the task itself, then of the values of its columns, column by column."""
+    """Return the pairs of each group: of the task itself, then of each value of its columns, column by
+    column."""
     assert examples.groups is not None, "minimal pairs have groups"
     name = _task_group(settings)
     index_by_group: dict[str, list[int]] = {name: list(range(len(examples)))}
@@ -256,7 +261,7 @@ def _groups(settings: MinimalPairsSettings, examples: Examples) -> dict[str, Int
 
 
 def _task_group(settings: MinimalPairsSettings) -> str:
-    """Return the group of the task as a whole: its name, but `language` of the built-in language."""
+    """Return the group of the task as a whole: its name, or `language` for the built-in language."""
     return settings.task_name.removesuffix("_minimal_pairs")
 
 

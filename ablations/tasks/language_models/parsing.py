@@ -1,9 +1,9 @@
 """Syntax without supervision (Zhang & Hashimoto 2021, section 5): trees from the predictions of a masked LM,
 compared with those of a treebank.
 
-Words between which there is much conditional mutual information are joined to a tree. What counts is how much
-better it is than the adjacency chain, which is also what a model gets that ignores its context; whether it is
-syntax that is found shows against an arm that was trained on shuffled words.
+Words with much conditional mutual information between them are joined to a tree. What counts is how much
+better this tree is than the adjacency chain, which a model that ignores its context also gets. To see whether
+the tree found syntax, compare with an arm that was trained on shuffled words.
 
 Letters: B chains, T positions, W words, S sentences, K numbers of sweeps.
 """
@@ -37,7 +37,7 @@ from lightning_modules.randomness import derive, uniforms
 from lightning_modules.vocabulary import PAD
 
 LOGITS_AT_ONCE = {"cpu": 2**19, "cuda": 2**24}
-"""Limit of the logits of one step of sampling; 128 times as many probabilities are remembered."""
+"""Largest number of logits of one step of sampling. 128 times as many probabilities are remembered."""
 MOST_CHAINS = {"cpu": 256, "cuda": 8192}
 
 
@@ -46,7 +46,7 @@ class Pairs(NamedTuple):
 
     sentence_P: NDArray[np.int64]
     place_P2: NDArray[np.int64]
-    """In the sentence, the first one first."""
+    """Places of the two sub-words in the sentence, the first one first."""
 
 
 def rows(readings: Readings, settings: ParsingSettings, say: Say) -> Iterator[dict[str, Any]]:
@@ -63,8 +63,8 @@ def parsing_rows(
     *,
     max_length: int,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of UUAS: of the predicted trees, of the adjacency chain, of the average tree, and the first minus
-    the second; see `tree_rows`.
+    """Yield rows of UUAS: of the predicted trees, of the adjacency chain, of random trees, and of the first
+    minus the second; see `tree_rows`.
 
     Raises:
         MeasureError: the objective does not predict hidden tokens, or there is no sentence with a tree.
@@ -94,7 +94,8 @@ def parsing_rows(
 
 
 def word_pairs(trees: Sequence[GoldTree], *, window: int) -> Pairs:
-    """Return the pairs that stand less than `window` sub-words apart, of words that are not left out."""
+    """Return the pairs of sub-words less than `window` sub-words apart, of different words that are not left
+    out."""
     by_tree = []
     for number, tree in enumerate(trees):
         place_N = np.flatnonzero(tree.word_T != NO_WORD)
@@ -118,17 +119,17 @@ def pair_information(
     at_once: int,
     device: torch.device,
 ) -> NDArray[np.float64]:
-    """Return the conditional mutual information of each pair after each number of sweeps, seen from either side;
+    """Return the conditional mutual information of each pair after each number of sweeps, about either side;
     shape KP2.
 
-    What is drawn depends on the sentence's number and on the pair, not on what else is computed with it.
+    The draws depend on the sentence's number and on the pair, not on what else is computed with it.
 
     Args:
-        at_once: pairs in one batch.
+        at_once: number of pairs in one batch.
     """
     information_KP2 = np.empty((len(stops), len(pairs.sentence_P), 2))
     length_P = np.array([len(tree.ids_T) for tree in trees])[pairs.sentence_P]
-    order = np.argsort(length_P, kind="stable")  # alike lengths together: little padding
+    order = np.argsort(length_P, kind="stable")  # similar lengths need little padding
     sweep_R, side_2 = np.arange(max(stops)), np.arange(2)
     for chosen in np.split(order, range(at_once, len(order), at_once)):
         sentence_B, pair_B2 = pairs.sentence_P[chosen], pairs.place_P2[chosen]
@@ -150,9 +151,10 @@ def pair_information(
 
 
 def word_scores(information_TT: NDArray[np.float64], word_T: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the scores of words from those of sub-words, as the authors do it: of exp(information), the largest
-    over the sub-words of the word that informs, then the mean over those of the word that is informed about; and
-    its logarithm. Shape WW.
+    """Return the scores of words from those of sub-words, as the authors do it; shape WW.
+
+    The largest exp(information) is taken over the sub-words of the word that informs, then the mean over the
+    sub-words of the word that is informed about. The score is its logarithm.
 
     Args:
         information_TT: information about the sub-word of each row from that of each column.
@@ -168,7 +170,8 @@ def word_scores(information_TT: NDArray[np.float64], word_T: NDArray[np.int64]) 
 def found_trees(
     trees: Sequence[GoldTree], pairs: Pairs, information_P2: NDArray[np.float64]
 ) -> list[frozenset[Edge]]:
-    """Return the maximum spanning tree of each sentence. Pairs that are not among `pairs` have no information."""
+    """Return the maximum spanning tree of each sentence. Pairs that are not in `pairs` have no
+    information."""
     predicted = []
     for number, tree in enumerate(trees):
         own_P = pairs.sentence_P == number
@@ -184,13 +187,13 @@ def tree_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield rows `uuas`, `uuas_adjacent`, `uuas_random` and `uuas_minus_adjacent`.
 
-    The floor of `uuas` is the adjacency chain's, which is the tree that is found where there is no information.
-    How far sampling has converged shows in `uuas` and `conditional_information` (mean over pairs of sub-words,
-    nats) by numbers of sweeps, groups `sweeps=250` and so on; the last has, as all other rows, the group
-    `treebank`.
+    The chance level (`floor`) of `uuas` is that of the adjacency chain, which is the tree that is found if
+    there is no information. Rows of `uuas` and `conditional_information` (mean over pairs of sub-words, nats)
+    by number of sweeps, in groups such as `sweeps=250`, show how far sampling has converged. The last number
+    of sweeps and all other rows have the group `treebank`.
 
     Args:
-        information: P2 by number of sweeps, ascending.
+        information: information of each pair, P2, by number of sweeps, ascending.
     """
     edges_S = np.array([len(tree.edges) for tree in trees])
     adjacent_S = np.array([len(tree.edges & adjacency_chain(tree.words)) for tree in trees])

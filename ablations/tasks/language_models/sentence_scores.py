@@ -1,27 +1,29 @@
 """Score of a sentence under an objective: the sum of the log probabilities of its pieces, in nats.
 
-A causal LM sums over each piece given those before it, and over END after the last; all sentences together have
-the probability 1. Masked LM has no such distribution but a pseudo-log-likelihood: the sum over pieces, START and
-END aside, of the log probability of the piece where it alone is hidden (Salazar et al. 2020,
-https://arxiv.org/abs/1910.14659). There the rest of a split word gives a piece away, so that long rare words seem
-probable. The variant within words hides, with a piece, also the later pieces of its word (Kauf & Ivanova 2023,
-https://arxiv.org/abs/2305.10588). A mixture has all three.
+A causal LM sums over each piece given those before it, and over END after the last. The probabilities of all
+sentences then sum to 1. Masked LM has no such distribution but a pseudo-log-likelihood: the sum over pieces,
+without START and END, of the log probability of the piece if it alone is hidden (Salazar et al. 2020,
+https://arxiv.org/abs/1910.14659). There the rest of a split word gives a piece away, so that long rare words
+seem probable. The variant within words hides, with a piece, also the later pieces of its word (Kauf & Ivanova
+2023, https://arxiv.org/abs/2305.10588). A mixture has all three.
 
-An objective of one's own is read in one of these ways, or defines its score: the sum over pieces and END of the
-log of the softmax of its `sentence_logits`.
+An objective of one's own is read in one of these ways, or defines its score: the sum over pieces and END of
+the log of the softmax of its `sentence_logits`.
 
-Every other objective of this package has none: translation predicts another sentence, skip-gram neighbours,
-replaced tokens a yes or no; the naive bidirectional LM reads the tokens that it predicts; permutation LM has as
-many probabilities as there are orders, and may have learned the ends of orders alone.
+The other objectives of this package have no score. Translation predicts another sentence, skip-gram
+neighbours, and replaced token detection a yes or no. The naive bidirectional LM reads the tokens that it
+predicts. Permutation LM has as many probabilities as there are orders, and may have learned only the ends of
+orders.
 
-The first pieces of a sentence may be given: they are read and not scored, and are hidden nowhere.
+The first pieces of a sentence may be given: they are read, and neither scored nor hidden.
 
-No sum is divided by its length. Nothing is computed twice: rows that are the same in both variants, in both halves
-of a minimal pair (where the difference is hidden) or in several sentences go through the encoder once.
+No sum is divided by its length. Nothing is computed twice: equal rows go through the encoder once. Rows may
+be equal in both variants, in both halves of a minimal pair (if the difference is hidden) or in several
+sentences.
 
-Letters: S sentences of one group, P pieces and K of them that are scored, R rows of the encoder and B of them at
-once, T positions, K states or places that are needed of each row, M of all at once, N answers (or places of all
-rows), V vocabulary, D width.
+Letters: S sentences of one group, P pieces and K of them that are scored, R rows of the encoder and B of them
+at once, T positions, K states or places that are needed of each row, M of all at once, N answers (or places
+of all rows), V vocabulary, D width.
 """
 
 import math
@@ -42,15 +44,15 @@ from lightning_modules.objectives.objective import Batch, Objective
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, START
 
 LogProbabilities = Callable[[Tensor, Tensor], Tensor]
-"""Function from tokens, BT, and places in them, BK, to the log probability of each token at each of them, BKV.
-What stands at the places is up to the caller: MASK, if the model is not to see it."""
+"""Function from tokens, BT, and places in them, BK, to the log probability of each token of the vocabulary at
+each place, BKV. The caller shows MASK at the places if the model is not to see them."""
 
 
 def masked_log_probabilities(objective: Objective, *, asks: str) -> LogProbabilities:
-    """Return the log probabilities of a masked LM in evaluation mode, with its own attention; special tokens have
-    none.
+    """Return a function that gives the log probabilities of a masked LM in evaluation mode, with its own
+    attention. Special tokens have probability 0.
 
-    Past the attention of the last layer only the places asked for are computed.
+    After the attention of the last layer, only the places that are asked for are computed.
 
     Args:
         asks: name of the measure, for the error.
@@ -72,7 +74,7 @@ def masked_log_probabilities(objective: Objective, *, asks: str) -> LogProbabili
         place_N = (torch.arange(B, device=tokens_BT.device)[:, None] * T + place_BK).flatten()
         layers = encoder(tokens_BT, sees=sees, window=objective.window, top_place_N=place_N)
         logits_NV = head(encoder.head_input(layers[-1]), encoder.tokens.weight)
-        logits_NV[:, :FIRST_WORD_ID] = -math.inf  # never asked for in training
+        logits_NV[:, :FIRST_WORD_ID] = -math.inf  # training never asks for them
         return logits_NV.log_softmax(-1).unflatten(0, place_BK.shape)
 
     return at_places
@@ -82,10 +84,10 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Truths = NDArray[np.bool_]
 Reading = Literal["causal", "masked", "own"]
-"""How rows are read: from left to right, with hidden pieces, or as an objective of one's own says."""
+"""How rows are read: from left to right, with hidden pieces, or as an objective of one's own defines."""
 
 TOKENS_AT_ONCE = {"cpu": 2**11, "cuda": 2**17}
-"""Limit of the tokens of one forward pass."""
+"""Largest number of tokens of one forward pass."""
 
 
 class Pieces(NamedTuple):
@@ -93,10 +95,10 @@ class Pieces(NamedTuple):
 
     ids_P: Integers
     word_P: Integers
-    """The word of each piece, ascending. Words are what the tokenizer never joins: what stands between spaces, and
-    of that letters, digits and punctuation apart."""
+    """Number of the word of each piece, ascending. The tokenizer never joins words: they stand between
+    spaces, and letters, digits and punctuation are words apart."""
     given: int = 0
-    """Number of the first pieces that are read and not scored."""
+    """Number of pieces at the start that are read and not scored."""
     ends: bool = True
     """Whether a causal LM also scores END after the last piece."""
 
@@ -114,15 +116,15 @@ OURS = SpecialTokens(START, END, MASK)
 
 
 class Query(NamedTuple):
-    """Query of some rows: places, states and labels whose log probabilities are needed."""
+    """Query of some rows: the states whose log probabilities are needed, and of which labels."""
 
     place_RK: Integers
-    """The places of each row whose states are needed."""
+    """Places of each row whose states are needed."""
     state_N: Integers
-    """Numbers of the states, of all R K, at which a log probability is needed, ascending; one may occur several
-    times."""
+    """Numbers of the states, out of all R K, at which a log probability is needed, ascending. A state may
+    occur several times."""
     label_N: Integers
-    """Piece whose log probability is needed there."""
+    """Piece whose log probability is needed at each of these states."""
 
 
 class Answer(NamedTuple):
@@ -131,11 +133,11 @@ class Answer(NamedTuple):
     nats_N: Floats
     """Log probabilities of the labels."""
     is_best_N: Truths
-    """Whether no other label is more probable there."""
+    """Whether no other label is more probable at the state."""
 
 
 Answers = Callable[[NDArray[np.integer], Query], Answer]
-"""Function from rows, RT, and a query to the answer."""
+"""Function from rows, RT, and a query about them to the answer."""
 
 
 class Score(NamedTuple):
@@ -147,22 +149,24 @@ class Score(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Scores of each sentence; None where an objective does not have the score."""
+    """Scores of each sentence. A score that an objective does not have is None."""
 
     main: Score
-    """Log probability of causal LM; pseudo-log-likelihood of masked LM and of a mixture; or an objective's own."""
+    """Log probability of causal LM, pseudo-log-likelihood of masked LM and of a mixture, or an objective's
+    own score."""
     within_word: Score | None = None
-    """Pseudo-log-likelihood where the rest of a split word is hidden, too."""
+    """Pseudo-log-likelihood if the rest of a split word is hidden too."""
     left_to_right: Score | None = None
-    """Log probability of a mixture, reading as causal LM does."""
+    """Log probability of a mixture that reads as causal LM does."""
 
 
 def pieces_of(texts: Sequence[str], tokenizer: Tokenizer, *, given: Sequence[int] | None = None) -> list[Pieces]:
-    """Return each text as pieces, whole.
+    """Return all pieces of each text.
 
     Args:
-        given: number of the first characters of each text that are read and not scored. A piece that reaches over
-            this border is scored. Where it is not 0 END is not scored, as the text need not be a whole sentence.
+        given: number of characters at the start of each text that are read and not scored. A piece that
+            reaches over this border is scored. If the number is not 0, END is not scored, because the text
+            need not be a whole sentence.
     """
     encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
     return [
@@ -177,8 +181,10 @@ def pieces_of(texts: Sequence[str], tokenizer: Tokenizer, *, given: Sequence[int
 
 
 def sentence_scores(objective: Objective, sentences: Sequence[Pieces]) -> Scores | None:
-    """Return the scores of sentences, each read alone and with the objective's own attention; None for an
-    objective that has no probability of a sentence: its settings have no `output`."""
+    """Return the scores of sentences, each read alone and with the objective's own attention.
+
+    Returns None for an objective that has no probability of a sentence: its settings have no `output`.
+    """
     match objective.run.objective.output:
         case "hidden":
             plain, within_word = pseudo_log_likelihoods(objective, sentences)
@@ -194,8 +200,10 @@ def sentence_scores(objective: Objective, sentences: Sequence[Pieces]) -> Scores
 def log_probabilities(
     objective: Objective, sentences: Sequence[Pieces], *, reading: Literal["causal", "own"] = "causal"
 ) -> Score:
-    """Return the sum over each sentence's pieces and END of their log probabilities: given what stands before, or
-    as the objective's `sentence_logits` say."""
+    """Return the sum of the log probabilities of each sentence's pieces and END.
+
+    A log probability is given what stands before, or as the objective's `sentence_logits` say.
+    """
     predicted_at = {"causal": 0, "own": 1}[reading]
     score = _unscored(len(sentences))
     for index_S in alike(sentences):
@@ -215,15 +223,20 @@ def log_probabilities(
 
 
 def pseudo_log_likelihoods(objective: Objective, sentences: Sequence[Pieces]) -> tuple[Score, Score]:
-    """Return the original pseudo-log-likelihoods of sentences under an objective, and the variant within words."""
+    """Return the original pseudo-log-likelihoods of sentences under an objective, and those of the variant
+    within words."""
     return pseudo_log_likelihoods_by(partial(_answers, objective, reading="masked"), sentences, special=OURS)
 
 
 def pseudo_log_likelihoods_by(
     answers: Answers, sentences: Sequence[Pieces], *, special: SpecialTokens
 ) -> tuple[Score, Score]:
-    """Return the pseudo-log-likelihoods and the variant within words, from any function that answers for hidden
-    tokens. Its rows have the special tokens; each hides at least one piece, and asks for the first of these."""
+    """Return the pseudo-log-likelihoods, and those of the variant within words, by any function that answers
+    about hidden tokens.
+
+    The rows have the special tokens. Each row hides at least one piece, and asks for the first one that it
+    hides.
+    """
     scores = _unscored(len(sentences)), _unscored(len(sentences))
     for index_S in alike(sentences):
         of_group = [sentences[i] for i in index_S.tolist()]
@@ -239,7 +252,7 @@ def pseudo_log_likelihoods_by(
         first_R, row_N = _distinct(shown_NP)
         ends = (special.start, special.end)
         rows_RT = np.pad(shown_NP[first_R], ((0, 0), (1, 1)), constant_values=((0, 0), ends))
-        # Nothing is hidden before the piece that is asked for.
+        # No piece before the one that is asked for is hidden.
         place_R1 = (rows_RT == special.mask).argmax(1)[:, None]
         order_N = np.argsort(row_N, kind="stable")
         answer = answers(rows_RT, Query(place_R1, row_N[order_N], label_N[order_N]))
@@ -260,9 +273,11 @@ def _unscored(count: int) -> Score:
 
 
 def alike(sentences: Sequence[Pieces]) -> list[Integers]:
-    """Return the numbers of the sentences that go through the encoder together, group by group: no row is padded.
+    """Return the numbers of the sentences that go through the encoder together, group by group. No row is
+    padded.
 
-    They have as many pieces, as many of them given, and all or none END. Groups do not depend on each other.
+    Sentences of a group have equally many pieces and given pieces, and all or none score END. Groups do not
+    depend on each other.
     """
     groups: dict[tuple[int, int, bool], list[int]] = {}
     for i, sentence in enumerate(sentences):
@@ -271,7 +286,8 @@ def alike(sentences: Sequence[Pieces]) -> list[Integers]:
 
 
 def _distinct(rows: NDArray[np.integer]) -> tuple[Integers, Integers]:
-    """Return the number of one row of each kind, and for every row the number of its kind."""
+    """Return the index of one row of each kind, and the number of the kind of every row. Equal rows are of
+    one kind."""
     if not rows.size:  # rows without pieces are the same
         return np.arange(min(1, len(rows))), np.zeros(len(rows), np.int64)
     as_bytes = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1] * rows.itemsize)))[:, 0]
@@ -305,12 +321,13 @@ def _answers(objective: Objective, rows_RT: NDArray[np.integer], query: Query, *
 
 
 def unanswered(query: Query) -> Answer:
-    """Return an answer to be filled."""
+    """Return an answer to a query with empty values, for `fill`."""
     return Answer(np.empty(len(query.label_N)), np.empty(len(query.label_N), np.bool_))
 
 
 def fill(answer: Answer, query: Query, logits_MV: Tensor, *, first: int) -> None:
-    """Write into an answer what the logits of the states from number `first` on say."""
+    """Write into an answer the log probabilities by some logits, which are of the states from number `first`
+    on."""
     now = slice(*np.searchsorted(query.state_N, [first, first + len(logits_MV)]))
     state_N = torch.from_numpy(query.state_N[now] - first).to(logits_MV.device)
     label_N = torch.from_numpy(query.label_N[now]).to(logits_MV.device)
