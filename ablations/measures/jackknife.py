@@ -70,6 +70,6 @@ def means_left_out(value_N: NDArray[Any], cluster_N: NDArray[np.integer] | None 
             is a cluster.
     """
     place_N = np.arange(len(value_N)) if cluster_N is None else np.unique(cluster_N, return_inverse=True)[1]
-    block_N = place_N % BLOCKS  # neighbours in different blocks: those of a task are often of one kind
+    block_N = place_N % BLOCKS  # neighbouring examples are often of one kind, so they go apart
     blocks = np.unique(block_N)
     return [float(np.mean(value_N[block_N != block])) for block in blocks] if len(blocks) > 1 else None

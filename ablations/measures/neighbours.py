@@ -38,8 +38,8 @@ def nearest_others(states_ND: Matrix, *, neighbours: int) -> NDArray[np.int64]:
     nearest first.
 
     The computation is in float32, on the device of the states. The mean of the states is not subtracted, and
-    the lengths of rows do not count. `torch.topk` orders equal similarities. Another machine may order them
-    otherwise, and also similarities that differ by 1e-7.
+    the lengths of rows do not count. `torch.topk` decides the order of equal similarities. Another machine
+    may decide otherwise, also for similarities that differ by 1e-7.
 
     Raises:
         MeasureError: no finite matrix, a row of zeros, or `neighbours` not from 1 to N - 1.
@@ -265,7 +265,7 @@ def neighbours(
     * `same_token`: share of the nearest in the whole pool that are of its type.
     * `position_distance`: distance in tokens to the positions of the nearest of its own type. It is lower
       where the states keep the position better.
-    * `same_left`, `same_right`: share of the nearest of its own type with the same token beside them.
+    * `same_left`, `same_right`: share of the nearest of its own type with the same token on that side.
     * `same_relation`, `same_left_part`, `same_right_part`, `same_sense`: share of the nearest of its own type
       with the same label, if there are labels.
 

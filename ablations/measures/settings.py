@@ -56,9 +56,9 @@ class LayerChangeSettings(LabelledSettings):
     """Kinds of groups that also have rows: tokens by frequency rank, or by part of speech. All groups of a
     kind have equally many tokens."""
     group_tokens: int | None = Field(None, ge=100)
-    """Number of tokens of each group. Groups with fewer tokens are left out. At least five for each unit of
-    the encoder's width are taken. Default: the size of the smallest group with at least ten for each unit of
-    the width."""
+    """Number of tokens of each group. Groups with fewer tokens are left out. A number below five for each
+    unit of the encoder's width counts as that. Default: the size of the smallest group with at least ten for
+    each unit of the width."""
 
 
 class QuestionSettings(StateSettings):
@@ -68,7 +68,7 @@ class QuestionSettings(StateSettings):
     types: int = Field(1000, ge=2)
     """Number of the most frequent token types whose occurrences are used."""
     about: tuple[About, ...] = Field(("input",), min_length=1, strict=False)
-    """Tokens to ask about: the token that is read, its neighbours, or the predicted token. All questions have
+    """Tokens to ask about: the token that is read, its neighbours, or the predicted token. All of these have
     equally many occurrences. For causal LM `output` is the next token. For masked LM it is the original of a
     token that is shown as a random other token, and further rows are about the shown token. Other objectives
     have no rows for `output`."""
@@ -76,7 +76,7 @@ class QuestionSettings(StateSettings):
 
 class TokenInformationSettings(QuestionSettings):
     """Information of each layer about a token: mutual information with k-means clusters of the states. It
-    follows the token's share of the variance of the states."""
+    is large only if the token has a large share of the variance of the states."""
 
     kind: Literal["token_information"]
     clusters: int = Field(1000, ge=2)

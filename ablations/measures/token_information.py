@@ -75,7 +75,7 @@ def information_rows(
     for question in each_layer(
         questions, states_LND, sample, types=settings.types, normed_ND=normed_ND, states_of=states_of
     ):
-        # The original tokens and the shown tokens are asked of the same states.
+        # Questions about original and shown tokens have the same states.
         key = (question.layer, question.place_N.tobytes())
         clustered = fitted.get(key) if question.hidden else None
         if clustered is None:

@@ -335,7 +335,7 @@ def lengths_and_labels(sequences: Sequences) -> Lengths:
 def floor_of_pairs(training: Lengths, scored: Lengths) -> float:
     """Return the accuracy on the scored pairs of a guess without words.
 
-    The guess is the more frequent answer. If it is better, it is a decision tree on the lengths and their
+    The guess is the better one of two: the more frequent answer, and a decision tree on the lengths and their
     difference, fitted on the training pairs.
     """
     share = scored.is_pair_Q.mean()

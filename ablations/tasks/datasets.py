@@ -117,7 +117,7 @@ class Task:
         Raises:
             DataError: a file lacks a column, or cannot be read.
         """
-        from lightning_modules.data.tables import column_names  # pyarrow, which to read a spec does without
+        from lightning_modules.data.tables import column_names  # needs pyarrow; reading a spec does not
 
         for place in (data_root / path for path in self.files.values()):
             if place.is_file() and (names := column_names(place)):
@@ -226,7 +226,7 @@ _ALL: Final[tuple[Task, ...]] = (
         files={"test": "lm_syneval/test.parquet"},
         groups=("case",),
     ),
-    # The same, made by the built-in language
+    # Tasks of these kinds, made by the built-in language
     _built_in("acceptability", "classification", "matthews", "none"),
     _built_in("topic", "classification"),
     _built_in("same_document", "classification", text=("sentence1", "sentence2")),
@@ -291,7 +291,7 @@ def no_documents(data: Data, data_root: Path) -> str | None:
 
 def _divided(path: Path) -> bool:
     """Return whether a blank line stands between two sentences."""
-    from lightning_modules.data.tables import numbered_lines  # pyarrow, which to read a spec does without
+    from lightning_modules.data.tables import numbered_lines  # needs pyarrow; reading a spec does not
 
     gap = written = False
     for _, line in itertools.islice(numbered_lines(path), LINES):

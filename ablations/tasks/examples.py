@@ -207,7 +207,7 @@ def _is_number(value: Any) -> bool:
 
 def _is_place(value: Any) -> bool:
     is_number = isinstance(value, int) and not isinstance(value, bool)
-    return (is_number and value >= 0) or (isinstance(value, str) and value.isdecimal())  # text in csv and tsv
+    return (is_number and value >= 0) or (isinstance(value, str) and value.isdecimal())  # csv has text
 
 
 def _held(task: Task) -> dict[str, tuple[str, Callable[[Any], bool]]]:

@@ -305,8 +305,8 @@ def _mean_row(metric: str, score_N: Any, guessed_N: Any, sentence_N: Any) -> dic
 
 
 def _control_probe(train: Part, strength: float) -> Any:
-    """Return the probe for the control task as a function of states. If all labels are the same, it returns
-    that label."""
+    """Return the probe for the control task as a function of states. If all labels are the same, the
+    function returns that label."""
     if len(np.unique(train.y_N)) == 1:
         return lambda x_ND: np.full(len(x_ND), train.y_N[0])
     return classifier(train, strength=strength).says

@@ -96,13 +96,13 @@ class TaskSettings(MeasureSettings):
 
     @property
     def task_name(self) -> str:
-        """Name of the task, if the settings are of one task."""
+        """Name of the task, if the settings are of one task as `parts` returns them."""
         (name,) = self.tasks or ()
         return name
 
     @property
     def task(self) -> Task:
-        """The task, if the settings are of one task."""
+        """Task, if the settings are of one task as `parts` returns them."""
         return task_called(self.task_name)
 
 
@@ -341,8 +341,8 @@ class ParsingSettings(TreesSettings):
 
     kind: Literal["parsing"]
     sentences: int | None = Field(None, ge=2)
-    """Number of sentences, drawn at random, the same in all arms and seeds; all if there are fewer that
-    short. Default: 400, and 100 with `quick`."""
+    """Number of sentences, drawn at random, the same in all arms and seeds; all if fewer are short enough.
+    Default: 400, and 100 with `quick`."""
     sweeps: int | None = Field(None, ge=24)
     """Number of times that Gibbs sampling draws both tokens of a pair. Default: 2,000, and 50 with `quick`.
     Few sweeps underestimate the information of a pair."""
@@ -408,8 +408,8 @@ class RetrievalSettings(MeasureSettings):
     `next_sentence`: which sentence of the text follows another. Default: all, and only `next_sentence` if the
     text is the built-in language."""
     effort: Effort = "full"
-    """Decides the defaults below. `quick`: 500 pairs, 200 candidates, 500 training pairs; `full`: all, 1,000
-    and 5,000."""
+    """Decides the defaults below. `quick`: 500 pairs, 200 candidates, 500 training pairs. `full`: all pairs,
+    1,000 candidates, 5,000 training pairs."""
     pairs: int | None = Field(None, ge=10)
     """Number of pairs of each task of relatedness, drawn at random; all if there are fewer."""
     candidates: int | None = Field(None, ge=40)
@@ -430,12 +430,13 @@ class RetrievalSettings(MeasureSettings):
 
     @property
     def task_name(self) -> str:
-        """Name of the task, if the settings are of one task."""
+        """Name of the task, if the settings are of one task as `parts` returns them."""
         (name,) = self.tasks or ()
         return name
 
     def problem(self, data: Data, data_root: Path) -> str | None:
-        """Return why the task, if the settings are of one, cannot be run with a text; None if it can."""
+        """Return why the task of these settings, which must be of one task, cannot be run with a text; None
+        if it can."""
         if self.task_name == NEXT_SENTENCE:
             return no_documents(data, data_root)
         return task_called(self.task_name).problem(data_root)
@@ -466,8 +467,7 @@ class GenerationSettings(MeasureSettings):
     temperature: float = Field(1.0, gt=0)
     """Divisor of the logits before a token is drawn. 1 draws by the model's own probabilities."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Tokens are drawn from the most probable ones that together have this probability (Holtzman et al.
-    2020)."""
+    """Total probability of the most probable tokens, from which tokens are drawn (Holtzman et al. 2020)."""
     iterations: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 4, 10), min_length=1, strict=False)
     """Numbers of steps of mask-predict, ascending. Each generates sentences of its own. The last is the main
     one."""

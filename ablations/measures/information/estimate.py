@@ -140,7 +140,8 @@ def fitting_halves(sentences_N: Labels, *, clusters: int, rng: np.random.Generat
 
 
 class _Fold(NamedTuple):
-    """The half that p(token | cluster) is fitted on, and the other half with the clusters of the first."""
+    """Counts of the half that p(token | cluster) is fitted on and of the half that is scored, in the first
+    half's clusters."""
 
     table: Table
     fitted_C: np.ndarray
@@ -286,7 +287,7 @@ def token_information(
         MeasureError: arguments that are unfit or of unequal lengths, fewer than two sentences, or fewer than
             five tokens per cluster in a half.
     """
-    labels_N = as_labels(labels_N, name="labels")  # refused before states are clustered
+    labels_N = as_labels(labels_N, name="labels")  # checked first, because clustering takes long
     require_equal_lengths(states=states_ND, labels=labels_N, sentences=sentences_N)
     clustered = clusters_of(states_ND, sentences_N, clusters=clusters, seed=seed)
     return information_of(clustered, labels_N, sentences_N, clusters=clusters, seed=seed)

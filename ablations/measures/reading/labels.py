@@ -1,9 +1,9 @@
 r"""Labels of words, for each token occurrence that a measure reads. No torch.
 
 Labels are `tag` (universal part of speech), `relation` (to the head), `left_part` and `right_part` (syntactic
-links of a word on either side) and `sense` (which of two lemmas a form of the built-in language is). A word
-counts once: its first sub-word has its labels, and the others have none. Only words of one sub-word have a
-sense, so that occurrences of a sub-word differ in sense alone and not in form.
+links of a word on either side) and `sense` (which of two lemmas a form of the built-in language belongs to).
+A word counts once: its first sub-word has its labels, and the others have none. Only words of one sub-word
+have a sense, so that occurrences of a sub-word differ in sense alone and not in form.
 
 The parts stand in for those of CCG supertags in Voita et al. 2019 (https://arxiv.org/abs/1909.01380, section
 6.2), because treebanks of Universal Dependencies have no supertags. A supertag says what a word combines with

@@ -207,7 +207,7 @@ class Readings:
         """Return the object that the measures of a task share. `make` makes it for the first of them, and it
         is kept until another task comes."""
         if task not in self._shared:
-            self._shared.clear()  # states of one task at a time
+            self._shared.clear()  # one task's states at a time, to save memory
             self._shared[task] = make()
         value: Shared = self._shared[task]
         return value

@@ -214,7 +214,7 @@ class Scale(NamedTuple):
 
 @torch.no_grad()
 def scale_of(states: States, texts: Texts) -> Scale:
-    """Return the scale of the items of some texts, without any training. Answers are ignored."""
+    """Return the scale of the features of some texts' items, before any training. Answers are ignored."""
     for module in states.trained.values():
         module.eval()
     sums: list[Tensor] = []

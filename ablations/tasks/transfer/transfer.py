@@ -81,7 +81,7 @@ def _moved(text: str, example: int, number: int) -> str:
 
 
 def _order(count: int, example: int, number: int) -> NDArray[np.int64]:
-    """Return the word that stands at each place."""
+    """Return the number of the word that stands at each place in the new order of `count` words."""
     chance = uniforms(derive(0, "shuffled text"), np.array([example]), np.array([number]), np.arange(count))
     circle = np.argsort(chance, kind="stable")
     order = np.empty(count, dtype=np.int64)
@@ -153,7 +153,7 @@ def transfer_rows(
         yield transfer.row(metric, task.name, answers)
     if settings.predictions and counts_V is not None:
         yield {"predictions": transfer.predictions(answers, counts_V)}
-    if settings.learning_curve:  # its last point
+    if settings.learning_curve:  # the last point of the curve
         yield transfer.row("score", f"{task.name}@{transfer.whole}", answers)
     for count in sorted({count for count in settings.learning_curve if count < transfer.whole}):
         curve = (transfer.train(repetition, count, rate) for repetition in range(settings.repetitions))
@@ -208,7 +208,7 @@ class _Transfer:
         """Train on `count` examples, and return the weights of the best epoch."""
         if count < self.whole:
             chance_E = uniforms(derive(repetition, "learning curve"), np.arange(self.whole))
-            index_M = np.sort(np.argsort(chance_E, kind="stable")[:count])  # more contain the fewer ones
+            index_M = np.sort(np.argsort(chance_E, kind="stable")[:count])  # large parts contain small ones
         else:
             index_M = np.arange(self.whole)
         name = f"{self.task.name}, {len(index_M):,} examples, repetition {repetition + 1}"
