@@ -113,7 +113,7 @@ class Pool(NamedTuple):
     neighbours: int
     """Number of nearest neighbours."""
     compared: Mapping[str, NDArray[np.int64]]
-    """Values that are compared, by metric: one for each occurrence."""
+    """Values by metric, one for each occurrence, that are compared with those of its neighbours."""
 
 
 def rows(readings: Readings, settings: NeighboursSettings, say: Say) -> Iterator[dict[str, Any]]:

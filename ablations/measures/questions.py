@@ -188,8 +188,8 @@ def hidden_tokens(sample: Sample, types: int) -> Hidden:
     readings.
 
     All other types are equally likely, so that the shown token has the entropy of a uniform choice, as in the
-    paper's figure. [MASK] is never shown, because a layer has nothing of it to forget. The choice of
-    occurrences, shown tokens and readings depends on the text alone.
+    figure of Voita et al. 2019, section 4. [MASK] is never shown, because a layer has nothing of it to
+    forget. The choice of occurrences, shown tokens and readings depends on the text alone.
 
     Raises:
         MeasureError: all tokens are the same.

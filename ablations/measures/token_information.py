@@ -113,8 +113,8 @@ def _layer_rows(
 
 
 def clusters_within(sample: Sample, settings: TokenInformationSettings, output: Output = None) -> int:
-    """Return the number of clusters that leaves each ten tokens in either half of the sentences, as seed 0
-    draws them.
+    """Return the number of clusters that gives each ten tokens, on average, in either half of the sentences
+    by seed 0.
 
     It is at least 2, and at most that of the settings.
 

@@ -187,7 +187,8 @@ class _Search:
         return last < len(self.words) or place == len(self.text)
 
     def _runs(self, word: int, place: int) -> Iterator[_Step]:
-        """Yield the runs from this place that may stand for the next words."""
+        """Yield the runs from `place` that may stand for the next words: number of words, and place after the
+        run."""
         for end in range(place + 1, min(place + LONGEST_RUN, len(self.text)) + 1):
             if self.runs[end - 1] != self.runs[place]:
                 return

@@ -31,7 +31,7 @@ REFUSED_BELOW = 5
 """Tokens per feature (of the wider side) below which chance decides and CCA is refused."""
 
 WARNED_BELOW = 10
-"""Tokens per feature below which chance still makes about 0.3 and CCA warns."""
+"""Tokens per feature below which CCA warns: its chance level is still about 0.3."""
 
 
 def cca(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:

@@ -284,8 +284,8 @@ class Moments:
         batch.
 
         Raises:
-            MeasureError: a side is no finite matrix or exceeds 1e70, or sides differ in their rows, or have
-                other widths than before. Nothing was added then.
+            MeasureError: a side is no finite matrix or exceeds 1e70, or sides differ in their numbers of
+                rows, or have other widths than before. Nothing was added then.
         """
         sides = [_rows(values, name=f"side {i}") for i, values in enumerate(sides_ND)]
         self._require_fitting([tuple(side.shape) for side in sides])

@@ -145,7 +145,8 @@ def rows_of_pairs(
     guessed: Mapping[str, Floats],
     shares: Mapping[str, NDArray[np.bool_]],
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of each group of pairs: accuracies, those on whole words, and shares of pairs.
+    """Yield the rows of each group of pairs: accuracies, those of pairs that differ in whole words, and
+    shares of pairs.
 
     Args:
         right: points of a model for each pair, by metric (`outcomes`).
