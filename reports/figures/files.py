@@ -19,6 +19,7 @@ import matplotlib as mpl
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -117,7 +118,8 @@ def render(figure: Figure, *, name: str, title: str = "") -> str:
         if to_hex(ground.get_facecolor()) == "#ffffff":
             ground.set_visible(False)
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), lacking_glyphs():
-        figure.savefig(sink, format="svg", metadata=about)
+        # `savefig` would draw everything twice, the first time for the layout alone.
+        FigureCanvasSVG(figure).print_svg(sink, metadata=about)
     # A page holds dozens of figures, so to save bytes each names its fonts once and is not indented.
     drawn = re.sub(r"font-family: [^;\"]*; ", "", re.sub(r"\n\s*", "\n", sink.getvalue()))
     return drawn.replace("<svg ", f'<svg font-family="{FONTS}" ', 1)
