@@ -225,7 +225,7 @@ def main(runs: int, nodes: int, seconds: float, out: Path) -> None:
         raise click.ClickException(f"{out} exists; delete it, or choose another --out.")
     out.mkdir(parents=True)
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("command", "seconds", "of a processor", "MB"):
+    for name in ("command", "seconds", "CPU time", "MB"):
         table.add_column(name, justify="left" if name == "command" else "right")
     results = []
     for one in measured(out, runs=runs, nodes=nodes, seconds=seconds):
