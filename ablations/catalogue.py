@@ -368,7 +368,7 @@ def measures_of_tables() -> list[str]:
 
 
 def layers_of(measure: str) -> Literal["all", "some", "none"]:
-    """Return which numbers of a measure belong to a layer or to two layers."""
+    """Return whether all, some or none of the numbers of a measure belong to a layer, or to a pair of layers."""
     return "none" if measure in LOGGED else card(measure).layers
 
 

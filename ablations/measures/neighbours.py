@@ -48,8 +48,8 @@ def nearest_others(states_ND: Matrix, *, neighbours: int) -> NDArray[np.int64]:
 
 
 def nearest_of_group(states_ND: Matrix, group_N: NDArray[np.integer], *, neighbours: int) -> NDArray[np.int64]:
-    """Return the nearest rows of the same group for each row, as `nearest_others` does: N x K indices of all
-    rows.
+    """Return for each row the nearest rows of its own group, as `nearest_others` does: indices into all rows,
+    shape NK.
 
     Raises:
         MeasureError: as `nearest_others`, and for a group of fewer than K + 1 rows.

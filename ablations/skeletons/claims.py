@@ -85,9 +85,6 @@ READINGS = {
 APART = "{kind: apart, metric: pwcca, pairs: ...}"
 """Effect of a claim that reads `run_distance`."""
 
-WITHOUT_VOCABULARY_LOSS = ("replaced_token", "skip_gram")
-"""Objectives whose own loss is not over the vocabulary. The table calls it `objective_loss`."""
-
 
 def write(spec: Path) -> Path:
     """Write a first file of claims for a spec, in the folder `claims` beside it, and return its path.
@@ -187,7 +184,7 @@ def _layers(run: Run) -> str:
 
 
 def _loss(run: Run) -> str:
-    return "objective_loss" if run.settings.objective.kind in WITHOUT_VOCABULARY_LOSS else "loss"
+    return "loss" if run.settings.objective.has_vocabulary_loss else "objective_loss"
 
 
 def _written(measure: str, arms: Sequence[str], runs: Mapping[str, Run], *, family: str) -> str:

@@ -165,6 +165,10 @@ def _repeated(effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]:
             yield from twice(places, (*at, "arms"), f"{name}.arms must lie at different places")
         case Apart():
             yield from _repeated_pairs(effect, at, name=name)
+        case Difference() | Ahead():  # their arms differ
+            pass
+        case _:
+            raise NotImplementedError(f"no rule for the arms of {type(effect).__name__}")
 
 
 def _reads_another(effect: Difference) -> bool:

@@ -149,7 +149,7 @@ class MinimalPairsSettings(PredictingSettings):
 
 
 class PartSettings(TaskSettings):
-    """Base class of measures that learn from a part of a task, which `examples.part` selects."""
+    """Base class of measures that learn from at most `most` examples of a task, which `examples.part` draws."""
 
     examples: int | None = Field(None, ge=10)
     """Largest number of training examples. Default: 10,000, and 1,000 with `quick`."""

@@ -83,15 +83,15 @@ class Lexicon(Settings):
 
 
 class Cloze(Lexicon):
-    """Selection of words of a lexicon only (Zhang and Hashimoto 2021). A sentence loses as many tokens as
-    with `uniform`, if it has so many."""
+    """Selection of words of a lexicon only (Zhang and Hashimoto 2021). As many tokens of a sentence are hidden
+    as with `uniform`, or all words of the lexicon if they are fewer."""
 
     kind: Literal["cloze"]
 
 
 class Generic(Lexicon):
-    """Selection of words that are not in a lexicon. A sentence loses as many tokens as with `uniform`, if it
-    has so many."""
+    """Selection of words that are not in a lexicon. As many tokens of a sentence are hidden as with `uniform`,
+    or all of these words if they are fewer."""
 
     kind: Literal["generic"]
 

@@ -58,6 +58,9 @@ class ObjectiveSettings(Settings):
     """Whether each layer has one attention, from which a token can be hidden."""
     reads_sentences_alone: ClassVar[bool] = False
     """Whether the objective reads one sentence at a time. No input format then joins several sentences."""
+    has_vocabulary_loss: ClassVar[bool] = True
+    """Whether the loss of the trained encoder is that of tokens of the vocabulary; otherwise tables call it
+    `objective_loss`."""
     kind: str
     sees: Sees = "both_sides"
     """Tokens of its own sentence that a token may attend to. `left_only`, `window` and `itself` are controls:
@@ -286,6 +289,7 @@ class ReplacedTokenSettings(ObjectiveSettings):
     """Weight of the encoder's loss relative to the generator's. The default is 50 for `predict: replaced`,
     whose loss is small, and 1 for `original`."""
 
+    has_vocabulary_loss: ClassVar[bool] = False
     module: ClassVar[Any] = "lightning_modules.objectives.replaced_token:ReplacedToken"
 
     @property
@@ -387,6 +391,7 @@ class SkipGramSettings(ObjectiveSettings):
     has_layers: ClassVar[bool] = False
     has_one_attention: ClassVar[bool] = False
     reads_sentences_alone: ClassVar[bool] = True
+    has_vocabulary_loss: ClassVar[bool] = False
     module: ClassVar[Any] = "lightning_modules.objectives.skip_gram:SkipGram"
 
     @property

@@ -82,7 +82,8 @@ def check_head(path: Path, columns: Columns) -> None:
     """Check a file by reading its beginning only.
 
     Raises:
-        DataError: the file is not readable, is empty, or lacks one of the columns.
+        DataError: the file is not readable, lacks one of the columns, or is a text file without a line. A parquet
+            file without rows passes.
     """
     if format_of(path) == ".parquet":
         with _parquet(path) as file:

@@ -1,4 +1,4 @@
-"""Training of one run from its start to its end: `python -m lightning_modules.training.train RUN_DIR`.
+"""Process that trains one run under its lock: `python -m lightning_modules.training.train RUN_DIR`.
 
 Exit codes: 0 done, 2 wrong settings or folder, 65 wrong data, 66 loss not finite, 67 out of memory, 70 one of
 several processes was killed and 75 interrupted (after 70 and 75 the same command resumes), 1 anything else.

@@ -1,4 +1,4 @@
-"""Verdicts on an experiment's claims as plain data: for claims.json, the page and the command line."""
+"""Entries of claims with their verdicts as plain data, for claims.json, the page and the command line."""
 
 import json
 import math

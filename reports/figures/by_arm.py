@@ -114,7 +114,7 @@ class ArmLines(NamedTuple):
 
     @property
     def lines(self) -> list[Line]:
-        """Lines of the curves; a curve outside the family is grey."""
+        """Lines of the curves; arms that the panel is not about are grey."""
         lines = []
         for curve in self.curves:
             style, about = self.styles[curve.arm], self.family is None or curve.arm in self.family.arms

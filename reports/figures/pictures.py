@@ -186,7 +186,8 @@ def kind_styles(names: Sequence[str], *, ordered: bool) -> dict[str, Style]:
 
 
 def picture_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
-    """Yield a panel for each arm with the tokens of its first seed, if the fact tells them apart.
+    """Yield a panel for each of the first `MOST_PANELS` arms: tokens of its first seed, coloured by one of their
+    labels, such as part of speech. An arm whose tokens do not differ in the label is left out.
 
     The coordinates are in the CSV alone, because the numbers mean nothing by themselves.
     """

@@ -56,7 +56,8 @@ def difference(before: Seeds, after: Seeds) -> dict[str, Any] | None:
 
 
 def _welch(before: list[float], after: list[float]) -> tuple[float, float, float]:
-    """Return the mean difference and its interval for independent seeds whose variances may differ."""
+    """Return the mean of `after` minus that of `before`, with its interval (Welch's) for independent seeds; the
+    interval is NaN if a side has fewer than two seeds."""
     mean = float(np.mean(after) - np.mean(before))
     if min(len(before), len(after)) < 2 or not math.isfinite(mean):
         return mean, math.nan, math.nan

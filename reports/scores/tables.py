@@ -139,8 +139,8 @@ def _of_others(rows: Sequence[Row], arms: Sequence[str], chance: str) -> list[st
 
 
 def _where(rows: Sequence[Row], arms: Sequence[str], *verdicts: str, counts: bool) -> list[str]:
-    """Return the tasks with such a verdict; arms with the same tasks are joined: ``untrained on all 9
-    tasks``, ``mlm and clm on cola``."""
+    """Return on which tasks the arms have one of these results against the chance level; arms with the same tasks
+    are joined: ``untrained on all 9 tasks``, ``mlm and clm on cola``, ``mt on 3 of 9 tasks``."""
     together: dict[str, list[str]] = {}
     for arm in arms:
         scored = [row for row in rows if arm in row["arms"]]

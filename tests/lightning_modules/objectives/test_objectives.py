@@ -2,11 +2,13 @@
 
 import itertools
 import math
+from pkgutil import resolve_name
 
 import numpy as np
 import pytest
 import torch
 
+from lightning_modules.config.objectives import OBJECTIVES
 from lightning_modules.data.packing import pack
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
@@ -48,6 +50,12 @@ def test_arms_of_a_seed_see_the_same_sentences_in_the_same_order(tokens):
     assert len(set(counts)) == 1
     other_seed = RunData(build(settings(seed=3), tokens), tokens)
     assert not np.array_equal(other_seed.plan[0].sentence_S, data[0].plan[0].sentence_S)
+
+
+@pytest.mark.parametrize("settings_class", OBJECTIVES)
+def test_settings_know_whether_the_loss_is_over_the_vocabulary(settings_class):
+    module = resolve_name(settings_class.module)
+    assert settings_class.has_vocabulary_loss == ("loss" in {part.name for part in module.vocabulary_parts})
 
 
 @pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "translation"])
