@@ -190,7 +190,7 @@ class RayCluster:
         """Inject a fault of the cluster."""
         match kind:
             case "kill process of Ray":
-                _kill_all([_parent(_parent(worker))])
+                _kill_all([_ancestor(worker, 2, title="ray::")])
             case "kill node":
                 self.nodes.stop(signal.SIGKILL)
                 self.nodes.start_node()
@@ -201,8 +201,18 @@ class RayCluster:
                 self.nodes.start_node()
 
 
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+def _ancestor(pid: int, generations: int, *, title: str) -> int:
+    """Return the parent of a process, or its parent's parent, whose command line holds a title.
+
+    Raises:
+        ProcessLookupError: it has another command line. Then the ancestor has ended, and the process belongs to
+            init now, which is no process of a grid.
+    """
+    for _ in range(generations):
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    if pid <= 1 or title.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes():
+        raise ProcessLookupError(pid)
+    return pid
 
 
 Cluster = SlurmCluster | RayCluster
@@ -224,7 +234,8 @@ def cluster(place: str, folder: Path) -> Iterator[Cluster]:
 
 
 def inject(fault: Fault, grid: Grid, made: Cluster) -> bool:
-    """Inject a fault once a worker is at work; return False if the grid ended before."""
+    """Inject a fault once a worker is at work; return False if the grid ended before. If the victim ends at that
+    moment, another worker is taken."""
     deadline = time.monotonic() + SECONDS_OF_A_HANG
     while not (workers := grid.workers()):
         if grid.ended() or time.monotonic() > deadline:
@@ -234,13 +245,16 @@ def inject(fault: Fault, grid: Grid, made: Cluster) -> bool:
     if grid.ended() or not (workers := grid.workers()):
         return False
     worker = workers[int(fault.victim * len(workers))]
-    with suppress(ProcessLookupError, FileNotFoundError):  # the process may end at this moment
+    try:
         if fault.kind in COMMAND:
             _hit_command(fault.kind, grid)
         elif fault.kind in WORKER:
             _hit_worker(fault.kind, worker)
         else:
             made.inject(fault.kind, worker)
+    except (ProcessLookupError, FileNotFoundError):
+        time.sleep(0.5)
+        return inject(fault, grid, made)
     return True
 
 
@@ -259,7 +273,7 @@ def _hit_worker(kind: str, worker: int) -> None:
     elif kind == "stop worker":
         os.kill(worker, signal.SIGTERM)
     else:
-        _kill_all([_parent(worker), worker] if kind == "kill job" else [worker])
+        _kill_all([_ancestor(worker, 1, title="ablations"), worker] if kind == "kill job" else [worker])
 
 
 def carry_out_grid(

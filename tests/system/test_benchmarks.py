@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 from ablations.runs.places import slurm
 from ablations.spec.experiment import Experiment
 from ablations.spec.grid import runs
-from benchmarks import alternating, equal_time, gpu, peers, pretended_slurm, scale
+from benchmarks import alternating, cluster_faults, equal_time, gpu, peers, pretended_slurm, scale
 from benchmarks import floor as floors
 from benchmarks.__main__ import main, readable, table
 from benchmarks.alternating import Rates, Side, alternate
@@ -267,3 +268,20 @@ def test_a_slurm_that_pretends_is_read_as_a_real_one(tmp_path, monkeypatch):
     ]
     assert slurm.partitions() == {"": pretended_slurm.NODES, "work": pretended_slurm.NODES}
     assert slurm.largest_array() == pretended_slurm.LARGEST_ARRAY
+
+
+def test_a_fault_hits_no_process_that_is_not_of_the_grid():
+    """The parent of an orphan is init, and that of init is 0: to kill 0 would be to kill ourselves."""
+    sleeps = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with subprocess.Popen(sleeps) as child:
+        assert cluster_faults._ancestor(child.pid, 1, title="pytest") == os.getpid()
+        for generations, title in ((1, "ray::"), (99, "")):
+            with pytest.raises((ProcessLookupError, FileNotFoundError)):
+                cluster_faults._ancestor(child.pid, generations, title=title)
+        child.kill()
+    orphan = int(subprocess.run(["sh", "-c", "sleep 60 >&- & echo $!"], capture_output=True, check=True).stdout)
+    try:
+        with pytest.raises(ProcessLookupError):
+            cluster_faults._ancestor(orphan, 1, title="ablations")
+    finally:
+        os.kill(orphan, signal.SIGKILL)
