@@ -25,7 +25,7 @@ from ablations.measures.settings import ValidationSettings
 from ablations.measures.visible_tokens import observed
 from lightning_modules.config import InputFormat, RunSettings
 from lightning_modules.config.training import name_of
-from lightning_modules.data.sequences import NO_PAIR, PAIR, PairLoss, Sequences, formatted, rearranged
+from lightning_modules.data.sequences import NO_PAIR, PAIR, PairLoss, Sequences, formatted, with_negative_pairs
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.data.tokenizer import decode, starts_word
 from lightning_modules.data.word_order import reordered
@@ -313,7 +313,7 @@ def pairs(run: RunSettings, split: Split, task: PairLoss) -> Sequences:
     document_S = split.documents.astype(np.int64)
     input_format, length = run.training.input_format, run.data.max_length
     natural = formatted(split, np.arange(len(split)), document_S, input_format, max_length=length)
-    return rearranged(natural, task, split.documents, seed=EVALUATION_SEED)
+    return with_negative_pairs(natural, task, split.documents, seed=EVALUATION_SEED)
 
 
 class Lengths(NamedTuple):

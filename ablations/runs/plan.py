@@ -100,7 +100,7 @@ def _of_run(directory: RunDirectory, state: RunState, requested: "Sequence[rows.
     why = rows.refusals(directory.path) if missing else {}
     refused = {rows.called(one): why[key] for one in missing if (key := rows.key(one)) in why}
     names = tuple(rows.called(one) for one in missing)
-    return Lacking(len(requested), tuple(missing), names, refused, state, directory.checkpoint(state))
+    return Lacking(len(requested), tuple(missing), names, refused, state, directory.checkpoint_condition(state))
 
 
 def checkpoint_sentences(runs: Sequence[RunRecord]) -> list[str]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lightning_modules.config import InputFormat
 from lightning_modules.data.sequences import Epoch, Sequences, epochs, joined
-from lightning_modules.data.token_store import Split, runs
+from lightning_modules.data.token_store import Split, ranges
 from lightning_modules.errors import DataError
 from lightning_modules.vocabulary import END
 
@@ -278,14 +278,14 @@ def _place(
     tokens_S = step.opens_S + step.pieces_S + step.closes_S
     end_S = np.cumsum(tokens_S)
     first_offset_S = 1 - step.opens_S.astype(np.int64)
-    offset_N = runs(first_offset_S, tokens_S)
+    offset_N = ranges(first_offset_S, tokens_S)
     sentence_N = np.repeat(step.sentence_S, tokens_S)
     index_N = offsets[sentence_N] + offset_N
     ids_N = ids[index_N].astype(np.int64)
     length_S = offsets[step.sentence_S + 1] - offsets[step.sentence_S]
     cut_S = step.closes_S & (step.pieces_S < length_S - 2)
     ids_N[end_S[cut_S] - 1] = END
-    position_N = runs(np.zeros_like(length_Q), length_Q)
+    position_N = ranges(np.zeros_like(length_Q), length_Q)
     return PackedRows(
         shape=shape,
         ids_N=ids_N,

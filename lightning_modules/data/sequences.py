@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_modules.config import PAIR_FORMATS, InputFormat
-from lightning_modules.data.token_store import Split, runs
+from lightning_modules.data.token_store import Split, ranges
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
 
@@ -308,7 +308,9 @@ def require_documents(split: Split, pair_loss: PairLoss, input_format: InputForm
         )
 
 
-def rearranged(step: Sequences, pair_loss: PairLoss, documents: NDArray[np.integer], *, seed: int) -> Sequences:
+def with_negative_pairs(
+    step: Sequences, pair_loss: PairLoss, documents: NDArray[np.integer], *, seed: int
+) -> Sequences:
     """Return a step in which about half of the pairs are negative, as the loss defines them. The choice
     depends on (seed, epoch, first sentence).
 
@@ -372,7 +374,7 @@ def _recombined(
 ) -> Sequences:
     """Return a step whose sequences are put together from two segments each. Those of `spoilt_Q` get the
     label OTHER."""
-    take_S = runs(begin_QK.ravel(), size_QK.ravel())
+    take_S = ranges(begin_QK.ravel(), size_QK.ravel())
     label_Q = step.label_Q.copy()
     label_Q[spoilt_Q] = OTHER
     return replace(

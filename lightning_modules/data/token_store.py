@@ -293,7 +293,7 @@ class Words(NamedTuple):
     @property
     def token_N(self) -> NDArray[np.int64]:
         """Places of all pieces of all words, in order: all tokens but special ones. [UNK] is a piece."""
-        return runs(self.start_W, self.length_W)
+        return ranges(self.start_W, self.length_W)
 
 
 def find_words(ids_N: NDArray[np.integer], starts_V: NDArray[np.bool_]) -> Words:
@@ -343,7 +343,7 @@ def word_types(ids_N: NDArray[np.integer], words: Words) -> tuple[NDArray[np.int
     return type_W.astype(np.int64), first_C.astype(np.int64)
 
 
-def runs(start: NDArray[np.integer], length: NDArray[np.integer]) -> NDArray[np.int64]:
+def ranges(start: NDArray[np.integer], length: NDArray[np.integer]) -> NDArray[np.int64]:
     """Return the numbers from start to before start + length of each range, one range after the other."""
     before = np.cumsum(length) - length
     return np.repeat(start - before, length) + np.arange(int(length.sum()))

@@ -25,8 +25,8 @@ from lightning_modules.data.token_store import (
     Tokens,
     Words,
     find_words,
+    ranges,
     require_boundaries,
-    runs,
     word_types,
 )
 from lightning_modules.data.tokenizer import starts_word
@@ -181,7 +181,7 @@ def _ngrams(units: _Units, n: int, key: int) -> Words:
         opens_group_W[joined[:, None] + np.arange(1, n)] = False
     start_G = np.flatnonzero(opens_group_W)
     order_G = _cyclic(units.sentence_W[start_G], draw(start_G, 1))
-    order_W = runs(start_G[order_G], np.diff(start_G, append=W)[order_G])
+    order_W = ranges(start_G[order_G], np.diff(start_G, append=W)[order_G])
     return Words(units.words.start_W[order_W], units.words.length_W[order_W])
 
 
@@ -306,7 +306,7 @@ def _written(
         ids_N, is_piece_N = np.full(ends_S[-1], END, text.ids_N.dtype), np.ones(ends_S[-1], bool)
         ids_N[starts_S] = START
         is_piece_N[starts_S] = is_piece_N[ends_S - 1] = False
-        ids_N[is_piece_N] = text.ids_N[runs(words.start_W, kept_W)]
+        ids_N[is_piece_N] = text.ids_N[ranges(words.start_W, kept_W)]
         parts.append(ids_N)
         lengths.append(kept_S + 2)
         cut_sentences += cut

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from lightning_modules.data.packing import BatchPlan, consecutive, pack
-from lightning_modules.data.sequences import Sequences, rearranged, require_documents, single_sentences
+from lightning_modules.data.sequences import Sequences, require_documents, single_sentences, with_negative_pairs
 from lightning_modules.data.token_store import Split, Tokens, load, prepare
 from lightning_modules.data.word_order import training_text
 from lightning_modules.errors import DataError
@@ -88,7 +88,9 @@ class RunData(L.LightningDataModule):
         """Return the tensors of this device's share of a step, or of one of `parts` equal parts of it,
         counted from 0."""
         rank, ranks = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        sequences = rearranged(self.plan[step], self.objective.pair_loss, self.split.documents, seed=self.seed)
+        sequences = with_negative_pairs(
+            self.plan[step], self.objective.pair_loss, self.split.documents, seed=self.seed
+        )
         packed = pack(
             self.split,
             sequences,

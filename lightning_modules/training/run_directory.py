@@ -219,7 +219,7 @@ class RunDirectory:
         """Return whether training ended, by state.json. Its checkpoints may have been deleted since."""
         return self.state().state == "done"
 
-    def checkpoint(self, state: RunState) -> Checkpoint:
+    def checkpoint_condition(self, state: RunState) -> Checkpoint:
         """Return whether the last checkpoint of a trained run is whole, damaged (of another size) or gone.
 
         Args:
@@ -233,7 +233,7 @@ class RunDirectory:
     def is_done(self) -> bool:
         """Return whether training ended and its last checkpoint is whole."""
         state = self.state()
-        return state.state == "done" and self.checkpoint(state) == "whole"
+        return state.state == "done" and self.checkpoint_condition(state) == "whole"
 
     def forget_training(self) -> None:
         """Remove the files of an earlier training, so that they are not mixed with those of a new one.

@@ -7,7 +7,7 @@ import torch
 
 from lightning_modules.config.objectives import Objective
 from lightning_modules.data.packing import pack
-from lightning_modules.data.sequences import rearranged
+from lightning_modules.data.sequences import with_negative_pairs
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.training.data_module import RunData, as_tensors
@@ -80,7 +80,7 @@ def check_packing(objective, data):
     """The losses of the first step are those of its sequences one by one."""
     packed = objective.double().losses(data.batch(0))
     alone = dict.fromkeys(packed, (0.0, 0))
-    pairs = rearranged(data.plan[0], objective.pair_loss, data.split.documents, seed=data.seed)
+    pairs = with_negative_pairs(data.plan[0], objective.pair_loss, data.split.documents, seed=data.seed)
     for i in range(len(pairs)):
         shape = {"row_length": data.row_length, "targets": objective.needs_targets}
         one = pack(data.split, pairs.part(i, i + 1), **shape)

@@ -40,7 +40,7 @@ from ablations.tasks.encoding import (
     text_features,
 )
 from ablations.tasks.examples import Examples
-from lightning_modules.data.token_store import runs
+from lightning_modules.data.token_store import ranges
 from lightning_modules.model.numerics import bf16_products
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive
@@ -87,7 +87,7 @@ class Texts:
 
     def items(self, index_B: Integers) -> Integers:
         """Return the numbers of the items of some examples, in their order."""
-        return runs(self.bounds_E[index_B], self.counts_E[index_B])
+        return ranges(self.bounds_E[index_B], self.counts_E[index_B])
 
     @cached_property
     def digest(self) -> bytes:

@@ -101,8 +101,9 @@ def agreements(sentence: Sentence) -> Iterator[Agreement]:
             yield Agreement(sentence.heads[verb] if relativised else position, finite, relativised)
 
 
-def _distance(sentence: Sentence, agreement: Agreement) -> str:
-    """Return the paradigm of an agreement; an empty text if it is in none."""
+def _agreement_paradigm(sentence: Sentence, agreement: Agreement) -> str:
+    """Return the name of the paradigm that an agreement tests, by what stands between subject and verb; an empty
+    text if it tests none."""
     if agreement.relativised:
         return "agreement_in_clause"
     if sentence.tags[agreement.subject] != "NOUN":
@@ -120,7 +121,7 @@ def _distance(sentence: Sentence, agreement: Agreement) -> str:
 def _disagreeing(paradigm: str) -> Callable[[Sentence, Lexicon], Iterator[Twin]]:
     def twins(sentence: Sentence, lexicon: Lexicon) -> Iterator[Twin]:
         for agreement in agreements(sentence):
-            if _distance(sentence, agreement) == paradigm:
+            if _agreement_paradigm(sentence, agreement) == paradigm:
                 yield _other_number(sentence, lexicon, agreement.finite)
 
     return twins

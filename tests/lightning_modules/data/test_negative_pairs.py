@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from lightning_modules.data.packing import BatchPlan, pack
-from lightning_modules.data.sequences import NO_PAIR, OTHER, PAIR, Sequences, epochs, formatted, joined, rearranged
+from lightning_modules.data.sequences import (
+    NO_PAIR,
+    OTHER,
+    PAIR,
+    Sequences,
+    epochs,
+    formatted,
+    joined,
+    with_negative_pairs,
+)
 from lightning_modules.data.token_store import Split
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
@@ -106,7 +115,7 @@ def spoilt_as_asked(split: Split, natural: list[Pair], ours: list[Pair], *, seed
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_step_holds_the_same_text_and_only_pairs_change(name, loss):
     for natural in (everything(name), everything(name).part(3, 40)):
-        ours = rearranged(natural, loss, text().documents, seed=1)
+        ours = with_negative_pairs(natural, loss, text().documents, seed=1)
         before, now = pairs_of(natural), pairs_of(ours)
         for whole in (lambda pair: [*pair[1], *pair[2]], lambda pair: [str(pair[1]), str(pair[2])]):
             assert Counter(itertools.chain(*map(whole, before))) == Counter(itertools.chain(*map(whole, now)))
@@ -125,7 +134,7 @@ def test_a_step_holds_the_same_text_and_only_pairs_change(name, loss):
 def test_about_half_of_the_pairs_are_spoilt(name, loss):
     shares = []
     for seed in range(5):
-        label_Q = rearranged(everything(name), loss, text().documents, seed=seed).label_Q
+        label_Q = with_negative_pairs(everything(name), loss, text().documents, seed=seed).label_Q
         pairs = np.isin(label_Q, (OTHER, PAIR)).sum()
         shares.append((label_Q == OTHER).sum() / pairs)
         assert abs(shares[-1] - 0.5) < 4 * np.sqrt(0.25 / pairs)  # four standard errors of a fair coin
@@ -135,7 +144,7 @@ def test_about_half_of_the_pairs_are_spoilt(name, loss):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_packed_rows_hold_the_tokens_of_the_text(loss):
     natural = everything("segment_pair")
-    ours = rearranged(natural, loss, text().documents, seed=0)
+    ours = with_negative_pairs(natural, loss, text().documents, seed=0)
     before, now = (pack(text(), step, row_length=LENGTH).source for step in (natural, ours))
     for rows in (before, now):
         assert np.array_equal(rows.ids_N == START, rows.position_N == 0)
@@ -155,23 +164,25 @@ def test_packed_rows_hold_the_tokens_of_the_text(loss):
 @pytest.mark.parametrize("name", [*FORMATS, "doc_sentences"])
 def test_without_a_loss_on_pairs_a_step_is_itself(name):
     step = everything(name)
-    assert rearranged(step, "none", text().documents, seed=0) is step
+    assert with_negative_pairs(step, "none", text().documents, seed=0) is step
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_step_without_pairs_stays_as_it_is(loss):
     alone = made_split([1] * 30)
-    assert pairs_of(rearranged(in_order(alone), loss, alone.documents, seed=0)) == pairs_of(in_order(alone))
+    assert pairs_of(with_negative_pairs(in_order(alone), loss, alone.documents, seed=0)) == pairs_of(
+        in_order(alone)
+    )
     one = in_order(made_split([2]))
     nothing = one.part(0, 0)
-    assert len(rearranged(nothing, loss, np.zeros(2, np.int32), seed=0)) == 0
+    assert len(with_negative_pairs(nothing, loss, np.zeros(2, np.int32), seed=0)) == 0
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_another_seed_or_epoch_spoils_others_and_the_same_the_same(loss):
     natural = everything("segment_pair")
     ours = [
-        pairs_of(rearranged(step, loss, text().documents, seed=seed))
+        pairs_of(with_negative_pairs(step, loss, text().documents, seed=seed))
         for step, seed in ((natural, 0), (natural, 0), (natural, 1), (natural.of_epoch(1), 0))
     ]
     assert ours[0] == ours[1]
@@ -186,7 +197,7 @@ def test_another_seed_or_epoch_spoils_others_and_the_same_the_same(loss):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_step_that_holds_two_epochs_keeps_both(loss):
     two = joined([everything("segment_pair", epoch=0), everything("segment_pair", epoch=1)])
-    ours = rearranged(two, loss, text().documents, seed=0)
+    ours = with_negative_pairs(two, loss, text().documents, seed=0)
     before, now = pairs_of(two), pairs_of(ours)
     chosen = [q for q, pair in enumerate(before) if coin(pair, seed=0)]
     assert [q for q, (label, _, _) in enumerate(now) if label == OTHER] == chosen
@@ -201,24 +212,24 @@ def test_a_step_that_holds_two_epochs_keeps_both(loss):
 @pytest.mark.parametrize("name", FORMATS)
 def test_sentence_order_swaps_the_segments_and_nothing_else(name):
     natural = pairs_of(everything(name))
-    ours = pairs_of(rearranged(everything(name), "sentence_order", text().documents, seed=2))
+    ours = pairs_of(with_negative_pairs(everything(name), "sentence_order", text().documents, seed=2))
     assert ours == [(OTHER, pair[2], pair[1]) if coin(pair, seed=2) else pair for pair in natural]
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_sentence_order_of_a_pair_does_not_depend_on_its_step(name):
-    whole = rearranged(everything(name), "sentence_order", text().documents, seed=0)
+    whole = with_negative_pairs(everything(name), "sentence_order", text().documents, seed=0)
     for start, stop in ((0, 1), (7, 60), (100, 101), (0, len(whole))):
-        step = rearranged(everything(name).part(start, stop), "sentence_order", text().documents, seed=0)
+        step = with_negative_pairs(everything(name).part(start, stop), "sentence_order", text().documents, seed=0)
         assert pairs_of(step) == pairs_of(whole)[start:stop]
     turned = joined([everything(name).part(50, 90), everything(name).part(0, 50)])
-    step = rearranged(turned, "sentence_order", text().documents, seed=0)
+    step = with_negative_pairs(turned, "sentence_order", text().documents, seed=0)
     assert pairs_of(step) == pairs_of(whole)[50:90] + pairs_of(whole)[:50]
 
 
 def test_sentence_order_works_in_a_text_of_one_document():
     one = made_split([200])
-    label_Q = rearranged(in_order(one), "sentence_order", one.documents, seed=0).label_Q
+    label_Q = with_negative_pairs(in_order(one), "sentence_order", one.documents, seed=0).label_Q
     assert abs((label_Q == OTHER).mean() - 0.5) < 4 * np.sqrt(0.25 / 100)  # four standard errors
 
 
@@ -229,7 +240,7 @@ def test_sentence_order_works_in_a_text_of_one_document():
 def test_next_sentence_takes_second_segments_from_other_documents(name):
     natural = everything(name)
     for seed, step in enumerate((natural, natural.part(20, 200), joined([natural, natural.of_epoch(1)]))):
-        ours = pairs_of(rearranged(step, "next_sentence", text().documents, seed=seed))
+        ours = pairs_of(with_negative_pairs(step, "next_sentence", text().documents, seed=seed))
         spoilt, chosen = spoilt_as_asked(text(), pairs_of(step), ours, seed=seed)
         assert spoilt == chosen  # no document has more than half of them
 
@@ -238,7 +249,10 @@ def test_next_sentence_of_small_steps():
     natural = everything("sentence_pair")
     for start, size in itertools.product(range(0, 400, 3), (1, 2, 5, 9)):
         step = natural.part(start, start + size)
-        before, ours = pairs_of(step), pairs_of(rearranged(step, "next_sentence", text().documents, seed=0))
+        before, ours = (
+            pairs_of(step),
+            pairs_of(with_negative_pairs(step, "next_sentence", text().documents, seed=0)),
+        )
         spoilt, chosen = spoilt_as_asked(text(), before, ours, seed=0)
         documents = Counter(document(pair[1][0], text()) for pair in before if coin(pair, seed=0))
         most = max(documents.values(), default=0)
@@ -252,7 +266,7 @@ def test_next_sentence_where_one_document_has_many_of_the_pairs(others):
     split = made_split(sizes)
     natural, large = pairs_of(in_order(split)), others // 2
     for seed in range(5):
-        ours = pairs_of(rearranged(in_order(split), "next_sentence", split.documents, seed=seed))
+        ours = pairs_of(with_negative_pairs(in_order(split), "next_sentence", split.documents, seed=seed))
         spoilt, chosen = spoilt_as_asked(split, natural, ours, seed=seed)
         of_large = sum(coin(pair, seed=seed) and document(pair[1][0], split) == large for pair in natural)
         assert spoilt == min(chosen, 2 * (chosen - of_large))
@@ -267,7 +281,7 @@ def test_next_sentence_spoils_nothing_in_a_text_of_one_document():
     one = made_split([50])
     natural = pairs_of(in_order(one))
     assert sum(coin(pair, seed=0) for pair in natural) > 5
-    assert pairs_of(rearranged(in_order(one), "next_sentence", one.documents, seed=0)) == natural
+    assert pairs_of(with_negative_pairs(in_order(one), "next_sentence", one.documents, seed=0)) == natural
 
 
 def test_next_sentence_counts_a_document_that_is_in_parts_as_one():
@@ -276,7 +290,7 @@ def test_next_sentence_counts_a_document_that_is_in_parts_as_one():
     made = epochs(split, "segment_pair", max_length=LENGTH, seed=0)(0)
     step = made.part(0, len(made.lengths_Q))
     assert (np.diff(split.documents[step.sentence_S]) != 0).sum() > 5
-    ours = pairs_of(rearranged(step, "next_sentence", split.documents, seed=0))
+    ours = pairs_of(with_negative_pairs(step, "next_sentence", split.documents, seed=0))
     spoilt, _ = spoilt_as_asked(split, pairs_of(step), ours, seed=0)
     assert spoilt > 50
 
@@ -315,7 +329,7 @@ def test_steps_of_a_plan_hold_the_same_text_whatever_the_loss(name):
     for i in range(len(plan)):
         texts = []
         for loss in ("none", *LOSSES):
-            step = rearranged(plan[i], loss, text().documents, seed=0)
+            step = with_negative_pairs(plan[i], loss, text().documents, seed=0)
             assert step.lengths_Q.sum() <= 800
             texts.append(sorted(zip(step.sentence_S, step.epoch_S, step.pieces_S, step.closes_S, strict=True)))
         assert texts[0] == texts[1] == texts[2]

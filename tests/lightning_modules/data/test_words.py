@@ -6,7 +6,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from lightning_modules.data.token_store import Words, find_words, runs, word_types
+from lightning_modules.data.token_store import Words, find_words, ranges, word_types
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, PAD, START, UNKNOWN
 
 V, FIRST_START = 40, 20
@@ -132,6 +132,6 @@ def test_runs_are_numbers_in_turn():
         plain = [
             *itertools.chain(*(range(a, a + n) for a, n in zip(start.tolist(), length.tolist(), strict=True)))
         ]
-        ours = runs(start, length)
+        ours = ranges(start, length)
         assert ours.tolist() == plain
         assert ours.dtype == np.int64

@@ -11,7 +11,7 @@ from torch import nn
 
 from ablations.measures.settings import ValidationSettings
 from ablations.measures.validation import validation
-from lightning_modules.data.sequences import formatted, rearranged
+from lightning_modules.data.sequences import formatted, with_negative_pairs
 from lightning_modules.data.token_store import prepare
 from lightning_modules.model.heads import IGNORED, BinaryHead
 from lightning_modules.objectives import build
@@ -248,7 +248,7 @@ def test_an_evaluation_of_pairs_on_three_devices_adds_up_to_that_on_one(document
     objective, split = build(pair_settings("sentence_order"), documents).double(), documents.validation
     numbers = split.documents.astype(np.int64)
     natural = formatted(split, np.arange(len(split)), numbers, "sentence_pair", max_length=64)
-    pairs = rearranged(natural, "sentence_order", split.documents, seed=EVALUATION_SEED)
+    pairs = with_negative_pairs(natural, "sentence_order", split.documents, seed=EVALUATION_SEED)
     whole = evaluate_parts(objective, split, sequences=pairs)
     shares = [evaluate_parts(objective, split, sequences=pairs, rank=rank, ranks=3) for rank in range(3)]
     for name, part in whole.items():
