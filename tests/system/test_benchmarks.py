@@ -274,7 +274,7 @@ def test_a_fault_hits_no_process_that_is_not_of_the_grid():
     """The parent of an orphan is init, and that of init is 0: to kill 0 would be to kill ourselves."""
     sleeps = [sys.executable, "-c", "import time; time.sleep(60)"]
     with subprocess.Popen(sleeps) as child:
-        assert cluster_faults._ancestor(child.pid, 1, title="pytest") == os.getpid()
+        assert cluster_faults._ancestor(child.pid, 1, title="python") == os.getpid()
         for generations, title in ((1, "ray::"), (99, "")):
             with pytest.raises((ProcessLookupError, FileNotFoundError)):
                 cluster_faults._ancestor(child.pid, generations, title=title)

@@ -33,7 +33,8 @@ PLAN = Plan(experiment="tried", question="", arms=list(ARMS), runs=RUNS, pairs_t
 
 
 def claim(name, verdict, **fields):
-    return {"number": 1, "name": name, "verdict": verdict, "rule": "so it is", "expect": "supported"} | fields
+    entry = {"number": 1, "name": name, "verdict": verdict, "rule": "so it is", "expect": "supported"}
+    return entry | {"parts": [], "deciding": ""} | fields
 
 
 CLAIMS = {
@@ -92,7 +93,7 @@ def test_a_claim_is_whole_at_every_width(columns, capsys, monkeypatch):
     for part in (
         "mlm-loses-and-rebuilds-its-token",
         "contradicted (!)",
-        "-0.158 [-0.168, -0.148] share",
+        "−0.158 [−0.168, −0.148] share",
         "0.0123",
     ):
         assert part in text.partition("can see: the smallest")[0]

@@ -257,7 +257,14 @@ def test_what_stands_beside_a_claim_is_shown_where_it_is_measured_and_missed_by_
 
 
 def open_part(wanted, **more):
-    told = {"verdict": "undecided", "condition": False, "in_each_seed": False, "smallest_seen": 0.2}
+    told = {
+        "name": "it",
+        "numbers": {},
+        "verdict": "undecided",
+        "condition": False,
+        "in_each_seed": False,
+        "smallest_seen": 0.2,
+    }
     return told | {"seeds_to_decide": wanted} | more
 
 
