@@ -342,12 +342,14 @@ class RunDirectory:
         """
         if self._log is None:
             self._log = bytearray(self._read_log())
-        self._log += line.encode() + b"\n"
+        written = line.encode() + b"\n"
         with explained(self.metrics), open(self.metrics, "ab", opener=open_no_link) as file:
-            if file.tell() + len(line.encode()) + 1 == len(self._log):
-                file.write(line.encode() + b"\n")
-                return
-        self.mend_log()
+            is_ours = file.tell() == len(self._log)
+            self._log += written
+            if is_ours:
+                file.write(written)
+        if not is_ours:
+            self.mend_log()
 
     def mend_log(self) -> None:
         """Restore metrics.jsonl to what this process wrote, if one that has lost the run wrote to it later.
