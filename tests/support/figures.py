@@ -1,6 +1,9 @@
-"""Rows of token information for figures."""
+"""Rows of token information for figures, and what is drawn in their axes."""
 
 from functools import partial
+
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
 from ablations import results
 from reports.figures.by_arm import by_arm
@@ -32,3 +35,36 @@ read_out = partial(by_arm, measure="read_out", metric="linear")
 learning = partial(by_arm, measure="learning", metric="gain")
 neighbours = partial(by_arm, measure="neighbours", metric="same_token")
 geometry = partial(by_arm, measure="geometry", metric="effective_rank")
+
+
+def axes():
+    return Figure().subplots()
+
+
+def means(ax):
+    """The curve of each arm: colour -> line."""
+    return {to_hex(line.get_color()).upper(): line for line in ax.lines if line.get_gid() == "mean"}
+
+
+def floors(ax):
+    return [line for line in ax.lines if line.get_gid() == "floor"]
+
+
+def ceilings(ax):
+    return [line for line in ax.lines if line.get_gid() == "ceiling"]
+
+
+def seed_lines(ax):
+    """Return the points of each seed's line, of all arms one after the other."""
+    lines = [part for part in ax.collections if part.get_gid() == "seed"]
+    return [path.vertices for part in lines for path in part.get_paths()]
+
+
+def bands(ax):
+    return [part for part in ax.collections if part.get_gid() == "band"]
+
+
+def names(ax):
+    """The names at the ends of lines."""
+    assert ax.get_legend() is None
+    return [text.get_text() for text in ax.texts if text.get_gid() == "end"]

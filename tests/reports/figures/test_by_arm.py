@@ -1,33 +1,30 @@
-import itertools
-from types import SimpleNamespace
+"""A figure with a line for each arm draws means, intervals, seeds and chance levels of its table."""
 
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 from scipy import stats
 
 from ablations import results
 from ablations.errors import ResultsError
-from ablations.spec.figures import PublishedPoint
-from reports.figures import files
-from reports.figures.by_arm import arm_lines, arm_panels, draw_arms
-from reports.figures.curves import choose
 from reports.figures.lines import written_above
-from reports.figures.own import beside_published
-from reports.figures.style import FIXED_STYLES, GREY, arm_styles
-from reports.figures.texts import TOKEN_INFORMATION
-from reports.page import figures
+from reports.figures.style import FIXED_STYLES, arm_styles
 from tests.support.fake_experiment import ARMS, GAIN, LAYERS, rows
 from tests.support.figures import (
+    axes,
+    bands,
+    ceilings,
+    floors,
     geometry,
     information,
     layer_change,
     learning,
+    means,
+    names,
     neighbours,
     read_out,
+    seed_lines,
     token_information,
 )
 
@@ -37,40 +34,6 @@ DRAWINGS = [
     (token_information, "token_information", "cross_fitted"),
     (token_information, "token_information", "plug_in"),
 ]
-
-
-@pytest.fixture(scope="module")
-def table():
-    return results.table(rows())
-
-
-def axes():
-    return Figure().subplots()
-
-
-def means(ax):
-    """The curve of each arm: colour -> line."""
-    return {to_hex(line.get_color()).upper(): line for line in ax.lines if line.get_gid() == "mean"}
-
-
-def floors(ax):
-    return [line for line in ax.lines if line.get_gid() == "floor"]
-
-
-def seed_lines(ax):
-    """Return the points of each seed's line, of all arms one after the other."""
-    lines = [part for part in ax.collections if part.get_gid() == "seed"]
-    return [path.vertices for part in lines for path in part.get_paths()]
-
-
-def bands(ax):
-    return [part for part in ax.collections if part.get_gid() == "band"]
-
-
-def names(ax):
-    """The names at the ends of lines."""
-    assert ax.get_legend() is None
-    return [text.get_text() for text in ax.texts if text.get_gid() == "end"]
 
 
 @pytest.mark.parametrize(("draw", "measure", "metric"), DRAWINGS)
@@ -185,78 +148,9 @@ def test_a_missing_layer_is_a_gap():
     np.testing.assert_array_equal(ax.lines[-1].get_ydata(), [5, np.nan, 3])
 
 
-def test_a_small_floor_is_written_with_a_digit_that_tells():
-    ax = token_information(information([[2.0, 1.9]], floor=0.0042), ax=axes())
-    assert written_above(ax) == ["n = 1 seed", "chance floor (labels shuffled): 0.004 ↓"]
-
-
 def test_values_below_zero_are_inside_the_axes():
     ax = token_information(information([[0.5, -0.25], [0.4, -0.35]]), ax=axes())
     assert ax.get_ylim()[0] < -0.35
-
-
-def test_a_floor_near_the_curves_is_in_the_axes_and_explained_above():
-    ax = token_information(information([[2.0, 1.0]], floor=0.8), ax=axes())
-    assert ax.get_ylim()[0] < 0.8
-    assert written_above(ax) == ["n = 1 seed", "dashed: chance floor (labels shuffled)"]
-
-
-@pytest.mark.parametrize(("floor", "text"), [(-30, "\N{MINUS SIGN}30.00 ↓"), (99, "99.00 ↑")])
-def test_a_floor_far_off_is_written_out_and_does_not_flatten_the_curves(floor, text):
-    ax = token_information(information([[2.0, 1.0]], floor=floor), ax=axes())
-    np.testing.assert_allclose(ax.get_ylim(), [0.94, 2.06])  # the curve and a margin of 6%
-    assert written_above(ax) == ["n = 1 seed", f"chance floor (labels shuffled): {text}"]
-
-
-def ceilings(ax):
-    return [line for line in ax.lines if line.get_gid() == "ceiling"]
-
-
-def test_a_ceiling_that_all_arms_have_is_one_thin_line():
-    both = [information([[4.0, 3.0]], arm=arm, floor=2.0, ceiling=4.5) for arm in ("mlm", "clm")]
-    ax = token_information(results.concat(both), ax=axes())
-    (line,) = ceilings(ax)
-    np.testing.assert_array_equal(line.get_ydata(), [4.5, 4.5])
-    assert line.get_linewidth() < 1
-    assert ax.get_ylim()[1] > 4.5
-    assert written_above(ax) == [
-        "n = 1 seed",
-        "thin: ceiling (entropy of the labels)",
-        "dashed: chance floor (labels shuffled)",
-    ]
-
-
-def test_arms_that_are_asked_for_other_labels_have_ceilings_of_their_own():
-    two = [
-        information([[4.0, 3.0]], arm=arm, group="output label", ceiling=at)
-        for arm, at in (("mlm", 4.5), ("clm", 4.2))
-    ]
-    ax = token_information(results.concat(two), ax=axes(), group="output label")
-    assert [(line.get_color(), line.get_ydata()[0]) for line in ceilings(ax)] == [
-        ("#0072B2", 4.5),
-        ("#D55E00", 4.2),
-    ]
-
-
-def test_a_ceiling_far_off_is_written_out_and_does_not_flatten_the_curves():
-    ax = token_information(information([[2.0, 1.0]], floor=-30, ceiling=9.0), ax=axes())
-    np.testing.assert_allclose(ax.get_ylim(), [0.94, 2.06])  # the curve and a margin of 6%
-    assert written_above(ax) == [
-        "n = 1 seed",
-        "ceiling (entropy of the labels): 9.00 ↑",
-        "chance floor (labels shuffled): \N{MINUS SIGN}30.00 ↓",
-    ]
-    near = token_information(information([[2.0, 1.0]], floor=0.8, ceiling=9.0), ax=axes())
-    assert near.get_ylim()[0] < 0.8  # the floor stays
-    assert near.get_ylim()[1] < 2.2
-    assert written_above(near)[1] == "dashed: chance floor (labels shuffled)"
-
-
-def test_numbers_without_a_ceiling_show_none():
-    ax = token_information(information([[2.0, 1.0]], floor=0.8), ax=axes())
-    assert not ceilings(ax)
-    change = information([[0.2, 0.1]], measure="geometry", metric="anisotropy", ceiling=0.3)
-    assert not ceilings(geometry(change, ax=axes(), metric="anisotropy"))
 
 
 def test_read_outs_are_drawn_as_information_is():
@@ -265,12 +159,6 @@ def test_read_outs_are_drawn_as_information_is():
     assert ax.get_ylabel() == "information read linearly (nats)"
     np.testing.assert_array_equal(means(ax)["#0072B2"].get_ydata(), [2, 1])
     assert len(ceilings(ax)) == 1
-
-
-def test_without_floors_none_are_drawn_or_spoken_of():
-    ax = token_information(information([[2.0, 1.0]]).drop(columns="floor"), ax=axes())
-    assert not floors(ax)
-    assert written_above(ax) == ["n = 1 seed"]
 
 
 def test_only_the_columns_of_the_curve_are_needed():
@@ -341,12 +229,6 @@ def test_a_model_whose_steps_are_unknown_has_its_curve():
     assert names(ax) == ["mlm"]
 
 
-def test_change_from_the_embeddings_to_a_later_layer_is_not_a_consecutive_change(table):
-    chosen = choose(table, measure="layer_change", metric="pwcca")
-    assert (chosen["layer_to"] - chosen["layer"] == 1).all()
-    assert len(chosen) == len(ARMS) * 3 * LAYERS
-
-
 def test_what_the_table_lacks_is_a_sentence(table):
     with pytest.raises(ResultsError) as error:
         layer_change(table[table["measure"] == "layer_change"], ax=axes(), metric="rsa")
@@ -377,72 +259,12 @@ def test_an_arm_keeps_its_look_in_every_figure_and_without_its_neighbours(table)
     assert styles["small"].colour not in means(part)
 
 
-def test_known_arms_look_the_same_in_every_experiment():
-    for arms in (["mlm"], ["a", "b", "mt", "clm"], ["untrained", "mlm"]):
-        styles = arm_styles(arms)
-        assert all(styles[arm] == FIXED_STYLES[arm] for arm in arms if arm in FIXED_STYLES)
-
-
-@pytest.mark.parametrize(
-    "arms", [[str(i) for i in range(40)], ["mlm", "clm", "mt", "untrained", *map(str, range(20))]]
-)
-def test_no_two_arms_look_alike_and_none_like_a_floor(arms):
-    styles = arm_styles(arms)
-    assert list(styles) == arms
-    assert len({(style.colour, style.marker, str(style.line)) for style in styles.values()}) == len(arms)
-    assert not {"--", "dashed"} & {style.line for style in styles.values() if isinstance(style.line, str)}
-
-
 def test_names_of_arms_are_text_not_formulas_or_hidden():
     table = information([[2.0, 1.0]], arm="_a$b$_c")
     figure = Figure()
     ax = token_information(table, ax=figure.subplots())
     figure.canvas.draw()  # a formula would be parsed, and fail, here
     assert names(ax)[0].removeprefix("\N{WORD JOINER}") == r"_a\$b\$_c"
-
-
-def test_curves_know_their_sample(table):
-    facts = {curve.arm: curve for curve in arm_lines(table, measure="token_information", metric="plug_in").curves}
-    assert list(facts) == list(ARMS)
-    assert (facts["mlm"].n, facts["mlm"].d, facts["mlm"].seeds) == (38_112, 1000, 3)
-    assert facts["mlm"].tokens_per_dimension == pytest.approx(38.112)
-    assert facts["mlm"].remarks == []  # the rule is about dimensions; these are clusters
-    assert facts["untrained"].remarks == ["untrained"]
-    change = arm_lines(table, measure="layer_change", metric="pwcca").curves
-    assert [curve.remarks for curve in change] == [[], [], [], ["untrained"]]
-
-
-@pytest.mark.parametrize(("n", "marked"), [(149 * 64, True), (150 * 64, False)])
-@pytest.mark.parametrize("measure", ["layer_change", "influence", "run_distance"])
-def test_the_mark_begins_below_150_tokens_a_dimension(n, marked, measure):
-    change = information([[1.0]] * 2, n=n, d=64).assign(measure=measure, metric="pwcca")
-    change["layer_to"] = change["layer"] + 1
-    (curve,) = arm_lines(change, measure=measure, metric="pwcca").curves
-    assert ("n/d below 150" in curve.remarks) is marked
-
-
-def test_what_knows_no_dimensions_to_correlate_has_no_such_mark():
-    table = information([[1.0]] * 2, n=640, d=64, measure="geometry", metric="effective_rank")
-    (curve,) = arm_lines(table, measure="geometry", metric="effective_rank").curves
-    assert curve.remarks == ["gain not measured"]
-
-
-def test_one_seed_is_remarked_with_what_its_band_is():
-    table = information([[1.0, 2.0]])
-    for error, remark in ((None, "one seed, so no interval"), (0.1, "one seed: its band is over text")):
-        (curve,) = arm_lines(
-            table.assign(standard_error=error), measure="token_information", metric="cross_fitted"
-        ).curves
-        assert curve.remarks == ["gain not measured", remark]
-
-
-@pytest.mark.parametrize(("gain", "doubt"), [(0.49, "gains too little to interpret"), (0.5, "")])
-def test_half_a_nat_is_enough(gain, doubt):
-    loss = {"measure": "validation", "metric": "loss", "layer": None, "value": 4 - gain, "floor": 4.0}
-    table = results.concat([information([[1.0], [1.0]]), information([[1.0], [1.0]], **loss)])
-    (curve,) = arm_lines(table, measure="token_information", metric="cross_fitted").curves
-    assert curve.gain == pytest.approx(gain)
-    assert curve.doubt == doubt
 
 
 def test_learning_curves_run_along_the_steps_that_were_validated():
@@ -480,134 +302,3 @@ def test_axes_of_steps_have_whole_numbers():
     )
     ax = learning(table, ax=axes())
     assert {tick % 1 for tick in ax.get_xticks()} == {0}
-
-
-def drawn_figure(panel, monkeypatch):
-    """The figure of a panel, laid out."""
-    drawn = []
-    monkeypatch.setattr(files, "render", lambda figure, **_: drawn.append(figure) or "")
-    files.draw(panel)
-    drawn[0].draw_without_rendering()
-    return drawn[0]
-
-
-@pytest.mark.parametrize("many", [1, 8, 30])
-def test_names_at_the_ends_are_whole_and_apart_whatever_the_number_of_arms(many, monkeypatch):
-    arms = [f"arm-{i}-of-which-the-name-is-long-and-has-no-space-at-all" for i in range(many)]
-    table = pd.concat([information([[1, 2, 3], [2, 3, 5]], arm=arm) for arm in arms])
-    lines = arm_lines(table, measure="token_information", metric="cross_fitted", arms=arms)
-    figure = drawn_figure(SimpleNamespace(id="f1a", title="t", content=lines, csv_text=str), monkeypatch)
-    (ax,) = figure.axes
-    boxes = sorted((Text.get_window_extent(text) for text in ax.texts), key=lambda box: box.y0)
-    assert len(names(ax)) == many
-    assert all(lower.y1 <= upper.y0 + 1 for lower, upper in itertools.pairwise(boxes))  # a pixel of rounding
-    assert all(ax.get_window_extent().x1 < box.x0 < box.x1 <= figure.bbox.x1 for box in boxes)
-    assert figure.bbox.y0 <= boxes[0].y0
-    assert boxes[-1].y1 <= figure.bbox.y1
-
-
-NAMES = [f"{objective}-{i}" for objective in ("mlm", "clm") for i in range(6)]
-
-
-def panels_of(table, arms, text=TOKEN_INFORMATION):
-    return [panel for shown in text.shown for panel in arm_panels(table, text, shown, arms=arms)]
-
-
-def test_up_to_eight_arms_share_a_panel_and_more_have_one_a_family_with_the_first_arm_in_grey():
-    table = results.concat([information([[5.0, 4.0 + i]], arm=arm) for i, arm in enumerate(NAMES)])
-    (together,) = panels_of(table[table["arm"].isin(NAMES[:8])], NAMES[:8])
-    assert together.arms is None
-    first, second = panels_of(table, NAMES)
-    assert (first.arms, second.arms) == (NAMES[:6], NAMES[6:])
-    assert second.title == f"{first.title.removesuffix(': mlm')}: clm"
-    assert {point["arm"] for point in second.points} == set(second.rows["arm"]) == set(NAMES[6:])
-    drawn = [draw_arms(panel.content, ax=axes()) for panel in (first, second)]
-    assert names(drawn[0]) == [str(i) for i in range(6)]  # the panel says what they share
-    assert names(drawn[1]) == ["mlm-0", *map(str, range(6))]
-    grey = [text.get_gid() == "end" and text.get_color() == GREY for text in drawn[1].texts]
-    assert grey == [True] + [False] * 6
-    assert drawn[0].get_ylim() == drawn[1].get_ylim()
-    colours = [[text.get_color() for text in ax.texts][-6:] for ax in drawn]
-    assert colours[0] == colours[1]  # the same place of a family, the same colour
-    assert "Grey: mlm-0, in each panel of other arms" in second.notes[1]
-    assert not any(together.notes)
-
-
-def test_of_very_many_arms_eight_families_at_equal_distances_have_panels_and_a_note_counts_them():
-    arms = [f"mlm,ratio=0.{i:03}" for i in range(100)]
-    table = results.concat([information([[5.0, 4.0 + 0.01 * i]], arm=arm) for i, arm in enumerate(arms)])
-    panels = panels_of(table, arms)
-    assert len(panels) == 8
-    shown = [arm for panel in panels for arm in panel.arms]
-    assert shown == [arm for arm in arms if arm in shown]  # in order, each once
-    assert shown[0] == arms[0]
-    assert shown[-1] == arms[-1]
-    assert (
-        f"Panels show {len(shown)} of 100 arms, in 8 groups at equal distances in the order of the experiment; "
-        "the numbers of all are in results.parquet."
-    ) in panels[0].notes[0]
-    assert len(panels_of(table, arms[:48])) == 7  # as many as there are
-    assert not panels_of(table, arms[:48])[0].notes[0]
-
-
-def test_a_single_point_has_no_panel():
-    one = information([[5.0]])
-    assert panels_of(one, ["mlm"]) == []
-    assert len(panels_of(information([[5.0, 4.0]]), ["mlm"])) == 1
-    curve = results.concat([information([[5.0, 4.0]], arm=arm) for arm in NAMES[:6]])
-    dots = results.concat([information([[5.0]], arm=arm) for arm in NAMES[6:]])
-    assert [panel.arms for panel in panels_of(results.concat([curve, dots]), NAMES)][:1] == [NAMES[:6]]
-
-
-def of_paper(objective, layer, value, **more):
-    about = {"measure": "layer_change", "metric": "pwcca", "layer_to": layer + 1, "read": "from the figure"} | more
-    return PublishedPoint(source="A paper", objective=objective, layer=layer, value=value, **about)
-
-
-OBJECTIVES = {"mlm": "masked_lm", "clm": "causal_lm", "mt": "translation", "untrained": "masked_lm"}
-
-
-def change_panel(table, published, *, objectives=OBJECTIVES):
-    (figure,) = (
-        figure
-        for figure in figures.figures(table, arms=ARMS, published=published, objectives=objectives)
-        if figure.text.name == "layer_change"
-    )
-    return {panel.metric: panel for panel in figure.panels}
-
-
-def test_a_published_curve_has_the_colour_of_the_arm_with_its_objective(table):
-    curve = [of_paper("causal_lm", 1, 0.5, error=0.01), of_paper("causal_lm", 2, 0.6)]
-    panel = change_panel(table, curve)["pwcca"]
-    ax = draw_arms(panel.content, ax=axes())
-    (line,) = (line for line in ax.lines if line.get_gid() == "beside")
-    assert line.get_color() == arm_styles(ARMS)["clm"].colour
-    assert line.get_xydata().tolist() == [[1, 0.5], [2, 0.6]]
-    low, high = ax.get_ylim()
-    assert low < 0.5 < 0.6 < high
-    assert "A paper, causal LM" in names(ax)
-    first, second = (point for point in panel.points if point["band"] == "published")
-    assert (first["arm"], first["layer"], first["layer_to"]) == ("A paper, causal LM", 1, 2)
-    assert [first[end] for end in ("low", "mean", "high")] == pytest.approx([0.49, 0.5, 0.51])
-    assert np.isnan([second["low"], second["high"]]).all()  # nobody knows how sure its reading is
-    assert "A paper, causal LM: 0.500 at 1→2" in panel.description
-
-
-@pytest.mark.parametrize(
-    "point",
-    [
-        of_paper("permutation_lm", 1, 0.5),  # no arm has this objective
-        of_paper("causal_lm", 1, 0.5, metric="debiased_cka_of_another_kind"),
-        of_paper("causal_lm", 1, 0.5, group="rank 1-10"),
-    ],
-    ids=["no such arm", "another metric", "a group"],
-)
-def test_a_published_curve_of_something_else_is_not_drawn(table, point):
-    for panel in change_panel(table, [point]).values():
-        assert panel.content.beside == ()
-        assert all(point["band"] != "published" for point in panel.points)
-
-
-def test_without_published_curves_a_panel_is_as_it_was(table):
-    panel = change_panel(table, [])["pwcca"]
-    assert beside_published(panel, [], objectives=OBJECTIVES) is panel

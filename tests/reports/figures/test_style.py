@@ -260,3 +260,19 @@ def test_the_moves_are_the_least():
 def test_more_labels_than_there_is_room_for_are_still_apart():
     middles = spread([0.5] * 4, [0.5] * 4)
     assert [b - a for a, b in itertools.pairwise(middles)] == pytest.approx([0.5] * 3)
+
+
+def test_known_arms_look_the_same_in_every_experiment():
+    for arms in (["mlm"], ["a", "b", "mt", "clm"], ["untrained", "mlm"]):
+        styles = arm_styles(arms)
+        assert all(styles[arm] == FIXED_STYLES[arm] for arm in arms if arm in FIXED_STYLES)
+
+
+@pytest.mark.parametrize(
+    "arms", [[str(i) for i in range(40)], ["mlm", "clm", "mt", "untrained", *map(str, range(20))]]
+)
+def test_no_two_arms_look_alike_and_none_like_a_floor(arms):
+    styles = arm_styles(arms)
+    assert list(styles) == arms
+    assert len({(style.colour, style.marker, str(style.line)) for style in styles.values()}) == len(arms)
+    assert not {"--", "dashed"} & {style.line for style in styles.values() if isinstance(style.line, str)}

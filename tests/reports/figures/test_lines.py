@@ -1,0 +1,86 @@
+"""Lines show their chance levels and ceilings, in the axes or above them."""
+
+import numpy as np
+import pytest
+
+from ablations import results
+from reports.figures.lines import written_above
+from tests.support.figures import (
+    axes,
+    ceilings,
+    floors,
+    geometry,
+    information,
+    token_information,
+)
+
+
+def test_a_small_floor_is_written_with_a_digit_that_tells():
+    ax = token_information(information([[2.0, 1.9]], floor=0.0042), ax=axes())
+    assert written_above(ax) == ["n = 1 seed", "chance floor (labels shuffled): 0.004 ↓"]
+
+
+def test_a_floor_near_the_curves_is_in_the_axes_and_explained_above():
+    ax = token_information(information([[2.0, 1.0]], floor=0.8), ax=axes())
+    assert ax.get_ylim()[0] < 0.8
+    assert written_above(ax) == ["n = 1 seed", "dashed: chance floor (labels shuffled)"]
+
+
+@pytest.mark.parametrize(("floor", "text"), [(-30, "\N{MINUS SIGN}30.00 ↓"), (99, "99.00 ↑")])
+def test_a_floor_far_off_is_written_out_and_does_not_flatten_the_curves(floor, text):
+    ax = token_information(information([[2.0, 1.0]], floor=floor), ax=axes())
+    np.testing.assert_allclose(ax.get_ylim(), [0.94, 2.06])  # the curve and a margin of 6%
+    assert written_above(ax) == ["n = 1 seed", f"chance floor (labels shuffled): {text}"]
+
+
+def test_a_ceiling_that_all_arms_have_is_one_thin_line():
+    both = [information([[4.0, 3.0]], arm=arm, floor=2.0, ceiling=4.5) for arm in ("mlm", "clm")]
+    ax = token_information(results.concat(both), ax=axes())
+    (line,) = ceilings(ax)
+    np.testing.assert_array_equal(line.get_ydata(), [4.5, 4.5])
+    assert line.get_linewidth() < 1
+    assert ax.get_ylim()[1] > 4.5
+    assert written_above(ax) == [
+        "n = 1 seed",
+        "thin: ceiling (entropy of the labels)",
+        "dashed: chance floor (labels shuffled)",
+    ]
+
+
+def test_arms_that_are_asked_for_other_labels_have_ceilings_of_their_own():
+    two = [
+        information([[4.0, 3.0]], arm=arm, group="output label", ceiling=at)
+        for arm, at in (("mlm", 4.5), ("clm", 4.2))
+    ]
+    ax = token_information(results.concat(two), ax=axes(), group="output label")
+    assert [(line.get_color(), line.get_ydata()[0]) for line in ceilings(ax)] == [
+        ("#0072B2", 4.5),
+        ("#D55E00", 4.2),
+    ]
+
+
+def test_a_ceiling_far_off_is_written_out_and_does_not_flatten_the_curves():
+    ax = token_information(information([[2.0, 1.0]], floor=-30, ceiling=9.0), ax=axes())
+    np.testing.assert_allclose(ax.get_ylim(), [0.94, 2.06])  # the curve and a margin of 6%
+    assert written_above(ax) == [
+        "n = 1 seed",
+        "ceiling (entropy of the labels): 9.00 ↑",
+        "chance floor (labels shuffled): \N{MINUS SIGN}30.00 ↓",
+    ]
+    near = token_information(information([[2.0, 1.0]], floor=0.8, ceiling=9.0), ax=axes())
+    assert near.get_ylim()[0] < 0.8  # the floor stays
+    assert near.get_ylim()[1] < 2.2
+    assert written_above(near)[1] == "dashed: chance floor (labels shuffled)"
+
+
+def test_numbers_without_a_ceiling_show_none():
+    ax = token_information(information([[2.0, 1.0]], floor=0.8), ax=axes())
+    assert not ceilings(ax)
+    change = information([[0.2, 0.1]], measure="geometry", metric="anisotropy", ceiling=0.3)
+    assert not ceilings(geometry(change, ax=axes(), metric="anisotropy"))
+
+
+def test_without_floors_none_are_drawn_or_spoken_of():
+    ax = token_information(information([[2.0, 1.0]]).drop(columns="floor"), ax=axes())
+    assert not floors(ax)
+    assert written_above(ax) == ["n = 1 seed"]
