@@ -73,8 +73,10 @@ class EncodedTexts:
         T = -(-longest // LENGTHS_TO) * LENGTHS_TO
 
         def grid(values: list[Integers], filler: int) -> torch.Tensor:
-            padded = [np.pad(value, (0, T - len(value)), constant_values=filler) for value in values]
-            return torch.from_numpy(np.stack(padded))
+            padded_BT = np.full((len(values), T), filler)
+            for padded_T, value_T in zip(padded_BT, values, strict=True):
+                padded_T[: len(value_T)] = value_T
+            return torch.from_numpy(padded_BT)
 
         tokens_BT = grid([row.ids_T for row in chosen], PAD)
         part_BT = grid([row.part_T for row in chosen], SPECIAL)
