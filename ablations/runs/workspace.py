@@ -239,7 +239,7 @@ class Workspace:
             for value in values:
                 if value not in available:
                     names = ", ".join(str(name) for name in available)
-                    raise SpecError(f"{option} {value}: {self.spec} has no such thing; it has {names}.")
+                    raise SpecError(f"{option} {value}: {self.spec} has no such {option[2:]}; it has {names}.")
         return [
             item
             for item in self.planned

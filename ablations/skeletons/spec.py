@@ -67,6 +67,9 @@ HELD_OUT, MOST_HELD_OUT = 0.05, 10_000
 """Share of a text that is held out for validation, and the highest number of sentences."""
 FEWEST_WORDS = 2_000
 """Number of words of text below which no vocabulary can be learned."""
+LONGEST_WORD, BYTES_PER_WORD = 30, 6
+"""Number of bytes above which what stands between two spaces counts as several words, and the bytes of one of
+them. So text in Chinese, Japanese or Thai, which has no spaces between words, is not taken for a few words."""
 
 
 class Text(NamedTuple):
@@ -74,6 +77,7 @@ class Text(NamedTuple):
 
     sentences: int
     words: int
+    """Number of words, which spaces divide; see `LONGEST_WORD`."""
     different_words: int
     signs: int
     """Number of different bytes."""
@@ -122,6 +126,11 @@ def write(path: Path, choice: Choice, *, data_root: Path, overwrite: bool = Fals
         raise DataError(
             f"{listed(choice.texts, 'and')}: {several(text.words, 'word')} are too few to learn from, expected at "
             f"least {FEWEST_WORDS:,}; name more text."
+        )
+    if parts and text.sentences == 1:
+        raise DataError(
+            f"{listed(choice.texts, 'and')}: all text is one sentence, so none can be held out for validation; "
+            f"write each sentence in a line or row of its own, or name other text with --validation."
         )
     make_folder(path.absolute().parent)
     if parts:
@@ -178,8 +187,9 @@ def count(rows: Iterable[Row]) -> Text:
     lengths: Counter[int] = Counter()
     for row in rows:
         of_sentence = row.text.split(" ")
-        sentences, words, document = sentences + 1, words + len(of_sentence), row.document
-        lengths[len(of_sentence)] += 1
+        length = sum(map(_words_in, of_sentence))
+        sentences, words, document = sentences + 1, words + length, row.document
+        lengths[length] += 1
         if sentences <= 1_000_000:  # the words of more sentences would only fill the memory
             different.update(of_sentence)
             signs.update(row.text.encode())
@@ -189,6 +199,14 @@ def count(rows: Iterable[Row]) -> Text:
         if below >= 0.99 * sentences:
             break
     return Text(sentences, words, len(different), len(signs), document + 1, long)
+
+
+def _words_in(between_spaces: str) -> int:
+    """Return how many words something without a space counts as."""
+    if len(between_spaces) * 4 <= LONGEST_WORD:  # a character has at most four bytes
+        return 1
+    size = len(between_spaces.encode())
+    return 1 if size <= LONGEST_WORD else math.ceil(size / BYTES_PER_WORD)
 
 
 # Validation ------------------------------------------------------------------------------------------

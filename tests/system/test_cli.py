@@ -386,7 +386,7 @@ def test_an_arm_that_is_not_there_is_a_sentence(tmp_path, data_root):
     spec = write_spec(tmp_path)
     result = ablate("run", spec, "--arm", "clm", "--out", tmp_path / "out", "--data-root", data_root)
     assert result.exit_code == 2
-    assert result.stderr == f"--arm clm: {spec} has no such thing; it has mlm, mt.\n"
+    assert result.stderr == f"--arm clm: {spec} has no such arm; it has mlm, mt.\n"
 
 
 def test_an_output_root_that_is_a_file_is_a_sentence(tmp_path, data_root):

@@ -107,7 +107,7 @@ def test_looks_json_brings_back_the_seeds_of_each_arm(spec):
     assert again.select([], [15])[0].run.seed == 15
     with pytest.raises(SpecError) as raised:
         again.select([], [99])
-    assert str(raised.value) == f"--seed 99: {spec} has no such thing; it has 10, 11, 12, 13, 14, 15."
+    assert str(raised.value) == f"--seed 99: {spec} has no such seed; it has 10, 11, 12, 13, 14, 15."
 
 
 def test_an_arm_that_is_added_later_begins_with_the_first_look(spec):

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
@@ -9,8 +10,10 @@ from rich.console import Console
 from ablations.cli import main
 from ablations.runs.prepare import prepare_text
 from ablations.runs.workspace import Workspace
-from ablations.skeletons.spec import SIZES, Text, name_of, steps_of, vocabulary_size
+from ablations.skeletons.spec import SIZES, Text, count, name_of, pieces_per_word, steps_of, vocabulary_size
 from ablations.spec import load
+from lightning_modules.data import token_store
+from lightning_modules.data.corpus import open_corpus
 from lightning_modules.data.language import Language
 
 SENTENCES = [(number, sentence) for number, sentence in Language(0).sentences("train", 900)]
@@ -139,6 +142,30 @@ def test_sizes_follow_the_text():
         "optimiser steps; they read the text 10 times, about",
     )
     assert steps_of(large, SIZES["tiny"], pieces=1.3) == (2000, "optimiser steps; they read 10% of the text")
+
+
+def test_text_without_spaces_between_words_is_not_taken_for_a_few_words(folder):
+    rng = np.random.default_rng(0)
+    words = ["".join(map(chr, rng.integers(0x4E00, 0x5200, size))) for size in rng.integers(1, 4, 3_000)]
+    share_W = 1 / np.arange(1, 3_001)
+    chosen = rng.choice(words, (2_000, 15), p=share_W / share_W.sum())
+    (folder / "chinese.txt").write_text("\n".join("".join(line) for line in chosen) + "\n", encoding="utf-8")
+    assert ablate("init", "--text", "chinese.txt").exit_code == 0
+    data = prepared(folder, "chinese.yaml").planned[0].run.settings.data
+    tokens = token_store.prepare(data, data_root=folder, store=folder / "out" / "tokens")
+    words_in = count(open_corpus(data, data_root=folder).rows("train")).words
+    assert 0.5 <= words_in * pieces_per_word(data.vocab_size) / len(tokens.train.ids) <= 2
+    assert (tokens.train.lengths <= data.max_length).mean() > 0.95
+
+
+def test_a_text_of_one_line_is_refused_and_leaves_nothing(folder):
+    (folder / "line.txt").write_text("a dog barks " * 1_000)
+    before = sorted(folder.iterdir())
+    assert ablate("init", "--text", "line.txt").stderr == (
+        "line.txt: all text is one sentence, so none can be held out for validation; write each sentence in a "
+        "line or row of its own, or name other text with --validation.\n"
+    )
+    assert sorted(folder.iterdir()) == before
 
 
 def test_names_of_experiments_are_those_of_files_in_small_letters(tmp_path):
