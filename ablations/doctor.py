@@ -19,11 +19,11 @@ from packaging.version import Version
 from ablations.runs.calibration import Calibration
 from lightning_modules.config import RunSettings, operations_per_token
 from lightning_modules.data.token_store import Split, Tokens
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START
 from lightning_modules.files import require_writable
 from lightning_modules.model.numerics import cpu_multiplies_bf16, keep_freed_memory, wait
 from lightning_modules.provenance import available_cores
 from lightning_modules.training.fit import bare_step
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, START
 
 
 class Shape(NamedTuple):

@@ -16,9 +16,9 @@ from benchmarks.alternating import rate
 from benchmarks.precision import FASTER
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Tokens
+from lightning_modules.errors import StopRequest
 from lightning_modules.files import write_json
 from lightning_modules.training.run_directory import RunDirectory
-from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 
 SPEC: dict[str, Any] = {

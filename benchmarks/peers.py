@@ -28,8 +28,8 @@ from benchmarks import precision
 from benchmarks.alternating import Side
 from benchmarks.text import LENGTH, VOCABULARY, blocks
 from lightning_modules.data.token_store import Split
+from lightning_modules.data.tokenizer import END, PAD, SPECIAL_TOKENS, START
 from lightning_modules.model.numerics import wait
-from lightning_modules.vocabulary import END, PAD, SPECIAL_TOKENS, START
 
 Loop = Literal["default", "best"]
 SENTENCES = 64

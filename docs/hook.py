@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ablations.spec.schema import schema
+from ablations.spec.load import schema
 from ablations.wording import listed
 
 ROOT = Path(__file__).parents[1]

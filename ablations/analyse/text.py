@@ -20,8 +20,8 @@ from ablations.measures.reading.labels import Span, spans_of, token_labels
 from ablations.measures.reading.sample import Sample, whole_sentences
 from ablations.wording import shown
 from lightning_modules.data.tables import ENDINGS, Columns, file_source, format_of, text_columns
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START
 from lightning_modules.data.treebank import LabelledSentence
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, START
 
 USUAL_COLUMN = "text"
 

@@ -167,9 +167,9 @@ def validate(
     from ablations.errors import SpecError
 
     if schema or claims_schema:
-        from ablations.spec import schema as schemas
+        from ablations.spec import load
 
-        click.echo(json.dumps(schemas.claims_schema() if claims_schema else schemas.schema(), indent=2))
+        click.echo(json.dumps(load.claims_schema() if claims_schema else load.schema(), indent=2))
     elif not specs:
         raise click.UsageError("name at least one spec file, or ask for the --schema.")
     wrong = False

@@ -25,10 +25,10 @@ from ablations.measures.similarity.cca import REFUSED_BELOW, require_tokens
 from ablations.measures.similarity.moments import Moments
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Split
+from lightning_modules.data.tokenizer import PAD
 from lightning_modules.model.attention import sight_of, visible_in
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive
-from lightning_modules.vocabulary import PAD
 
 SENTENCES_AT_ONCE = 128
 

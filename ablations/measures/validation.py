@@ -27,7 +27,7 @@ from lightning_modules.config import InputFormat, RunSettings
 from lightning_modules.config.training import name_of
 from lightning_modules.data.sequences import NO_PAIR, PAIR, PairLoss, Sequences, formatted, with_negative_pairs
 from lightning_modules.data.token_store import Split, Tokens
-from lightning_modules.data.tokenizer import decode, starts_word
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK, PAD, decode, starts_word
 from lightning_modules.data.word_order import reordered
 from lightning_modules.model.heads import IGNORED, LossSum
 from lightning_modules.objectives.masked_lm import EVALUATED, MaskedLM
@@ -39,7 +39,6 @@ from lightning_modules.training.data_module import (
     evaluate_parts,
     evaluation_batches,
 )
-from lightning_modules.vocabulary import FIRST_WORD_ID, MASK, PAD
 
 SENTENCES_AT_ONCE = 128
 

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from lightning_modules.data.token_store import Split
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives.masked_lm import MaskedLM
 from lightning_modules.objectives.objective import Batch
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.training.data_module import TOKENS_AT_ONCE, evaluation_batches
-from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 
 ENOUGH = 20_000
 """Number of clean tokens (visible and not to be predicted) after which no more batches are read."""

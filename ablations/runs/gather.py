@@ -17,8 +17,8 @@ from ablations.errors import ResultsError
 from ablations.runs import measure_pairs
 from ablations.runs import rows as run_rows
 from ablations.runs.identity import PlannedRun
+from lightning_modules.data.tokenizer import FIRST_WORD_ID
 from lightning_modules.training.run_directory import RunDirectory
-from lightning_modules.vocabulary import FIRST_WORD_ID
 
 Row = dict[str, Any]
 

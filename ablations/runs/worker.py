@@ -31,14 +31,13 @@ from ablations.measures.settings import StateSettings
 from ablations.runs.rows import called, key, missing, note_refusals, open_checkpoints, put, put_predictions
 from lightning_modules import plugins
 from lightning_modules.data.token_store import Tokens
-from lightning_modules.errors import AblationsError, ExitCode
+from lightning_modules.errors import AblationsError, ExitCode, Interrupted, StopRequest
 from lightning_modules.files import explained, open_no_link, refusal
 from lightning_modules.model.numerics import keep_freed_memory, out_of_memory
 from lightning_modules.objectives import build
 from lightning_modules.training.checkpoint import load_weights
 from lightning_modules.training.data_module import load_tokens
 from lightning_modules.training.run_directory import RunBusyError, RunDirectory
-from lightning_modules.training.stop import Interrupted, StopRequest
 from lightning_modules.training.train import start
 
 Row = dict[str, Any]

@@ -1,7 +1,8 @@
 """Loading of spec files: returns an Experiment, or reports every problem at once with line and column.
 
 A problem points at what a user would change: a misspelt key, a wrong value, the parent of a missing key, or
-the arm whose changes contradict the rest of the spec.
+the arm whose changes contradict the rest of the spec. JSON Schemas (draft 2020-12) of spec files and of files
+of claims let editors complete and check what is written.
 """
 
 import re
@@ -10,12 +11,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import ValidationError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from ablations.catalogue import lacks_labels, suits
 from ablations.errors import AblationsError, Fault, KeyPath, Problem, SpecError, SpecProblems
 from ablations.spec import claims as claims_file
 from ablations.spec import given_settings, yamlfile
-from ablations.spec.experiment import SECTIONS, Arm, Experiment, Run, SeedsUntilDecided
+from ablations.spec.contrasts import ClaimFile
+from ablations.spec.experiment import SECTIONS, Arm, Experiment, Overrides, Run, SeedsUntilDecided
 from ablations.spec.figures import published_problems
 from ablations.spec.grid import arm_faults, expand, runs, sections, shared, written_arms
 from ablations.spec.matching import unmatched
@@ -25,6 +29,7 @@ from ablations.tasks.datasets import TASKS
 from ablations.tasks.settings import TaskSettings
 from ablations.wording import guess, listed, shown
 from lightning_modules import plugins
+from lightning_modules.config import RunSettings
 
 NO_CLAIMS = (
     "seeds are added until the claims are decided, but the spec names none; name a file of claims, as in "
@@ -250,3 +255,62 @@ def _mentions(fault: Fault, path: KeyPath) -> bool:
     in the same section as the faulty setting."""
     names = [".".join(map(str, path))] + [str(path[-1])] * (path[:-1] == fault.path[:-1])
     return any(re.search(rf"(?<![\w.]){re.escape(name)}(?!\w|\.\w)", fault.sentence) for name in names)
+
+
+_PLUGIN_KIND: JsonSchemaValue = {"type": "string", "pattern": f"^{plugins.NAME}$"}
+_PLUGIN_SETTINGS: JsonSchemaValue = {"type": "object", "properties": {"kind": _PLUGIN_KIND}, "required": ["kind"]}
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of a spec file, without references to other files.
+
+    A spec may write one part of a section for all arms and another part for one arm. So the schema requires
+    no setting of a section, and `load` checks the merged sections.
+    """
+    spec = Experiment.model_json_schema(schema_generator=_ShortForms)
+    run = RunSettings.model_json_schema(schema_generator=_ShortForms)
+    for settings in run["$defs"].values():
+        settings.pop("required", None)
+    for properties in (spec["properties"], spec["$defs"][Overrides.__name__]["properties"]):
+        for name in SECTIONS:
+            properties[name] = _section_schema(
+                run["properties"][name], description=properties[name]["description"]
+            )
+    spec["properties"]["arms"]["additionalProperties"] = False
+    return {"$schema": _ShortForms.schema_dialect, **spec, "$defs": {**spec["$defs"], **run["$defs"]}}
+
+
+def claims_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a file of claims. It does not compare the needs of a claim with its effects:
+    `claims.load` does."""
+    return {"$schema": _ShortForms.schema_dialect, **ClaimFile.model_json_schema(schema_generator=_ShortForms)}
+
+
+def _section_schema(section: dict[str, Any], *, description: str) -> dict[str, Any]:
+    """Return the schema of a section in which every setting may be left out, even its kind. Without a kind a
+    section may fit several kinds, so the schema is an `anyOf`."""
+    kinds = section.get("oneOf") or section.get("anyOf") or [{"$ref": section["$ref"]}]
+    return {"description": description, "anyOf": kinds}
+
+
+class _ShortForms(GenerateJsonSchema):
+    """Generator of schemas that also allow short forms, which validators expand before pydantic checks
+    them."""
+
+    def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> JsonSchemaValue:
+        """Allow one file in place of a list of files, and the name of a kind in place of a measure of that
+        kind."""
+        full = super().function_before_schema(schema)
+        if "items" in full:
+            return {"anyOf": [full["items"], full]}
+        if "discriminator" not in full:  # this validator only words the error
+            return full
+        named = [_PLUGIN_KIND] if _PLUGIN_SETTINGS in full["oneOf"] else []
+        return {"anyOf": [{"enum": list(full["discriminator"]["mapping"])}, *named, full]}
+
+    def function_wrap_schema(self, schema: core_schema.WrapValidatorFunctionSchema) -> JsonSchemaValue:
+        """Allow the kind of a plugin, whose settings are unknown here, and the file of a user's own task."""
+        full = super().function_wrap_schema(schema)
+        if "oneOf" not in full:
+            return {"anyOf": [full, {"type": "string", "pattern": f"^{plugins.TEXT}$"}]}
+        return {**full, "oneOf": [*full["oneOf"], _PLUGIN_SETTINGS]}

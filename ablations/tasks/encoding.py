@@ -23,9 +23,9 @@ from ablations.measures.reading.sample import is_text_token
 from ablations.tasks.datasets import Task
 from ablations.tasks.examples import Examples
 from lightning_modules.data.token_store import Split
+from lightning_modules.data.tokenizer import END, MASK, PAD, START
 from lightning_modules.objectives.objective import Batch, Objective
 from lightning_modules.training.data_module import TOKENS_AT_ONCE
-from lightning_modules.vocabulary import END, MASK, PAD, START
 
 LENGTHS_TO = 8
 """Rows are padded to a multiple of this number, so that there are few different shapes."""

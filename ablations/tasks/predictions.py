@@ -22,7 +22,7 @@ from ablations.results import PREDICTION_COLUMNS
 from ablations.tasks.datasets import Task
 from ablations.tasks.examples import Examples
 from ablations.tasks.metrics import exact_match, word_overlap
-from lightning_modules.vocabulary import FIRST_WORD_ID
+from lightning_modules.data.tokenizer import FIRST_WORD_ID
 
 COLUMNS = [name for name in PREDICTION_COLUMNS if name not in ("measure", "step", "key")]
 """Columns of the predictions of one measure of one task."""

@@ -21,9 +21,9 @@ from tokenizers import Tokenizer
 from ablations.errors import MeasureError
 from ablations.measures.reading.alignment import NO_WORD, align
 from ablations.measures.reading.labels import spans_of
+from lightning_modules.data.tokenizer import END, START
 from lightning_modules.data.treebank import LabelledSentence
 from lightning_modules.randomness import derive
-from lightning_modules.vocabulary import END, START
 
 PUNCTUATION = "PUNCT"
 FEWEST = 3

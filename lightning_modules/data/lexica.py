@@ -36,10 +36,9 @@ from tokenizers import Tokenizer
 from lightning_modules.config.data import Data, LanguageData
 from lightning_modules.config.masking import PMI, Cloze, Generic
 from lightning_modules.data.token_store import Words, word_types
-from lightning_modules.data.tokenizer import decode
+from lightning_modules.data.tokenizer import UNKNOWN, decode
 from lightning_modules.data.treebank import parquet_rows, read_treebank
 from lightning_modules.errors import DataError
-from lightning_modules.vocabulary import UNKNOWN
 
 DECIMALS = 9
 """Decimals to which PMI is rounded, so that ties and signs do not depend on the order of additions."""

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from lightning_modules.config import InputFormat
 from lightning_modules.data.sequences import Epoch, Sequences, epochs, joined
 from lightning_modules.data.token_store import Split, ranges
+from lightning_modules.data.tokenizer import END
 from lightning_modules.errors import DataError
-from lightning_modules.vocabulary import END
 
 TARGET_ROUNDING = 16  # target rows are padded to a multiple of this, so that there are few shapes
 

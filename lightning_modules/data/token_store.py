@@ -30,11 +30,10 @@ from tokenizers import Tokenizer
 from lightning_modules.config import Data
 from lightning_modules.data.corpus import content_address, open_corpus
 from lightning_modules.data.tokenising import write_tokens
-from lightning_modules.data.tokenizer import content_of, read_tokenizer
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, UNKNOWN, content_of, read_tokenizer
 from lightning_modules.errors import DataError, FilesError
 from lightning_modules.files import explained, locked, make_folder, read_json, synced, write_json
 from lightning_modules.randomness import uniforms
-from lightning_modules.vocabulary import FIRST_WORD_ID, UNKNOWN
 
 FORMAT = 1
 """Version of the files. It counts up whenever the same text and settings give other files."""

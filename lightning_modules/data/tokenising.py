@@ -22,8 +22,8 @@ from tokenizers import Tokenizer
 from lightning_modules.config import Data
 from lightning_modules.data import tokenizer as subwords
 from lightning_modules.data.corpus import Corpus, Row, Sentences, SplitName
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, UNKNOWN
 from lightning_modules.files import synced
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, UNKNOWN
 
 SENTENCES_AT_ONCE = 8192
 SECONDS_OF_SILENCE = 10

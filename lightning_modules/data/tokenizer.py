@@ -1,4 +1,5 @@
-"""Sub-words: a byte-level vocabulary trained on the text of a run, or the tokenizer of a Hugging Face folder.
+"""Special ids and sub-words: a byte-level vocabulary trained on the text of a run, or the tokenizer of a
+Hugging Face folder.
 
 Vocabularies are trained by byte pair encoding (Sennrich, Haddow and Birch 2016, section 3.2) on UTF-8 bytes,
 as in Radford et al. 2019, section 2.2. We differ in three points. Text is brought to Unicode's NFC form
@@ -30,7 +31,15 @@ from tokenizers.trainers import BpeTrainer
 
 from lightning_modules.errors import DataError
 from lightning_modules.files import sha256
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, PAD, SPECIAL_TOKENS, START, UNKNOWN
+
+PAD, UNKNOWN, START, END, MASK = range(5)
+"""Special ids: the first ids of every vocabulary, in this order."""
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+"""Names of the special ids. They are BERT's, so that exported models look familiar."""
+
+FIRST_WORD_ID = len(SPECIAL_TOKENS)
+"""First id that stands for text; all higher ids do too."""
 
 _SPACE = "Ġ"  # how byte-level pieces write the byte of a space
 

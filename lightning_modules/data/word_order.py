@@ -29,9 +29,8 @@ from lightning_modules.data.token_store import (
     require_boundaries,
     word_types,
 )
-from lightning_modules.data.tokenizer import starts_word
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START, UNKNOWN, starts_word
 from lightning_modules.randomness import derive, uniforms
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, START, UNKNOWN
 
 TOKENS_AT_ONCE = 1 << 18
 """Tokens of a chunk. They bound the memory, apart from the new text itself and from longer blocks."""

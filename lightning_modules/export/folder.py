@@ -19,6 +19,7 @@ from tokenizers.processors import TemplateProcessing
 
 from lightning_modules.config import ReplacedTokenSettings, RunSettings
 from lightning_modules.config.objectives import StockOutput
+from lightning_modules.data.tokenizer import END, MASK, PAD, SPECIAL_TOKENS, START
 from lightning_modules.errors import CheckpointError
 from lightning_modules.export.card import Facts, Origin, card
 from lightning_modules.export.post_norm import BERT_GENERATION, ELECTRA_GENERATOR, POST_NORM, ROBERTA
@@ -27,7 +28,6 @@ from lightning_modules.export.stock import Decoder, EncoderDecoder, ExportError,
 from lightning_modules.files import atomic, make_folder, sha256, whole_folder, write_json
 from lightning_modules.training.checkpoint import read_checkpoint
 from lightning_modules.training.run_directory import RunDirectory
-from lightning_modules.vocabulary import END, MASK, PAD, SPECIAL_TOKENS, START
 
 
 def _pair(encoder: Stock, decoder: Decoder) -> EncoderDecoder:

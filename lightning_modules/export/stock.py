@@ -14,9 +14,9 @@ from torch import Tensor
 from lightning_modules.config import RunSettings, TranslationSettings
 from lightning_modules.config.objectives import StockOutput
 from lightning_modules.config.training import PAIR_FORMATS
+from lightning_modules.data.tokenizer import END, MASK, PAD, START
 from lightning_modules.errors import AblationsError
 from lightning_modules.export.parts import Parts, decoder_output_parts, head_parts, is_tied, stack_parts
-from lightning_modules.vocabulary import END, MASK, PAD, START
 
 State = Mapping[str, Tensor]
 Trait = str | int | bool | None

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lightning_modules.config import EncoderSettings, Sees
+from lightning_modules.data.tokenizer import PAD
 from lightning_modules.model.attention import (
     SelfAttention,
     Sight,
@@ -28,7 +29,6 @@ from lightning_modules.model.attention import (
     visible_in,
 )
 from lightning_modules.model.numerics import Dropout
-from lightning_modules.vocabulary import PAD
 
 
 def norm_layer(settings: EncoderSettings) -> nn.Module:

@@ -17,10 +17,9 @@ from lightning_modules.config.masking import PMI, Cloze, Generic, LabelWord, Own
 from lightning_modules.data.lexica import collocated, in_lexicon
 from lightning_modules.data.packing import PackedRows
 from lightning_modules.data.token_store import Split, Tokens, find_words, require_boundaries, word_types
-from lightning_modules.data.tokenizer import is_punctuation, starts_word
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK, is_punctuation, starts_word
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
-from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 
 
 class Corrupted(NamedTuple):

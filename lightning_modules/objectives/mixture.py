@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from lightning_modules.config import MixtureSettings, RunSettings
 from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.token_store import Split, Tokens
+from lightning_modules.data.tokenizer import END, UNKNOWN
 from lightning_modules.model.attention import EVERYTHING
 from lightning_modules.model.heads import LossSum
 from lightning_modules.objectives.masked_lm import Masker
@@ -21,7 +22,6 @@ from lightning_modules.objectives.objective import (
     shared_inputs,
 )
 from lightning_modules.randomness import derive, uniforms
-from lightning_modules.vocabulary import END, UNKNOWN
 
 
 class Mixture(Objective):

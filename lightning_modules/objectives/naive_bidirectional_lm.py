@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lightning_modules.config import RunSettings
 from lightning_modules.data.packing import PackedStep
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK
 from lightning_modules.model.attention import sight_of, visible
 from lightning_modules.model.heads import LossSum
 from lightning_modules.objectives.objective import (
@@ -24,7 +25,6 @@ from lightning_modules.objectives.objective import (
     padded_predictions,
     shared_inputs,
 )
-from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 
 
 class NaiveBidirectionalLM(Objective):

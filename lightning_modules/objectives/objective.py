@@ -18,12 +18,12 @@ from lightning_modules.config import PAIR_FORMATS, RunSettings
 from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.sequences import PairLoss
 from lightning_modules.data.token_store import Split, Tokens
+from lightning_modules.data.tokenizer import END, MASK, PAD, START, UNKNOWN
 from lightning_modules.model.encoder import Encoder
 from lightning_modules.model.heads import IGNORED, LinearHead, LossSum, PredictionHead, TiedHead, count_predictions
 from lightning_modules.model.numerics import without_autocast
 from lightning_modules.objectives.optimizer import build_optimizer, learning_rate_factor
 from lightning_modules.randomness import derive
-from lightning_modules.vocabulary import END, MASK, PAD, START, UNKNOWN
 
 EVALUATION_SEED = 0  # all arms and seeds are evaluated on the same corruption of the text
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from lightning_modules.config import PermutationLMSettings, RunSettings
 from lightning_modules.data.packing import PackedRows, PackedStep
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK
 from lightning_modules.model.attention import EVERYTHING
 from lightning_modules.model.heads import LossSum
 from lightning_modules.objectives.objective import (
@@ -24,7 +25,6 @@ from lightning_modules.objectives.objective import (
     shared_inputs,
 )
 from lightning_modules.randomness import derive, uniforms
-from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 
 EVALUATED = 1 / 6  # share of the tokens that are predicted in an evaluation, whatever the share in training
 QUERY_ROUNDING = 16  # queries of a row are padded to a multiple of this, so that there are few shapes

@@ -13,11 +13,11 @@ from lightning_modules.config.masking import Cloze, Generic, OwnSelection
 from lightning_modules.config.objectives import Predicted
 from lightning_modules.data.sequences import epochs
 from lightning_modules.data.token_store import Tokens
+from lightning_modules.data.tokenizer import FIRST_WORD_ID
 from lightning_modules.data.word_order import training_text
 from lightning_modules.errors import DataError
 from lightning_modules.objectives.masking import Units
 from lightning_modules.objectives.skip_gram import pairs_per_token
-from lightning_modules.vocabulary import FIRST_WORD_ID
 
 SCHEDULE_PLACES = 65
 """Number of steps at which a sliding ratio is evaluated; predictions are nearly linear in between."""

@@ -19,6 +19,7 @@ from lightning_modules.config import EncoderSettings, ReplacedTokenSettings, Run
 from lightning_modules.config.objectives import generator_shape
 from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.token_store import Split, Tokens
+from lightning_modules.data.tokenizer import FIRST_WORD_ID
 from lightning_modules.model.attention import Sight, sight_of, visible_in
 from lightning_modules.model.encoder import EncoderBlock, norm_layer
 from lightning_modules.model.heads import IGNORED, BinaryHead, LossSum, PredictionHead, count_predictions
@@ -33,7 +34,6 @@ from lightning_modules.objectives.objective import (
     shared_inputs,
 )
 from lightning_modules.randomness import derive, uniforms
-from lightning_modules.vocabulary import FIRST_WORD_ID
 
 LOGITS_AT_ONCE = 2**24
 

@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from lightning_modules.config import RunSettings, SkipGramSettings
 from lightning_modules.data.packing import PackedRows, PackedStep
 from lightning_modules.data.token_store import Split, Tokens
+from lightning_modules.data.tokenizer import FIRST_WORD_ID
 from lightning_modules.model.encoder import Encoder
 from lightning_modules.model.heads import LossSum
 from lightning_modules.objectives.objective import PREDICTION_ROUNDING, Batch, Objective, shared_inputs
 from lightning_modules.randomness import derive, uniforms
-from lightning_modules.vocabulary import FIRST_WORD_ID
 
 
 def words_only(counts_V: NDArray[np.int64]) -> NDArray[np.int64]:

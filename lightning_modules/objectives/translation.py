@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from lightning_modules.config import RunSettings, TranslationSettings
 from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.token_store import Tokens
+from lightning_modules.data.tokenizer import END, PAD, START
 from lightning_modules.model.encoder import Decoder
 from lightning_modules.model.heads import LossSum, vocabulary_loss
 from lightning_modules.objectives.masking import replace_tokens
 from lightning_modules.objectives.objective import Batch, Objective, padded_predictions, shared_inputs
-from lightning_modules.vocabulary import END, PAD, START
 
 
 class Translation(Objective):

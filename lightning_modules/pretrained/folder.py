@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 from lightning_modules.config import PAIR_FORMATS, EncoderSettings, MaskedLMSettings, RunSettings
 from lightning_modules.config.encoder import EmbeddingSettings
 from lightning_modules.config.run import HuggingFaceInit
-from lightning_modules.data.tokenizer import FolderTokenizer, content_of, read_tokenizer
+from lightning_modules.data.tokenizer import MASK, FolderTokenizer, content_of, read_tokenizer
 from lightning_modules.errors import DataError
 from lightning_modules.export.parts import BERT_BODY, BERT_HEAD, GPT2_BODY
 from lightning_modules.files import sha256
-from lightning_modules.vocabulary import MASK
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"

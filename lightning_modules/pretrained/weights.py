@@ -12,11 +12,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from lightning_modules.config import PAIR_FORMATS, RunSettings
+from lightning_modules.data.tokenizer import END
 from lightning_modules.errors import DataError
 from lightning_modules.export.parts import IN_A_BLOCK, SIDE_BY_SIDE, Parts
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.pretrained.folder import Pretrained, content_sha256, plain_name, read_folder, weight_files
-from lightning_modules.vocabulary import END
 
 
 def load_pretrained(objective: Objective, data_root: Path) -> None:

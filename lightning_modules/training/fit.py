@@ -25,6 +25,7 @@ from lightning.pytorch.strategies import DDPStrategy
 
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Split, Tokens
+from lightning_modules.errors import Interrupted, StopRequest
 from lightning_modules.files import write_json
 from lightning_modules.model.encoder import DecoderBlock, EncoderBlock
 from lightning_modules.model.numerics import bf16_products
@@ -38,7 +39,6 @@ from lightning_modules.training.data_module import GPU_WORKERS, RunData, evaluat
 from lightning_modules.training.log import Meter, OnLine, loggers_of, started, write_line
 from lightning_modules.training.ranks import TIME_TO_ANSWER, cluster_environment
 from lightning_modules.training.run_directory import RunDirectory
-from lightning_modules.training.stop import Interrupted, StopRequest
 
 SECONDS_BETWEEN_SAVES = 45.0  # keeps `last.ckpt` younger than a minute plus a step
 

@@ -24,9 +24,8 @@ import torch.distributed as dist
 from lightning.fabric.plugins.environments import ClusterEnvironment
 from lightning.pytorch.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 
-from lightning_modules.errors import AblationsError, ExitCode
+from lightning_modules.errors import AblationsError, ExitCode, StopRequest
 from lightning_modules.training.run_directory import RunDirectoryError
-from lightning_modules.training.stop import StopRequest
 
 SECONDS_TO_END = 20.0  # between asking the other ranks to end and killing them
 TIME_TO_ANSWER = timedelta(minutes=10)

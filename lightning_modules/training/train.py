@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from lightning_modules.config import contradictions
 from lightning_modules.data.token_store import Tokens
-from lightning_modules.errors import AblationsError, ExitCode, OutOfMemoryError
+from lightning_modules.errors import AblationsError, ExitCode, Interrupted, OutOfMemoryError, StopRequest
 from lightning_modules.files import remove_leftovers, write_json
 from lightning_modules.model.numerics import keep_freed_memory, out_of_memory
 from lightning_modules.provenance import changes, now, provenance
@@ -34,7 +34,6 @@ from lightning_modules.training.ranks import (
     stop_when_orphaned,
 )
 from lightning_modules.training.run_directory import RunDirectory, RunDirectoryError
-from lightning_modules.training.stop import Interrupted, StopRequest
 
 SECONDS_BETWEEN_LINES = 5.0
 

@@ -5,7 +5,7 @@ import itertools
 import torch
 from torch import Tensor
 
-from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK
 
 
 class ExactModel:

@@ -133,7 +133,7 @@ class ForkedRank:
 def _become_rank(arguments, environment, standard_input, kept):
     """Become a rank: with a session, standard input, environment and signals of its own, and the files `kept`."""
     try:
-        from lightning_modules.training.stop import STOP_SIGNALS
+        from lightning_modules.errors import STOP_SIGNALS
         from lightning_modules.training.train import main
 
         for number in (signal.SIGINT, *STOP_SIGNALS):

@@ -1,6 +1,6 @@
 """A request to stop after some steps."""
 
-from lightning_modules.training.stop import StopRequest
+from lightning_modules.errors import StopRequest
 
 
 class StopAfter(StopRequest):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ablations.measures.reading.sample import whole_sentences
-from lightning_modules.vocabulary import FIRST_WORD_ID
+from lightning_modules.data.tokenizer import FIRST_WORD_ID
 
 
 def zipf_sample(count=40_000, types=300):

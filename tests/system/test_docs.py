@@ -11,7 +11,7 @@ from pkgutil import resolve_name
 
 import pytest
 
-from ablations.spec.schema import schema
+from ablations.spec.load import schema
 from lightning_modules.config import RunSettings
 from lightning_modules.config.training import Muon, TrainingSettings
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from ablations.cli import main
 from ablations.runs import progress, worker
 from ablations.runs.launch import Outcome
-from lightning_modules.training.stop import Interrupted, StopRequest
+from lightning_modules.errors import Interrupted, StopRequest
 from tests.support.random_specs import OBJECTIVES, SETTINGS
 
 ORDER = {

@@ -25,8 +25,8 @@ from ablations.measures.reading.alignment import NO_WORD, align
 from ablations.measures.reading.sample import NO_LABEL
 from ablations.wording import shown
 from lightning_modules.data.token_store import Split
+from lightning_modules.data.tokenizer import END, START
 from lightning_modules.data.treebank import ROOT, LabelledSentence
-from lightning_modules.vocabulary import END, START
 
 NOTHING = "-"
 """Name of a part without links."""

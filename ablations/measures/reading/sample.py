@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ablations.errors import MeasureError
 from ablations.measures.settings import RANK_BOUNDS, Grouping
 from lightning_modules.data.token_store import Split
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, UNKNOWN
 from lightning_modules.randomness import derive
-from lightning_modules.vocabulary import FIRST_WORD_ID, UNKNOWN
 
 NO_LABEL = -1
 NO_NEIGHBOUR = -1

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from ablations.runs.places import arrays
 from ablations.runs.places.arrays import Ending, JobFiles
 from ablations.wording import several
-from lightning_modules.errors import ExitCode
+from lightning_modules.errors import STOP_SIGNALS, ExitCode
 
 if TYPE_CHECKING:
     from ablations.runs.launch import Pool
@@ -122,7 +122,6 @@ def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
     """
     from ablations.runs.launch import Outcome, Pool, visible_gpus  # imports torch
     from ablations.runs.progress import stopped_by_signals
-    from lightning_modules.training.stop import STOP_SIGNALS
     from lightning_modules.training.train import accept_machine
 
     resources = job.array.resources

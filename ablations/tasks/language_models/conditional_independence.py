@@ -41,9 +41,9 @@ from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.language_models.sentence_scores import LogProbabilities, masked_log_probabilities
 from ablations.tasks.settings import ConditionalIndependenceSettings
 from lightning_modules.data.token_store import Split
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK, PAD
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
-from lightning_modules.vocabulary import FIRST_WORD_ID, MASK, PAD
 
 SENTENCES_AT_ONCE = 64
 FEWEST = 20

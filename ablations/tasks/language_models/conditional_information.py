@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ablations.tasks.language_models.sentence_scores import LogProbabilities
-from lightning_modules.vocabulary import MASK
+from lightning_modules.data.tokenizer import MASK
 
 BURN_IN = 5
 """Divisor of the number of sweeps. The first fifth (rounded up) is burn-in and left out, as by the

@@ -38,10 +38,10 @@ from ablations.tasks.language_models.sentence_scores import LogProbabilities, ma
 from ablations.tasks.metrics import share_error, standard_error
 from ablations.tasks.settings import GenerationSettings
 from lightning_modules.data.token_store import Split, Tokens
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, MASK, PAD, START, UNKNOWN
 from lightning_modules.objectives.mixture import Mixture
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, PAD, START, UNKNOWN
 
 Sentence = NDArray[np.int64]
 NextLogProbabilities = Callable[[Tensor], Tensor]

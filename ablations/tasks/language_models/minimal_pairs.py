@@ -27,9 +27,9 @@ from ablations.tasks.language_models.sentence_scores import Pieces, Scores, piec
 from ablations.tasks.metrics import share_error
 from ablations.tasks.predictions import predictions
 from ablations.tasks.settings import MinimalPairsSettings
+from lightning_modules.data.tokenizer import FIRST_WORD_ID
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
-from lightning_modules.vocabulary import FIRST_WORD_ID
 
 CHANCE = 0.5
 QUICK = 10

@@ -31,10 +31,10 @@ from ablations.tasks.trees import (
     maximum_spanning_tree,
     resampled,
 )
+from lightning_modules.data.tokenizer import PAD
 from lightning_modules.data.treebank import LabelledSentence
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
-from lightning_modules.vocabulary import PAD
 
 LOGITS_AT_ONCE = {"cpu": 2**19, "cuda": 2**24}
 """Largest number of logits of one step of sampling. 128 times as many probabilities are remembered."""

@@ -38,10 +38,10 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from ablations.errors import MeasureError
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, MASK, START
 from lightning_modules.model.heads import LOGITS_AT_ONCE
 from lightning_modules.objectives.mixture import Mixture
 from lightning_modules.objectives.objective import Batch, Objective
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, START
 
 LogProbabilities = Callable[[Tensor, Tensor], Tensor]
 """Function from tokens, BT, and places in them, BK, to the log probability of each token of the vocabulary at

@@ -41,10 +41,10 @@ from ablations.tasks.encoding import (
 )
 from ablations.tasks.examples import Examples
 from lightning_modules.data.token_store import ranges
+from lightning_modules.data.tokenizer import MASK
 from lightning_modules.model.numerics import bf16_products
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive
-from lightning_modules.vocabulary import MASK
 
 Integers = NDArray[np.int64]
 

@@ -24,8 +24,8 @@ from ablations.measures.settings import (
 )
 from ablations.measures.token_information import information_rows
 from ablations.runs.worker import measure
+from lightning_modules.errors import StopRequest
 from lightning_modules.export.folder import export, export_series
-from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from reports.page import page
 from tests.support import tiny_models

@@ -18,10 +18,10 @@ from ablations.tasks.examples import Source, examples_of
 from ablations.tasks.language_models.minimal_pairs import minimal_pairs_rows
 from ablations.tasks.language_models.sentence_scores import pieces_of, pseudo_log_likelihoods_by, sentence_scores
 from ablations.tasks.settings import MinimalPairsSettings
+from lightning_modules.errors import StopRequest
 from lightning_modules.export.folder import export
 from lightning_modules.objectives import build
 from lightning_modules.training.checkpoint import load_weights
-from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from tests.support import tiny_models
 from tests.support.tiny_text import settings

@@ -13,7 +13,7 @@ from ablations.analyse.model import load, reason, untrained
 from ablations.analyse.text import sample_of, states, tokenise
 from ablations.errors import MeasureError
 from ablations.measures.reading.sample import NO_NEIGHBOUR
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, START
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START
 from tests.support import tiny_models
 from tests.support.tiny_models import FAMILIES, LAYERS, POSITIONS, WIDTH
 

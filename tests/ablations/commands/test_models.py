@@ -5,9 +5,9 @@ from click.testing import CliRunner
 
 from ablations.cli import main
 from ablations.commands.models import origin_of
+from lightning_modules.errors import StopRequest
 from lightning_modules.export.card import Origin
 from lightning_modules.files import write_json
-from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from tests.support.tiny_text import settings
 

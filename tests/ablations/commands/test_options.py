@@ -9,9 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from ablations.cli import main
-from lightning_modules.errors import FilesError
+from lightning_modules.errors import FilesError, StopRequest
 from lightning_modules.files import make_folder, require_writable
-from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from tests.support import fake_experiment, tiny_models
 from tests.support.spec_files import write_spec

@@ -14,9 +14,9 @@ from ablations.measures.jackknife import sentence_blocks
 from ablations.measures.reading.sample import first_tokens, whole_sentences
 from ablations.measures.settings import InfluenceSettings
 from ablations.measures.similarity import pwcca
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, PAD
 from lightning_modules.model.attention import Sight, sight_of, visible_in
 from lightning_modules.objectives import build
-from lightning_modules.vocabulary import FIRST_WORD_ID, PAD
 from tests.support.tiny_text import settings
 
 

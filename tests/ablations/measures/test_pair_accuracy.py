@@ -7,8 +7,8 @@ import pytest
 
 from ablations.measures.validation import Lengths, floor_of_pairs, lengths_and_labels, pair_accuracies, pairs
 from lightning_modules.data.token_store import Split
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START
 from lightning_modules.objectives import build
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, START
 from tests.support.tiny_text import settings
 
 DOCUMENTS = 400

@@ -10,8 +10,8 @@ from ablations.measures.questions import READINGS, hidden_tokens, questions_of
 from ablations.measures.reading.sample import first_tokens, whole_sentences
 from ablations.measures.reading.texts import layer_states, shown_states
 from ablations.measures.settings import ReadOutSettings, TokenInformationSettings
+from lightning_modules.data.tokenizer import FIRST_WORD_ID
 from lightning_modules.objectives import build
-from lightning_modules.vocabulary import FIRST_WORD_ID
 from tests.support.tiny_text import settings
 from tests.support.zipf_text import zipf_sample
 

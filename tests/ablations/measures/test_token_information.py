@@ -13,7 +13,7 @@ from ablations.measures.questions import READINGS, hidden_tokens, questions_of
 from ablations.measures.reading.sample import first_tokens, whole_sentences
 from ablations.measures.settings import TokenInformationSettings
 from ablations.measures.token_information import information_rows, require_enough
-from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK
 from tests.support.zipf_text import zipf_sample
 
 EVERYTHING = ("input", "previous", "next", "output")

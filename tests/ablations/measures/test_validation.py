@@ -5,10 +5,10 @@ import torch
 
 from ablations.measures.settings import ValidationSettings
 from ablations.measures.validation import validation
+from lightning_modules.data.tokenizer import MASK
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.training.data_module import evaluate_changed, evaluation_batches
-from lightning_modules.vocabulary import MASK
 from tests.support.tiny_text import settings
 
 

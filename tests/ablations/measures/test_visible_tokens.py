@@ -8,10 +8,10 @@ import torch
 
 from ablations.measures import visible_tokens as module
 from ablations.measures.visible_tokens import observed
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.training.data_module import evaluation_batches
-from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 from tests.support.tiny_text import settings
 
 

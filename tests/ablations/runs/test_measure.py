@@ -28,12 +28,11 @@ from ablations.runs import rows as run_rows
 from ablations.runs.worker import MEASURES, measure, rows_of
 from ablations.tasks.settings import BaselinesSettings, MinimalPairsSettings, ProbingSettings
 from lightning_modules import plugins
-from lightning_modules.data.tokenizer import decode
+from lightning_modules.data.tokenizer import END, MASK, PAD, START, decode
+from lightning_modules.errors import Interrupted, StopRequest
 from lightning_modules.objectives import build
 from lightning_modules.training.data_module import evaluation_batches
-from lightning_modules.training.stop import Interrupted, StopRequest
 from lightning_modules.training.train import start
-from lightning_modules.vocabulary import END, MASK, PAD, START
 from tests.support.tiny_text import settings
 
 

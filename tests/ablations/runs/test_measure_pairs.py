@@ -16,9 +16,9 @@ from ablations.runs.gather import gather
 from ablations.runs.identity import PlannedRun
 from ablations.runs.rows import key
 from ablations.spec.experiment import Run
+from lightning_modules.errors import StopRequest
 from lightning_modules.objectives import build
 from lightning_modules.training.checkpoint import load_weights
-from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from tests.support.tiny_text import settings
 

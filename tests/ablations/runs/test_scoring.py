@@ -19,9 +19,8 @@ from ablations.tasks.examples import Source, examples_of, read_examples
 from ablations.tasks.transfer.heads import FrozenStates
 from lightning_modules.config import RunSettings
 from lightning_modules.data import token_store
-from lightning_modules.errors import DataError
+from lightning_modules.errors import DataError, StopRequest
 from lightning_modules.objectives import build
-from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from tests.support.tiny_text import run_folder
 

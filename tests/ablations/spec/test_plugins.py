@@ -8,7 +8,7 @@ from ablations.errors import SpecError
 from ablations.runs.identity import identity
 from ablations.runs.rows import key
 from ablations.spec import grid, load
-from ablations.spec.schema import schema
+from ablations.spec.load import schema
 from lightning_modules.config.settings import plugins_of
 from tests.support.spec_files import write_spec
 

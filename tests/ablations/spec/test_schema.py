@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from ablations.spec.experiment import Experiment
-from ablations.spec.schema import claims_schema, schema
+from ablations.spec.load import claims_schema, schema
 
 SHIPPED = sorted((Path(__file__).parents[3] / "experiments").glob("*.yaml"))
 GOOD = {

@@ -18,11 +18,11 @@ from lightning_modules.config import FilesData, HubData, LanguageData, MaskingSe
 from lightning_modules.data.corpus import content_address, half_of, open_corpus
 from lightning_modules.data.packing import BatchPlan, pack
 from lightning_modules.data.token_store import prepare
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, MASK, START
 from lightning_modules.errors import DataError
 from lightning_modules.objectives import build
 from lightning_modules.objectives.masked_lm import Masker
 from lightning_modules.objectives.masking import Units
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, START
 from tests.support.tiny_text import sentences, settings
 
 WORDS = ("negative", "positive")

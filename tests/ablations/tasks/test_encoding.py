@@ -18,8 +18,8 @@ from ablations.tasks.encoding import (
     pooled_states,
     word_states,
 )
+from lightning_modules.data.tokenizer import END, PAD, START
 from lightning_modules.objectives import build
-from lightning_modules.vocabulary import END, PAD, START
 from tests.support.tiny_text import sentences, settings
 
 LONG = 64

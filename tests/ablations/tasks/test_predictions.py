@@ -7,7 +7,7 @@ from ablations.results import PREDICTION_COLUMNS
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.examples import Answer, Examples
 from ablations.tasks.predictions import COLUMNS, example_ids, points_metric, points_of, predictions
-from lightning_modules.vocabulary import FIRST_WORD_ID
+from lightning_modules.data.tokenizer import FIRST_WORD_ID
 from tests.support.tiny_text import WORDS
 
 PAIRS = Examples(

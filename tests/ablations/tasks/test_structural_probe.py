@@ -15,9 +15,9 @@ from ablations.tasks.structural_probe import (
     uuas_rows,
 )
 from ablations.tasks.trees import adjacency_chain, gold_tree
+from lightning_modules.data.tokenizer import END, START
 from lightning_modules.data.treebank import LabelledSentence
 from lightning_modules.objectives import build
-from lightning_modules.vocabulary import END, START
 from tests.support.tiny_text import sentences, settings
 
 SIZES = {"train": 200, "validation": 60, "test": 100}

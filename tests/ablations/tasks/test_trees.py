@@ -18,9 +18,8 @@ from ablations.tasks.trees import (
     maximum_spanning_tree,
     resampled,
 )
-from lightning_modules.data.tokenizer import train
+from lightning_modules.data.tokenizer import END, START, train
 from lightning_modules.data.treebank import ROOT, LabelledSentence
-from lightning_modules.vocabulary import END, START
 
 
 def labelled(words, heads, tags=None, *, text=None, forms=None):

@@ -18,9 +18,8 @@ from lightning_modules.config.masking import PMI, Cloze, Generic
 from lightning_modules.data.language import Language
 from lightning_modules.data.lexica import bare, collocated, frequent_ngrams, in_lexicon, pmi, resolved
 from lightning_modules.data.token_store import find_words
-from lightning_modules.data.tokenizer import encode, starts_word, train
+from lightning_modules.data.tokenizer import UNKNOWN, encode, starts_word, train
 from lightning_modules.errors import DataError
-from lightning_modules.vocabulary import UNKNOWN
 
 
 def settings(**changes) -> PMI:

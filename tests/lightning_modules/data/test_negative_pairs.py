@@ -20,10 +20,10 @@ from lightning_modules.data.sequences import (
     with_negative_pairs,
 )
 from lightning_modules.data.token_store import Split
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.training.data_module import RunData
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, START
 from tests.support.tiny_text import settings
 
 FORMATS = ("sentence_pair", "segment_pair")

@@ -15,8 +15,8 @@ from lightning_modules.data.packing import (
 )
 from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.token_store import Split
+from lightning_modules.data.tokenizer import END, START
 from lightning_modules.errors import DataError
-from lightning_modules.vocabulary import END, START
 
 BUDGET = 300
 

@@ -20,9 +20,9 @@ from lightning_modules.data.sequences import (
     single_sentences,
 )
 from lightning_modules.data.token_store import Split
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, START
 
 PAIRS = ("sentence_pair", "segment_pair")
 FORMATS = (*PAIRS, "full_sentences", "doc_sentences")

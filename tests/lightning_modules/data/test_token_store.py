@@ -16,9 +16,8 @@ from lightning_modules.config import FilesData
 from lightning_modules.data import tokenising
 from lightning_modules.data.corpus import content_address, open_corpus
 from lightning_modules.data.token_store import address, load, prepare
-from lightning_modules.data.tokenizer import decode, starts_word, train
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START, UNKNOWN, decode, starts_word, train
 from lightning_modules.errors import DataError, FilesError
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, START, UNKNOWN
 
 MAX_LENGTH = 16
 WORDS = ["".join(word) for word in np.random.default_rng(9).choice(list("abdeghiklmnorstuwz"), (150, 5))]

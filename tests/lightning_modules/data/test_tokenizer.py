@@ -15,9 +15,21 @@ from tokenizers import Tokenizer
 from tokenizers.pre_tokenizers import ByteLevel
 
 from lightning_modules.data.token_store import address, prepare
-from lightning_modules.data.tokenizer import decode, encode, read_tokenizer, starts_word, train
+from lightning_modules.data.tokenizer import (
+    END,
+    FIRST_WORD_ID,
+    MASK,
+    PAD,
+    SPECIAL_TOKENS,
+    START,
+    UNKNOWN,
+    decode,
+    encode,
+    read_tokenizer,
+    starts_word,
+    train,
+)
 from lightning_modules.errors import DataError
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, PAD, SPECIAL_TOKENS, START, UNKNOWN
 from tests.support import tiny_pretrained
 from tests.support.tiny_text import settings
 

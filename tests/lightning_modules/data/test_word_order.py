@@ -13,9 +13,9 @@ from lightning_modules.config.training import Blocks, Corpus, Natural, NGrams, U
 from lightning_modules.data import tokenizer as subwords
 from lightning_modules.data import word_order
 from lightning_modules.data.token_store import Split
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START, UNKNOWN
 from lightning_modules.data.word_order import disjoint_starts, reordered
 from lightning_modules.randomness import derive, uniforms
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, START, UNKNOWN
 
 V, FIRST_START = 400, 50
 STARTS_V = np.arange(V) >= FIRST_START  # ids from 50 begin a word, 5 to 49 continue one

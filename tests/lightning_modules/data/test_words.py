@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lightning_modules.data.token_store import Words, find_words, ranges, word_types
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, PAD, START, UNKNOWN
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, MASK, PAD, START, UNKNOWN
 
 V, FIRST_START = 40, 20
 STARTS_V = np.arange(V) >= FIRST_START  # ids from 20 begin a word, 5 to 19 continue one

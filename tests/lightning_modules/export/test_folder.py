@@ -7,13 +7,12 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from lightning_modules.errors import CheckpointError, FilesError
+from lightning_modules.errors import CheckpointError, FilesError, StopRequest
 from lightning_modules.export.card import Origin
 from lightning_modules.export.folder import export, export_series, has_stock_generator
 from lightning_modules.export.stock import ExportError
 from lightning_modules.files import read_json, sha256
 from lightning_modules.objectives import build
-from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from tests.support.tiny_text import settings
 

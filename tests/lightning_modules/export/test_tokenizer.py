@@ -11,13 +11,12 @@ import torch
 from lightning_modules.config import RunSettings
 from lightning_modules.data.language import Language
 from lightning_modules.data.token_store import prepare
-from lightning_modules.data.tokenizer import encode, train
+from lightning_modules.data.tokenizer import END, MASK, SPECIAL_TOKENS, START, encode, train
+from lightning_modules.errors import StopRequest
 from lightning_modules.export.folder import STOCKS, export, write_tokenizer
 from lightning_modules.files import write_json
 from lightning_modules.objectives import build
-from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
-from lightning_modules.vocabulary import END, MASK, SPECIAL_TOKENS, START
 from tests.support.tiny_text import SECTIONS, run_folder, settings
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")

@@ -7,10 +7,10 @@ import torch
 
 from lightning_modules.config import EncoderSettings
 from lightning_modules.config.encoder import block_parameters, block_weights
+from lightning_modules.data.tokenizer import PAD
 from lightning_modules.export.post_norm import BERT
 from lightning_modules.model.encoder import Encoder, EncoderBlock, norm_layer
 from lightning_modules.objectives.masked_lm import MaskedLM
-from lightning_modules.vocabulary import PAD
 from tests.support.tiny_text import settings
 
 V, T = 50, 12

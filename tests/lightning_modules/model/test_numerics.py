@@ -12,10 +12,10 @@ import sys
 import pytest
 import torch
 
+from lightning_modules.errors import StopRequest
 from lightning_modules.model import numerics
 from lightning_modules.model.numerics import LEVELS, Bf16ByFp32, Dropout, bf16_products, matrix_rate, out_of_memory
 from lightning_modules.training.fit import bare_step, train
-from lightning_modules.training.stop import StopRequest
 from tests.support.products_seen import ProductsSeen
 from tests.support.tiny_text import settings
 

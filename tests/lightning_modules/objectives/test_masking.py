@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lightning_modules.config import MaskingSettings
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, MASK, START
 from lightning_modules.objectives.masking import COUNTED, mask_tokens
 from lightning_modules.randomness import derive, uniforms
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, START
 
 V = 200
 

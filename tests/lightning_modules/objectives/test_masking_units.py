@@ -11,10 +11,10 @@ from lightning_modules.config.masking import Generic, OwnSelection
 from lightning_modules.data.packing import BatchPlan, pack
 from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.token_store import prepare
+from lightning_modules.data.tokenizer import FIRST_WORD_ID
 from lightning_modules.errors import DataError
 from lightning_modules.objectives.masked_lm import Masker
 from lightning_modules.objectives.masking import Units
-from lightning_modules.vocabulary import FIRST_WORD_ID
 
 WORDS = ("alphabet", "beech", "cat", "dog", "elephant", "fish", "gazelle", "house")
 

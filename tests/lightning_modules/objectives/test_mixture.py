@@ -7,12 +7,12 @@ import torch.nn.functional as F
 
 from lightning_modules.data.packing import pack
 from lightning_modules.data.sequences import single_sentences
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK
 from lightning_modules.model.attention import EVERYTHING
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.objectives.masking import COUNTED
 from lightning_modules.training.data_module import evaluate, evaluate_parts, row_length
-from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 from tests.support.sight import first_batch, influence, reach, spread
 from tests.support.tiny_text import settings
 

@@ -8,11 +8,11 @@ import torch
 
 from lightning_modules.data.packing import BatchPlan, pack
 from lightning_modules.data.token_store import Split
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, MASK, START
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.objectives.naive_bidirectional_lm import NaiveBidirectionalLM
 from lightning_modules.training.data_module import as_tensors
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, START
 from tests.support.plain_block import plain_block, plain_embedding, plain_logits
 from tests.support.sight import first_batch, influence, spread
 from tests.support.tiny_text import settings

@@ -10,6 +10,7 @@ import torch
 
 from lightning_modules.config.objectives import OBJECTIVES
 from lightning_modules.data.packing import pack
+from lightning_modules.data.tokenizer import END, MASK, START
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import (
@@ -19,7 +20,6 @@ from lightning_modules.objectives.objective import (
     global_mean,
 )
 from lightning_modules.training.data_module import RunData, as_tensors, evaluate, evaluation_batches, row_length
-from lightning_modules.vocabulary import END, MASK, START
 from tests.support.tiny_text import settings
 
 KINDS = ["masked_lm", "causal_lm", "translation"]

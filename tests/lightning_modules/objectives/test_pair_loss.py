@@ -13,12 +13,12 @@ from ablations.measures.settings import ValidationSettings
 from ablations.measures.validation import validation
 from lightning_modules.data.sequences import formatted, with_negative_pairs
 from lightning_modules.data.token_store import prepare
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, START
 from lightning_modules.model.heads import IGNORED, BinaryHead
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import EVALUATION_SEED
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.training.data_module import evaluate_parts
-from lightning_modules.vocabulary import FIRST_WORD_ID, START
 from tests.support.sight import KINDS, asking_for_nothing, check_packing, first_batch, spread
 from tests.support.tiny_text import sentences, settings
 

@@ -9,13 +9,13 @@ import torch
 from lightning_modules.data.packing import pack
 from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.token_store import Split
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, MASK, START, UNKNOWN
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import EVALUATION_SEED
 from lightning_modules.objectives.permutation_lm import QUERY_ROUNDING
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.training.data_module import as_tensors
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, START, UNKNOWN
 from tests.support.plain_block import plain_block, plain_embedding, plain_logits
 from tests.support.sight import influence, spread
 from tests.support.tiny_text import settings

@@ -9,12 +9,12 @@ import torch.nn.functional as F
 
 from lightning_modules.config import EncoderSettings, ReplacedTokenSettings
 from lightning_modules.data.packing import pack
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build, replaced_token
 from lightning_modules.objectives.replaced_token import Generator
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.training.data_module import as_tensors
-from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 from tests.support.plain_block import plain_block, plain_embedding, plain_logits
 from tests.support.sight import first_batch, spread
 from tests.support.tiny_text import settings

@@ -10,11 +10,11 @@ from torch import nn
 from lightning_modules.data.packing import BatchPlan, pack
 from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.token_store import Split
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, MASK, START, UNKNOWN
 from lightning_modules.objectives.objective import PREDICTION_ROUNDING
 from lightning_modules.objectives.skip_gram import FREQUENCY_POWER, SkipGram
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.training.data_module import as_tensors
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, START, UNKNOWN
 from tests.support.sight import first_batch
 from tests.support.tiny_text import settings
 

@@ -7,11 +7,11 @@ import torch
 from lightning_modules.data.packing import pack
 from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.token_store import Split
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START, UNKNOWN
 from lightning_modules.objectives import build
 from lightning_modules.objectives.masking import replace_tokens
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.training.data_module import evaluate
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, START, UNKNOWN
 from tests.support.sight import first_batch
 from tests.support.tiny_text import settings
 

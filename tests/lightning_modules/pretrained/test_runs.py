@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from lightning_modules.data.token_store import prepare
-from lightning_modules.errors import ExitCode
+from lightning_modules.errors import ExitCode, StopRequest
 from lightning_modules.export.folder import export
 from lightning_modules.pretrained.folder import read_folder
 from lightning_modules.training.checkpoint import read_checkpoint
-from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from tests.support import tiny_pretrained
 from tests.support.stop_after import StopAfter

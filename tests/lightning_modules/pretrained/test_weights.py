@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from lightning_modules.data.tokenizer import END
 from lightning_modules.errors import DataError
 from lightning_modules.model.heads import UNSCORED
 from lightning_modules.objectives import build
 from lightning_modules.pretrained import weights
 from lightning_modules.pretrained.folder import read_folder
 from lightning_modules.pretrained.weights import load_pretrained
-from lightning_modules.vocabulary import END
 from tests.support import tiny_pretrained
 from tests.support.tiny_pretrained import resolved
 

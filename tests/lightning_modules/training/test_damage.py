@@ -6,11 +6,10 @@ import zipfile
 import pytest
 import torch
 
-from lightning_modules.errors import CheckpointError, ExitCode
+from lightning_modules.errors import CheckpointError, ExitCode, StopRequest
 from lightning_modules.files import write_json
 from lightning_modules.training.checkpoint import read_checkpoint
 from lightning_modules.training.run_directory import RunBusyError, RunDirectory, RunDirectoryError, checksum
-from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from tests.support.stop_after import StopAfter
 from tests.support.tiny_text import settings

@@ -4,10 +4,10 @@ import importlib.util
 
 import pytest
 
+from lightning_modules.errors import Interrupted
 from lightning_modules.training import log
 from lightning_modules.training.fit import train
 from lightning_modules.training.log import LoggerError, loggers_of
-from lightning_modules.training.stop import Interrupted
 from tests.support.stop_after import StopAfter
 from tests.support.tiny_text import settings
 

@@ -5,10 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from lightning_modules.errors import ExitCode
+from lightning_modules.errors import ExitCode, StopRequest
 from lightning_modules.provenance import changes, processor, provenance
 from lightning_modules.training.checkpoint import read_checkpoint
-from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import accept_machine, start
 from tests.support.stop_after import StopAfter
 from tests.support.tiny_text import settings

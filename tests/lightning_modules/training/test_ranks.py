@@ -8,10 +8,9 @@ import time
 
 import pytest
 
-from lightning_modules.errors import ExitCode
+from lightning_modules.errors import ExitCode, StopRequest
 from lightning_modules.training import ranks
 from lightning_modules.training.ranks import RankDiedError, run_ranks
-from lightning_modules.training.stop import StopRequest
 
 LIMIT = 30  # seconds; a hang is a failure
 

@@ -9,14 +9,13 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lightning_modules.config import operations_per_token
-from lightning_modules.errors import CheckpointError, ExitCode
+from lightning_modules.errors import CheckpointError, ExitCode, Interrupted, StopRequest
 from lightning_modules.model.numerics import matrix_rate
 from lightning_modules.objectives import build
 from lightning_modules.training import fit
 from lightning_modules.training.checkpoint import read_checkpoint
 from lightning_modules.training.fit import train
 from lightning_modules.training.run_directory import RunBusyError, RunDirectoryError, RunState
-from lightning_modules.training.stop import Interrupted, StopRequest
 from lightning_modules.training.train import start
 from tests.support.stop_after import StopAfter
 from tests.support.tiny_text import settings

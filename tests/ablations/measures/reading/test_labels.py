@@ -20,9 +20,8 @@ from ablations.measures.reading.labels import (
     word_labels,
 )
 from ablations.measures.reading.sample import NO_LABEL, first_tokens, is_text_token
-from lightning_modules.data.tokenizer import encode, train
+from lightning_modules.data.tokenizer import END, START, UNKNOWN, encode, train
 from lightning_modules.data.treebank import ROOT, LabelledSentence, language_sentences, read_treebank
-from lightning_modules.vocabulary import END, START, UNKNOWN
 
 TREEBANKS = Path(__file__).parents[5] / "shared" / "data"
 

@@ -6,9 +6,8 @@ import torch
 
 from ablations.measures.reading.texts import Readings, layer_states
 from ablations.measures.settings import StateSettings
-from lightning_modules.errors import CheckpointError
+from lightning_modules.errors import CheckpointError, StopRequest
 from lightning_modules.objectives import build
-from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from tests.support.tiny_text import settings
 

@@ -19,8 +19,8 @@ from ablations.tasks.language_models.conditional_independence import (
 )
 from ablations.tasks.language_models.sentence_scores import masked_log_probabilities
 from ablations.tasks.settings import ConditionalIndependenceSettings
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK, START
 from lightning_modules.objectives import build
-from lightning_modules.vocabulary import FIRST_WORD_ID, MASK, START
 from tests.support.exact_model import ExactModel, any_joint, markov_joint
 from tests.support.tiny_text import settings
 

@@ -8,8 +8,8 @@ import torch
 
 from ablations.tasks.language_models.conditional_information import conditional_information, draw, entropy, gibbs
 from ablations.tasks.language_models.sentence_scores import masked_log_probabilities
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK
 from lightning_modules.objectives import build
-from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 from tests.support.exact_model import ExactModel, any_joint, markov_joint
 from tests.support.tiny_text import settings
 

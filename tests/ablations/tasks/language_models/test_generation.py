@@ -20,9 +20,9 @@ from ablations.tasks.language_models.generation import (
 )
 from ablations.tasks.language_models.sentence_scores import masked_log_probabilities
 from ablations.tasks.settings import GenerationSettings
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, MASK, PAD, START
 from lightning_modules.objectives import build
 from lightning_modules.training.data_module import evaluation_batches
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, PAD, START
 from tests.support.sight import spread
 from tests.support.tiny_text import settings
 

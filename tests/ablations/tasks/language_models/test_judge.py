@@ -9,7 +9,7 @@ import pytest
 
 from ablations.tasks.language_models.generation import NEVER_ASKED, Judge, ngrams
 from lightning_modules.data.token_store import Split
-from lightning_modules.vocabulary import END, FIRST_WORD_ID, START, UNKNOWN
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START, UNKNOWN
 
 A, B, C, D = range(FIRST_WORD_ID, FIRST_WORD_ID + 4)
 V = FIRST_WORD_ID + 4

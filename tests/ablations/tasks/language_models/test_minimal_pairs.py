@@ -15,8 +15,8 @@ from ablations.tasks.language_models.minimal_pairs import (
 )
 from ablations.tasks.language_models.sentence_scores import Pieces, Score, Scores, pieces_of
 from ablations.tasks.settings import MinimalPairsSettings
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, UNKNOWN
 from lightning_modules.objectives import build
-from lightning_modules.vocabulary import FIRST_WORD_ID, UNKNOWN
 from tests.support.tiny_text import WORDS, settings
 
 ACCURACIES = {

@@ -17,6 +17,7 @@ from ablations.tasks.language_models.sentence_scores import (
     sentence_scores,
 )
 from lightning_modules import plugins
+from lightning_modules.data.tokenizer import END, MASK, START
 from lightning_modules.errors import PluginError
 from lightning_modules.model.attention import EVERYTHING
 from lightning_modules.objectives import build
@@ -24,7 +25,6 @@ from lightning_modules.objectives.causal_lm import CausalLM
 from lightning_modules.objectives.masked_lm import MaskedLM
 from lightning_modules.objectives.mixture import Mixture
 from lightning_modules.training.data_module import evaluate
-from lightning_modules.vocabulary import END, MASK, START
 from tests.support.tiny_text import sentences, settings
 
 TEMPLATES = Path(__file__).parents[4] / "docs" / "plugins"

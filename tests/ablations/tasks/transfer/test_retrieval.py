@@ -39,9 +39,8 @@ from ablations.tasks.transfer.retrieval import (
     wrong_seconds,
 )
 from lightning_modules.config import FilesData, HubData, LanguageData
-from lightning_modules.data.tokenizer import decode
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, decode
 from lightning_modules.objectives import build
-from lightning_modules.vocabulary import FIRST_WORD_ID
 from tests.support.tiny_text import WORDS, sentences, settings
 
 
