@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from reports.statistics.over_examples import DRAWS, multi_bootstrap
 from reports.statistics.seed_tests import Interval, t_interval
+from reports.statistics.summaries import BOOTSTRAP_DRAWS, multi_bootstrap
 
 SIZES = (3, 4, 5, 7, 10, 15, 25)
 EXAMPLES = 100
@@ -35,7 +35,7 @@ def over_seeds(values_SN: Values, rng: np.random.Generator) -> Interval:
 def over_examples(values_SN: Values, rng: np.random.Generator) -> Interval:
     """Return the percentiles of the bootstrap over examples alone, with fixed seeds."""
     value_N = values_SN.mean(0)
-    means = value_N[rng.integers(0, value_N.size, (DRAWS, value_N.size))].mean(1)
+    means = value_N[rng.integers(0, value_N.size, (BOOTSTRAP_DRAWS, value_N.size))].mean(1)
     return Interval(float(value_N.mean()), *map(float, np.quantile(means, (0.025, 0.975))))
 
 
@@ -43,8 +43,8 @@ def percentiles(values_SN: Values, rng: np.random.Generator) -> Interval:
     """Return the percentiles of the multi-bootstrap as in its source, which draws as many seeds and examples
     as there are."""
     seeds, examples = values_SN.shape
-    share_BS = rng.multinomial(seeds, np.full(seeds, 1 / seeds), DRAWS) / seeds
-    share_BN = rng.multinomial(examples, np.full(examples, 1 / examples), DRAWS) / examples
+    share_BS = rng.multinomial(seeds, np.full(seeds, 1 / seeds), BOOTSTRAP_DRAWS) / seeds
+    share_BN = rng.multinomial(examples, np.full(examples, 1 / examples), BOOTSTRAP_DRAWS) / examples
     means = np.einsum("bs,sb->b", share_BS, values_SN @ share_BN.T)
     return Interval(float(values_SN.mean()), *map(float, np.quantile(means, (0.025, 0.975))))
 

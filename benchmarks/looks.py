@@ -20,7 +20,7 @@ from rich.table import Table
 from scipy import special
 
 from ablations.spec.experiment import SeedsUntilDecided
-from reports.statistics.looks import look_levels
+from reports.claims.outcomes import look_levels
 
 LOOKS = SeedsUntilDecided(first=3, up_to=20, until="decided").looks
 EVERY = tuple(range(3, 21))

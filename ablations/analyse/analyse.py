@@ -37,7 +37,7 @@ from ablations.measures.settings import (
     ReadOutSettings,
     TokenInformationSettings,
 )
-from ablations.measures.similarity.cca import REFUSED_BELOW
+from ablations.measures.similarity.indices import REFUSED_BELOW
 from ablations.measures.token_information import information_rows
 from ablations.runs.records import DataRecord, RunRecord
 from ablations.tasks.settings import MinimalPairsSettings

@@ -20,7 +20,7 @@ from ablations.measures.settings import (
     ReadOutSettings,
     TokenInformationSettings,
 )
-from ablations.measures.similarity.cca import WARNED_BELOW
+from ablations.measures.similarity.indices import WARNED_BELOW
 from ablations.measures.token_information import clusters_within
 from ablations.spec import yamlfile
 from ablations.spec.experiment import each_kind_once

@@ -101,9 +101,8 @@ def write_published_page(published: Path, out: Path) -> Path:
     from reports import folder as experiment_folder
     from reports.page import page
     from reports.page.diff import folder_of
-    from reports.page.published import restore
 
-    folder = restore(folder_of(published, out=out), out)
+    folder = page.restore(folder_of(published, out=out), out)
     has_claims = experiment_folder.read_plan(folder).claims
     return page.write(folder, write_claims(folder)[1] if has_claims else None)
 
@@ -213,7 +212,7 @@ def show_page(page: Path, published: Path | None = None) -> bool:
     is_whole = say_failed_figures(notice["text"] for notice in notices if notice["kind"] == FAILED_FIGURE)
     click.echo(f"page: {page}")
     if published is not None:
-        from reports.page.published import publish
+        from reports.page.page import publish
 
         click.echo(f"published: {publish(page.parent, published)}")
     return is_whole

@@ -21,7 +21,7 @@ from ablations.measures.reading.sample import Sample, groups, is_text_token
 from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import Grouping, InfluenceSettings
 from ablations.measures.similarity import pwcca
-from ablations.measures.similarity.cca import REFUSED_BELOW, require_tokens
+from ablations.measures.similarity.indices import REFUSED_BELOW, require_tokens
 from ablations.measures.similarity.moments import Moments
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Split

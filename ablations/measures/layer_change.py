@@ -14,7 +14,7 @@ from ablations.measures.reading.sample import Sample, equal_parts, groups
 from ablations.measures.reading.texts import AFTER_FINAL_NORM, Readings, Say, Texts
 from ablations.measures.settings import Grouping, LayerChangeSettings, RunDistanceSettings
 from ablations.measures.similarity import debiased_cka, pwcca
-from ablations.measures.similarity.cca import REFUSED_BELOW, WARNED_BELOW, require_tokens
+from ablations.measures.similarity.indices import REFUSED_BELOW, WARNED_BELOW, require_tokens
 from ablations.measures.similarity.moments import Moments
 from ablations.measures.similarity.sides import to_device
 from lightning_modules.config import RunSettings

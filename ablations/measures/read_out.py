@@ -29,11 +29,18 @@ from ablations.measures.information.probes import (
     log_frequencies,
 )
 from ablations.measures.jackknife import errors
-from ablations.measures.questions import LayerQuestion, Question, StatesOf, each_layer, questions_of, rows_of_run
 from ablations.measures.reading.sample import Sample
 from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import ReadOutSettings
 from ablations.measures.similarity.sides import Matrix, as_matrix, to_device
+from ablations.measures.token_information import (
+    LayerQuestion,
+    Question,
+    StatesOf,
+    each_layer,
+    questions_of,
+    rows_of_run,
+)
 from lightning_modules.config import RunSettings
 from lightning_modules.config.objectives import Output
 

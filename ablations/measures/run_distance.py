@@ -16,7 +16,7 @@ from ablations.measures.jackknife import BLOCKS, errors, sentence_blocks
 from ablations.measures.layer_change import METRICS
 from ablations.measures.reading.texts import Reading, states_in_batches, validation_text
 from ablations.measures.settings import RunDistanceSettings
-from ablations.measures.similarity.cca import REFUSED_BELOW
+from ablations.measures.similarity.indices import REFUSED_BELOW
 from ablations.measures.similarity.moments import Moments
 from ablations.measures.similarity.sides import to_device
 from lightning_modules.data.token_store import Tokens

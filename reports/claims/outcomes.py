@@ -1,16 +1,29 @@
 """Outcomes of claims in a table of results: their effects, and their verdicts at the level of their family.
 
 If seeds are added until claims are decided, a claim is judged at each look in turn, with the seeds and the
-level of that look (`reports.statistics.looks`). The first look that settles the claim gives its verdict.
-Seeds that are added later for other claims do not change it.
+level of that look. The first look that settles the claim gives its verdict. Seeds that are added later for
+other claims do not change it.
+
+A claim that is tested again and again is supported by chance more often than a claim that is tested once. So
+each look has its own level, and all looks together err as often as one test: alpha spending (Lan and DeMets
+1983). The error is spent as the seeds come: n / N of it with n of up to N seeds (the power family of Kim and
+DeMets 1987, exponent 1). The levels are not those for normal data, because t tests of few seeds differ more
+from look to look. They are counted among the t tests of 2^19 draws of N normal numbers. These tests do not
+depend on mean and spread, so one set of draws serves every effect.
+
+An interval at the level of its look is a repeated confidence interval (Jennison and Turnbull 1989): the
+intervals of all looks hold together as often as a single one, at whichever look a claim stops. docs/claims.md
+has the simulations by which this rule was chosen.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from ablations.catalogue import LOGGED
 from ablations.runs.records import Looks
@@ -18,7 +31,6 @@ from ablations.spec.contrasts import Claim
 from reports.claims.contrasts import effects
 from reports.claims.select import NotMeasured, SeedTable
 from reports.claims.verdicts import ALPHA, DECIDED, Judgement, decide, is_judged, judge, ways_to_fail
-from reports.statistics.looks import look_levels
 from reports.statistics.seed_tests import SeedEffects
 
 
@@ -312,3 +324,62 @@ def _continued(part: SeedEffects, drawn: NDArray[np.int64], size: int) -> SeedEf
         at_layers_LMS=None if at is None else extended(at),
         page=None,
     )
+
+
+LEVEL_DRAWS = 2**19
+"""Number of draws among which the levels are counted; a level of 0.1% is 500 of them."""
+
+DRAWS_AT_ONCE = 2**15
+"""Number of draws in memory at once."""
+
+
+def look_levels(sizes: Sequence[int], *, level: float, ways: int = 1) -> tuple[float, ...]:
+    """Return the two-sided level of the t test at each look.
+
+    A claim as a whole has `level`; each of the `ways` parts that may refute it is tested at a level divided
+    by `ways`. The returned levels hold for both. Tests at a look's level have a chance of a wrong rejection
+    over all looks of at most `level`. Tests at that level divided by `ways` have a chance of at most `level`
+    divided by `ways`.
+
+    Args:
+        sizes: number of seeds at each look, rising.
+        level: chance of a wrong rejection over all looks.
+        ways: number of parts that may refute the claim.
+    """
+    return _look_levels(tuple(sizes), level, ways)
+
+
+@cache
+def _look_levels(sizes: tuple[int, ...], level: float, ways: int) -> tuple[float, ...]:
+    one_sided = level / ways / 2
+    p_DK = _null_probabilities(sizes)
+    is_open = np.ones(len(p_DK), bool)
+    levels: list[float] = []
+    spent = 0.0
+    for look, size in enumerate(sizes):
+        share = one_sided * size / sizes[-1] - spent
+        here = p_DK[:, look]
+        rejected = max(0, round(share * len(p_DK)))
+        at_look = float(np.partition(here[is_open], rejected)[rejected]) if look else share
+        rejects = is_open & (here < at_look)
+        spent += float(rejects.mean()) if look else share
+        is_open &= ~rejects
+        levels.append(2 * ways * at_look)
+    return tuple(levels)
+
+
+@cache
+def _null_probabilities(sizes: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return the one-sided probability of the t test at each look, for draws with mean 0: shape (draws,
+    looks)."""
+    rng = np.random.default_rng(sizes)
+    columns = np.asarray(sizes) - 1
+    count_K = np.asarray(sizes, float)
+    p_DK = np.empty((LEVEL_DRAWS, len(sizes)), np.float32)
+    for start in range(0, LEVEL_DRAWS, DRAWS_AT_ONCE):
+        values_DN = rng.standard_normal((DRAWS_AT_ONCE, sizes[-1]))
+        mean_DK = values_DN.cumsum(1)[:, columns] / count_K
+        square_DK = np.square(values_DN).cumsum(1)[:, columns] / count_K
+        error_DK = np.sqrt((square_DK - np.square(mean_DK)) / (count_K - 1))
+        p_DK[start : start + DRAWS_AT_ONCE] = special.stdtr(count_K - 1, -mean_DK / error_DK)
+    return p_DK

@@ -9,11 +9,10 @@ from pandas import DataFrame
 
 from ablations.spec.contrasts import Claim
 from ablations.wording import several
-from reports.claims.outcomes import may_be_judged, measured, smallest_effects
+from reports.claims.outcomes import look_levels, may_be_judged, measured, smallest_effects
 from reports.claims.select import SeedTable
 from reports.claims.verdicts import ALPHA, ways_to_fail
 from reports.claims.words import significant
-from reports.statistics.looks import look_levels
 from reports.statistics.seed_tests import SeedEffects, power, shared_level
 
 SIZES = (3, 5, 10, 20)

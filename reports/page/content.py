@@ -18,18 +18,16 @@ from ablations.wording import several
 from reports.claims.judge import Judged, claim_notices
 from reports.claims.words import probability, significant
 from reports.figures.curves import TRAINED_GAIN
-from reports.figures.own import own_figures
 from reports.figures.panel import Panel
 from reports.folder import Experiment, Run
-from reports.page.figures import PageFigure, figures, readings
+from reports.page.figures import PageFigure, figures, plugin_figures, readings
 from reports.page.flips import Answers, answers_of, compare_questions, sides_of
 from reports.page.summary import grouped, notices, summary
 from reports.scores.factors import factors
 from reports.scores.runs import corruptions, joined
 from reports.scores.spread import HOW_TO_READ, OF_HEADS, spread_panels, spread_tables
 from reports.scores.tables import OverExamples, score_tables
-from reports.statistics.over_examples import multi_bootstrap
-from reports.statistics.summaries import NO_MEAN, gain, last_step, means_of_arms
+from reports.statistics.summaries import NO_MEAN, gain, last_step, means_of_arms, multi_bootstrap
 from reports.words import count, is_absent
 
 FORMAT = 1
@@ -144,7 +142,7 @@ def page_figures(judged: Judged) -> tuple[list[PageFigure], dict[str, str]]:
     The figure that shows most of what the claims read comes first.
     """
     experiment = judged.experiment
-    of_authors, failures = own_figures(experiment.table, experiment.plan.figures)
+    of_authors, failures = plugin_figures(experiment.table, experiment.plan.figures)
     shown = figures(
         experiment.table,
         arms=experiment.plan.arms,

@@ -25,7 +25,7 @@ from ablations.runs.records import Plan
 from reports import folder as experiment_folder
 from reports.claims.judge import finite
 from reports.page.diff import difference, folder_of
-from reports.statistics.over_examples import multi_bootstrap, sign_test
+from reports.statistics.summaries import multi_bootstrap, sign_test
 
 By = Literal["length", "frequency", "part"]
 """Property of examples by which they are divided into slices."""

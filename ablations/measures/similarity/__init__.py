@@ -12,8 +12,17 @@ All but `rsa` also take a `Side`, so that a matrix that is compared several time
 matrix.
 """
 
-from ablations.measures.similarity.cca import cca, procrustes, pwcca, svcca
-from ablations.measures.similarity.cka import debiased_cka, linear_cka, minibatch_cka, rbf_cka, rsa
+from ablations.measures.similarity.indices import (
+    cca,
+    debiased_cka,
+    linear_cka,
+    minibatch_cka,
+    procrustes,
+    pwcca,
+    rbf_cka,
+    rsa,
+    svcca,
+)
 from ablations.measures.similarity.moments import Moments
 from ablations.measures.similarity.sides import Side, effective_rank, participation_ratio
 

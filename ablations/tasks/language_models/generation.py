@@ -33,8 +33,7 @@ from torch import Tensor
 
 from ablations.errors import MeasureError
 from ablations.measures.reading.texts import Readings, Say
-from ablations.tasks.language_models.conditional_information import draw
-from ablations.tasks.language_models.sentence_scores import LogProbabilities, masked_log_probabilities
+from ablations.tasks.language_models.sentence_scores import LogProbabilities, draw, masked_log_probabilities
 from ablations.tasks.metrics import share_error, standard_error
 from ablations.tasks.settings import GenerationSettings
 from lightning_modules.data.token_store import Split, Tokens

@@ -343,3 +343,15 @@ def _batch(objective: Objective, tokens_BT: Tensor, reading: Reading) -> Batch:
     if reading == "causal" and isinstance(objective, Mixture):
         batch |= {"key_rank_BT": position_BT, "query_rank_BT": position_BT}
     return batch
+
+
+def draw(share_BV: Tensor, uniform_B: Tensor) -> Tensor:
+    """Draw a token of each row by its probability, shape B.
+
+    It is the token at which the running sum of probabilities passes the uniform number, so the draw of a row
+    does not depend on other rows.
+    """
+    sum_BV = share_BV.cumsum(-1)
+    point_B1 = uniform_B[:, None].to(sum_BV.dtype) * sum_BV[:, -1:]
+    drawn_B = torch.searchsorted(sum_BV, point_B1, right=True)[:, 0]
+    return drawn_B.clamp(max=share_BV.shape[1] - 1)  # a number that rounds to 1 passes all sums

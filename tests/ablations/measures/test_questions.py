@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from ablations.errors import MeasureError
-from ablations.measures.questions import READINGS, hidden_tokens, questions_of
 from ablations.measures.reading.sample import first_tokens, whole_sentences
 from ablations.measures.reading.texts import layer_states, shown_states
 from ablations.measures.settings import ReadOutSettings, TokenInformationSettings
+from ablations.measures.token_information import READINGS, hidden_tokens, questions_of
 from lightning_modules.data.tokenizer import FIRST_WORD_ID
 from lightning_modules.objectives import build
 from tests.support.tiny_text import settings

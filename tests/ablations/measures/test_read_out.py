@@ -13,9 +13,9 @@ from ablations.measures.information.estimate import token_information
 from ablations.measures.information.plug_in import entropy
 from ablations.measures.information.probes import Whitening
 from ablations.measures.jackknife import standard_error
-from ablations.measures.questions import questions_of
 from ablations.measures.read_out import FOLDS, folds, read_out, read_out_rows
 from ablations.measures.settings import ReadOutSettings
+from ablations.measures.token_information import questions_of
 from tests.support.zipf_text import zipf_sample
 
 ABOUT = ("input", "previous", "next")

@@ -9,10 +9,15 @@ import pytest
 from ablations.errors import MeasureError
 from ablations.measures import token_information as module
 from ablations.measures.information.estimate import smaller_half, token_information
-from ablations.measures.questions import READINGS, hidden_tokens, questions_of
 from ablations.measures.reading.sample import first_tokens, whole_sentences
 from ablations.measures.settings import TokenInformationSettings
-from ablations.measures.token_information import information_rows, require_enough
+from ablations.measures.token_information import (
+    READINGS,
+    hidden_tokens,
+    information_rows,
+    questions_of,
+    require_enough,
+)
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK
 from tests.support.zipf_text import zipf_sample
 

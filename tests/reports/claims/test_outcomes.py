@@ -6,10 +6,9 @@ import pytest
 from ablations import results
 from ablations.runs.records import Look, Looks
 from ablations.spec import claims as claims_file
-from reports.claims.outcomes import after_look, is_futile, measured, outcomes, outcomes_at_looks
+from reports.claims.outcomes import after_look, is_futile, look_levels, measured, outcomes, outcomes_at_looks
 from reports.claims.select import SeedTable
 from reports.claims.words import look_sentence, look_words
-from reports.statistics.looks import look_levels
 from reports.statistics.seed_tests import t_interval
 
 SIZES = [3, 4, 6, 9]

@@ -6,8 +6,8 @@ from scipy import stats
 
 from ablations import results
 from ablations.spec import claims as claims_file
+from reports.claims.outcomes import look_levels
 from reports.claims.power import claim_powers, unlikely
-from reports.statistics.looks import look_levels
 
 CLAIM = """
   - name: {name}

@@ -5,9 +5,9 @@ import pytest
 
 from ablations.spec.figures import PublishedPoint
 from reports.figures.by_arm import draw_arms
-from reports.figures.own import beside_published
 from reports.figures.style import arm_styles
 from reports.page import figures
+from reports.page.figures import beside_published
 from tests.support.fake_experiment import ARMS
 from tests.support.figures import (
     axes,

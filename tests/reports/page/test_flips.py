@@ -13,8 +13,8 @@ from ablations.errors import ResultsError
 from reports.page import page
 from reports.page.diff import difference
 from reports.page.flips import Side, compare_examples
-from reports.page.published import publish, restore
-from reports.statistics.over_examples import multi_bootstrap
+from reports.page.page import publish, restore
+from reports.statistics.summaries import multi_bootstrap
 from tests.support.fake_experiment import folder_name, write
 from tests.support.fake_predictions import frame, write_run
 

@@ -7,7 +7,7 @@ import pytest
 from reports.claims import words
 from reports.page import page
 from reports.page.latex import escaped, tables
-from reports.page.published import publish
+from reports.page.page import publish
 from tests.support import claim_page, score_page
 from tests.support.html_page import strict_json
 

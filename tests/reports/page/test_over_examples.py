@@ -9,7 +9,7 @@ from reports.folder import digest
 from reports.page.content import answers_by_arm, content, scores_over_examples
 from reports.page.entries import claim_entries
 from reports.page.page import markdown
-from reports.statistics.over_examples import sign_test
+from reports.statistics.summaries import sign_test
 from tests.support.fake_experiment import folder_name, rows
 from tests.support.fake_predictions import write_run
 from tests.support.judged import claim, made

@@ -15,7 +15,7 @@ from ablations.commands.results import write_claims
 from ablations.errors import ResultsError
 from reports import folder as experiment_folder
 from reports.page import page
-from reports.page.published import publish, restore
+from reports.page.page import publish, restore
 from tests.support import claim_page
 from tests.support.fake_experiment import rows, write
 

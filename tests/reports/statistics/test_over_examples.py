@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from reports.statistics import over_examples
-from reports.statistics.over_examples import multi_bootstrap, sign_test
+from reports.statistics import summaries
 from reports.statistics.seed_tests import t_interval
+from reports.statistics.summaries import multi_bootstrap, sign_test
 
 SEEDS, EXAMPLES = 5, 80
 SPREADS = {
@@ -43,9 +43,9 @@ def unpaired(rng, spread, seeds=SEEDS):
 def over_examples_alone(rng, spread, seeds=SEEDS):
     """The counter-example: the bootstrap of a test set, with the seeds as they are."""
     mean_N = drawn(rng, spread, seeds).mean(0)
-    means = mean_N[rng.integers(0, EXAMPLES, (over_examples.DRAWS, EXAMPLES))].mean(1)
+    means = mean_N[rng.integers(0, EXAMPLES, (summaries.BOOTSTRAP_DRAWS, EXAMPLES))].mean(1)
     low, high = np.quantile(means, (0.025, 0.975))
-    return over_examples.Interval(float(mean_N.mean()), float(low), float(high))
+    return summaries.Interval(float(mean_N.mean()), float(low), float(high))
 
 
 def coverage(way, spread, experiments, **more):
@@ -125,7 +125,7 @@ def test_groups_of_many_examples_have_the_variance_of_single_ones(monkeypatch):
     """Also where neighbours are alike, as the pairs of a paradigm are."""
     value_SN = np.repeat(np.random.default_rng(6).normal(size=(4, 50)), 20, axis=1)
     single = multi_bootstrap(value_SN, rng=np.random.default_rng(0))
-    monkeypatch.setattr(over_examples, "MOST_UNITS", 200)
+    monkeypatch.setattr(summaries, "MOST_UNITS", 200)
     grouped = multi_bootstrap(value_SN, rng=np.random.default_rng(0))
     assert grouped.high - grouped.low == pytest.approx(single.high - single.low, rel=0.25)  # of 200 groups
 

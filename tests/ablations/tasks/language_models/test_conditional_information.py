@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ablations.tasks.language_models.conditional_information import conditional_information, draw, entropy, gibbs
-from ablations.tasks.language_models.sentence_scores import masked_log_probabilities
+from ablations.tasks.language_models.parsing import conditional_information, entropy, gibbs
+from ablations.tasks.language_models.sentence_scores import draw, masked_log_probabilities
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK
 from lightning_modules.objectives import build
 from tests.support.exact_model import ExactModel, any_joint, markov_joint

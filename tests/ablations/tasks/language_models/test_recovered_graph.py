@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.metrics import mutual_info_score, roc_auc_score
 
-from ablations.tasks.language_models.conditional_information import conditional_information
+from ablations.tasks.language_models.parsing import conditional_information
 from ablations.tasks.language_models.sentence_scores import masked_log_probabilities
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK
 from lightning_modules.objectives.masked_lm import MaskedLM

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from reports.statistics.looks import look_levels
+from reports.claims.outcomes import look_levels
 from reports.statistics.seed_tests import t_interval
 
 SIZES = (3, 4, 6, 9, 13, 20)
