@@ -35,7 +35,7 @@ def matches(group: str, pattern: str) -> bool:
     return re.fullmatch(re.escape(pattern).replace(r"\*", "[^/@]*"), group) is not None
 
 
-class Family(NamedTuple):
+class GroupFamily(NamedTuple):
     """Family of similar groups that are too many to list."""
 
     prefixes: tuple[str, ...]
@@ -50,7 +50,7 @@ class Groups(NamedTuple):
     """Groups that rows of a metric can have."""
 
     names: tuple[str, ...] = ()
-    families: tuple[Family, ...] = ()
+    families: tuple[GroupFamily, ...] = ()
     whole: bool = True
     """Whether there are also rows without a group."""
 
@@ -87,18 +87,20 @@ _RANKS = tuple(
     f"rank {first}-{last}"
     for first, last in zip((1, *(bound + 1 for bound in RANK_BOUNDS)), RANK_BOUNDS, strict=False)
 )
-_RARE = Family((f"rank {RANK_BOUNDS[-1] + 1}-",), _form(r"rank \d+-[1-9]\d*"))
+_RARE = GroupFamily((f"rank {RANK_BOUNDS[-1] + 1}-",), _form(r"rank \d+-[1-9]\d*"))
 """Group of the rarest tokens. Its name ends with the last rank of a text."""
 _TAGS = tuple(f"tag {tag}" for tag in get_args(Tag))
 _TOKENS = (*_RANKS, *_TAGS)
-_RATIOS = Family(("ratio=",), _form(r"ratio=([01]|0\.\d*[1-9]|[1-9](\.\d*[1-9])?e-\d\d)"), ("ratio=0.15",))
-_ITERATIONS = Family(("iterations=",), _form(r"iterations=[1-9]\d*"), ("iterations=4",))
+_RATIOS = GroupFamily(("ratio=",), _form(r"ratio=([01]|0\.\d*[1-9]|[1-9](\.\d*[1-9])?e-\d\d)"), ("ratio=0.15",))
+_ITERATIONS = GroupFamily(("iterations=",), _form(r"iterations=[1-9]\d*"), ("iterations=4",))
 _ORDERS = (
-    Family(("ngrams, n ",), _form(r"ngrams, n [1-9]\d*(, sub_words)?"), ("ngrams, n 1", "ngrams, n 2, sub_words")),
-    Family(("blocks of ",), _form(r"blocks of [1-9]\d*(, sub_words)?"), ("blocks of 512",)),
+    GroupFamily(
+        ("ngrams, n ",), _form(r"ngrams, n [1-9]\d*(, sub_words)?"), ("ngrams, n 1", "ngrams, n 2, sub_words")
+    ),
+    GroupFamily(("blocks of ",), _form(r"blocks of [1-9]\d*(, sub_words)?"), ("blocks of 512",)),
 )
 _OTHER_ORDERS = ("natural", *(name + unit for name in ("corpus", "uniform") for unit in ("", ", sub_words")))
-_ANY = Family(("",), lambda _: True)
+_ANY = GroupFamily(("",), lambda _: True)
 _TREATMENTS = ("masked", "kept", "random")
 _PAIR_TASKS = ("next_sentence", "sentence_order")
 
@@ -113,7 +115,7 @@ def _of_tasks(names: Iterable[str]) -> Groups:
 
 def _transferred(names: tuple[str, ...]) -> Groups:
     """Return the groups of tasks, and of points of their learning curves, such as `sst2@100`."""
-    curve = Family(
+    curve = GroupFamily(
         tuple(f"{name}@" for name in names), _form(r"[^@]+@[1-9]\d*"), tuple(f"{name}@100" for name in names)
     )
     return Groups(names, (curve,), whole=False)
@@ -126,7 +128,7 @@ PARADIGMS: Final = (
 """Names of the paradigms of minimal pairs in the built-in language."""
 
 _PAIRS = ("blimp", "lm_syneval", "language", *(f"language/{name}" for name in PARADIGMS))
-_PARTS = Family(("blimp/", "lm_syneval/"), _form(r"[^/]+/.+"))
+_PARTS = GroupFamily(("blimp/", "lm_syneval/"), _form(r"[^/]+/.+"))
 _LOSSES = Groups(
     (*_TREATMENTS, "causal_lm", "generator", *get_args(InputFormat), *_OTHER_ORDERS), families=_ORDERS
 )
@@ -195,7 +197,7 @@ def groups_of(measure: str, metric: str) -> Groups:
     groups = OF_METRICS.get((measure, metric)) or GROUPS.get(measure, Groups())
     if measure not in {*OF_TASKS, "retrieval"} or not (files := _task_files()):
         return groups
-    parts = Family(tuple(name + sign for name in files for sign in "@/"), _form(r".+[@/].+"))
+    parts = GroupFamily(tuple(name + sign for name in files for sign in "@/"), _form(r".+[@/].+"))
     return groups._replace(names=(*groups.names, *files), families=(*groups.families, parts))
 
 

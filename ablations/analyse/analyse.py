@@ -18,11 +18,11 @@ from ablations import results
 from ablations.analyse import folder as analyse_folder
 from ablations.analyse import measures as analyse_measures
 from ablations.analyse import minimal_pairs
-from ablations.analyse.arms import SEED, ModelArm, Part, Say, Subject, arms_of, name_of_all, twins_of
+from ablations.analyse.arms import SEED, ModelArm, Say, Subject, SubjectModel, arms_of, name_of_all, twins_of
 from ablations.analyse.folder import Measured, Row, forget_kept, keep, kept_file, read_kept, rows_and_doubts
 from ablations.analyse.measures import AnyMeasure
 from ablations.analyse.model import HuggingFaceModel, load
-from ablations.analyse.text import Read, read_by_all, require_finite, sentences, states
+from ablations.analyse.text import ReadText, read_by_all, require_finite, sentences, states
 from ablations.catalogue import card, files_now
 from ablations.errors import MeasureError
 from ablations.measures.geometry import geometry
@@ -47,7 +47,7 @@ from lightning_modules.files import require_writable, sha256
 
 
 def _rows(
-    layers_LND: list[Any], settings: AnyMeasure, *, model: HuggingFaceModel, read: Read, data_root: Path
+    layers_LND: list[Any], settings: AnyMeasure, *, model: HuggingFaceModel, read: ReadText, data_root: Path
 ) -> Iterator[Row]:
     sample, text = read.sample, read.text
     match settings:
@@ -66,7 +66,7 @@ def _rows(
             yield from geometry(layers_LND, sample, settings)
 
 
-class Arm(NamedTuple):
+class ArmResults(NamedTuple):
     """Results of a subject."""
 
     plan: RunRecord
@@ -136,13 +136,8 @@ def analyse(
     for settings in of_pairs:
         minimal_pairs.require_tasks(settings, data_root=data_root)
     gold = _gold(text, labels=labels, column=column)
-    default_name = name_of_all(analyse_folder.name_of(folder) for folder in folders)
-    target = analyse_folder.place(out, default_name if name is None else name)
     arms = arms_of(folders, seed=SEED)
-    analyse_folder.require_own(
-        target, {arm.run_id: arm.folder for arm in arms}, [arm.untrained_id for arm in arms]
-    )
-    require_writable(target)
+    target = _folder_of_results(out, name, folders, arms)
     subjects, tokens = _subjects(arms, text, gold, column=column, tokens=tokens, with_head=bool(of_pairs), say=say)
     given = list(folders) if len(folders) > 1 else folders[0]
     arguments = {"analyse": given, "text": text, "labels": labels, "column": column, "tokens": tokens}
@@ -157,6 +152,17 @@ def analyse(
         say=say,
     )
     return _carry_out(analysis, text)
+
+
+def _folder_of_results(out: Path, name: str | None, folders: Sequence[Path], arms: Sequence[ModelArm]) -> Path:
+    """Return the folder of results, after checking that it can be written to and that it belongs to no
+    experiment and to no other models."""
+    default_name = name_of_all(analyse_folder.name_of(folder) for folder in folders)
+    target = analyse_folder.place(out, default_name if name is None else name)
+    models = {arm.run_id: arm.folder for arm in arms}
+    analyse_folder.require_own(target, models, [arm.untrained_id for arm in arms])
+    require_writable(target)
+    return target
 
 
 def _subjects(
@@ -194,7 +200,7 @@ def _carry_out(analysis: Analysis, text: Path) -> Path:
     """Measure all subjects and return the folder of results; complete earlier results stay until the end."""
     is_new = not analyse_folder.is_whole(analysis.target)
     given = [subject for subject in analysis.subjects if not subject.is_twin]
-    arms: list[Arm] = []
+    arms: list[ArmResults] = []
     for subject in analysis.subjects:
         arms.append(_measured(subject, analysis))
         if len(arms) == len(given) and not any(len(arm.table) for arm in arms):
@@ -249,17 +255,17 @@ def _gold(text: Path, *, labels: Path | None, column: str | None) -> list[Labell
     return with_texts(read_treebank(labels), texts, labels_from=str(labels), texts_from=str(text))
 
 
-def _measured(subject: Subject, analysis: Analysis) -> Arm:
+def _measured(subject: Subject, analysis: Analysis) -> ArmResults:
     """Measure one subject. The hidden states of one model are freed before the next model is loaded."""
     measured: list[Measured] = []
     for part in subject.parts(analysis.say):
         measured += _measured_model(part, subject, analysis)
     plan = analyse_folder.run(part.facts, arm=subject.name, seed=SEED, origin=analysis.origin)
     doubts = dict.fromkeys(doubt for each in measured for doubt in each.doubts)
-    return Arm(plan, results.concat(each.table for each in measured), list(doubts))
+    return ArmResults(plan, results.concat(each.table for each in measured), list(doubts))
 
 
-def _measured_model(part: Part, subject: Subject, analysis: Analysis) -> list[Measured]:
+def _measured_model(part: SubjectModel, subject: Subject, analysis: Analysis) -> list[Measured]:
     """Return the results of one model, measured now or kept by an analysis that was killed.
 
     The model is loaded only if a result is missing.
@@ -295,7 +301,7 @@ def _measured_model(part: Part, subject: Subject, analysis: Analysis) -> list[Me
     return measured
 
 
-def _depends_on(part: Part, subject: Subject, settings: AnyMeasure, analysis: Analysis) -> dict[str, Any]:
+def _depends_on(part: SubjectModel, subject: Subject, settings: AnyMeasure, analysis: Analysis) -> dict[str, Any]:
     """Return everything that the rows of a measure depend on: model, text, settings and code."""
     read, origin = subject.read, analysis.origin
     facts: dict[str, Any] = {"model": part.identity, "settings": settings.model_dump(mode="json")}
@@ -313,7 +319,7 @@ def _depends_on(part: Part, subject: Subject, settings: AnyMeasure, analysis: An
     return facts
 
 
-def _write(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
+def _write(analysis: Analysis, arms: Sequence[ArmResults]) -> list[str]:
     """Write the results of the arms into the folder, and return the notices for a reader."""
     to_come = [subject.name for subject in analysis.subjects[len(arms) :]]
     unfinished = [analyse_folder.UNFINISHED.format(listed(to_come, "and"))] if to_come else []
@@ -332,7 +338,7 @@ def _write(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
     return notices
 
 
-def _caveats(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
+def _caveats(analysis: Analysis, arms: Sequence[ArmResults]) -> list[str]:
     """Return the caveats of the measures on each model's tokens, with its name if there are several."""
     caveats = []
     for subject, arm in zip(analysis.subjects, arms, strict=False):

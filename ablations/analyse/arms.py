@@ -23,7 +23,7 @@ from ablations.analyse.model import (
     untrained_identity,
     weight_files,
 )
-from ablations.analyse.text import Read
+from ablations.analyse.text import ReadText
 from ablations.errors import MeasureError
 from ablations.wording import listed, shown
 from lightning_modules.errors import FilesError
@@ -194,7 +194,7 @@ def name_of_all(names: Iterable[str]) -> str:
     return "-and-".join(names)
 
 
-class Part(NamedTuple):
+class SubjectModel(NamedTuple):
     """One model of a subject. It is loaded only if a result of it is missing."""
 
     label: str
@@ -214,19 +214,19 @@ class Subject(NamedTuple):
     """Arm that the user gave. For a twin, the first of the arms that share it."""
     model: HuggingFaceModel
     """Facts about the model, without its weights."""
-    read: Read
+    read: ReadText
     is_twin: bool = False
 
-    def parts(self, say: Say) -> Iterator[Part]:
+    def parts(self, say: Say) -> Iterator[SubjectModel]:
         """Yield each model of the arm."""
         if self.is_twin:
             facts = replace(self.model, run_id=self.given.untrained_id, step=0)
-            yield Part(self.name, facts.run_id, facts, partial(untrained, self.model, seed=SEED))
+            yield SubjectModel(self.name, facts.run_id, facts, partial(untrained, self.model, seed=SEED))
             return
         for checkpoint, identity_of_it in zip(self.given.checkpoints, self.given.identities, strict=True):
             step = self.model.step if checkpoint.step is None else checkpoint.step
             facts = replace(self.model, run_id=self.given.run_id, step=step)
-            yield Part(
+            yield SubjectModel(
                 label(self.given, checkpoint), identity_of_it, facts, partial(self._loaded, checkpoint, step, say)
             )
 

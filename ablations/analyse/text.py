@@ -165,7 +165,7 @@ def sample_of(text: TokenisedText, *, tokens: int, source: Path) -> Sample:
     return whole_sentences(text.codes, text.offsets, text.is_text, tokens)
 
 
-class Read(NamedTuple):
+class ReadText(NamedTuple):
     """Text as a model reads it, and the tokens that are measured."""
 
     text: TokenisedText
@@ -181,7 +181,7 @@ def read_by_all(
     gold: Sequence[LabelledSentence] = (),
     column: str | None = None,
     tokens: int,
-) -> list[Read]:
+) -> list[ReadText]:
     """Return the text as each model reads it, with the same sentences for all models.
 
     The samples have as many whole sentences from the start as hold at most `tokens` text tokens of every
@@ -204,7 +204,7 @@ def read_by_all(
         if sample.sentences > fewest:
             sample = sample_of(text, tokens=int(text.is_text[: text.offsets[fewest]].sum()), source=source)
         cut = int(text.cut_S[: sample.sentences].sum())
-        read.append(Read(text, labelled(sample, text, gold) if gold else sample, cut))
+        read.append(ReadText(text, labelled(sample, text, gold) if gold else sample, cut))
     return read
 
 

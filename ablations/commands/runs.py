@@ -82,7 +82,7 @@ def run(
         )
     if on != "local" and other_machine:
         raise click.UsageError("--other-machine is for this machine; in jobs of a cluster runs always go on.")
-    here = Here(devices, slots, other_machine)
+    here = MachineOptions(devices, slots, other_machine)
     workspace = Workspace.open(spec, given=given, out=out, data_root=data_root, tokenise=not dry_run)
     workspace.require_loggers()
     selected = workspace.select(arms, seeds)
@@ -200,7 +200,7 @@ def doctor(out: Path) -> None:
     sys.exit(FAILED if bad else GOOD)
 
 
-class Here(NamedTuple):
+class MachineOptions(NamedTuple):
     """Options of `run` about this machine."""
 
     devices: int
@@ -210,7 +210,7 @@ class Here(NamedTuple):
 
 
 def complete(
-    workspace: Any, todo: Any, place: Any, here: Here, *, notes: list[str]
+    workspace: Any, todo: Any, place: Any, here: MachineOptions, *, notes: list[str]
 ) -> tuple[bool, list[Path] | None]:
     """Train and measure runs, and compare pairs of runs if the spec asks for it.
 
@@ -266,7 +266,7 @@ def place_of(on: str, place_file: Path | None, workspace: Any) -> Any:
     """Return the place that carries out the runs, as the `--place` file says; None for this machine."""
     from ablations.runs.places import place
 
-    kind: Any = place.RayPlace if on == "ray" else place.Place
+    kind: Any = place.RayPlace if on == "ray" else place.SlurmPlace
     content = place.load(place_file, kind, arms=workspace.arms)
     if on == "local" and place_file is not None:
         raise click.UsageError("--place is for jobs of a cluster; add --on slurm or --on ray, or leave it out.")
@@ -281,7 +281,7 @@ def engine_of(place: Any) -> Any:
     return ray_cluster if isinstance(place.content, RayPlace) else slurm
 
 
-def show_dry_run(workspace: Any, selected: Any, place: Any, here: Here) -> None:
+def show_dry_run(workspace: Any, selected: Any, place: Any, here: MachineOptions) -> None:
     """Print the plan of the selected runs, or the jobs in which a place would carry them out."""
     if place is not None:
         for line in engine_of(place).dry_run(workspace, workspace.todo(selected), place=place):
@@ -294,7 +294,7 @@ def show_dry_run(workspace: Any, selected: Any, place: Any, here: Here) -> None:
     plan_table(content.model_copy(update={"notes": notes}))
 
 
-def carry_out_at(place: Any, workspace: Any, todo: Any, here: Here) -> Any:
+def carry_out_at(place: Any, workspace: Any, todo: Any, here: MachineOptions) -> Any:
     """Train and measure runs at a place, or on this machine if the place is None."""
     from ablations.runs.places import ray_cluster, slurm
 
@@ -312,7 +312,7 @@ def carry_out_at(place: Any, workspace: Any, todo: Any, here: Here) -> Any:
     return carry_out(workspace, todo, devices=here.devices, slots=here.slots)
 
 
-def tune_at(place: Any, workspace: Any, arms: tuple[str, ...], here: Here) -> tuple[Any, bool, bool]:
+def tune_at(place: Any, workspace: Any, arms: tuple[str, ...], here: MachineOptions) -> tuple[Any, bool, bool]:
     """Train the trials of the tuned arms until each arm has its settings.
 
     Returns the workspace with these settings, whether somebody interrupted it, and whether a trial has no

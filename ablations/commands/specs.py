@@ -33,7 +33,7 @@ TEXT = GivenPath(exists=True, dir_okay=False)
 """Type of an option that names a file of text."""
 
 
-class Words(click.ParamType):
+class WordsOption(click.ParamType):
     """Type of an option with words from a list, separated by spaces or commas."""
 
     name = "words"
@@ -81,7 +81,7 @@ def init(spec: Path | None, overwrite: bool, **given: Any) -> None:
     """
     from ablations.skeletons import spec as spec_skeleton
 
-    objectives = Words(spec_skeleton.OBJECTIVES)
+    objectives = WordsOption(spec_skeleton.OBJECTIVES)
     questions: dict[str, tuple[str, Any, click.ParamType]] = {
         "texts": ("Text to train on", None, TEXT),
         "arms": (f"Objectives to compare ({', '.join(objectives.words)})", "mlm clm", objectives),

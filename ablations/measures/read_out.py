@@ -122,7 +122,7 @@ FEWEST_SENTENCES = 2 * FOLDS
 """Smallest number of sentences that leaves each fold some to fit on and some to stop by."""
 
 
-class Read(NamedTuple):
+class ReadInformation(NamedTuple):
     """Information that one kind of probe reads, in nats. It is not clipped at 0."""
 
     value: float
@@ -135,8 +135,8 @@ class Read(NamedTuple):
 class ReadOut(NamedTuple):
     """Information that each kind of probe reads."""
 
-    linear: Read
-    mlp: Read
+    linear: ReadInformation
+    mlp: ReadInformation
 
 
 def read_out(states_ND: Matrix, labels_N: Labels, sentences_N: Labels, *, seed: int) -> ReadOut:
@@ -183,9 +183,9 @@ def read_out(states_ND: Matrix, labels_N: Labels, sentences_N: Labels, *, seed: 
             for kind, probe in (("linear", linear), ("mlp", mlp)):
                 scores[kind + name].append(_Score.of(probe, x_NK, label_N, blocks, guess_V=guess_V))
 
-    def read(kind: str) -> Read:
+    def read(kind: str) -> ReadInformation:
         left_out = [_information(scores[kind], without=block) for block in range(block_N.max() + 1)]
-        return Read(_information(scores[kind]), _information(scores[f"{kind} floor"]), left_out)
+        return ReadInformation(_information(scores[kind]), _information(scores[f"{kind} floor"]), left_out)
 
     return ReadOut(read("linear"), read("mlp"))
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ablations.spec.experiment import Run
 from lightning_modules.config import Data, RunSettings
-from lightning_modules.config.masking import Cloze, Generic
+from lightning_modules.config.masking import Cloze, GenericWords
 from lightning_modules.config.settings import Settings, plugins_of
 from lightning_modules.data import token_store
 from lightning_modules.files import file_version, make_folder, write_json
@@ -177,8 +177,8 @@ def with_folders(settings: RunSettings, data_root: Path) -> RunSettings:
 
 @functools.lru_cache(maxsize=64)
 def _lexicon(
-    select: Cloze | Generic, data: Data, data_root: Path, versions: tuple[tuple[int, int, int], ...]
-) -> Cloze | Generic:
+    select: Cloze | GenericWords, data: Data, data_root: Path, versions: tuple[tuple[int, int, int], ...]
+) -> Cloze | GenericWords:
     """Return a selection with its list of words in place of files. It is cached for all runs of a process
     that name the same versions of the files."""
     from lightning_modules.data.lexica import resolved  # imports pyarrow, which most specs do not need

@@ -21,7 +21,7 @@ from ablations.wording import listed
 from lightning_modules.files import atomic, explained
 
 
-class Reading(NamedTuple):
+class ClaimTemplate(NamedTuple):
     """Way in which the first claim reads a measure."""
 
     of: str
@@ -33,52 +33,58 @@ class Reading(NamedTuple):
     unit: str = ""
 
 
-READINGS = {
-    "validation": Reading("metric: loss, read: gain", "gains more on a guess without context", "0.05", "nats"),
-    "layer_change": Reading(
+CLAIM_TEMPLATES = {
+    "validation": ClaimTemplate(
+        "metric: loss, read: gain", "gains more on a guess without context", "0.05", "nats"
+    ),
+    "layer_change": ClaimTemplate(
         "metric: pwcca, layers: sum", "changes its tokens more over the layers", "0.01", "distance"
     ),
-    "token_information": Reading(
+    "token_information": ClaimTemplate(
         "metric: cross_fitted, layers: top", "knows more of its token in the top layer", "0.05", "nats"
     ),
-    "read_out": Reading(
+    "read_out": ClaimTemplate(
         "metric: linear, layers: top", "lets its token be read better from the top layer", "0.05", "nats"
     ),
-    "neighbours": Reading(
+    "neighbours": ClaimTemplate(
         "metric: same_token, layers: top",
         "has more neighbours of the same token in the top layer",
         "0.01",
         "share",
     ),
-    "geometry": Reading(
+    "geometry": ClaimTemplate(
         "metric: anisotropy, layers: top", "is more anisotropic in the top layer", "0.01", "cosine"
     ),
-    "influence": Reading(
+    "influence": ClaimTemplate(
         'metric: pwcca, layers: mean, groups: ["*"]', "spreads a token more over the others", "0.001", "distance"
     ),
-    "structural_probe": Reading(
+    "structural_probe": ClaimTemplate(
         'metric: uuas, layers: top, groups: ["*"]', "holds more of the trees", "0.01", "share"
     ),
-    "probing": Reading(
+    "probing": ClaimTemplate(
         'metric: accuracy, layers: top, groups: ["*"]',
         "holds more properties in the top layer",
         "0.01",
         "accuracy",
     ),
-    "frozen_features": Reading('metric: score, groups: ["*"]', "has better frozen features", "0.01", "score"),
-    "fine_tuning": Reading('metric: score, groups: ["*"]', "is better after fine-tuning", "0.01", "score"),
-    "minimal_pairs": Reading('metric: accuracy, groups: ["*"]', "knows more grammar", "0.01", "accuracy"),
-    "parsing": Reading('metric: uuas, groups: ["*"], without: ["sweeps=*"]', "has better trees", "0.01", "share"),
-    "conditional_independence": Reading(
+    "frozen_features": ClaimTemplate(
+        'metric: score, groups: ["*"]', "has better frozen features", "0.01", "score"
+    ),
+    "fine_tuning": ClaimTemplate('metric: score, groups: ["*"]', "is better after fine-tuning", "0.01", "score"),
+    "minimal_pairs": ClaimTemplate('metric: accuracy, groups: ["*"]', "knows more grammar", "0.01", "accuracy"),
+    "parsing": ClaimTemplate(
+        'metric: uuas, groups: ["*"], without: ["sweeps=*"]', "has better trees", "0.01", "share"
+    ),
+    "conditional_independence": ClaimTemplate(
         'metric: joint_minus_chain, groups: ["ratio=*"]',
         "loses less by predicting neighbours apart",
         "0.01",
         "nats",
     ),
-    "retrieval": Reading(
+    "retrieval": ClaimTemplate(
         'metric: recall_at_1, layers: top, groups: ["*"]', "finds more of the next sentences", "0.01", "share"
     ),
-    "generation": Reading("metric: fluency", "makes up less fluent sentences", "0.05", "nats"),
+    "generation": ClaimTemplate("metric: fluency", "makes up less fluent sentences", "0.05", "nats"),
 }
 """Readings by measure, for those that can compare arms: each reads the number that is compared most."""
 
@@ -136,12 +142,12 @@ def _comments(experiment: Experiment) -> Iterator[str]:
         elif settings.kind == "validation":
             yield f"#   {{measure: validation, metric: loss}}: {metrics}\n"
             yield "#   {measure: learning, metric: gain}, the same over the course of training: gain or loss\n"
-        elif settings.kind in READINGS:
+        elif settings.kind in CLAIM_TEMPLATES:
             yield f"#   {_of(settings.kind)}: {metrics}\n"
 
 
 def _of(measure: str) -> str:
-    return f"{{measure: {measure}, {READINGS[measure].of}}}"
+    return f"{{measure: {measure}, {CLAIM_TEMPLATES[measure].of}}}"
 
 
 def _first_claim(experiment: Experiment, runs: Mapping[str, Run], *, spec: Path) -> str:
@@ -176,7 +182,7 @@ def _has(settings: Measure, run: Run) -> bool:
     """Return whether the table has numbers of this run and measure that a claim may read."""
     if isinstance(settings, RunDistanceSettings):
         return run.settings.objective.kind != "skip_gram" and (not settings.arms or run.arm in settings.arms)
-    return settings.kind in READINGS and suits(settings, run.settings)
+    return settings.kind in CLAIM_TEMPLATES and suits(settings, run.settings)
 
 
 def _layers(run: Run) -> str:
@@ -190,11 +196,11 @@ def _loss(run: Run) -> str:
 def _written(measure: str, arms: Sequence[str], runs: Mapping[str, Run], *, family: str) -> str:
     names = ", ".join(map(_quoted, arms))
     if measure == "run_distance":
-        reading = Reading("", "", "0.01", "distance")
+        reading = ClaimTemplate("", "", "0.01", "distance")
         says = f"{arms[0]} and {arms[1]} lie further apart than the seeds of each."
         effect = f"{APART.replace('...', f'[[{names}]]')[:-1]}, unit: distance}}"
     else:
-        reading = READINGS[measure]
+        reading = CLAIM_TEMPLATES[measure]
         of = _of(measure).replace("metric: loss", f"metric: {_loss(runs[arms[0]])}")
         says = f"{arms[0]} {reading.says} than {arms[-1]}."
         minus = f", minus: {_quoted(arms[1])}" if len(arms) == 2 else ""

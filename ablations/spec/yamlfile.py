@@ -44,7 +44,7 @@ class Mark(NamedTuple):
 START = Mark(1, 1)
 
 
-class Place(NamedTuple):
+class EntryMarks(NamedTuple):
     """Places of a value and of its key. For an entry of a list both are the place of the value."""
 
     key: Mark
@@ -60,7 +60,7 @@ class Document(NamedTuple):
 
     file: str
     content: dict[str, Any]
-    places: dict[KeyPath, Place]
+    places: dict[KeyPath, EntryMarks]
     problems: tuple[Problem, ...]
     """Problems of reading: repeated keys, tags, anchors, aliases."""
     given: Mapping[KeyPath, str] = MappingProxyType({})
@@ -266,7 +266,7 @@ class _Reader:
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self.places: dict[KeyPath, Place] = {}
+        self.places: dict[KeyPath, EntryMarks] = {}
         self.problems: list[Problem] = []
 
     def refuse(self, node: Node, sentence: str) -> None:
@@ -276,7 +276,7 @@ class _Reader:
         """Return the value of a node; UNREADABLE where it is refused."""
         is_plain = isinstance(node, ScalarNode) and node.style is None
         at = key if key and is_plain and node.value == "" else node  # ruamel puts an empty value a line too low
-        self.places[path] = Place(_mark((key or node).start_mark), _mark(at.start_mark))
+        self.places[path] = EntryMarks(_mark((key or node).start_mark), _mark(at.start_mark))
         refused = self.refused(node, _refusal(node))
         value = node.value
         if isinstance(node, SequenceNode):
@@ -315,7 +315,7 @@ def _refusal(node: Node) -> str | None:
     return None
 
 
-def _key_refusal(key: Node, first: Place | None) -> str | None:
+def _key_refusal(key: Node, first: EntryMarks | None) -> str | None:
     """Return why a node cannot be a key; None if it can. ``first`` is the place of an earlier key with the
     same text."""
     if not isinstance(key, ScalarNode):

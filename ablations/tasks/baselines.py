@@ -22,7 +22,7 @@ from ablations.errors import MeasureError
 from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.datasets import SPLITS, Split, Task
 from ablations.tasks.examples import Examples, Source, all_examples, part, source_of
-from ablations.tasks.linear import MOST_ITERATIONS, Part, best_classifier, best_ridge
+from ablations.tasks.linear import MOST_ITERATIONS, LabelledFeatures, best_classifier, best_ridge
 from ablations.tasks.metrics import BESIDE_QUESTION, PLACES, Rule, chance, constant, most_frequent, score
 from ablations.tasks.settings import BaselinesSettings
 
@@ -107,7 +107,7 @@ def _by_tfidf(task: Task, train: Examples, validation: Examples, test: Examples)
         second_NV = words.transform(examples.second)
         return csr_matrix(hstack([first_NV, second_NV, abs(first_NV - second_NV)]))
 
-    fitted_on = [Part(features(each), np.array(each.answers)) for each in (train, validation)]
+    fitted_on = [LabelledFeatures(features(each), np.array(each.answers)) for each in (train, validation)]
     if task.kind == "regression":
         numbers: Sequence[Any] = best_ridge(*fitted_on, penalties=PENALTIES).predict(features(test)).tolist()
         return numbers

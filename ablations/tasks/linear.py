@@ -40,7 +40,7 @@ Features: TypeAlias = NDArray[np.floating] | csr_matrix
 Labels = NDArray[np.str_]
 
 
-class Part(NamedTuple):
+class LabelledFeatures(NamedTuple):
     """Features of one part and their targets: classes or numbers, shape N."""
 
     x_ND: Features
@@ -58,7 +58,9 @@ class Classifier(NamedTuple):
         return np.asarray(self.model.predict(x_ND))
 
 
-def classifier(train: Part, *, strength: float, weight_N: NDArray[np.float64] | None = None) -> Classifier:
+def classifier(
+    train: LabelledFeatures, *, strength: float, weight_N: NDArray[np.float64] | None = None
+) -> Classifier:
     """Fit multinomial logistic regression with an L2 penalty on all weights but the intercepts.
 
     Args:
@@ -68,7 +70,9 @@ def classifier(train: Part, *, strength: float, weight_N: NDArray[np.float64] | 
     return Classifier(model.fit(train.x_ND, train.y_N, sample_weight=weight_N), strength)
 
 
-def best_classifier(train: Part, validation: Part, *, strengths: Sequence[float] = STRENGTHS) -> Classifier:
+def best_classifier(
+    train: LabelledFeatures, validation: LabelledFeatures, *, strengths: Sequence[float] = STRENGTHS
+) -> Classifier:
     """Return the classifier of that strength which gives the validation part's labels the highest
     probability.
 
@@ -78,7 +82,7 @@ def best_classifier(train: Part, validation: Part, *, strengths: Sequence[float]
     return max(fitted, key=lambda each: _log_probability(each.model, validation))
 
 
-def _log_probability(model: LogisticRegression, part: Part) -> float:
+def _log_probability(model: LogisticRegression, part: LabelledFeatures) -> float:
     known_N = np.flatnonzero(np.isin(part.y_N, model.classes_))
     with np.errstate(divide="ignore"):  # a probability may round to 0
         log_p_NK = model.predict_log_proba(part.x_ND[known_N]) if len(known_N) else np.zeros((0, 1))
@@ -86,14 +90,16 @@ def _log_probability(model: LogisticRegression, part: Part) -> float:
     return float(log_p_NK[np.arange(len(known_N)), class_N].sum())
 
 
-def best_ridge(train: Part, validation: Part, *, penalties: Sequence[float] = PENALTIES) -> Ridge:
+def best_ridge(
+    train: LabelledFeatures, validation: LabelledFeatures, *, penalties: Sequence[float] = PENALTIES
+) -> Ridge:
     """Return the ridge regression of that penalty which has the smallest squared error on the validation
     part."""
     fitted = [Ridge(alpha=penalty).fit(train.x_ND, train.y_N) for penalty in penalties]
     return min(fitted, key=lambda each: _squared_error(each, validation))
 
 
-def _squared_error(model: Ridge, part: Part) -> float:
+def _squared_error(model: Ridge, part: LabelledFeatures) -> float:
     return float(np.square(model.predict(part.x_ND) - part.y_N).sum())
 
 
@@ -138,7 +144,9 @@ def linear_log_probabilities(
     # Two extra examples of half the weight: scikit-learn takes labels for numbers if there are hardly more
     # examples.
     once_KD = np.zeros((2 * classes, seen_ND.shape[1]), seen_ND.dtype)
-    train = Part(np.concatenate([seen_ND, once_KD]), np.concatenate([label_N, *2 * [np.arange(classes)]]))
+    train = LabelledFeatures(
+        np.concatenate([seen_ND, once_KD]), np.concatenate([label_N, *2 * [np.arange(classes)]])
+    )
     weight_N = np.concatenate([np.ones(len(seen_ND)), np.full(2 * classes, 0.5)])
     model = classifier(train, strength=strength, weight_N=weight_N).model
     log_p_NK: NDArray[np.float64] = model.predict_log_proba(next_ND)

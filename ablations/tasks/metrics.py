@@ -32,7 +32,7 @@ MOST_WORDS = 30
 at most as many tokens."""
 
 
-class Words(NamedTuple):
+class WordsAtPlace(NamedTuple):
     """Rule that answers with the same part of every context: its first words, its last words, or all of
     it."""
 
@@ -45,7 +45,7 @@ class Words(NamedTuple):
         return [" ".join(context.split()[chosen]) for context in contexts(examples)]
 
 
-class Beside(NamedTuple):
+class WordsBesideQuestion(NamedTuple):
     """Rule that answers with words of the context that stand before the first, or after the last, of the
     words that it shares with the question."""
 
@@ -73,17 +73,17 @@ class Beside(NamedTuple):
         return chosen
 
 
-Rule = Words | Beside
+Rule = WordsAtPlace | WordsBesideQuestion
 
 PLACES: tuple[Rule, ...] = (
-    Words(),
-    *(Words(first=count) for count in range(1, MOST_WORDS + 1)),
-    *(Words(last=count) for count in range(1, MOST_WORDS + 1)),
+    WordsAtPlace(),
+    *(WordsAtPlace(first=count) for count in range(1, MOST_WORDS + 1)),
+    *(WordsAtPlace(last=count) for count in range(1, MOST_WORDS + 1)),
 )
 """Rules that ignore the question."""
 
 BESIDE_QUESTION: tuple[Rule, ...] = tuple(
-    Beside(count, after) for after in (False, True) for count in range(1, MOST_WORDS + 1)
+    WordsBesideQuestion(count, after) for after in (False, True) for count in range(1, MOST_WORDS + 1)
 )
 """Rules that find the question's words in the context, and read nothing else."""
 

@@ -35,8 +35,8 @@ from ablations.tasks.encoding import encode_examples, pooled_states, word_states
 from ablations.tasks.examples import Examples, all_examples, part, source_of
 from ablations.tasks.linear import (
     STRENGTHS,
+    LabelledFeatures,
     Labels,
-    Part,
     best_classifier,
     classifier,
     frequency_log_probabilities,
@@ -276,7 +276,10 @@ def _layer_rows(
     """
     train, validation, test = (parts[split] for split in SPLITS)
     common = {"d": states["train"].shape[1]}
-    probe = best_classifier(Part(states["train"], train.label_N), Part(states["validation"], validation.label_N))
+    probe = best_classifier(
+        LabelledFeatures(states["train"], train.label_N),
+        LabelledFeatures(states["validation"], validation.label_N),
+    )
     answer_N = probe.says(states["test"])
     right_N = np.equal(answer_N, test.label_N)
     # For accuracy the best constant answer; in the control task the one that a probe without any knowledge
@@ -284,7 +287,7 @@ def _layer_rows(
     guessed_N = np.equal(_most_frequent(test.label_N), test.label_N)
     accuracy = common | _mean_row("accuracy", right_N, guessed_N, test.sentence_N)
     yield accuracy | ({ANSWERS: answer_N} if mixes else {})
-    memory = _control_probe(Part(control["train"], train.control_N), probe.strength)
+    memory = _control_probe(LabelledFeatures(control["train"], train.control_N), probe.strength)
     better_N = right_N.astype(float) - np.equal(memory(control["test"]), test.control_N)
     guessed_better_N = guessed_N.astype(float) - np.equal(_most_frequent(train.control_N), test.control_N)
     yield common | _mean_row("selectivity", better_N, guessed_better_N, test.sentence_N)
@@ -304,7 +307,7 @@ def _mean_row(metric: str, score_N: Any, guessed_N: Any, sentence_N: Any) -> dic
     }
 
 
-def _control_probe(train: Part, strength: float) -> Any:
+def _control_probe(train: LabelledFeatures, strength: float) -> Any:
     """Return the probe for the control task as a function of states. If all labels are the same, the
     function returns that label."""
     if len(np.unique(train.y_N)) == 1:

@@ -7,7 +7,7 @@ from lightning_modules.config.encoder import EncoderSettings
 from lightning_modules.config.masking import (
     LANGUAGE_TAGS,
     Cloze,
-    Generic,
+    GenericWords,
     LabelWord,
     MaskingSettings,
     Steps,
@@ -199,7 +199,7 @@ def _masking(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradicti
             f"objective.masking leaves nothing to predict: {least:.2g} tokens in a step of "
             f"training.tokens_per_step = {run.training.tokens_per_step}; raise it",
         )
-    if isinstance(select, Cloze | Generic):
+    if isinstance(select, Cloze | GenericWords):
         if not (select.words or select.file or select.part_of_speech):
             yield (
                 ("objective", "masking", "select"),
@@ -271,7 +271,7 @@ def _schedule(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradict
         )
 
 
-def _lexicon(run: RunSettings, select: Cloze | Generic) -> Iterator[Contradiction]:
+def _lexicon(run: RunSettings, select: Cloze | GenericWords) -> Iterator[Contradiction]:
     at = ("objective", "masking", "select")
     for word in select.words:
         if word.split() != [word]:

@@ -89,7 +89,7 @@ class Cloze(Lexicon):
     kind: Literal["cloze"]
 
 
-class Generic(Lexicon):
+class GenericWords(Lexicon):
     """Selection of words that are not in a lexicon. As many tokens of a sentence are hidden as with `uniform`,
     or all of these words if they are fewer."""
 
@@ -148,7 +148,7 @@ def _of_plugin(plugin: Plugin) -> type[OwnSelection]:
 
 
 Selection = Annotated[
-    Annotated[Uniform | WholeWord | Span | PMI | Cloze | Generic | LabelWord, Field(discriminator="kind")],
+    Annotated[Uniform | WholeWord | Span | PMI | Cloze | GenericWords | LabelWord, Field(discriminator="kind")],
     SerializeAsAny(),
     or_plugin(_of_plugin),
     BeforeValidator(from_name),

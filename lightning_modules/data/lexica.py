@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from lightning_modules.config.data import Data, LanguageData
-from lightning_modules.config.masking import PMI, Cloze, Generic
+from lightning_modules.config.masking import PMI, Cloze, GenericWords
 from lightning_modules.data.token_store import Words, word_types
 from lightning_modules.data.tokenizer import UNKNOWN, decode
 from lightning_modules.data.treebank import parquet_rows, read_treebank
@@ -191,7 +191,7 @@ def bare(word: str) -> str:
     return folded[inner[0] : inner[-1] + 1] if inner else folded
 
 
-def resolved(settings: Cloze | Generic, *, data: Data, data_root: Path) -> Cloze | Generic:
+def resolved(settings: Cloze | GenericWords, *, data: Data, data_root: Path) -> Cloze | GenericWords:
     """Return the settings with the whole list in `words`, sorted, distinct and `bare`, and with empty other
     fields.
 
@@ -285,7 +285,7 @@ def _bytes(path: Path, where: str) -> bytes:
 # Parts of speech -------------------------------------------------------------------------------------
 
 
-def _words_of_tags(settings: Cloze | Generic, data: Data, data_root: Path) -> set[str]:
+def _words_of_tags(settings: Cloze | GenericWords, data: Data, data_root: Path) -> set[str]:
     """Return the words whose most frequent tag is among the given tags."""
     tag_by_word: Mapping[str, str]
     if settings.treebank:

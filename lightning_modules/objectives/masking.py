@@ -13,7 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_modules.config import MaskingSettings
-from lightning_modules.config.masking import PMI, Cloze, Generic, LabelWord, OwnSelection, Selection, Span, Uniform
+from lightning_modules.config.masking import (
+    PMI,
+    Cloze,
+    GenericWords,
+    LabelWord,
+    OwnSelection,
+    Selection,
+    Span,
+    Uniform,
+)
 from lightning_modules.data.lexica import collocated, in_lexicon
 from lightning_modules.data.packing import PackedRows
 from lightning_modules.data.token_store import Split, Tokens, find_words, require_boundaries, word_types
@@ -94,13 +103,10 @@ def mask_tokens(
     # All tokens of a span are treated alike (Joshi et al. 2020, section 3.1); other units are not.
     treatment = draw(1, leader_N[hidden] if masking.select.kind == "span" and leader_N is not None else hidden)
     masked, replaced = hidden[treatment < masking.mask], hidden[_between(treatment, masking.mask, masking.random)]
-    originals = ids_N[replaced].astype(np.int64)
-    drawn = _random_words(draw(2, replaced), vocab_size - masking.random_differs)
-    if masking.random_differs:
-        drawn += drawn >= originals
     shown_N = ids_N.astype(np.int64)
-    shown_N[masked], shown_N[replaced] = MASK, drawn
-    unchanged = np.count_nonzero(drawn == originals)
+    words = _replacements(draw(2, replaced), shown_N[replaced], vocab_size, differ=masking.random_differs)
+    unchanged = np.count_nonzero(words == shown_N[replaced])
+    shown_N[masked], shown_N[replaced] = MASK, words
     return Corrupted(shown_N, selected_N, _counts(allowed_N, hidden, masked, replaced, unchanged))
 
 
@@ -161,6 +167,14 @@ def replace_tokens(source: PackedRows, share: float, *, vocab_size: int, seed: i
     )
     replaced_N = (source.ids_N >= FIRST_WORD_ID) & (chosen_N < share)
     return np.where(replaced_N, _random_words(drawn_N, vocab_size), source.ids_N)
+
+
+def _replacements(
+    uniform: NDArray[np.float64], originals: NDArray[np.int64], vocab_size: int, *, differ: bool
+) -> NDArray[np.int64]:
+    """Return a random word for each original token; if they must differ, any word but the original."""
+    words = _random_words(uniform, vocab_size - differ)
+    return words + (words >= originals) if differ else words
 
 
 def _random_words(uniform: NDArray[np.float64], vocab_size: int) -> NDArray[np.int64]:
@@ -285,7 +299,7 @@ class Units:
             self._starts_V = starts_word(tokens.tokenizer)
             setting = f"objective.masking.select: {select.kind}"
             require_boundaries(split, self._starts_V, setting=setting, instead="use uniform")
-        if isinstance(select, Cloze | Generic):
+        if isinstance(select, Cloze | GenericWords):
             self._candidate = _allowed(select, tokens, split, self._starts_V)
         elif isinstance(select, LabelWord):
             self._candidate = _label_tokens(tokens, split)
@@ -319,7 +333,7 @@ class Units:
         """
         if self._joined is not None:
             return self._joined[source.index_N]
-        if isinstance(self._select, Uniform | Cloze | Generic | LabelWord | OwnSelection):
+        if isinstance(self._select, Uniform | Cloze | GenericWords | LabelWord | OwnSelection):
             return None
         starts_N = self._starts_V[source.ids_N]
         if isinstance(self._select, Span):
@@ -349,7 +363,7 @@ def _mask(
 
 
 def _allowed(
-    select: Cloze | Generic, tokens: Tokens, split: Split, starts_V: NDArray[np.bool_]
+    select: Cloze | GenericWords, tokens: Tokens, split: Split, starts_V: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """Return which tokens of a split a lexicon allows to be hidden. Punctuation is in no lexicon."""
     words = find_words(split.ids, starts_V)

@@ -51,10 +51,12 @@ def build_optimizer(module: nn.Module, training: TrainingSettings) -> torch.opti
     if not isinstance(chosen, Muon):
         return adamw
     settings = chosen.model_dump(exclude={"kind"})  # these have the names of torch's arguments
-    return Both(torch.optim.Muon(hidden, lr=rate, weight_decay=training.weight_decay, **settings), adamw)
+    return JoinedOptimizers(
+        torch.optim.Muon(hidden, lr=rate, weight_decay=training.weight_decay, **settings), adamw
+    )
 
 
-class Both(torch.optim.Optimizer):
+class JoinedOptimizers(torch.optim.Optimizer):
     """Two optimisers of different parameters that step together, with one list of groups and one state."""
 
     def __init__(self, first: torch.optim.Optimizer, second: torch.optim.Optimizer) -> None:

@@ -25,7 +25,7 @@ from ablations.spec.contrasts import (
     Share,
     Trend,
 )
-from reports.claims.select import Array, NotMeasured, Reading, SeedTable, groups_read, read
+from reports.claims.select import Array, NotMeasured, PairedNumbers, SeedTable, groups_read, read
 from reports.statistics import curve_shapes
 from reports.statistics.curve_shapes import Form
 from reports.statistics.seed_tests import SeedEffects, page_trend, shared_error
@@ -155,7 +155,7 @@ def difference(effect: Difference, rows: SeedTable) -> dict[str, SeedEffects]:
     return {"": part._replace(beside=beside)}
 
 
-def _mean_of_arms(rows: SeedTable, of: Quantity, arms: Arms) -> Reading:
+def _mean_of_arms(rows: SeedTable, of: Quantity, arms: Arms) -> PairedNumbers:
     """Return the quantity of an arm, or the mean over several arms in the shape of one arm."""
     reading = read(rows, of, [arms] if isinstance(arms, str) else arms)
     return reading._replace(values_ASK=reading.values_ASK.mean(0, keepdims=True))
@@ -363,7 +363,7 @@ def ahead(effect: Ahead, rows: SeedTable) -> dict[str, SeedEffects]:
     }
 
 
-def _paired(readings: list[Reading]) -> tuple[tuple[int, ...], list[Array], tuple[str, ...]]:
+def _paired(readings: list[PairedNumbers]) -> tuple[tuple[int, ...], list[Array], tuple[str, ...]]:
     """Return the seeds that all readings have, the numbers of each reading at these seeds, and notes on the
     seeds that are left out.
 
@@ -384,7 +384,7 @@ def _paired(readings: list[Reading]) -> tuple[tuple[int, ...], list[Array], tupl
     )
 
 
-def _without_number(reading: Reading) -> SeedEffects:
+def _without_number(reading: PairedNumbers) -> SeedEffects:
     """Return an effect without numbers (NaN), for too few seeds."""
     return SeedEffects(reading.seeds, np.full(len(reading.seeds), np.nan), left_out=reading.left_out)
 

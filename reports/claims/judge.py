@@ -16,7 +16,7 @@ from ablations.spec.contrasts import Claim
 from ablations.wording import several
 from reports.claims.outcomes import Measured, Outcome, measured, outcomes, outcomes_at_looks, smallest_effects
 from reports.claims.select import SeedTable
-from reports.claims.verdicts import ALPHA, Judgement, Part, judge, ways_to_fail
+from reports.claims.verdicts import ALPHA, Judgement, PartVerdict, judge, ways_to_fail
 from reports.claims.words import claim_rule, part_rule
 from reports.folder import Experiment
 from reports.statistics.seed_tests import SeedEffects
@@ -239,7 +239,7 @@ def _shown_part(judgement: Judgement) -> str:
     return next((name for name, part in judgement.parts.items() if not part.condition), judgement.deciding)
 
 
-def _part(name: str, part: Part, effects: SeedEffects, *, ways: int) -> dict[str, Any]:
+def _part(name: str, part: PartVerdict, effects: SeedEffects, *, ways: int) -> dict[str, Any]:
     entry = {"name": name, "unit": effects.unit, "n": len(part.seeds), "verdict": part.verdict}
     entry |= {"rule": part_rule(part, effects.direction, ways=ways)} | part._asdict()
     return entry | {

@@ -30,7 +30,7 @@ class NotMeasured(ResultsError):
     reason for `not run`."""
 
 
-class Reading(NamedTuple):
+class PairedNumbers(NamedTuple):
     """Numbers of some arms, paired by seed."""
 
     seeds: tuple[int, ...]
@@ -129,7 +129,9 @@ class SeedTable:
         return sorted({seed for arm in arms for seed in self.seeds.get(arm, [])})
 
 
-def read(rows: SeedTable, of: Quantity, arms: Sequence[str], *, axis: Axis = "none", fewest: int = 2) -> Reading:
+def read(
+    rows: SeedTable, of: Quantity, arms: Sequence[str], *, axis: Axis = "none", fewest: int = 2
+) -> PairedNumbers:
     """Return the quantity of each arm at each position, for the seeds that are complete in every arm.
 
     All groups that the quantity names must be there, because a mean over fewer tasks would be a mean over
@@ -180,10 +182,10 @@ def read(rows: SeedTable, of: Quantity, arms: Sequence[str], *, axis: Axis = "no
             seeds.append(seed)
     values = [[[numbers[arm, seed][position] for position in positions] for seed in seeds] for arm in arms]
     shape = (len(arms), len(seeds), len(positions))
-    return Reading(tuple(seeds), np.array(values, float).reshape(shape), tuple(positions), tuple(left_out))
+    return PairedNumbers(tuple(seeds), np.array(values, float).reshape(shape), tuple(positions), tuple(left_out))
 
 
-def _reduced(whole: Reading, of: Quantity) -> Reading:
+def _reduced(whole: PairedNumbers, of: Quantity) -> PairedNumbers:
     """Return the quantity with its layers reduced to one number.
 
     Raises:
@@ -210,7 +212,7 @@ _OF_LAYERS: Mapping[str, Callable[[Array], Array]] = {
 }
 
 
-def _area(whole: Reading, of: Quantity) -> Reading:
+def _area(whole: PairedNumbers, of: Quantity) -> PairedNumbers:
     """Return the mean of a learning curve from the first checkpoint to the share `until` of its course.
     Between checkpoints the curve is a straight line."""
     steps = np.array(whole.positions)
@@ -224,7 +226,7 @@ def _area(whole: Reading, of: Quantity) -> Reading:
     )
 
 
-def _way(whole: Reading, of: Quantity) -> Reading:
+def _way(whole: PairedNumbers, of: Quantity) -> PairedNumbers:
     """Return how much of the change from the first checkpoint to the last is made at the share `until` of the
     course.
 

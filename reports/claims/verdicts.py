@@ -72,7 +72,7 @@ class Probabilities(NamedTuple):
     equivalent: float
 
 
-class Part(NamedTuple):
+class PartVerdict(NamedTuple):
     """Part of a claim: one effect with its verdict."""
 
     verdict: Verdict
@@ -125,7 +125,7 @@ class Judgement(NamedTuple):
     verdict: Verdict
     deciding: str
     """Name of the part that decided, or that is nearest to deciding."""
-    parts: dict[str, Part]
+    parts: dict[str, PartVerdict]
 
     @property
     def seeds_to_decide(self) -> SeedRange | None:
@@ -161,7 +161,7 @@ def is_judged(parts: Mapping[str, SeedEffects]) -> bool:
     return any(has_evidence(part) for part in parts.values() if not part.condition)
 
 
-def ways_to_fail(parts: Mapping[str, "SeedEffects | Part"]) -> int:
+def ways_to_fail(parts: Mapping[str, "SeedEffects | PartVerdict"]) -> int:
     """Return the number of parts that may refute a claim: all but the conditions, and at least 1."""
     return max(1, sum(not part.condition for part in parts.values()))
 
@@ -203,7 +203,7 @@ def judge(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float], *, le
     return Judgement(verdict, _deciding(alike or judged, verdict), judged)
 
 
-def counted_parts(judged: Mapping[str, Part]) -> dict[str, Part]:
+def counted_parts(judged: Mapping[str, PartVerdict]) -> dict[str, PartVerdict]:
     """Return the parts that make the verdict: all but the conditions."""
     return {name: part for name, part in judged.items() if not part.condition}
 
@@ -224,7 +224,7 @@ _STRONGEST_FIRST: tuple[Verdict, ...] = (
 """Order of the parts' verdicts. The claim gets the first one that any of its parts has."""
 
 
-def _deciding(alike: Mapping[str, Part], verdict: Verdict) -> str:
+def _deciding(alike: Mapping[str, PartVerdict], verdict: Verdict) -> str:
     """Return the name of the part that refutes most clearly. If no part refutes, it is the part that holds
     least clearly.
 
@@ -238,7 +238,7 @@ def _deciding(alike: Mapping[str, Part], verdict: Verdict) -> str:
     return max(alike, key=lambda name: np.nan_to_num(alike[name].p, nan=2.0))
 
 
-def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> Part:
+def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> PartVerdict:
     values = effects.values
     interval = seed_tests.interval(effects, confidence=1 - level)
     numbers: dict[str, Any] = {"p": np.nan, "p_equivalent": np.nan, "p_sign_flips": None}
@@ -255,7 +255,7 @@ def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> 
             **_seeds_wanted(effects, smallest, level=level, ways=ways),
         }
     verdict = _verdict(effects, smallest, level=level, ways=ways)
-    return Part(
+    return PartVerdict(
         verdict=verdict,
         effect=interval.mean,
         low=interval.low,

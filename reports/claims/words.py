@@ -14,7 +14,7 @@ from reports.claims.verdicts import (
     DECIDED,
     FEWEST_SEEDS,
     Judgement,
-    Part,
+    PartVerdict,
     SeedRange,
     Verdict,
     counted_parts,
@@ -298,7 +298,7 @@ _FAILS: dict[Verdict, str] = {
 }
 
 
-def part_rule(part: Part, direction: Direction, *, ways: int) -> str:
+def part_rule(part: PartVerdict, direction: Direction, *, ways: int) -> str:
     """Return the rule that decided one part, in one sentence.
 
     Args:
@@ -331,7 +331,7 @@ def part_rule(part: Part, direction: Direction, *, ways: int) -> str:
     return f"{shown} {_open(part, ways=ways, refuting=refuting, margin=margin)}"
 
 
-def _condition_rule(part: Part) -> str:
+def _condition_rule(part: PartVerdict) -> str:
     """Return a sentence about a condition that each seed must show, or that fails by its mean."""
     if not part.in_each_seed:
         return f"the mean over {several(len(part.values), 'seed')} lies below the bound"
@@ -346,7 +346,7 @@ def _condition_rule(part: Part) -> str:
     return f"each of {several(len(part.values), 'seed')} is at the bound or above it"
 
 
-def _open(part: Part, *, ways: int, refuting: str, margin: str) -> str:
+def _open(part: PartVerdict, *, ways: int, refuting: str, margin: str) -> str:
     """Return why a part that claims a side is undecided, as the end of a sentence about its interval."""
     if part.low > 0:
         page = 1.0 if part.p_page is None else part.p_page
@@ -356,7 +356,7 @@ def _open(part: Part, *, ways: int, refuting: str, margin: str) -> str:
     return "holds 0" + ("" if part.bounded or part.condition else f", and reaches beyond ±{margin}")
 
 
-def _agreeing(part: Part, direction: Direction, *, margin: str) -> str:
+def _agreeing(part: PartVerdict, direction: Direction, *, margin: str) -> str:
     """Return a sentence about seeds that all show the same number."""
     size = len(part.values)
     if seed_tests.constant([*part.values, 0.0]):

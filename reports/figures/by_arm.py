@@ -35,7 +35,7 @@ from reports.figures.curves import (
     own_axis,
 )
 from reports.figures.files import lay_out
-from reports.figures.lines import Beside, Line, Look, draw_lines
+from reports.figures.lines import Line, PanelLook, PublishedCurve, draw_lines
 from reports.figures.panel import (
     FigureKind,
     FigureText,
@@ -51,7 +51,7 @@ from reports.figures.panel import (
 )
 from reports.figures.style import (
     MOST_LINES,
-    Family,
+    PanelArms,
     Style,
     arm_styles,
     families,
@@ -106,10 +106,10 @@ class ArmLines(NamedTuple):
     curves: list[Curve]
     styles: dict[str, Style]
     """Styles by arm."""
-    family: Family | None = None
+    family: PanelArms | None = None
     """Arms that the panel is about, if it does not have all arms; any other curve is drawn in grey for
     comparison."""
-    beside: tuple[Beside, ...] = ()
+    beside: tuple[PublishedCurve, ...] = ()
     """Published curves."""
 
     @property
@@ -160,7 +160,7 @@ def draw_arms(drawn: ArmLines, *, ax: Axes) -> Axes:
     measure, metric, group, axis, rows, summary = drawn[:6]
     along = axis or own_axis(measure)
     names = named(measure, metric)
-    look = Look(names.floor, ceiling=names.ceiling, every=along == "layer", note=seeds_note(drawn.curves))
+    look = PanelLook(names.floor, ceiling=names.ceiling, every=along == "layer", note=seeds_note(drawn.curves))
     draw_lines(rows, summary, drawn.lines, ax=ax, look=look, beside=drawn.beside)
     if along == "layer":
         label_layers(ax, rows["x"].tolist(), leads=leads_on(measure, metric))
@@ -301,7 +301,7 @@ MOST_FAMILIES = 8
 """Largest number of families of arms that get a panel."""
 
 
-def some_families(groups: Sequence[Family]) -> list[Family]:
+def some_families(groups: Sequence[PanelArms]) -> list[PanelArms]:
     """Return the families that get a panel: all, or `MOST_FAMILIES` of them at equal distances, with the
     first and the last."""
     if len(groups) <= MOST_FAMILIES:
@@ -309,7 +309,7 @@ def some_families(groups: Sequence[Family]) -> list[Family]:
     return [groups[round(place * (len(groups) - 1) / (MOST_FAMILIES - 1))] for place in range(MOST_FAMILIES)]
 
 
-def families_note(groups: Sequence[Family]) -> str:
+def families_note(groups: Sequence[PanelArms]) -> str:
     """Return a note on the arms without a panel if there are too many families; empty otherwise."""
     if len(groups) <= MOST_FAMILIES:
         return ""

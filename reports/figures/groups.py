@@ -11,7 +11,7 @@ from ablations.results import SHOWN
 from reports.figures.by_arm import arm_label, shown_name
 from reports.figures.curves import FEWEST_PLACES, Curve, curve, learned, order, require, rows_of
 from reports.figures.files import lay_out
-from reports.figures.lines import Line, Look, draw_lines
+from reports.figures.lines import Line, PanelLook, draw_lines
 from reports.figures.panel import (
     CHANGE,
     CHANGE_CKA,
@@ -119,7 +119,7 @@ def draw_groups(drawn: GroupLines, *, ax: Axes) -> Axes:
     # Shuffled rows give all groups one chance level; in `influence` each group has its own random tokens.
     own_floors = measure == "influence"
     note = f"a line each {FAMILIES.get(drawn.family, drawn.family)}"
-    look = Look(named(measure, metric).floor, opacity=0.1, seeds=False, own_floors=own_floors, note=note)
+    look = PanelLook(named(measure, metric).floor, opacity=0.1, seeds=False, own_floors=own_floors, note=note)
     draw_lines(drawn.rows, drawn.summary, lines, ax=ax, look=look)
     label_layers(ax, drawn.arm_rows["x"].tolist(), leads=leads_on(measure, metric))
     ax.set_ylabel(axis_label(measure, metric))

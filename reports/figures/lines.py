@@ -52,7 +52,7 @@ class Line(NamedTuple):
     style: Style
 
 
-class Beside(NamedTuple):
+class PublishedCurve(NamedTuple):
     """Published curve from elsewhere, drawn beside the lines."""
 
     label: str
@@ -60,7 +60,7 @@ class Beside(NamedTuple):
     y_by_x: dict[int, float]
 
 
-class Look(NamedTuple):
+class PanelLook(NamedTuple):
     """Look of a panel: everything that it draws besides the means."""
 
     floor: str
@@ -87,8 +87,8 @@ def draw_lines(
     lines: Sequence[Line],
     *,
     ax: Axes,
-    look: Look,
-    beside: Sequence[Beside] = (),
+    look: PanelLook,
+    beside: Sequence[PublishedCurve] = (),
 ) -> None:
     """Draw means, bands, seeds, chance levels and ceilings of the lines, curves from elsewhere, and the names
     of all.
@@ -139,13 +139,13 @@ def _end(summary: DataFrame, line: Line) -> list[End]:
     return [End(float(x), float(y), line.label, line.style.colour) for x, y in points[-1:]]
 
 
-def _end_beside(curve: Beside) -> End:
+def _end_beside(curve: PublishedCurve) -> End:
     """Return the last point of a curve from elsewhere with its name."""
     x = max(curve.y_by_x)
     return End(x, curve.y_by_x[x], curve.label, curve.colour)
 
 
-def _draw_beside(curve: Beside, *, ax: Axes) -> None:
+def _draw_beside(curve: PublishedCurve, *, ax: Axes) -> None:
     """Draw a curve from elsewhere, dashed with hollow points."""
     ax.plot(
         list(curve.y_by_x),
@@ -163,7 +163,7 @@ def _draw_beside(curve: Beside, *, ax: Axes) -> None:
 
 
 def _draw_mean(
-    summary: DataFrame, places: list[int], *, ax: Axes, line: Line, look: Look, aside: float = 0.0
+    summary: DataFrame, places: list[int], *, ax: Axes, line: Line, look: PanelLook, aside: float = 0.0
 ) -> None:
     """Draw mean and band of one line. The line breaks at a place without a number.
 
@@ -208,7 +208,7 @@ def _fit_ends(
     floors: np.ndarray,
     ceilings: np.ndarray,
     *,
-    look: Look,
+    look: PanelLook,
     written: np.ndarray,
 ) -> None:
     """Fit the y axis to the curves, and to chance levels and then ceilings if the curves stay readable.

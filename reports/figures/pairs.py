@@ -13,7 +13,7 @@ from ablations.wording import several
 from reports.figures.by_arm import end_name
 from reports.figures.curves import FEWEST_PLACES, Curve, curve, learned, order, require, rows_of, with_columns
 from reports.figures.files import lay_out
-from reports.figures.lines import Line, Look, draw_lines
+from reports.figures.lines import Line, PanelLook, draw_lines
 from reports.figures.panel import (
     BEYOND,
     OF_TEXT,
@@ -190,7 +190,7 @@ def draw_pairs(drawn: PairLines, *, ax: Axes) -> Axes:
         style = seeds_style(first) if pair.first == pair.second else pair_style(first, second)
         lines.append(Line(pair.name, drawn.label(pair), style))
     floor = named("run_distance", drawn.metric).floor
-    look = Look(floor, opacity=0.55, seeds=False, own_floors=False, bars=True)
+    look = PanelLook(floor, opacity=0.55, seeds=False, own_floors=False, bars=True)
     draw_lines(drawn.units, drawn.summary, lines, ax=ax, look=look)
     label_layers(ax, drawn.units["x"].tolist(), leads=False)
     ax.set_ylabel(axis_label("run_distance", drawn.metric))

@@ -51,7 +51,7 @@ LARGEST_STEP, LARGEST_SHARE = 4, 0.1
 numbers of at most 1 whose largest is above `LARGEST_SHARE`."""
 
 
-class Family(NamedTuple):
+class PanelArms(NamedTuple):
     """Arms that share a panel."""
 
     name: str
@@ -65,14 +65,14 @@ class Family(NamedTuple):
         return arm.removeprefix(self.shared) if arm in self.arms else arm
 
 
-def families(arms: Sequence[str]) -> list[Family]:
+def families(arms: Sequence[str]) -> list[PanelArms]:
     """Return the arms in groups of at most `MOST_LINES`; a single group if they are so few.
 
     Arms whose names begin with the same word stay together as far as there is room. Small families share a
     group.
     """
     if len(arms) <= MOST_LINES:
-        return [Family("", tuple(arms))]
+        return [PanelArms("", tuple(arms))]
     room = _size(arms)
     groups: list[list[list[str]]] = []
     for alike in _alike(arms, words=1):
@@ -112,14 +112,14 @@ def _beginning(arm: str, words: int) -> tuple[str, ...]:
     return tuple(("" if i == 0 and word.isdigit() else word) for i, word in enumerate(words_of_name[:words]))
 
 
-def _family(group: Sequence[Sequence[str]]) -> Family:
+def _family(group: Sequence[Sequence[str]]) -> PanelArms:
     """Return the arms of a group, named by the common start of the names in each of its parts."""
     names = [_start(part).rstrip(SIGNS) or f"{part[0]} …" if len(part) > 1 else part[0] for part in group]
     rest = len(names) - MOST_NAMES
     shown = names if rest <= 1 else [*names[:MOST_NAMES], f"{rest} more"]
     start = _start(group[0]) if len(group) == 1 and len(group[0]) > 1 else ""
     arms = tuple(arm for part in group for arm in part)
-    return Family(listed(shown), arms, start if start.endswith(tuple(SIGNS)) else "")
+    return PanelArms(listed(shown), arms, start if start.endswith(tuple(SIGNS)) else "")
 
 
 def _start(arms: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from reports.claims.words import probability, significant
 from reports.figures.curves import TRAINED_GAIN
 from reports.figures.panel import Panel
 from reports.folder import Experiment, Run
-from reports.page.figures import PageFigure, figures, plugin_figures, readings
+from reports.page.figures import PageFigure, claimed_metrics, figures, plugin_figures
 from reports.page.flips import Answers, answers_of, compare_questions, sides_of
 from reports.page.summary import grouped, notices, summary
 from reports.scores.factors import factors
@@ -148,7 +148,7 @@ def page_figures(judged: Judged) -> tuple[list[PageFigure], dict[str, str]]:
         arms=experiment.plan.arms,
         factors=factors(experiment),
         quick=experiment.quick,
-        read=readings(judged),
+        read=claimed_metrics(judged),
         published=experiment.plan.published,
         described=experiment.plan.described,
         of_authors=of_authors,

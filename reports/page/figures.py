@@ -22,7 +22,7 @@ from reports.claims.verdicts import DECIDED
 from reports.figures.by_arm import ArmLines, shown_name
 from reports.figures.curves import ALONG_STEPS, Axis
 from reports.figures.files import draw, lacking_glyphs
-from reports.figures.lines import Beside
+from reports.figures.lines import PublishedCurve
 from reports.figures.panel import CEILING, FigureKind, FigureText, Panel, letters, lines_in_words
 from reports.figures.style import MOST_LINES
 from reports.figures.texts import FIGURES, OVER_TRAINING, of_plugin
@@ -32,7 +32,7 @@ from reports.scores.factors import Factor
 from reports.words import is_of_plugin, listed
 
 
-class Reading(NamedTuple):
+class ClaimedMetric(NamedTuple):
     """Measure and metric that a claim reads."""
 
     measure: str
@@ -41,7 +41,7 @@ class Reading(NamedTuple):
     """Whether the claim compares the course of training, and not its end."""
 
 
-def readings(judged: Judged) -> list[Reading]:
+def claimed_metrics(judged: Judged) -> list[ClaimedMetric]:
     """Return the readings of the claims; a reading appears as often as claims have it.
 
     Decided claims are read. If there are none, judged claims are; if there are none either, all claims.
@@ -52,11 +52,11 @@ def readings(judged: Judged) -> list[Reading]:
     return [reading for claim in decided or tested or judged.claims.values() for reading in read_by(claim)]
 
 
-def read_by(claim: Claim) -> list[Reading]:
+def read_by(claim: Claim) -> list[ClaimedMetric]:
     """Return the readings of the parts that decide a claim, without repetition."""
     along_steps = compares_courses(claim)
     read = (of for part in claim.parts.values() for of in part.quantities())
-    return list(dict.fromkeys(Reading(of.measure, of.metric, along_steps) for of in read))
+    return list(dict.fromkeys(ClaimedMetric(of.measure, of.metric, along_steps) for of in read))
 
 
 def compares_courses(claim: Claim) -> bool:
@@ -75,7 +75,7 @@ def is_along(kind: str, measure: str, axis: Axis | None, *, along_steps: bool) -
     return measure in ALONG_STEPS or (axis == "step" if along_steps else axis in (None, "layer", "ratio"))
 
 
-def times_read(panel: Panel, read: Iterable[Reading]) -> int:
+def times_read(panel: Panel, read: Iterable[ClaimedMetric]) -> int:
     """Return how many of the readings a panel shows. If arms vary a setting, a loss is shown as a gain."""
     metrics = {panel.metric} | ({"loss"} if panel.metric == "gain" else set())
     return sum(
@@ -90,7 +90,7 @@ def times_read(panel: Panel, read: Iterable[Reading]) -> int:
     )
 
 
-def answering(figures: Mapping[str, Sequence[Panel]], read: Sequence[Reading]) -> str | None:
+def answering(figures: Mapping[str, Sequence[Panel]], read: Sequence[ClaimedMetric]) -> str | None:
     """Return the name of the figure with the panel that shows most readings, the first of equals; None if no
     panel shows any.
 
@@ -149,7 +149,7 @@ def figures(
     arms: Sequence[str],
     factors: Sequence[Factor] = (),
     quick: Collection[str] = (),
-    read: Sequence[Reading] = (),
+    read: Sequence[ClaimedMetric] = (),
     published: Sequence[PublishedPoint] = (),
     objectives: Mapping[str, str] = MappingProxyType({}),
     described: Mapping[str, str] = MappingProxyType({}),
@@ -348,7 +348,7 @@ def beside_published(panel: Panel, points: Sequence[PublishedPoint], *, objectiv
         name = f"{source}, {objective.replace('_lm', ' LM')}"
         curve = [point for point in of_metric if (point.source, point.objective) == (source, objective)]
         y_by_x = {point.layer: point.value for point in curve}
-        curves.append(Beside(shown_name(name), drawn.styles[arm].colour, y_by_x))
+        curves.append(PublishedCurve(shown_name(name), drawn.styles[arm].colour, y_by_x))
         more += [_published_point(point, name) for point in curve]
     if not curves:
         return panel

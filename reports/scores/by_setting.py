@@ -12,7 +12,7 @@ from reports.figures.curves import curve, learned
 from reports.figures.panel import FigureText, Panel, Shown, facts, facts_of, named_or_counted, of_seeds
 from reports.figures.style import arm_styles
 from reports.scores.factors import Factor, Level
-from reports.scores.runs import RUN_SCORES, Score, tasks_of
+from reports.scores.runs import RUN_SCORES, RunScore, tasks_of
 from reports.statistics.summaries import mean_interval
 from reports.words import is_absent, listed, number
 
@@ -149,7 +149,7 @@ def _panels(
     table: DataFrame,
     text: FigureText,
     shown: Shown,
-    score: Score,
+    score: RunScore,
     factor: Factor,
     gains: Mapping[str, float],
     arms: Sequence[str],
@@ -218,7 +218,7 @@ def _called(levels: Sequence[Level], factor: Factor) -> str:
     return listed([name for name in names if name]) or listed([level.arm for level in levels])
 
 
-def _untrained(table: DataFrame, score: Score, factor: Factor) -> DataFrame:
+def _untrained(table: DataFrame, score: RunScore, factor: Factor) -> DataFrame:
     """Return the score of the encoder before its training. It is empty if encoders differ in shape, and for
     the gain, whose chance level already stands for no training."""
     rows = score.rows(table[table["arm"].isin([*factor.arms, factor.untrained])])

@@ -208,7 +208,7 @@ Read = Callable[[DataFrame], DataFrame]
 a column `asked`, only runs with the same value in it compare."""
 
 
-class Score(NamedTuple):
+class RunScore(NamedTuple):
     """Score of a whole run."""
 
     measure: str
@@ -269,7 +269,7 @@ def task_means(measure: str) -> Read:
     return rows
 
 
-def tasks_of(table: DataFrame, score: Score) -> str:
+def tasks_of(table: DataFrame, score: RunScore) -> str:
     """Return the tasks over which a score is averaged, in a sentence; empty for other scores."""
     if not score.over_tasks:
         return ""
@@ -284,24 +284,24 @@ def _by_run(rows: DataFrame, *, value: str) -> DataFrame:
     return groups.agg(value=("value", value), n=("n", "min")).assign(floor=floors).reset_index()
 
 
-def _of_tasks(measure: str, title: str, reads: str) -> Score:
+def _of_tasks(measure: str, title: str, reads: str) -> RunScore:
     metric, floor = {
         "minimal_pairs": ("accuracy", "one in two"),
         "probing": ("accuracy", "most frequent answers"),
     }.get(measure, ("score", "most frequent answers"))
     axis = f"{title.lower()}, mean {metric} over tasks"
-    return Score(measure, metric, title, axis, floor, "1", 3, task_means(measure), reads, over_tasks=True)
+    return RunScore(measure, metric, title, axis, floor, "1", 3, task_means(measure), reads, over_tasks=True)
 
 
 RUN_SCORES = (
-    Score(
+    RunScore(
         *("validation", "gain", "Gain over no context", "gain over no context (nats)", "no context", "nats", 3),
         gains,
         "The gain is how much smaller the loss of the model is than that of the best guess without context. It is "
         "read on the same predictions of natural text in all arms of a panel; those of masked LM are of 15% of "
         "the tokens, hidden 80/10/10: an arm that was trained on just this is at home there, others are not.",
     ),
-    Score(
+    RunScore(
         "layer_change",
         "pwcca",
         "Change of layers, sum",
@@ -310,7 +310,7 @@ RUN_SCORES = (
         f"The change of layers is the sum of 1 {MINUS} PWCCA similarity to the next layer, from 1→2 on: how far "
         "the states go from the first layer to the last. It grows with the number of layers.",
     ),
-    Score(
+    RunScore(
         "token_information",
         "cross_fitted",
         "Information about the input token at the top",

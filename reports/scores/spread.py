@@ -54,7 +54,7 @@ OF_HEADS = (
 NO_SHARE = Share(None, None, None)
 
 
-class Family(NamedTuple):
+class EqualArms(NamedTuple):
     """Arms with equal settings, grouped by the sources of chance that follow the seed of the run."""
 
     name: str
@@ -85,7 +85,7 @@ def spread_tables(experiment: Experiment, runs: Sequence[dict[str, Any]]) -> lis
     ]
 
 
-def families(experiment: Experiment) -> list[Family]:
+def families(experiment: Experiment) -> list[EqualArms]:
     """Return the arms whose settings differ in `training.seeds` alone, if all sources vary in one of them."""
     varying: dict[str, tuple[str, ...]] = {}
     settings: dict[str, str] = {}
@@ -108,11 +108,11 @@ def families(experiment: Experiment) -> list[Family]:
             together.setdefault(varying[arm], []).append(arm)
         if SOURCES in together and len(together) > 1:
             others = sorted((key for key in together if key != SOURCES), key=len)
-            of_arms.append(Family(together[SOURCES][0], {key: together[key] for key in (SOURCES, *others)}))
+            of_arms.append(EqualArms(together[SOURCES][0], {key: together[key] for key in (SOURCES, *others)}))
     return of_arms
 
 
-def _rows(family: Family, column: Column, numbers: DataFrame, table: DataFrame) -> Iterator[dict[str, Any]]:
+def _rows(family: EqualArms, column: Column, numbers: DataFrame, table: DataFrame) -> Iterator[dict[str, Any]]:
     """Yield for each set of sources: the number of runs, their standard deviation and its share of the
     variance of all sources, both with intervals."""
     whole: Spread | None = None
@@ -133,7 +133,7 @@ def _rows(family: Family, column: Column, numbers: DataFrame, table: DataFrame) 
         yield from _of_heads(family, column, whole, table)
 
 
-def _of_heads(family: Family, column: Column, whole: Spread, table: DataFrame) -> Iterator[dict[str, Any]]:
+def _of_heads(family: EqualArms, column: Column, whole: Spread, table: DataFrame) -> Iterator[dict[str, Any]]:
     """Yield the row for the heads that are trained on a task, if each run had several.
 
     A score is a mean over repetitions with other heads. Its error has two parts. The part over examples

@@ -14,7 +14,7 @@ from pandas import DataFrame
 
 from reports.figures.curves import order, with_columns
 from reports.folder import QUICK
-from reports.scores.texts import TABLES, Beside, Score, TableText
+from reports.scores.texts import TABLES, ScoreRow, SharedColumn, TableText
 from reports.statistics.summaries import NORMAL_95, ROUNDING, bands, last_step, unanimous_error
 from reports.words import FIELDS, count, in_order, is_absent, known_task, listed, metric_words, parts
 
@@ -33,7 +33,7 @@ class Listing(NamedTuple):
 
     title: str
     entries: list[Entry]
-    scores: tuple[Score, ...]
+    scores: tuple[ScoreRow, ...]
     arms_of: tuple[str, ...] = ()
     """Groups that decide which arms are listed: arms without a score on any of them are left out. Empty for
     all arms."""
@@ -176,7 +176,7 @@ Key = tuple[str | None, str, str]
 layer."""
 
 
-class Part(NamedTuple):
+class TaskScore(NamedTuple):
     """Part of a table: one score of one task."""
 
     cells: dict[str, Cell]
@@ -204,8 +204,8 @@ HOW_OVER_EXAMPLES = (
 class ScoreRows(NamedTuple):
     """Scores from which a table is made."""
 
-    parts: dict[Key, Part]
-    baselines: dict[Key, Part]
+    parts: dict[Key, TaskScore]
+    baselines: dict[Key, TaskScore]
     arms: list[str]
     """Arms with a score, in order."""
     over_examples: OverExamples
@@ -255,14 +255,14 @@ def _last_rows(table: DataFrame, measure: str) -> DataFrame:
     return rows[rows["layer"].isna() | top.astype(bool)]
 
 
-def split(rows: DataFrame) -> dict[Key, Part]:
+def split(rows: DataFrame) -> dict[Key, TaskScore]:
     """Return the scores in rows of `_last_rows` by group, metric and place: means, intervals and chance
     levels."""
     key = ["group", "metric", "place"]
     numbers = rows.groupby([*key, "arm"], dropna=False, sort=False).ngroup()
     summary = bands(rows.assign(line=numbers, x=0)).set_index("line")
     floors, sizes = rows.groupby(numbers)["floor"].mean(), rows.groupby(numbers)["n"].min().astype(float)
-    scores: dict[Key, Part] = {}
+    scores: dict[Key, TaskScore] = {}
     for (group, metric, place), part in rows.assign(line=numbers).groupby(key, dropna=False, sort=False):
         cells = {}
         for arm, line in part.drop_duplicates("arm").set_index("arm")["line"].items():
@@ -276,7 +276,7 @@ def split(rows: DataFrame) -> dict[Key, Part]:
                 }
         n = sorted({int(n) for n in part["n"].dropna()})
         name = group if isinstance(group, str) else None
-        scores[name, str(metric), str(place)] = Part(cells, float(part["floor"].mean()), n)
+        scores[name, str(metric), str(place)] = TaskScore(cells, float(part["floor"].mean()), n)
     return scores
 
 
@@ -372,13 +372,13 @@ def _over_examples(rows: ScoreRows, text: TableText, row: Mapping[str, Any]) -> 
     return {"beside": {}, "arms": cells} if cells else {}
 
 
-def _said_already(score: Score, entry: Entry, text: TableText) -> bool:
+def _said_already(score: ScoreRow, entry: Entry, text: TableText) -> bool:
     """Return whether the row would repeat the task's own metric."""
     has_score = any(other.metric == "score" for other in text.scores)
     return has_score and score.metric == "accuracy" and metric_words(entry.group) == "accuracy"
 
 
-def _cell(cell: Cell, score: Score, *, judged: bool) -> Cell:
+def _cell(cell: Cell, score: ScoreRow, *, judged: bool) -> Cell:
     """Return a number with its verdict. It has no interval if seeds cannot differ."""
     if score.constant and cell["low"] == cell["high"]:
         cell = cell | {"low": float("nan"), "high": float("nan"), "band": ""}
@@ -404,7 +404,7 @@ def beside_chance(cell: Cell, floor: float) -> str:
     return "above" if low > floor else "below"
 
 
-def _beside(rows: ScoreRows, text: TableText, part: Part, entry: Entry, score: Score) -> dict[str, float]:
+def _beside(rows: ScoreRows, text: TableText, part: TaskScore, entry: Entry, score: ScoreRow) -> dict[str, float]:
     numbers = {text.floor: part.floor} if text.floor else {}
     for beside in text.beside:
         if _serves(beside, score, text):
@@ -412,7 +412,7 @@ def _beside(rows: ScoreRows, text: TableText, part: Part, entry: Entry, score: S
     return {head: float(value) for head, value in numbers.items() if np.isfinite(value)}
 
 
-def _serves(beside: Beside, score: Score, text: TableText) -> bool:
+def _serves(beside: SharedColumn, score: ScoreRow, text: TableText) -> bool:
     """Return whether a column has a number for rows of this score. Baselines are scored like the task's own
     score, on natural text."""
     if beside.measure == "baselines":
@@ -420,7 +420,7 @@ def _serves(beside: Beside, score: Score, text: TableText) -> bool:
     return "{}" in beside.metrics[0] or score == text.scores[0]
 
 
-def _number(rows: ScoreRows, beside: Beside, entry: Entry, score: Score) -> float:
+def _number(rows: ScoreRows, beside: SharedColumn, entry: Entry, score: ScoreRow) -> float:
     """Return the number of a column beside the arms: the mean over all arms, which do not differ in it."""
     source = rows.baselines if beside.measure == "baselines" else rows.parts
     group = None if beside.of_all else entry.group

@@ -3,7 +3,7 @@
 from typing import Literal, NamedTuple
 
 
-class Score(NamedTuple):
+class ScoreRow(NamedTuple):
     """Score that has a row for each task of a table."""
 
     metric: str
@@ -20,7 +20,7 @@ class Score(NamedTuple):
     digits: int = 1
 
 
-class Beside(NamedTuple):
+class SharedColumn(NamedTuple):
     """Column with the same numbers for all arms."""
 
     label: str
@@ -38,7 +38,7 @@ class Series(NamedTuple):
 
     family: str
     title: str
-    scores: tuple[Score, ...]
+    scores: tuple[ScoreRow, ...]
 
 
 class TableText(NamedTuple):
@@ -48,12 +48,12 @@ class TableText(NamedTuple):
     title: str
     n: str
     """Unit that n counts."""
-    scores: tuple[Score, ...]
+    scores: tuple[ScoreRow, ...]
     """Scores of each task; the sentences above the table are about the first one that is judged."""
     how_to_read: tuple[str, ...]
     error: str = "over examples"
     """Items over which the standard error of one run is computed, as part of a sentence."""
-    beside: tuple[Beside, ...] = ()
+    beside: tuple[SharedColumn, ...] = ()
     floor: str = "Chance"
     """Head of the column of chance levels; without such a column if empty."""
     chance: str = "chance"
@@ -68,15 +68,15 @@ class TableText(NamedTuple):
 
 
 WITHOUT_ENCODER = (
-    Beside("Tag of the word", ("word",), "baselines"),
-    Beside("TF-IDF or words", ("tfidf", "word_window", "beside_question"), "baselines"),
+    SharedColumn("Tag of the word", ("word",), "baselines"),
+    SharedColumn("TF-IDF or words", ("tfidf", "word_window", "beside_question"), "baselines"),
 )
 """Columns of baselines without an encoder, on the training and test examples of frozen features and
 fine-tuning."""
 
 WITHOUT_ENCODER_PROBED = (
-    Beside("Tag of the word", ("probed_word",), "baselines"),
-    Beside("TF-IDF or words", ("probed_word_window", "tfidf"), "baselines"),
+    SharedColumn("Tag of the word", ("probed_word",), "baselines"),
+    SharedColumn("TF-IDF or words", ("probed_word_window", "tfidf"), "baselines"),
 )
 """Columns of baselines on the examples of probes, which have fewer words with tags."""
 
@@ -98,10 +98,10 @@ ORDER = (
 )
 
 TRANSFER = (
-    Score("score"),
-    Score("shuffled_score", "words shuffled"),
-    Score("accuracy", "accuracy"),
-    Score("exact_match", "exact match"),
+    ScoreRow("score"),
+    ScoreRow("shuffled_score", "words shuffled"),
+    ScoreRow("accuracy", "accuracy"),
+    ScoreRow("exact_match", "exact match"),
 )
 
 FINE_TUNING = TableText(
@@ -132,14 +132,14 @@ MINIMAL_PAIRS = TableText(
     title="Minimal pairs",
     n="pairs",
     scores=(
-        Score("accuracy", "accuracy"),
-        Score("accuracy_within_word", "accuracy, words hidden to their end"),
-        Score("accuracy_left_to_right", "accuracy, left to right"),
-        Score("accuracy_whole_words", "accuracy, whole words alone"),
-        Score("covered", "pairs of known words", judged=False, constant=True),
-        Score("whole_words", "pairs of whole words", judged=False, constant=True),
+        ScoreRow("accuracy", "accuracy"),
+        ScoreRow("accuracy_within_word", "accuracy, words hidden to their end"),
+        ScoreRow("accuracy_left_to_right", "accuracy, left to right"),
+        ScoreRow("accuracy_whole_words", "accuracy, whole words alone"),
+        ScoreRow("covered", "pairs of known words", judged=False, constant=True),
+        ScoreRow("whole_words", "pairs of whole words", judged=False, constant=True),
     ),
-    beside=(Beside("Fewer pieces", ("{}_by_length",)), Beside("Frequent pieces", ("{}_by_unigram",))),
+    beside=(SharedColumn("Fewer pieces", ("{}_by_length",)), SharedColumn("Frequent pieces", ("{}_by_unigram",))),
     error="over pairs, as if they were independent",
     how_to_read=(
         "How often the grammatical one of two sentences has the higher probability: the sum of the log "
@@ -160,10 +160,10 @@ PROBING = TableText(
     title="Probes",
     n="test examples",
     scores=(
-        Score("accuracy", "accuracy, mix of layers"),
-        Score("selectivity", "selectivity, mix of layers"),
-        Score("compression", "compression, mix of layers", scale=1, digits=2),
-        Score("accuracy", "accuracy, top layer", layer="top"),
+        ScoreRow("accuracy", "accuracy, mix of layers"),
+        ScoreRow("selectivity", "selectivity, mix of layers"),
+        ScoreRow("compression", "compression, mix of layers", scale=1, digits=2),
+        ScoreRow("accuracy", "accuracy, top layer", layer="top"),
     ),
     beside=WITHOUT_ENCODER_PROBED,
     how_to_read=(
@@ -180,7 +180,7 @@ STRUCTURAL_PROBE = TableText(
     measure="structural_probe",
     title="Structural probe",
     n="edges",
-    scores=(Score("uuas", "UUAS, top layer", layer="top"),),
+    scores=(ScoreRow("uuas", "UUAS, top layer", layer="top"),),
     floor="Adjacency chain",
     chance="the adjacency chain",
     error="over sentences",
@@ -195,12 +195,12 @@ PARSING = TableText(
     title="Trees without supervision",
     n="edges",
     scores=(
-        Score("uuas", "UUAS", judged=False),
-        Score("uuas_minus_adjacent", "above the adjacency chain"),
+        ScoreRow("uuas", "UUAS", judged=False),
+        ScoreRow("uuas_minus_adjacent", "above the adjacency chain"),
     ),
     beside=(
-        Beside("Adjacency chain", ("uuas_adjacent",)),
-        Beside("Random trees", ("uuas_random",)),
+        SharedColumn("Adjacency chain", ("uuas_adjacent",)),
+        SharedColumn("Random trees", ("uuas_random",)),
     ),
     floor="",
     chance="the adjacency chain",
@@ -209,8 +209,8 @@ PARSING = TableText(
         "sweeps",
         "By number of sweeps: has sampling converged?",
         (
-            Score("uuas", "UUAS", judged=False),
-            Score("conditional_information", "information, nats / 1,000", judged=False, scale=1000, digits=2),
+            ScoreRow("uuas", "UUAS", judged=False),
+            ScoreRow("conditional_information", "information, nats / 1,000", judged=False, scale=1000, digits=2),
         ),
     ),
     how_to_read=(
@@ -226,15 +226,15 @@ RETRIEVAL = TableText(
     title="Retrieval and similarity",
     n="pairs or queries",
     scores=(
-        Score("spearman_centred", "Spearman correlation, mean removed", layer="top"),
-        Score("spearman", "Spearman correlation", layer="top"),
-        Score("recall_at_1_centred", "recall at 1, mean removed", layer="top"),
-        Score("recall_at_1", "recall at 1", layer="top"),
-        Score("recall_at_1_reranked", "recall at 1, ranked again by a cross-encoder"),
-        Score("reciprocal_rank_centred", "mean reciprocal rank, mean removed", layer="top"),
-        Score("reciprocal_rank", "mean reciprocal rank", layer="top"),
+        ScoreRow("spearman_centred", "Spearman correlation, mean removed", layer="top"),
+        ScoreRow("spearman", "Spearman correlation", layer="top"),
+        ScoreRow("recall_at_1_centred", "recall at 1, mean removed", layer="top"),
+        ScoreRow("recall_at_1", "recall at 1", layer="top"),
+        ScoreRow("recall_at_1_reranked", "recall at 1, ranked again by a cross-encoder"),
+        ScoreRow("reciprocal_rank_centred", "mean reciprocal rank, mean removed", layer="top"),
+        ScoreRow("reciprocal_rank", "mean reciprocal rank", layer="top"),
     ),
-    beside=(Beside("TF-IDF", ("{}_tfidf",)),),
+    beside=(SharedColumn("TF-IDF", ("{}_tfidf",)),),
     error="over pairs or queries",
     how_to_read=(
         "Which texts belong together, by the cosine of their mean states in the top layer, for which nothing "
@@ -250,13 +250,13 @@ GENERATION = TableText(
     title="Generation",
     n="sentences, of nats their tokens",
     scores=(
-        Score("fluency", "nats per token of a judge", judged=False, scale=1, digits=2),
-        Score("distinct_1", "different tokens", judged=False),
-        Score("distinct_2", "different pairs of tokens", judged=False),
-        Score("copied", "sentences of the training text", judged=False),
-        Score("length", "tokens a sentence", judged=False, scale=1, digits=1),
+        ScoreRow("fluency", "nats per token of a judge", judged=False, scale=1, digits=2),
+        ScoreRow("distinct_1", "different tokens", judged=False),
+        ScoreRow("distinct_2", "different pairs of tokens", judged=False),
+        ScoreRow("copied", "sentences of the training text", judged=False),
+        ScoreRow("length", "tokens a sentence", judged=False, scale=1, digits=1),
     ),
-    beside=(Beside("Real text", ("{}_of_text",), of_all=True),),
+    beside=(SharedColumn("Real text", ("{}_of_text",), of_all=True),),
     floor="Random tokens",
     of_all="sentences made up",
     error="over sentences",
@@ -264,8 +264,8 @@ GENERATION = TableText(
         "iterations",
         "By number of iterations of mask-predict",
         (
-            Score("fluency", "nats per token of a judge", judged=False, scale=1, digits=2),
-            Score("distinct_2", "different pairs of tokens", judged=False),
+            ScoreRow("fluency", "nats per token of a judge", judged=False, scale=1, digits=2),
+            ScoreRow("distinct_2", "different pairs of tokens", judged=False),
         ),
     ),
     how_to_read=(

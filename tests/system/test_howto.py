@@ -52,7 +52,7 @@ def follow(page):
             elif name == "run":
                 ablate(["validate", *(arguments if "--set" in words else arguments[:1])])
             if "--place" in words:
-                place.load(Path(words[words.index("--place") + 1]), place.Place, arms=[])
+                place.load(Path(words[words.index("--place") + 1]), place.SlurmPlace, arms=[])
     return given
 
 

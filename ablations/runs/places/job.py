@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ from ablations.wording import several
 from lightning_modules.errors import STOP_SIGNALS, ExitCode
 
 if TYPE_CHECKING:
-    from ablations.runs.launch import Pool
+    from ablations.runs.launch import Outcome, Pool
 
 NEVER_AGAIN = (ExitCode.WRONG_SETTINGS, ExitCode.WRONG_DATA, ExitCode.NOT_FINITE)
 """Exit codes of training that would fail in the same way again."""
@@ -95,6 +96,20 @@ def note(job: JobFiles, name: str, message: str, *, is_final: bool) -> None:
     job.write(attempts.model_copy(update={"endings": endings}))
 
 
+def note_outcome(job: JobFiles, outcome: "Outcome") -> None:
+    """Record why a run did not end well. If it is done, forget why earlier attempts were not."""
+    name = outcome.run_dir.name
+    if outcome.code == ExitCode.DONE:
+        attempts = job.attempts()
+        endings = {other: why for other, why in attempts.endings.items() if other != name}
+        job.write(attempts.model_copy(update={"endings": endings}))
+    elif outcome.code != ExitCode.INTERRUPTED:
+        answered = outcome.seconds > 0
+        refused = answered and job.directory(name).is_trained()  # a measure that was refused is refused again
+        message = outcome.message or f"training ended with exit code {outcome.code}"
+        note(job, name, message, is_final=refused or outcome.code in NEVER_AGAIN)
+
+
 def train_command(job: JobFiles, *, threads: int) -> list[str]:
     """Return the command of one process of the training of the job's run on several nodes."""
     resources = job.array.resources
@@ -120,7 +135,7 @@ def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
         trained_with: exit code of a training on several nodes.
         tied: whether to save and end if standard input closes.
     """
-    from ablations.runs.launch import Outcome, Pool, visible_gpus  # imports torch
+    from ablations.runs.launch import Pool, visible_gpus  # imports torch
     from ablations.runs.progress import stopped_by_signals
     from lightning_modules.training.train import accept_machine
 
@@ -142,18 +157,6 @@ def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
             note(job, name, message, is_final=False)
         return
 
-    def ended(outcome: Outcome) -> None:
-        name = outcome.run_dir.name
-        if outcome.code == ExitCode.DONE:
-            attempts = job.attempts()
-            endings = {other: why for other, why in attempts.endings.items() if other != name}
-            job.write(attempts.model_copy(update={"endings": endings}))
-        elif outcome.code != ExitCode.INTERRUPTED:
-            answered = outcome.seconds > 0
-            refused = answered and job.directory(name).is_trained()  # a measure that was refused is refused again
-            message = outcome.message or f"training ended with exit code {outcome.code}"
-            note(job, name, message, is_final=refused or outcome.code in NEVER_AGAIN)
-
     devices = 1 if resources.nodes > 1 else resources.devices
     slots = max(1, min(resources.runs_at_once, len(names)))
     pool = Pool(
@@ -169,7 +172,7 @@ def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
     with stopped_by_signals(pool, (signal.SIGINT, *STOP_SIGNALS)):
         if tied:
             threading.Thread(target=stop_with_parent, args=(pool,), daemon=True).start()
-        pool.run([job.directory(name).path for name in names], ended=ended)
+        pool.run([job.directory(name).path for name in names], ended=partial(note_outcome, job))
 
 
 def stop_with_parent(pool: "Pool") -> None:

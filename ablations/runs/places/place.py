@@ -112,7 +112,7 @@ class Resources(Settings):
         return [f"--{name}={value}" for name, value in options.items() if value is not None]
 
 
-class Place(Resources):
+class SlurmPlace(Resources):
     """Content of the file of `--place` for SLURM."""
 
     arms: dict[str, Resources] = Field(default_factory=dict)
@@ -207,7 +207,7 @@ def _of_arm(place: Settings, kind: type[Settings], arms: Mapping[str, Settings],
     return shared | {name: getattr(changes, name) for name in changes.model_fields_set}
 
 
-AnyPlace = TypeVar("AnyPlace", Place, RayPlace)
+AnyPlace = TypeVar("AnyPlace", SlurmPlace, RayPlace)
 
 
 class PlaceFile(NamedTuple, Generic[AnyPlace]):
@@ -220,7 +220,7 @@ class PlaceFile(NamedTuple, Generic[AnyPlace]):
     @property
     def before(self) -> Path | None:
         """Return the path of the shell file that each job of SLURM reads first; None if there is none."""
-        if self.path is None or not isinstance(self.content, Place) or self.content.before is None:
+        if self.path is None or not isinstance(self.content, SlurmPlace) or self.content.before is None:
             return None
         return self.path.parent / self.content.before
 
@@ -238,7 +238,7 @@ def load(path: Path | None, kind: type[AnyPlace], *, arms: Sequence[str]) -> Pla
     """
     if path is None:
         return PlaceFile(None, kind())
-    document = yamlfile.read(path, example="partition: gpu" if kind is Place else "address: auto")
+    document = yamlfile.read(path, example="partition: gpu" if kind is SlurmPlace else "address: auto")
     problems = set(document.problems)
     found_faults: list[Fault] = []
     place = None

@@ -24,7 +24,7 @@ from ablations.runs.identity import PlannedRun, create
 from ablations.runs.launch import Outcome
 from ablations.runs.places import arrays
 from ablations.runs.places.arrays import Array, JobFiles
-from ablations.runs.places.place import Place, PlaceFile, Resources, unknown_partition
+from ablations.runs.places.place import PlaceFile, Resources, SlurmPlace, unknown_partition
 from ablations.runs.places.watch import require_free, watch
 from ablations.runs.progress import say_failed
 from ablations.runs.workspace import Workspace
@@ -204,7 +204,7 @@ class Watched(NamedTuple):
 
 
 def carry_out(
-    workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFile[Place]
+    workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFile[SlurmPlace]
 ) -> tuple[bool, list[Outcome]]:
     """Train and measure runs in jobs of SLURM, and wait until they have ended. Runs with the same identity
     are trained once.
@@ -256,7 +256,7 @@ def carry_out(
     return interrupted, failed
 
 
-def require_partitions(place: PlaceFile[Place]) -> None:
+def require_partitions(place: PlaceFile[SlurmPlace]) -> None:
     """Raise an error for partitions that the cluster lacks, and for jobs on more nodes than their partition
     has.
 
@@ -281,7 +281,7 @@ def require_partitions(place: PlaceFile[Place]) -> None:
             )
 
 
-def submissions(workspace: Workspace, items: Sequence[PlannedRun], *, place: Place) -> list[Submission]:
+def submissions(workspace: Workspace, items: Sequence[PlannedRun], *, place: SlurmPlace) -> list[Submission]:
     """Return the arrays to submit for some runs, with long runs first.
 
     There is one array for each combination of resources, or several if it has more jobs than the cluster
@@ -313,7 +313,9 @@ def _jobs(items: Sequence[PlannedRun], runs_in_a_job: int) -> list[list[str]]:
     return [[item.directory.path.name for item in items[number::count]] for number in range(count)]
 
 
-def _submission(workspace: Workspace, jobs: list[list[str]], resources: Resources, place: Place) -> Submission:
+def _submission(
+    workspace: Workspace, jobs: list[list[str]], resources: Resources, place: SlurmPlace
+) -> Submission:
     folder = arrays.new_folder(workspace.folder)
     at_once = "" if place.jobs_at_once is None else f"%{place.jobs_at_once}"
     array = Array(
@@ -356,7 +358,7 @@ def _submit_all(planned: Sequence[Submission], *, before: Path | None) -> None:
             raise
 
 
-def dry_run(workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFile[Place]) -> Iterator[str]:
+def dry_run(workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFile[SlurmPlace]) -> Iterator[str]:
     """Yield lines on what would be submitted: each command, the runs of each job, and once the script of all
     jobs."""
     for submission in submissions(workspace, items, place=place.content):

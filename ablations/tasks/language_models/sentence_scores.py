@@ -83,7 +83,7 @@ def masked_log_probabilities(objective: Objective, *, asks: str) -> LogProbabili
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Truths = NDArray[np.bool_]
-Reading = Literal["causal", "masked", "own"]
+SentenceReading = Literal["causal", "masked", "own"]
 """How rows are read: from left to right, with hidden pieces, or as an objective of one's own defines."""
 
 TOKENS_AT_ONCE = {"cpu": 2**11, "cuda": 2**17}
@@ -299,7 +299,9 @@ def _distinct(rows: NDArray[np.integer]) -> tuple[Integers, Integers]:
 
 
 @torch.no_grad()
-def _answers(objective: Objective, rows_RT: NDArray[np.integer], query: Query, *, reading: Reading) -> Answer:
+def _answers(
+    objective: Objective, rows_RT: NDArray[np.integer], query: Query, *, reading: SentenceReading
+) -> Answer:
     """Return the log probabilities of labels, over the whole vocabulary as in the loss."""
     objective.eval()
     (R, T), K, device = rows_RT.shape, query.place_RK.shape[1], objective.device
@@ -336,7 +338,7 @@ def fill(answer: Answer, query: Query, logits_MV: Tensor, *, first: int) -> None
     answer.is_best_N[now] = (logit_N == logits_MV.amax(-1)[state_N]).cpu().numpy()
 
 
-def _batch(objective: Objective, tokens_BT: Tensor, reading: Reading) -> Batch:
+def _batch(objective: Objective, tokens_BT: Tensor, reading: SentenceReading) -> Batch:
     """Return sentences as an objective reads them; only a mixture reads in two ways."""
     position_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device).expand_as(tokens_BT)
     batch = {"tokens_BT": tokens_BT, "sequence_BT": torch.ones_like(tokens_BT), "position_BT": position_BT}

@@ -8,7 +8,7 @@ from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
 from ablations.tasks.linear import (
-    Part,
+    LabelledFeatures,
     best_classifier,
     best_ridge,
     block_ends,
@@ -118,7 +118,7 @@ def test_frequencies_are_counts_and_one_more():
 def planted(seed, count, noise):
     x_ND = features(seed, count)
     y_N = np.where(x_ND[:, 0] + noise * np.random.default_rng(seed + 1).normal(size=count) > 0, "yes", "no")
-    return Part(x_ND, y_N)
+    return LabelledFeatures(x_ND, y_N)
 
 
 def test_the_strength_with_the_most_probable_validation_labels_is_chosen():
@@ -136,16 +136,18 @@ def test_the_strength_with_the_most_probable_validation_labels_is_chosen():
 
 def test_labels_that_only_the_validation_part_has_say_nothing():
     train, validation = planted(7, 60, 2.0), planted(9, 500, 2.0)
-    more = Part(np.concatenate([validation.x_ND, np.ones((3, D))]), np.append(validation.y_N, ["maybe"] * 3))
+    more = LabelledFeatures(
+        np.concatenate([validation.x_ND, np.ones((3, D))]), np.append(validation.y_N, ["maybe"] * 3)
+    )
     assert best_classifier(train, more).strength == best_classifier(train, validation).strength
-    nothing = Part(np.ones((3, D)), np.array(["maybe"] * 3))
+    nothing = LabelledFeatures(np.ones((3, D)), np.array(["maybe"] * 3))
     assert set(best_classifier(train, nothing).says(train.x_ND)) <= {"yes", "no"}
 
 
 def test_sparse_features_give_what_dense_ones_give():
     train, validation = planted(7, 300, 1.0), planted(9, 300, 1.0)
     dense = best_classifier(train, validation)
-    sparse = best_classifier(*(Part(csr_matrix(part.x_ND), part.y_N) for part in (train, validation)))
+    sparse = best_classifier(*(LabelledFeatures(csr_matrix(part.x_ND), part.y_N) for part in (train, validation)))
     assert (sparse.strength, sparse.says(validation.x_ND).tolist()) == (
         dense.strength,
         dense.says(validation.x_ND).tolist(),
@@ -156,7 +158,7 @@ def test_an_example_that_counts_twice_is_two_examples():
     train = planted(7, 100, 1.0)
     weight_N = np.ones(100)
     weight_N[:20] = 2
-    twice = Part(np.concatenate([train.x_ND, train.x_ND[:20]]), np.append(train.y_N, train.y_N[:20]))
+    twice = LabelledFeatures(np.concatenate([train.x_ND, train.x_ND[:20]]), np.append(train.y_N, train.y_N[:20]))
     found, expected = classifier(train, strength=0.1, weight_N=weight_N), classifier(twice, strength=0.1)
     np.testing.assert_allclose(found.model.coef_, expected.model.coef_, atol=1e-3)  # lbfgs stops at 1e-4
     assert not np.allclose(found.model.coef_, classifier(train, strength=0.1).model.coef_, atol=1e-3)
@@ -166,7 +168,9 @@ def test_ridge_regression_solves_the_normal_equations_of_the_best_penalty():
     rng = np.random.default_rng(8)
     x_ND = features(10, 200)
     weight_D = rng.normal(size=D)
-    parts = [Part(x, x @ weight_D + 3 + 2 * rng.normal(size=len(x))) for x in (x_ND, features(11, 100))]
+    parts = [
+        LabelledFeatures(x, x @ weight_D + 3 + 2 * rng.normal(size=len(x))) for x in (x_ND, features(11, 100))
+    ]
     errors = {}
     for penalty in (0.1, 1.0, 10.0, 100.0):
         centred = x_ND - x_ND.mean(0)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lightning_modules.config.data import FilesData, LanguageData
-from lightning_modules.config.masking import PMI, Cloze, Generic
+from lightning_modules.config.masking import PMI, Cloze, GenericWords
 from lightning_modules.data.language import Language
 from lightning_modules.data.lexica import bare, collocated, frequent_ngrams, in_lexicon, pmi, resolved
 from lightning_modules.data.token_store import find_words
@@ -242,7 +242,7 @@ def test_bare_words(word, expected):
 def test_a_list_is_sorted_and_distinct_and_resolving_it_again_changes_nothing(tmp_path):
     for settings in (
         Cloze(kind="cloze", words=("Zoë", "good", "Bad", '"bad"')),
-        Generic(kind="generic", words=("b",)),
+        GenericWords(kind="generic", words=("b",)),
     ):
         ours = resolved(settings, data=FILES, data_root=tmp_path)
         assert ours == type(settings)(
@@ -339,7 +339,7 @@ def test_no_list_at_all_is_refused(tmp_path):
         "objective.masking.select: cloze needs words, file or part_of_speech, but none of them is given; add one."
     )
     with pytest.raises(DataError) as error:
-        resolved(Generic(kind="generic", treebank="bank.parquet"), data=FILES, data_root=tmp_path)
+        resolved(GenericWords(kind="generic", treebank="bank.parquet"), data=FILES, data_root=tmp_path)
     assert str(error.value) == (
         "objective.masking.select: generic needs words, file or part_of_speech, but none of them is given; add "
         "one."

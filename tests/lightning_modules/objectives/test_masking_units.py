@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lightning_modules.config import FilesData, MaskingSettings
-from lightning_modules.config.masking import Generic, OwnSelection
+from lightning_modules.config.masking import GenericWords, OwnSelection
 from lightning_modules.data.packing import BatchPlan, pack
 from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.token_store import prepare
@@ -201,7 +201,7 @@ def test_a_lexicon_that_matches_nothing_or_everything_is_refused(text):
         "hidden; give words that the text has."
     )
     with pytest.raises(DataError) as error:  # else the arm would be uniform under another name
-        Units(Generic(kind="generic", words=("zebra",)), text, text.train)
+        Units(GenericWords(kind="generic", words=("zebra",)), text, text.train)
     assert str(error.value) == (
         "objective.masking.select: none of the lexicon's words (1) occurs in data.train, so it would change "
         "nothing; give words that the text has."

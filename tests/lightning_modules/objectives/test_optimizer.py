@@ -9,7 +9,7 @@ import torch
 from lightning_modules.config import TrainingSettings
 from lightning_modules.objectives import build
 from lightning_modules.objectives.optimizer import (
-    Both,
+    JoinedOptimizers,
     learning_rate_factor,
     warmup_then_decay,
     warmup_then_inverse_sqrt,
@@ -172,7 +172,7 @@ def test_an_optimiser_goes_on_from_its_saved_state_to_the_bit(kind, tokens):
             optimizer.step()
     for name, weight in whole.named_parameters():
         assert torch.equal(weight, dict(pieces.named_parameters())[name]), name
-    assert isinstance(its, Both) == (kind == "muon")
+    assert isinstance(its, JoinedOptimizers) == (kind == "muon")
 
 
 def factors(schedule, *, steps, warmup):

@@ -9,7 +9,7 @@ from reports.claims.judge import judge_claims
 from reports.figures.files import Drawing
 from reports.page.content import content, page_figures
 from reports.page.entries import claim_entries
-from reports.page.figures import readings
+from reports.page.figures import claimed_metrics
 from reports.page.page import html
 from tests.support import judged as support
 from tests.support import many_arms
@@ -65,7 +65,7 @@ def test_the_figure_that_the_decided_claims_read_comes_first(claims, first, tmp_
 
 def test_without_claims_figures_keep_their_order(tmp_path):
     of = judge_claims(experiment_folder.read(many_arms.write(tmp_path, ARMS)))
-    assert readings(of) == []
+    assert claimed_metrics(of) == []
     assert [figure.text.name for figure in page_figures(of)[0]] == ["layer_change", "token_information"]
 
 

@@ -3,10 +3,10 @@
 import pytest
 
 from ablations.errors import SpecError
-from ablations.runs.places.place import Place, RayPlace, Resources, load
+from ablations.runs.places.place import RayPlace, Resources, SlurmPlace, load
 
 
-def problems(tmp_path, text, kind=Place):
+def problems(tmp_path, text, kind=SlurmPlace):
     path = tmp_path / "cluster.yaml"
     path.write_text(text)
     with pytest.raises(SpecError) as raised:
@@ -94,16 +94,16 @@ def test_a_file_that_is_to_be_read_before_must_be_there(tmp_path):
     )
     (tmp_path / "cluster.sh").write_text("module load cuda\n")
     (tmp_path / "cluster.yaml").write_text("before: cluster.sh")
-    assert load(tmp_path / "cluster.yaml", Place, arms=[]).before == tmp_path / "cluster.sh"
+    assert load(tmp_path / "cluster.yaml", SlurmPlace, arms=[]).before == tmp_path / "cluster.sh"
 
 
 def test_without_a_file_the_cluster_decides():
-    assert load(None, Place, arms=["mlm"]).content == Place()
+    assert load(None, SlurmPlace, arms=["mlm"]).content == SlurmPlace()
     assert Resources().options() == ["--nodes=1", "--ntasks-per-node=1", "--cpus-per-task=1"]
 
 
 def test_an_arm_changes_what_it_writes_and_keeps_the_rest():
-    place = Place(partition="gpu", gpus=1, time_limit="12:00:00", arms={"big": Resources(gpus=4, devices=4)})
+    place = SlurmPlace(partition="gpu", gpus=1, time_limit="12:00:00", arms={"big": Resources(gpus=4, devices=4)})
     assert place.of_arm("small").options() == [
         *("--partition=gpu", "--time=12:00:00"),
         *("--nodes=1", "--ntasks-per-node=1", "--cpus-per-task=1", "--gres=gpu:1"),

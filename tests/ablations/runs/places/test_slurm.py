@@ -26,7 +26,7 @@ def workspace(tmp_path, no_cluster):
 
 
 def shapes(workspace, **settings):
-    planned = slurm.submissions(workspace, workspace.planned, place=place.Place(**settings))
+    planned = slurm.submissions(workspace, workspace.planned, place=place.SlurmPlace(**settings))
     return [[len(names) for names in one.array.jobs] for one in planned]
 
 
@@ -43,7 +43,7 @@ def test_an_array_is_cut_where_the_cluster_has_shorter_ones(workspace, monkeypat
 
 
 def test_each_run_is_in_one_job(workspace):
-    settings = place.Place(runs_per_job=3, arms={"b": place.Resources(cpus=2)})
+    settings = place.SlurmPlace(runs_per_job=3, arms={"b": place.Resources(cpus=2)})
     planned = slurm.submissions(workspace, workspace.planned, place=settings)
     names = [name for one in planned for job in one.array.jobs for name in job]
     assert sorted(names) == sorted(item.directory.path.name for item in workspace.planned)
@@ -69,7 +69,7 @@ def test_a_dry_run_prints_the_commands_and_the_script_and_writes_nothing(workspa
 
 def test_the_script_has_no_text_of_a_user(workspace, tmp_path):
     folder = arrays.new_folder(workspace.folder)
-    (planned, *_) = slurm.submissions(workspace, workspace.planned, place=place.Place(gpus=1))
+    (planned, *_) = slurm.submissions(workspace, workspace.planned, place=place.SlurmPlace(gpus=1))
     (tmp_path / "before.txt").write_text("module load cuda\n")
     arrays.write(folder, planned.array, before=tmp_path / "before.txt")
     assert (folder / "job.sh").read_bytes() == arrays.SCRIPT.read_bytes()
