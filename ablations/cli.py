@@ -16,6 +16,7 @@ class Ablate(click.Group):
     """Group of commands that prints errors that a user can act on as one sentence, without a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        from ablations.wording import printable
         from lightning_modules.errors import AblationsError
 
         # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that no half-written file stays.
@@ -23,7 +24,7 @@ class Ablate(click.Group):
         try:
             return super().invoke(ctx)
         except AblationsError as error:
-            click.echo(str(error), err=True)
+            click.echo(printable(str(error)), err=True)
             ctx.exit(WRONG)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)

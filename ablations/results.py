@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablations.errors import ResultsError
-from lightning_modules.files import atomic, make_folder
+from lightning_modules.files import atomic, make_folder, read_file
 
 COLUMNS: dict[str, str] = {
     "experiment": "string",
@@ -186,7 +186,7 @@ def read_sealed(path: Path, *, remedy: str, columns: Sequence[str] | None = None
         ResultsError: the file cannot be read, was cut short or has changed since it was written.
     """
     try:
-        written = path.read_bytes()
+        written = read_file(path)
         file = pq.ParquetFile(pa.BufferReader(written))
         notes = file.metadata.metadata or {}
         seal = notes.get(SEAL)
@@ -194,9 +194,12 @@ def read_sealed(path: Path, *, remedy: str, columns: Sequence[str] | None = None
             raise ValueError("it has changed since it was written")
         if seal is not None and hashlib.sha256(written.replace(seal, UNSEALED)).hexdigest().encode() != seal:
             raise ValueError("it has changed since it was written")
+        if file.metadata.num_rows > len(written):  # a row takes a byte at least, unless the file is made to grow
+            raise ValueError("it has more rows than bytes")
         return file.read(columns=columns, use_threads=False)
     except (pa.ArrowException, OSError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+        reason = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+        reason = reason.partition("\n")[0].rstrip(".")
         raise ResultsError(f"{path}: this is no whole parquet file ({reason}); delete it and {remedy}.") from error
 
 

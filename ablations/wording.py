@@ -5,11 +5,21 @@
 
 import difflib
 import json
+import re
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
 from pydantic_core import PydanticCustomError
+
+REFUSED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+"""Characters that neither HTML nor SVG may contain and that a terminal takes for commands, and marks that
+reverse the direction of the text after them."""
+
+
+def printable(text: str) -> str:
+    """Return the text with a replacement character for every refused character."""
+    return REFUSED.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def nearest(word: str, names: Collection[str]) -> str | None:

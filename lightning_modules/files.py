@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -35,6 +36,8 @@ _REMEDIES = {
     errno.EEXIST: ("a file of that name is in the way", "move the file away"),
     errno.ENAMETOOLONG: ("its name is too long", "choose a shorter one"),
     errno.ELOOP: ("it is a link, or a link on the way leads back to itself", "remove the link"),
+    errno.ENXIO: ("it is no ordinary file", "remove it"),
+    errno.EMLINK: ("it is a hard link, so another file would change too", "put a copy in its place"),
     errno.ENOLCK: ("the file system has no locks", "choose a folder on another file system"),
     errno.ENOSYS: ("the file system has no locks", "choose a folder on another file system"),
 }
@@ -67,14 +70,42 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 def open_no_link(path: str | Path, flags: int) -> int:
-    """Open a file as `os.open` does, but never through a symbolic link.
+    """Open an ordinary file as `os.open` does, but never through a symbolic link, and never to write into a
+    file that has a second name.
 
     Files that are appended to are opened in this way, so that a planted link cannot send the text elsewhere.
 
     Raises:
-        OSError: ELOOP, there is a link at `path`.
+        OSError: ELOOP, there is a link at `path`. EMLINK, it is a hard link. ENXIO, it is no file but a pipe
+            or a device.
     """
-    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)  # a pipe would wait for its reader
+    status = os.fstat(descriptor)
+    is_file = stat.S_ISREG(status.st_mode)
+    if not is_file or (flags & (os.O_WRONLY | os.O_RDWR) and status.st_nlink > 1):
+        os.close(descriptor)
+        number = errno.EMLINK if is_file else errno.ENXIO
+        raise OSError(number, os.strerror(number), str(path))
+    return descriptor
+
+
+LARGEST_FILE = 2**30
+"""Largest number of bytes that `read_file` reads. No record, log or table of a run comes near it."""
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of an ordinary file. A pipe or a device in its place would wait or never end.
+
+    Raises:
+        OSError: ENXIO, it is no file but a pipe or a device. EFBIG, it is larger than LARGEST_FILE.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.ENXIO, "it is no ordinary file", str(path))
+        if status.st_size > LARGEST_FILE:
+            raise OSError(errno.EFBIG, f"it is larger than {LARGEST_FILE // 2**20} MiB", str(path))
+        return file.read()
 
 
 def make_folder(path: Path) -> None:
@@ -169,7 +200,7 @@ def read_json(path: Path) -> Any:
         FilesError: the file is missing, not readable or no JSON.
     """
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(read_file(path))
     except FileNotFoundError:
         raise FilesError(f"{path} does not exist.") from None
     except OSError as error:

@@ -5,7 +5,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -26,6 +25,7 @@ from ablations.runs.records import (
     checksum,
 )
 from ablations.spec import yamlfile
+from ablations.wording import REFUSED, printable
 
 LONGEST_NAME = 255
 """Largest number of bytes that file systems accept in the name of a folder."""
@@ -178,7 +178,7 @@ def _text(path: Path) -> str:
         raise _damaged(path, error) from error
 
 
-def _damaged(path: Path, error: ValueError) -> ResultsError:
+def _damaged(path: Path, error: Exception) -> ResultsError:
     return ResultsError(f"{path}: this is no whole JSON file ({error}); {REMEDY}.")
 
 
@@ -208,7 +208,7 @@ def _record(path: Path, text: str | None, kind: type[Some]) -> Some:
         return kind()
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, error) from error
     if isinstance(content, dict) and content.get("checksum") not in (None, checksum(content)):
         raise ResultsError(f"{path} has changed since it was written; {REMEDY}.")
@@ -244,16 +244,6 @@ def _printable_throughout(content: Any) -> Any:
     if isinstance(content, list):
         return [_printable_throughout(item) for item in content]
     return printable(content) if isinstance(content, str) else content
-
-
-REFUSED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-"""Characters that neither HTML nor SVG may contain, and marks that reverse the direction of the text after
-them."""
-
-
-def printable(text: str) -> str:
-    """Return the text with a replacement character for every refused character."""
-    return REFUSED.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 HERE = Path(__file__).parent

@@ -18,7 +18,7 @@ from ablations.runs.identity import PlannedRun, create
 from ablations.runs.launch import Outcome, Pool, threads_per_process, visible_gpus
 from ablations.runs.terminal import duration
 from ablations.runs.workspace import Workspace
-from ablations.wording import several
+from ablations.wording import printable, several
 from lightning_modules.errors import ExitCode, FilesError
 from lightning_modules.files import require_writable
 from lightning_modules.training.run_directory import RunState
@@ -41,7 +41,7 @@ def carry_out(
         FilesError: the output root cannot be written to.
     """
     require_writable(workspace.out)  # before anything is started that would have nowhere to write
-    console = Console()
+    console = Console(markup=False)  # a reason may hold [brackets]
     todo = {item.run_id: item for item in longest_first(items)}
     with Pool(
         slots=max(1, min(slots, len(todo))),
@@ -118,7 +118,7 @@ def compare_runs(workspace: Workspace, *, recompute: bool = False) -> bool:
     they cannot be computed."""
     from ablations.runs import measure_pairs
 
-    console = Console()
+    console = Console(markup=False)  # a reason may hold [brackets]
     settings = measure_pairs.distance_settings(workspace.experiment.measures)
     assert settings is not None, "nobody asked for distances between runs"
 
@@ -214,7 +214,7 @@ class _Watch:
             soft_wrap=True,
         )
         if is_failed(outcome):
-            sentence = f"failed: {item.directory.path.name}: {outcome.message}"
+            sentence = printable(f"failed: {item.directory.path.name}: {outcome.message}")
             self.console.print(sentence, style="red", highlight=False, soft_wrap=True)
 
     def look(self) -> None:

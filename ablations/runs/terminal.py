@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablations.runs.records import Plan, RunRecord, RunStatus
-from ablations.wording import by_kind, several
+from ablations.wording import by_kind, printable, several
 
 WIDTH = 150
 """Characters of a line if the output is no terminal."""
@@ -113,7 +113,7 @@ def status_table(statuses: Sequence[RunStatus], notes: Sequence[str] = ()) -> No
         unmeasured = [f"not measured: {by_kind(run.not_measured)}"] if run.not_measured else []
         refused = [f"{name} was refused: {why}" for name, why in run.refused.items()]
         for sentence in [state.message] if state.message else unmeasured + refused:
-            console.print(f"{run.folder}: {sentence}", highlight=False, markup=False, soft_wrap=True)
+            console.print(printable(f"{run.folder}: {sentence}"), highlight=False, markup=False, soft_wrap=True)
     for note in notes:
         console.print(note, highlight=False, markup=False, soft_wrap=True)
 

@@ -20,7 +20,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
 from ablations.errors import Fault, KeyPath, Problem, SpecProblems
-from ablations.wording import nearest
+from ablations.wording import REFUSED, nearest
 
 LARGEST_FILE = 256 * 1024
 """Largest size of a file in bytes. A spec is a page of text, so a larger file was named by mistake."""
@@ -310,8 +310,8 @@ def _refusal(node: Node) -> str | None:
         return f"tags such as {tag} are not allowed; write the plain value"
     if isinstance(node, ScalarNode) and re.search("[\ud800-\udfff]", node.value):
         return "this text holds half a character (a lone surrogate); write the character itself"
-    if isinstance(node, ScalarNode) and "\0" in node.value:
-        return "this text holds the character U+0000, which no name has; remove it"
+    if isinstance(node, ScalarNode) and (refused := REFUSED.search(node.value)):
+        return f"this text holds the character U+{ord(refused[0]):04X}, which cannot be shown; remove it"
     return None
 
 

@@ -14,8 +14,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -30,6 +31,8 @@ from lightning_modules.training.run_directory import RunDirectoryError
 SECONDS_TO_END = 20.0  # between asking the other ranks to end and killing them
 TIME_TO_ANSWER = timedelta(minutes=10)
 """Time that ranks wait for another rank before they fail."""
+SECONDS_SUSPENDED = 60.0
+"""Time after which a suspended rank is woken, if others wait for it."""
 POLL_SECONDS = 0.1
 RANK_VARIABLE = "PRETRAINING_ABLATIONS_RANK"
 """Environment variable of the processes started here. LOCAL_RANK alone may come from any launcher."""
@@ -95,6 +98,7 @@ def _wait(ranks: list[subprocess.Popen[bytes]], stop: StopRequest) -> ExitCode:
     """
     stopping, deadline = False, float("inf")
     killed_here: set[int] = set()
+    suspended: Counter[int] = Counter()
     while None in [rank.poll() for rank in ranks]:  # not any(), which would not poll every rank
         lost = any(rank.returncode not in (None, 0) for rank in ranks)
         if (stop.received or lost) and not stopping:
@@ -108,6 +112,7 @@ def _wait(ranks: list[subprocess.Popen[bytes]], stop: StopRequest) -> ExitCode:
             killed_here |= {number for number, rank in enumerate(ranks) if rank.poll() is None}
             for rank in ranks:
                 rank.kill()
+        _wake(ranks, suspended)
         time.sleep(POLL_SECONDS)
     died = {
         number: signal.Signals(-rank.returncode).name
@@ -126,6 +131,31 @@ def _wait(ranks: list[subprocess.Popen[bytes]], stop: StopRequest) -> ExitCode:
             "memory is short; lower --slots, then start again: the run goes on from its last checkpoint."
         )
     return (meaningful or [ExitCode.FAILED])[0]
+
+
+def _wake(ranks: list[subprocess.Popen[bytes]], suspended: Counter[int]) -> None:
+    """Let ranks go on that a signal suspended (SIGSTOP) SECONDS_SUSPENDED ago, unless it suspended all ranks.
+
+    Args:
+        suspended: number of calls since a rank was suspended, by its number; it is updated.
+    """
+    now = [number for number, rank in enumerate(ranks) if _is_suspended(rank.pid)]
+    for number in range(len(ranks)):
+        suspended[number] = suspended[number] + 1 if number in now and len(now) < len(ranks) else 0
+        # Calls count, not the clock, which goes on while this process itself is suspended.
+        if suspended[number] * POLL_SECONDS >= SECONDS_SUSPENDED:
+            print(
+                f"process {number + 1} of the {len(ranks)} that train the run was suspended; it is woken",
+                flush=True,
+            )
+            ranks[number].send_signal(signal.SIGCONT)
+
+
+def _is_suspended(pid: int) -> bool:
+    """Return whether a process is suspended; False where the system does not say."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    return False
 
 
 def stop_when_orphaned(stop: StopRequest) -> None:

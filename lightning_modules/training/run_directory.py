@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from lightning_modules import plugins
 from lightning_modules.config import RunSettings
 from lightning_modules.errors import AblationsError, ExitCode, PluginError
-from lightning_modules.files import atomic, explained, open_no_link, write_json
+from lightning_modules.files import atomic, explained, open_no_link, read_file, write_json
 
 OF_A_TRAINING = (
     *("measures.parquet", "refused.json", "metrics.jsonl", "tensorboard", "wandb", "checkpoints"),
@@ -137,7 +137,7 @@ class RunDirectory:
         """
         path = self.path / "run.json"
         try:
-            content = json.loads(path.read_bytes())
+            content = json.loads(read_file(path))
             if content.get("checksum") not in (None, checksum(content)):
                 raise ValueError("checksum")
             return content
@@ -191,14 +191,14 @@ class RunDirectory:
     def _written_state(self) -> RunState | None:
         path = self.path / "state.json"
         try:
-            content = path.read_bytes()
+            content = read_file(path)
             written, state = json.loads(content), RunState.model_validate_json(content)
             if state.checksum is not None and state.checksum != checksum(written):
                 raise ValueError("checksum")
             return state
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RunDirectoryError(
                 f"{path} cannot be read or has changed since it was written, so nobody knows how far the run is; "
                 "delete the file, and `ablate run` goes on from the last checkpoint."
@@ -253,13 +253,13 @@ class RunDirectory:
         """
         path = self.path / "provenance.json"
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(read_file(path).decode())
             if not isinstance(content, dict):
                 raise ValueError("no mapping")
             return content
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RunDirectoryError(
                 f"{path} cannot be read, so nobody knows on which machine the run was begun; delete the file if "
                 "it was this one."
@@ -273,11 +273,8 @@ class RunDirectory:
         Raises:
             RunDirectoryError: the log has changed since the training ended.
         """
-        if not self.metrics.exists():
-            return None
-        self.require_log()
         step, loss = self.state().max_steps, None
-        for line in self.metrics.read_text(encoding="utf-8").splitlines():
+        for line in self.require_log().splitlines():
             with suppress(ValueError):  # a line that was cut off by a kill
                 content = json.loads(line)
                 if content.get("step") == step and "val/loss" in content:
@@ -292,7 +289,12 @@ class RunDirectory:
         return hashlib.sha256(self._read_log() if self._log is None else self._log).hexdigest()
 
     def _read_log(self) -> bytes:
-        return self.metrics.read_bytes() if self.metrics.exists() else b""
+        try:
+            return read_file(self.metrics)
+        except (FileNotFoundError, NotADirectoryError):
+            return b""
+        except OSError as error:
+            raise RunDirectoryError(f"{self.metrics} cannot be read: {error.strerror}; remove it.") from error
 
     def require_log(self) -> bytes:
         """Return the content of metrics.jsonl; empty if there is no such file.
@@ -322,7 +324,7 @@ class RunDirectory:
             try:
                 if json.loads(line)["step"] <= step:
                     kept += line + b"\n"
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 break
         if sha256 not in (None, hashlib.sha256(kept).hexdigest()):
             raise RunDirectoryError(

@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ablations.wording import several
+from ablations.wording import printable, several
 from reports.claims.words import MOST_DECIMALS, confidence, effect, significant
-from reports.folder import printable
 from reports.page.terminal import STYLES, bare_table
 from reports.words import ABSENT, MINUS, count, interval, is_absent, listed, moment
 

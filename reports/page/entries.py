@@ -18,11 +18,11 @@ from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 
 from ablations.spec.contrasts import Claim
+from ablations.wording import printable
 from reports.claims.words import described
 from reports.figures import files
 from reports.figures.by_arm import NAME_LETTERS, shown_name
 from reports.figures.files import Drawing
-from reports.folder import printable
 from reports.page.figures import compares_courses, is_along, read_by
 from reports.scores.runs import SHOWN
 from reports.words import is_absent

@@ -12,14 +12,15 @@ OUT/<experiment>/ray/<8 hex>/     the same for Ray
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationError
 
 from ablations.catalogue import Measure, for_run
+from ablations.errors import ResultsError
 from ablations.runs.places.place import Resources
 from lightning_modules.config import Settings
-from lightning_modules.files import atomic, make_folder, write_json
+from lightning_modules.files import atomic, make_folder, read_file, write_json
 from lightning_modules.plugins import recall
 from lightning_modules.training.run_directory import RunDirectory
 
@@ -87,9 +88,13 @@ class JobFiles(NamedTuple):
         return RunDirectory(Path(self.array.runs) / name)
 
     def attempts(self) -> Attempts:
-        """Return the record of the job's attempts; an empty one before the first attempt."""
+        """Return the record of the job's attempts; an empty one before the first attempt.
+
+        Raises:
+            ResultsError: its file cannot be read or is damaged.
+        """
         path = self.folder / f"job-{self.number}.json"
-        return Attempts.model_validate_json(path.read_bytes()) if path.exists() else Attempts()
+        return _record(path, Attempts) if path.exists() else Attempts()
 
     def write(self, attempts: Attempts) -> None:
         """Replace the record of the job's attempts."""
@@ -114,9 +119,34 @@ def missing(directory: RunDirectory, measures: Sequence[Measure], *, data_root: 
     return len(rows.missing(directory.path, of_run, data_root=data_root))
 
 
+Some = TypeVar("Some", Array, Attempts)
+
+
+def _record(path: Path, kind: type[Some]) -> Some:
+    """Return the content of a file of an array.
+
+    Raises:
+        ResultsError: the file cannot be read or is damaged.
+    """
+    try:
+        return kind.model_validate_json(read_file(path))
+    except OSError as error:
+        reason = error.strerror
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+    raise ResultsError(
+        f"{path} is damaged or of another version ({reason}); end its jobs, if there are any, then remove "
+        f"{path.parent}."
+    )
+
+
 def read(folder: Path) -> list[JobFiles]:
-    """Return the jobs of the array in a folder."""
-    array = Array.model_validate_json((folder / "array.json").read_bytes())
+    """Return the jobs of the array in a folder.
+
+    Raises:
+        ResultsError: its file cannot be read or is damaged.
+    """
+    array = _record(folder / "array.json", Array)
     return [JobFiles(folder, index, array) for index in range(len(array.jobs))]
 
 

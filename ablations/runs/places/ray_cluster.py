@@ -69,7 +69,7 @@ def carry_out(
             nothing is submitted then.
     """
     require_writable(workspace.out)
-    console = Console(file=sys.stdout)
+    console = Console(file=sys.stdout, markup=False)
     todo = longest_first(items)
     messages = workspace.folder / "ray" / "messages.txt"
     with connected(place.content.address) as ray:  # fails at once if there is no cluster

@@ -222,7 +222,7 @@ def carry_out(
     require_writable(workspace.out)
     in_queue(workspace.out)  # fails at once if SLURM is not there
     require_partitions(place)
-    console = Console()
+    console = Console(markup=False)
     todo = longest_first(items)
     from ablations.runs.prepare import prepare_text  # imports torch
 

@@ -107,5 +107,5 @@ def test_a_character_that_no_path_has_is_refused(tmp_path):
     path = tmp_path / "spec.yaml"
     path.write_text('name: "a\\0b"\n')
     assert [str(problem) for problem in yamlfile.read(path).problems] == [
-        f"{path}:1:7: this text holds the character U+0000, which no name has; remove it"
+        f"{path}:1:7: this text holds the character U+0000, which cannot be shown; remove it"
     ]

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -94,6 +95,48 @@ def test_a_frozen_rank_saves_with_the_others_when_the_run_is_to_stop(trained):
         stop.received = True
 
     assert trained(WAITS, WAITS, after=freeze) == ExitCode.INTERRUPTED
+
+
+def is_suspended(process):
+    with open(f"/proc/{process.pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] == "T"
+
+
+def test_a_frozen_rank_for_which_the_others_wait_is_woken(trained, monkeypatch, tmp_path, capfd):
+    monkeypatch.setattr(ranks, "SECONDS_SUSPENDED", 0.5)
+    over, seen = tmp_path / "over", []
+
+    def freeze(started, stop):
+        os.kill(started[1].pid, signal.SIGSTOP)
+        while not is_suspended(started[1]):
+            time.sleep(0.01)
+        seen.append(over.exists())
+
+    waits, ends = fails(0, after=over), f"import time\ntime.sleep(0.2)\nopen({str(over)!r}, 'w')\nos._exit(0)"
+    assert trained(waits, ends, after=freeze) == ExitCode.DONE
+    assert seen == [False]
+    assert capfd.readouterr().out == "process 2 of the 2 that train the run was suspended; it is woken\n"
+
+
+def test_ranks_that_are_all_frozen_stay_so(trained, monkeypatch):
+    """Somebody wants the run to pause; no rank waits for another."""
+    monkeypatch.setattr(ranks, "SECONDS_SUSPENDED", 0.1)
+    still = []
+
+    def freeze(started, stop):
+        for rank in started:
+            os.kill(rank.pid, signal.SIGSTOP)
+
+        def go_on():
+            time.sleep(1)
+            still.extend(map(is_suspended, started))
+            for rank in started:
+                os.kill(rank.pid, signal.SIGCONT)
+
+        threading.Thread(target=go_on).start()
+
+    assert trained(fails(0), fails(0), after=freeze) == ExitCode.DONE
+    assert still == [True, True]
 
 
 def test_a_rank_that_is_killed_while_the_run_stops_leaves_it_interrupted(trained):

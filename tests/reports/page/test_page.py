@@ -10,10 +10,11 @@ from xml.etree import ElementTree
 import pytest
 from scipy import stats
 
+from ablations.wording import printable
 from reports import folder as experiment_folder
 from reports.figures.panel import lines_in_words
 from reports.figures.style import arm_styles
-from reports.folder import is_fresh, printable
+from reports.folder import is_fresh
 from reports.page import page
 from reports.words import number
 from tests.support.fake_experiment import ARMS, plan, rows, write
