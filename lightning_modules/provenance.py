@@ -6,7 +6,12 @@ import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from lightning_modules.files import write_json
+
+if TYPE_CHECKING:
+    from lightning_modules.training.run_directory import RunDirectory
 
 LIBRARIES = (
     "pretraining-ablations",
@@ -53,6 +58,25 @@ def changes(before: dict[str, Any], here: dict[str, Any]) -> list[str]:
     """
     pairs = zip(_facts_of_bits(before), _facts_of_bits(here), strict=True)
     return [f"{old} there, {new} here" for old, new in pairs if None not in (old, new) and old != new]
+
+
+def accept_machine(directory: "RunDirectory", *, devices: int) -> None:
+    """Let a run go on here that was begun on another kind of machine, or with other versions or devices.
+
+    From then on its provenance is that of this machine, and `moved_from` says what has changed. A trained run
+    is not changed.
+
+    Raises:
+        RunBusyError: another process is training it.
+    """
+    before = directory.provenance()
+    if not before or directory.is_trained():
+        return
+    here = provenance() | {"devices": devices}
+    if changed := changes(before, here):
+        moves = [*before.get("moved_from", []), {"at": now(), "changed": changed}]
+        with directory.lock():
+            write_json(directory.path / "provenance.json", before | here | {"moved_from": moves})
 
 
 def _facts_of_bits(facts: dict[str, Any]) -> list[str | None]:

@@ -305,7 +305,7 @@ def carry_out_at(place: Any, workspace: Any, todo: Any, here: MachineOptions) ->
     from ablations.runs.progress import carry_out
 
     if here.other_machine:
-        from lightning_modules.training.train import accept_machine  # imports torch
+        from lightning_modules.provenance import accept_machine
 
         for item in todo:
             accept_machine(item.directory, devices=here.devices)

@@ -22,7 +22,7 @@ from lightning_modules.data.token_store import Tokens
 from lightning_modules.errors import AblationsError, ExitCode, Interrupted, OutOfMemoryError, StopRequest
 from lightning_modules.files import remove_leftovers, write_json
 from lightning_modules.model.numerics import keep_freed_memory, out_of_memory
-from lightning_modules.provenance import changes, now, provenance
+from lightning_modules.provenance import accept_machine, changes, now, provenance
 from lightning_modules.training.data_module import load_tokens
 from lightning_modules.training.fit import threads_of, train
 from lightning_modules.training.log import OnLine
@@ -60,25 +60,6 @@ def record_provenance(directory: RunDirectory, *, devices: int, threads: int | N
             )
         record = before | {"resumed": [*before.get("resumed", []), record["started"]]}
     write_json(directory.path / "provenance.json", record)
-
-
-def accept_machine(directory: RunDirectory, *, devices: int) -> None:
-    """Let a run go on here that was begun on another kind of machine, or with other versions or devices.
-
-    From then on its provenance is that of this machine, and `moved_from` says what has changed. A trained run
-    is not changed.
-
-    Raises:
-        RunBusyError: another process is training it.
-    """
-    before = directory.provenance()
-    if not before or directory.is_trained():
-        return
-    here = provenance() | {"devices": devices}
-    if changed := changes(before, here):
-        moves = [*before.get("moved_from", []), {"at": now(), "changed": changed}]
-        with directory.lock():
-            write_json(directory.path / "provenance.json", before | here | {"moved_from": moves})
 
 
 def start(

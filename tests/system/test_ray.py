@@ -18,26 +18,28 @@ from benchmarks.clusters import ray_nodes, wait_for
 from tests.support.cluster_grid import SPEC, table
 
 ROOT = Path(__file__).parents[2]
+ONE_ARM = {"arms": {"mlm": SPEC["arms"]["mlm"]}}
 LIMIT = 600  # seconds; a hang is a failure
 pytestmark = [pytest.mark.ray, pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra [ray]")]
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Environment of commands for a cluster of one node with two cores and a declared GPU, and its address."""
-    with ray_nodes() as nodes:
-        yield nodes.environment | {"PYTHONPATH": str(ROOT)}, nodes.address
+    """A cluster of two nodes with two cores each, the first of which declares a GPU. The last test ends it."""
+    with ray_nodes(2) as nodes:
+        nodes.environment |= {"PYTHONPATH": str(ROOT)}
+        yield nodes
 
 
 class Grid:
     """A spec and its output root."""
 
     def __init__(self, folder, cluster, **place):
-        self.environment, address = cluster
+        self.environment = cluster.environment
         folder.mkdir(exist_ok=True)
         self.out, self.spec, self.place = folder / "out", folder / "spec.yaml", folder / "ray.yaml"
         self.spec.write_text(json.dumps(SPEC))
-        self.place.write_text(json.dumps({"address": address} | place))
+        self.place.write_text(json.dumps({"address": cluster.address} | place))
         self.log = folder / "printed.txt"
 
     def start(self):
@@ -104,18 +106,16 @@ def test_a_grid_that_is_killed_in_several_ways_ends_with_the_table_of_a_local_ru
     pd.testing.assert_frame_equal(table(grid.out), table(tmp_path / "local"), check_exact=True)
 
 
-def test_a_run_on_two_nodes_goes_on_after_a_kill_and_has_the_losses_of_one(tmp_path):
+def test_a_run_on_two_nodes_goes_on_after_a_kill_and_has_the_losses_of_one(cluster, tmp_path):
     """A process of the second node is killed; those of the first then end too, and Ray starts all again."""
-    with ray_nodes(2) as nodes:
-        cluster = nodes.environment | {"PYTHONPATH": str(ROOT)}, nodes.address
-        grid = Grid(tmp_path / "two", cluster, nodes=2)
-        grid.spec.write_text(json.dumps(SPEC | {"arms": {"mlm": SPEC["arms"]["mlm"]}}))
-        first = grid.start()
-        wait_for(lambda: grid.at_work("mlm") or first.poll() is not None)
-        begun = grid.at_work("mlm")
-        (second_rank,) = [pid for pid in trainers(grid.out) if pid != begun]
-        os.kill(second_rank, signal.SIGKILL)
-        assert first.wait(LIMIT) == 0, grid.printed()
+    grid = Grid(tmp_path / "two", cluster, nodes=2)
+    grid.spec.write_text(json.dumps(SPEC | ONE_ARM))
+    first = grid.start()
+    wait_for(lambda: grid.at_work("mlm") or first.poll() is not None)
+    begun = grid.at_work("mlm")
+    (second_rank,) = [pid for pid in trainers(grid.out) if pid != begun]
+    os.kill(second_rank, signal.SIGKILL)
+    assert first.wait(LIMIT) == 0, grid.printed()
     (provenance,) = grid.out.glob("runs/*/provenance.json")
     assert json.loads(provenance.read_text())["devices"] == 2
     (attempts,) = grid.out.glob("grid/ray/*/job-0.log")
@@ -138,25 +138,6 @@ def trainers(out):
     return pids
 
 
-def test_a_first_node_that_is_lost_is_one_sentence_and_the_runs_at_work_are_saved(tmp_path):
-    """All processes of the cluster are killed; the same command then needs a new one."""
-    with ray_nodes() as nodes:
-        address = nodes.address
-        grid = Grid(tmp_path, (nodes.environment | {"PYTHONPATH": str(ROOT)}, address))
-        first = grid.start()
-        wait_for(lambda: grid.at_work("mlm") or first.poll() is not None)
-        trains = grid.at_work("mlm")
-        nodes.stop(signal.SIGKILL)
-        assert first.wait(LIMIT) == 2, grid.printed()
-    assert grid.printed().endswith(
-        f"the first node of Ray, {address}, does not answer any more (Connection refused); the runs at work "
-        "are saved; start the cluster again, then the same command.\n"
-    )
-    wait_for(lambda: not Path(f"/proc/{trains}").exists())
-    (state,) = grid.out.glob("runs/mlm-*/state.json")
-    assert json.loads(state.read_text())["state"] in ("interrupted", "running")  # by its lock it is interrupted
-
-
 def test_a_part_of_a_gpu_is_asked_for_and_a_run_that_has_none_says_so(cluster, tmp_path):
     """The cluster declares a GPU that is not there; the runs have half of it each, and are tried once."""
     grid = Grid(tmp_path, cluster, gpus=0.5, tries=1)
@@ -171,7 +152,26 @@ def test_what_no_node_has_is_refused_before_anything_is_done(cluster, tmp_path):
     grid = Grid(tmp_path, cluster, gpus=4)
     assert grid.start().wait(LIMIT) == 2
     assert grid.printed() == (
-        f"{grid.place}: arm clm: a run asks for 1 core, 4 GPUs, which no node has (2 cores, 1 GPU); ask for less "
-        "in the file of --place, or add a node to the cluster.\n"
+        f"{grid.place}: arm clm: a run asks for 1 core, 4 GPUs, which no node has (2 cores, 0 GPUs; 2 cores, "
+        "1 GPU); ask for less in the file of --place, or add a node to the cluster.\n"
     )
     assert not grid.out.exists()
+
+
+def test_a_first_node_that_is_lost_is_one_sentence_and_the_runs_at_work_are_saved(cluster, tmp_path):
+    """All processes of the cluster are killed, so this is the last test; the same command then needs a new one."""
+    address, grid = cluster.address, Grid(tmp_path, cluster)
+    grid.spec.write_text(json.dumps(SPEC | ONE_ARM))
+    first = grid.start()
+    wait_for(lambda: grid.at_work("mlm") or first.poll() is not None)
+    trains = grid.at_work("mlm")
+    while cluster.nodes:
+        cluster.stop(signal.SIGKILL)
+    assert first.wait(LIMIT) == 2, grid.printed()
+    assert grid.printed().endswith(
+        f"the first node of Ray, {address}, does not answer any more (Connection refused); the runs at work "
+        "are saved; start the cluster again, then the same command.\n"
+    )
+    wait_for(lambda: not Path(f"/proc/{trains}").exists())
+    (state,) = grid.out.glob("runs/mlm-*/state.json")
+    assert json.loads(state.read_text())["state"] in ("interrupted", "running")  # by its lock it is interrupted

@@ -25,6 +25,7 @@ from ablations.runs.places import arrays
 from ablations.runs.places.arrays import Ending, JobFiles
 from ablations.wording import several
 from lightning_modules.errors import STOP_SIGNALS, ExitCode
+from lightning_modules.provenance import accept_machine
 
 if TYPE_CHECKING:
     from ablations.runs.launch import Outcome, Pool
@@ -135,9 +136,8 @@ def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
         trained_with: exit code of a training on several nodes.
         tied: whether to save and end if standard input closes.
     """
-    from ablations.runs.launch import Pool, visible_gpus  # imports torch
+    from ablations.runs.launch import Pool, visible_gpus
     from ablations.runs.progress import stopped_by_signals
-    from lightning_modules.training.train import accept_machine
 
     resources = job.array.resources
     names = rotated(worth_trying(job), job.attempts().without_progress - 1)

@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 
 from lightning_modules.errors import ExitCode, StopRequest
-from lightning_modules.provenance import changes, processor, provenance
+from lightning_modules.provenance import accept_machine, changes, processor, provenance
 from lightning_modules.training.checkpoint import read_checkpoint
-from lightning_modules.training.train import accept_machine, start
+from lightning_modules.training.train import start
 from tests.support.stop_after import StopAfter
 from tests.support.tiny_text import settings
 

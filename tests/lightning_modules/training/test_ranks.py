@@ -118,10 +118,10 @@ def test_a_frozen_rank_for_which_the_others_wait_is_woken(trained, monkeypatch, 
     assert capfd.readouterr().out == "process 2 of the 2 that train the run was suspended; it is woken\n"
 
 
-def test_ranks_that_are_all_frozen_stay_so(trained, monkeypatch):
+def test_ranks_that_are_all_frozen_stay_so(trained, monkeypatch, tmp_path):
     """Somebody wants the run to pause; no rank waits for another."""
     monkeypatch.setattr(ranks, "SECONDS_SUSPENDED", 0.1)
-    still = []
+    over, still = tmp_path / "over", []
 
     def freeze(started, stop):
         for rank in started:
@@ -130,12 +130,14 @@ def test_ranks_that_are_all_frozen_stay_so(trained, monkeypatch):
         def go_on():
             time.sleep(1)
             still.extend(map(is_suspended, started))
+            over.touch()
             for rank in started:
                 os.kill(rank.pid, signal.SIGCONT)
 
         threading.Thread(target=go_on).start()
 
-    assert trained(fails(0), fails(0), after=freeze) == ExitCode.DONE
+    ends = fails(0, after=over)
+    assert trained(ends, ends, after=freeze) == ExitCode.DONE
     assert still == [True, True]
 
 

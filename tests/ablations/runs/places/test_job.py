@@ -2,8 +2,11 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +15,8 @@ from ablations.runs.places.arrays import Array
 from ablations.runs.places.place import Resources
 from lightning_modules.training.run_directory import RunDirectory
 from tests.support.tiny_text import settings
+
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[4])}
 
 
 @pytest.fixture
@@ -141,3 +146,21 @@ def test_a_process_of_a_training_is_the_train_command(make_job):
         *("-m", "lightning_modules.training.train", str(run), "--nodes", "2", "--devices", "4"),
         *("--accelerator", "gpu", "--threads", "8", "--data-root", one.array.data_root),
     ]
+
+
+def test_the_process_of_a_job_loads_no_torch_as_its_workers_do(make_job):
+    """Each job would wait for it once more: it takes longer to load than all else that the process does."""
+    one = make_job()
+    code = (
+        "import sys\n"
+        "from ablations.runs import launch\n"
+        "from ablations.runs.places import job\n"
+        "launch.Pool.run = lambda pool, run_dirs, **_: print([path.name for path in run_dirs])\n"
+        "job.main('begin', '0')\n"
+        "job.main('work', '0')\n"
+        "print(sorted({'torch', 'lightning'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=one.folder, env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[1:] == [str(one.run_names), "[]"], done.stderr
