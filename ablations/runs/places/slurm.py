@@ -360,7 +360,13 @@ def _submit_all(planned: Sequence[Submission], *, before: Path | None) -> None:
 
 def dry_run(workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFile[SlurmPlace]) -> Iterator[str]:
     """Yield lines on what would be submitted: each command, the runs of each job, and once the script of all
-    jobs."""
+    jobs.
+
+    Raises:
+        SpecError: as `require_partitions`, on a machine with SLURM.
+    """
+    if is_installed():
+        require_partitions(place)
     for submission in submissions(workspace, items, place=place.content):
         script = submission.folder / "job.sh"
         yield shlex.join(submit_command(submission.options, script, sys.executable))

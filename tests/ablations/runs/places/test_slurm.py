@@ -134,6 +134,21 @@ def test_jobs_are_those_of_arrays(command):
     assert [job.waits for job in slurm.queued_jobs()] == [False, True]
 
 
+def test_a_dry_run_refuses_a_partition_that_the_cluster_lacks(workspace, command, monkeypatch, tmp_path):
+    command("sinfo", "gpu* 4")
+    (tmp_path / "cluster.yaml").write_text("partition: gpus\n")
+    where = ["--out", str(workspace.out), "--data-root", str(tmp_path)]
+    options = ["--dry-run", "--on", "slurm", "--place", str(tmp_path / "cluster.yaml"), *where]
+    done = CliRunner().invoke(main, ["run", str(workspace.spec), *options])
+    assert done.exit_code == 0  # this machine has no SLURM to ask
+    monkeypatch.setattr(slurm, "is_installed", lambda: True)
+    done = CliRunner().invoke(main, ["run", str(workspace.spec), *options])
+    assert done.exit_code == 2
+    assert done.stderr == (
+        f'{tmp_path / "cluster.yaml"}: partition must be gpu, but is "gpus"; did you mean gpu?\n'
+    )
+
+
 def test_a_command_that_is_not_there_is_said(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(QueueError) as raised:
