@@ -1,8 +1,9 @@
-"""Loading of spec files: returns an Experiment, or reports every problem at once with line and column.
+"""Loading of spec files: returns an Experiment, or reports every problem at once with line and column; and
+JSON Schemas for editors.
 
 A problem points at what a user would change: a misspelt key, a wrong value, the parent of a missing key, or
-the arm whose changes contradict the rest of the spec. JSON Schemas (draft 2020-12) of spec files and of files
-of claims let editors complete and check what is written.
+the arm whose changes contradict the rest of the spec. With the JSON Schemas (draft 2020-12) of spec files and
+of files of claims, editors complete and check what is written.
 """
 
 import re

@@ -1,4 +1,5 @@
-"""Outcomes of claims in a table of results: their effects, and their verdicts at the level of their family.
+"""Outcomes of claims in a table of results: their effects, and their verdicts at the level of their family
+and of each look.
 
 If seeds are added until claims are decided, a claim is judged at each look in turn, with the seeds and the
 level of that look. The first look that settles the claim gives its verdict. Seeds that are added later for

@@ -1,7 +1,7 @@
 """Syntax without supervision (Zhang & Hashimoto 2021, section 5): trees from the predictions of a masked LM,
-compared with those of a treebank.
+by conditional mutual information, compared with those of a treebank.
 
-Words with much conditional mutual information between them are joined to a tree. What counts is how much
+Words with much of this information between them are joined to a tree. What counts is how much
 better this tree is than the adjacency chain, which a model that ignores its context also gets. To see whether
 the tree found syntax, compare with an arm that was trained on shuffled words.
 
