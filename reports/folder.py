@@ -91,7 +91,9 @@ def read(folder: Path) -> Experiment:
     runs = [_run(folder.parent / "runs" / planned.folder, planned, texts[planned.run_id]) for planned in plan.runs]
     spec, results_file = folder / "spec.yaml", folder / "results.parquet"
     table = results.read(results_file) if results_file.exists() else results.table([])
-    table["arm"] = table["arm"].map(printable)  # as in the plan
+    arms = {arm: printable(arm) for arm in table["arm"].unique()}  # as in the plan
+    if any(arm != shown for arm, shown in arms.items()):
+        table["arm"] = table["arm"].map(arms)
     planned_runs = pd.MultiIndex.from_tuples([(run.run_id, run.arm) for run in plan.runs] or [("", "")])
     ours = pd.MultiIndex.from_frame(table[["run_id", "arm"]]).isin(planned_runs)
     measures = _measures(spec) if spec.is_file() else []
@@ -234,7 +236,11 @@ def _given(content: Any, text: str) -> Any:
 
 def _without_nulls(content: Any) -> Any:
     if isinstance(content, dict):
-        return {name: _without_nulls(value) for name, value in content.items() if value is not None}
+        return {
+            name: _without_nulls(value) if isinstance(value, dict | list) else value
+            for name, value in content.items()
+            if value is not None
+        }
     return [_without_nulls(item) for item in content] if isinstance(content, list) else content
 
 
@@ -253,14 +259,17 @@ RUN_FILES = ("state.json", "provenance.json", "run.json", "predictions.parquet")
 """Files of a run that a page is made from."""
 
 
-def digest(folder: Path) -> str:
+def digest(folder: Path, plan: Plan | None = None) -> str:
     """Return the hash of everything that a page is made from: the experiment's files, the files of its runs,
     and this package.
+
+    Args:
+        plan: plan of the experiment; it is read unless given.
 
     Raises:
         ResultsError: plan.json is missing or damaged.
     """
-    runs = [folder.parent / "runs" / run.folder for run in read_plan(folder).runs]
+    runs = [folder.parent / "runs" / run.folder for run in (read_plan(folder) if plan is None else plan).runs]
     paths = [
         folder / name for name in ("plan.json", "spec.yaml", "results.parquet", RUNS_FILE, "predictions.parquet")
     ]

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ablations import results
 from ablations.errors import ResultsError
-from ablations.runs import measure_pairs
+from ablations.runs import gathered, measure_pairs
 from ablations.runs import rows as run_rows
 from ablations.runs.identity import PlannedRun
 from lightning_modules.data.tokenizer import FIRST_WORD_ID
@@ -105,6 +105,7 @@ def gather(
     *,
     keys: Mapping[str, str | None],
     compared: pd.DataFrame | None = None,
+    rows: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Return the table of results: the rows of the runs for the experiment's measures, and those of pairs of
     its runs.
@@ -118,13 +119,15 @@ def gather(
             with other content are left out.
         compared: rows from `measure_pairs.rows`. Those of other runs, settings or earlier trainings are left
             out.
+        rows: rows of all measures of the runs, from `rows_of_all`; they are read unless given.
 
     Raises:
         ResultsError: two runs on the same text were measured on different tokens or files, or a log is
             damaged.
         RunDirectoryError: a log has changed since the training ended.
     """
-    rows = run_rows.of_these(run_rows.rows_of_all([item.directory.path for item in planned]), keys)
+    rows = run_rows.rows_of_all([item.directory.path for item in planned]) if rows is None else rows
+    rows = run_rows.of_these(rows, keys)
     _require_same_text(rows, planned)
     tables = [
         _named(rows.drop(columns=run_rows.OWN_COLUMNS), experiment, planned),
@@ -213,6 +216,24 @@ def _as_table(records: Sequence[Mapping[str, Any]], experiment: str, item: Plann
     return results.table({**record, **about} for record in records)
 
 
-def write(table: pd.DataFrame, folder: Path) -> None:
-    """Write the table to results.parquet in the experiment's folder."""
+def update(
+    experiment: str, planned: Sequence[PlannedRun], *, keys: Mapping[str, str | None], folder: Path
+) -> None:
+    """Write results.parquet and gathered.json into an experiment's folder. Nothing is read or written if
+    results.parquet was made from the same files, and none has changed since.
+
+    Args:
+        keys: digest of each measure's files (`files_now`), by its key.
+
+    Raises:
+        ResultsError, RunDirectoryError: as `gather`.
+    """
+    files = gathered.now(experiment, planned, keys=keys, folder=folder)
+    if gathered.read(folder).is_current(files):
+        return
+    rows = run_rows.rows_of_all([item.directory.path for item in planned])
+    compared = measure_pairs.rows(folder)
+    table = gather(experiment, planned, keys=keys, compared=compared, rows=rows)
     results.write(table, folder / "results.parquet")
+    measured = ((planned[run].directory.path.name, one) for run, one in run_rows.measured_of(rows))
+    gathered.write(files, measured, folder)

@@ -74,8 +74,9 @@ def lacking(
     trained = [(item, state) for item, state in states.values() if state.state == "done"]
     if not trained:
         return {}
-    from ablations.runs import measure_pairs, rows  # imports pandas, which untrained runs do not need
+    from ablations.runs import gathered, measure_pairs, rows  # imports pandas, which untrained runs do not need
 
+    record = gathered.read(folder)
     lacks_by_run: dict[str, Lacking] = {}
     requested: tuple[rows.Requested, ...] = ()
     before: RunSettings | None = None
@@ -83,7 +84,8 @@ def lacking(
         if before is None or not item.run.settings.differs_in_seed_alone(before):
             before = item.run.settings
             requested = rows.requested(for_run(experiment.measures, before, data_root=data_root), data_root)
-        lacks_by_run[item.run_id] = _of_run(item.directory, state, requested)
+        measured = record.measured_in(item.directory.path)
+        lacks_by_run[item.run_id] = _of_run(item.directory, state, requested, measured)
     if distance := measure_pairs.distance_settings(experiment.measures):
         to_train = {item.run_id for item in planned} - lacks_by_run.keys()
         to_train |= {run_id for run_id, lacks in lacks_by_run.items() if lacks.is_to_train}
@@ -93,10 +95,15 @@ def lacking(
     return lacks_by_run
 
 
-def _of_run(directory: RunDirectory, state: RunState, requested: "Sequence[rows.Requested]") -> Lacking:
+def _of_run(
+    directory: RunDirectory,
+    state: RunState,
+    requested: "Sequence[rows.Requested]",
+    measured: "Sequence[rows.Measured] | None",
+) -> Lacking:
     from ablations.runs import rows
 
-    missing = rows.missing_of(directory.path, requested)
+    missing = rows.missing_of(directory.path, requested, measured=measured)
     why = rows.refusals(directory.path) if missing else {}
     refused = {rows.called(one): why[key] for one in missing if (key := rows.key(one)) in why}
     names = tuple(rows.called(one) for one in missing)

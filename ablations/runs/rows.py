@@ -10,7 +10,7 @@ says why measures could not be computed: {key: sentence}.
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -141,9 +141,15 @@ def missing(
     return list(measures) if recompute else missing_of(run_dir, requested(measures, data_root))
 
 
-def missing_of(run_dir: Path, measures: Sequence[Requested]) -> list[RunMeasure]:
-    """Return the measures that lack rows, as `missing` does, for measures with known keys and digests."""
-    measured = _measured(run_dir)
+def missing_of(
+    run_dir: Path, measures: Sequence[Requested], *, measured: "Sequence[Measured] | None" = None
+) -> list[RunMeasure]:
+    """Return the measures that lack rows, as `missing` does, for measures with known keys and digests.
+
+    Args:
+        measured: measures and steps with rows; None if the run's file must be read.
+    """
+    measured = _measured(run_dir) if measured is None else measured
     return [one.settings for one in measures if _open(run_dir, one, measured)]
 
 
@@ -158,7 +164,7 @@ def open_checkpoints(
     return _open(run_dir, one, _measured(run_dir))
 
 
-class _Measured(NamedTuple):
+class Measured(NamedTuple):
     """Measure that has rows at a step."""
 
     key: str
@@ -166,7 +172,7 @@ class _Measured(NamedTuple):
     files: str | None = None
 
 
-def _measured(run_dir: Path, name: str = "measures.parquet") -> list[_Measured]:
+def _measured(run_dir: Path, name: str = "measures.parquet") -> list[Measured]:
     """Return the measures and steps with rows in a file of the run, each once. This is much faster than
     `rows`.
 
@@ -176,14 +182,22 @@ def _measured(run_dir: Path, name: str = "measures.parquet") -> list[_Measured]:
     path = run_dir / name
     if not path.exists():
         return []
-    table = read_sealed(path, remedy=MEASURES_AGAIN, columns=_Measured._fields)
+    table = read_sealed(path, remedy=MEASURES_AGAIN, columns=Measured._fields)
     columns = (table[name].to_pylist() for name in table.column_names)
     return [
-        _Measured(**dict(zip(table.column_names, kind, strict=True))) for kind in set(zip(*columns, strict=True))
+        Measured(**dict(zip(table.column_names, kind, strict=True))) for kind in set(zip(*columns, strict=True))
     ]
 
 
-def _open(run_dir: Path, one: Requested, measured: Iterable[_Measured]) -> dict[int | None, Path]:
+def measured_of(rows: pd.DataFrame) -> Iterator[tuple[int, Measured]]:
+    """Yield the measures and steps in rows of `rows_of_all`, each once, with the index of the run's folder."""
+    names = ["run", *Measured._fields]
+    kinds = rows[names].drop_duplicates().astype(object)
+    for run, *kind in kinds.where(kinds.notna(), None).itertuples(index=False):
+        yield run, Measured(*kind)
+
+
+def _open(run_dir: Path, one: Requested, measured: Iterable[Measured]) -> dict[int | None, Path]:
     settings, this, now = one
     steps = {
         kind.step for kind in measured if kind.key == this and (None in (now, kind.files) or kind.files == now)

@@ -411,15 +411,14 @@ class Workspace:
 
     def write_table(self) -> None:
         """Gather the rows of the runs into results.parquet."""
-        from ablations.runs import gather, measure_pairs
+        from ablations.runs import gather
         from ablations.runs.rows import key
 
         measures = self.experiment.measures
-        run_measures = [settings for item in self.planned for settings in for_run(measures, item.run.settings)]
+        arms = {item.run.arm: item.run.settings for item in self.planned}
+        run_measures = [settings for run in arms.values() for settings in for_run(measures, run)]
         keys = {key(settings): files_now(settings, self.data_root) for settings in (*run_measures, *measures)}
-        compared = measure_pairs.rows(self.folder)
-        table = gather.gather(self.experiment.name, self.planned, keys=keys, compared=compared)
-        gather.write(table, self.folder)
+        gather.update(self.experiment.name, self.planned, keys=keys, folder=self.folder)
 
     def statuses(self) -> list[RunStatus]:
         """Return the status of every run of the spec; for trained runs also the measures that they lack, as

@@ -51,6 +51,7 @@ from reports.figures.panel import (
 )
 from reports.figures.style import (
     MOST_LINES,
+    USUAL_LINES,
     PanelArms,
     Style,
     arm_styles,
@@ -65,8 +66,8 @@ from reports.words import are_whole, axis_label, in_order, leads_on, listed, nam
 NAME_LETTERS = 46
 """Largest number of letters in a line of a name below or above a panel; arms of a grid have long names."""
 
-END_LETTERS = 22
-"""Largest number of letters in a line of a name at the end of a curve."""
+END_LETTERS, WIDE_END_LETTERS = 22, 28
+"""Largest number of letters in a line of a name at the end of a curve, and in a panel of all arms of a grid."""
 
 
 def by_arm(
@@ -111,6 +112,8 @@ class ArmLines(NamedTuple):
     comparison."""
     beside: tuple[PublishedCurve, ...] = ()
     """Published curves."""
+    unnamed: tuple[str, ...] = ()
+    """Arms whose means are thin grey lines without a name."""
 
     @property
     def lines(self) -> list[Line]:
@@ -119,7 +122,10 @@ class ArmLines(NamedTuple):
         for curve in self.curves:
             style, about = self.styles[curve.arm], self.family is None or curve.arm in self.family.arms
             name = curve.arm if self.family is None else self.family.short(curve.arm)
-            lines.append(Line(curve.arm, end_label(name, curve), style if about else grey_style(style)))
+            label = end_label(name, curve)
+            if self.unnamed:  # names of a grid break after commas
+                label = shown_name(name.replace(",", ", "), WIDE_END_LETTERS)
+            lines.append(Line(curve.arm, label, style if about else grey_style(style)))
         return lines
 
     def draw(self, figure: Figure) -> None:
@@ -160,8 +166,14 @@ def draw_arms(drawn: ArmLines, *, ax: Axes) -> Axes:
     measure, metric, group, axis, rows, summary = drawn[:6]
     along = axis or own_axis(measure)
     names = named(measure, metric)
-    look = PanelLook(names.floor, ceiling=names.ceiling, every=along == "layer", note=seeds_note(drawn.curves))
-    draw_lines(rows, summary, drawn.lines, ax=ax, look=look, beside=drawn.beside)
+    look = PanelLook(
+        names.floor,
+        ceiling=names.ceiling,
+        seeds=not drawn.unnamed,
+        every=along == "layer",
+        note=seeds_note(drawn.curves),
+    )
+    draw_lines(rows, summary, drawn.lines, ax=ax, look=look, beside=drawn.beside, unnamed=drawn.unnamed)
     if along == "layer":
         label_layers(ax, rows["x"].tolist(), leads=leads_on(measure, metric))
     else:
@@ -256,7 +268,7 @@ def _panels(
     note: str = "",
 ) -> Iterator[Panel]:
     """Yield panels for all arms: one for each depth of the encoders, and with many arms one for each family
-    of arms, up to `MOST_FAMILIES`.
+    of arms. If there are more than `MOST_FAMILIES` families, one panel has all arms and names only some.
 
     Arms with another depth than the first arm get their own panels, because their layers cannot be compared
     place by place. The panels of families have the same y axis, and all contain the first arm.
@@ -271,11 +283,12 @@ def _panels(
         groups = [family for family in groups if (places.reindex(list(family.arms)) >= FEWEST_PLACES).any()]
         if not groups:  # no family has enough points for a curve
             continue
-        notes = " ".join(filter(None, (note, families_note(groups))))
-        groups = some_families(groups)
         drawn = arm_lines(
             kept, measure=shown.measure, metric=shown.metric, arms=arms, group=shown.about, axis=shown.axis
         )
+        if len(groups) > MOST_FAMILIES:
+            groups = [some_of_many(drawn.curves)]
+            drawn = drawn._replace(unnamed=tuple(present))
         split = len(present) > MOST_LINES
         suffix, of = ("-other_depths", ", encoders of another depth") if deep else ("", "")
         for i, family in enumerate(groups):
@@ -293,31 +306,23 @@ def _panels(
                 shown,
                 compared=list(family.arms) if split or len(depths) > 1 else None,
                 without_rows=[arm for arm in of_depth if arm not in present] if i == 0 else [],
-                note=notes,
+                note=note,
             )
 
 
 MOST_FAMILIES = 8
-"""Largest number of families of arms that get a panel."""
+"""Largest number of families of arms that have their own panels; the arms of more families share a panel."""
 
 
-def some_families(groups: Sequence[PanelArms]) -> list[PanelArms]:
-    """Return the families that get a panel: all, or `MOST_FAMILIES` of them at equal distances, with the
-    first and the last."""
-    if len(groups) <= MOST_FAMILIES:
-        return list(groups)
-    return [groups[round(place * (len(groups) - 1) / (MOST_FAMILIES - 1))] for place in range(MOST_FAMILIES)]
-
-
-def families_note(groups: Sequence[PanelArms]) -> str:
-    """Return a note on the arms without a panel if there are too many families; empty otherwise."""
-    if len(groups) <= MOST_FAMILIES:
-        return ""
-    shown, every = (sum(len(family.arms) for family in some) for some in (some_families(groups), groups))
-    return (
-        f"Panels show {shown} of {every} arms, in {MOST_FAMILIES} groups at equal distances in the order of the "
-        "experiment; the numbers of all are in results.parquet."
-    )
+def some_of_many(curves: Sequence[Curve]) -> PanelArms:
+    """Return the arms that are named in a panel of all arms: those with the largest gain or, if no gain was
+    measured, arms at equal distances in the order of the experiment. The first arm is not among them."""
+    best = sorted((curve for curve in curves[1:] if curve.gain is not None), key=lambda curve: -(curve.gain or 0))
+    apart = [curves[1 + round(i * (len(curves) - 2) / (USUAL_LINES - 1))] for i in range(USUAL_LINES)]
+    chosen = [curve.arm for curve in (best or apart)[:USUAL_LINES]]
+    base = f"{curves[0].arm},"  # the arms of a grid begin with the name of its base, which is named beside them
+    shared = base if all(arm.startswith(base) for arm in chosen) else ""
+    return PanelArms(f"{len(curves)} arms", tuple(chosen), shared)
 
 
 def _depths(rows: DataFrame, shown: Shown, arms: list[str]) -> list[list[str]]:
@@ -384,6 +389,14 @@ def against_note(drawn: ArmLines) -> str:
     """Return a note on the grey curve in panels of some arms; empty if the panel has all arms."""
     if drawn.family is None:
         return ""
+    if drawn.unnamed:
+        measured = any(curve.gain is not None for curve in drawn.curves)
+        which = "with the largest gain, in part by chance" if measured else "at equal distances in their order"
+        return (
+            f"Thin grey lines are means of all {len(drawn.unnamed)} arms, the thick grey line is "
+            f"{drawn.curves[0].arm}; single seeds are not drawn. Named are the {len(drawn.family.arms)} arms "
+            f"{which}; the numbers of all are in results.parquet."
+        )
     return f"Grey: {drawn.curves[0].arm}, in each panel of other arms, so that panels compare."
 
 

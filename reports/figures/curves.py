@@ -246,6 +246,11 @@ def curve(rows: DataFrame, gains: Mapping[str, float], *, band: str = "") -> Cur
     return only._replace(band=band)
 
 
+def curves_by_arm(rows: DataFrame, gains: Mapping[str, float]) -> dict[str, Curve]:
+    """Return the facts about each arm in these rows of one metric, as `curve` does for a single arm."""
+    return {facts.arm: facts for facts in _facts(rows, gains)}
+
+
 def _facts(rows: DataFrame, gains: Mapping[str, float]) -> Iterator[Curve]:
     """Yield the facts about each arm in these rows of one metric, without a band. All arms are grouped at
     once, as there may be hundreds."""

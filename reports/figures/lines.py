@@ -3,7 +3,8 @@
 Each line has its name at its end, so no panel needs a legend. A note above the axes says what chance level
 and ceiling are.
 
-Drawn artists can be found by their gid: `mean`, `band`, `seed`, `floor`, `ceiling`, `beside` and `end`.
+Drawn artists can be found by their gid: `mean`, `band`, `seed`, `floor`, `ceiling`, `beside`, `unnamed`
+and `end`.
 """
 
 from collections.abc import Sequence
@@ -89,6 +90,7 @@ def draw_lines(
     ax: Axes,
     look: PanelLook,
     beside: Sequence[PublishedCurve] = (),
+    unnamed: Sequence[str] = (),
 ) -> None:
     """Draw means, bands, seeds, chance levels and ceilings of the lines, curves from elsewhere, and the names
     of all.
@@ -101,11 +103,15 @@ def draw_lines(
         ax: axes to draw on.
         look: everything that is drawn besides means.
         beside: curves from elsewhere, which the axis fits too.
+        unnamed: lines whose means are drawn thin and grey behind the others, without names. With such lines
+            the axis fits means and the bands of the other lines, as single seeds of hundreds of lines reach far.
     """
     whole = list(range(int(rows["x"].min()), int(rows["x"].max()) + 1))
     asides = np.linspace(-ASIDE, ASIDE, len(lines)) if look.bars and len(lines) > 1 else np.zeros(len(lines))
     names = [line.name for line in lines]
     drawn, shown = rows[rows["line"].isin(names)], summary[summary["line"].isin(names)]
+    if unnamed:
+        _draw_unnamed(summary[summary["line"].isin(unnamed)], ax=ax)
     for line, aside in zip(lines, asides.tolist(), strict=True):
         line_rows = drawn[drawn["line"] == line.name]
         # The line breaks at a layer without a number, but it connects measured steps.
@@ -117,14 +123,15 @@ def draw_lines(
         _draw_mean(shown[shown["line"] == line.name], places, ax=ax, line=line, look=look, aside=aside)
     for curve in beside:
         _draw_beside(curve, ax=ax)
+    fitted, banded = (rows["value"], summary) if not unnamed else (summary["mean"], shown)
     floors = _finite(rows.groupby(["line", "x"])["floor"].mean())
     if floors.size and not look.own_floors:
         _draw_floor(drawn, whole, ax=ax, colour="0.4")
     # A band over text is all that is known about the error of a single run, so the axis fits it.
-    over_text = _finite(summary.loc[summary["band"] == "text", ["low", "high"]])
+    over_text = _finite(banded.loc[banded["band"] == "text", ["low", "high"]])
     elsewhere = [value for curve in beside for value in curve.y_by_x.values()]
-    values = np.concatenate([_finite(rows["value"]), over_text.ravel(), elsewhere])
-    bands = _finite(summary[["low", "high"]])
+    values = np.concatenate([_finite(fitted), over_text.ravel(), elsewhere])
+    bands = _finite(banded[["low", "high"]])
     ceilings = _draw_ceilings(drawn, lines, whole, ax=ax) if look.ceiling else np.empty(0)
     here = _finite(drawn.groupby(["line", "x"])["floor"].mean())
     _fit_ends(ax, values, bands, floors, ceilings, look=look, written=here if here.size else floors)
@@ -261,6 +268,14 @@ def _draw_seeds(rows: DataFrame, places: list[int], *, ax: Axes, colour: str) ->
     if len(value_by_x) > 1:
         curves = [np.column_stack([places, values]) for values in value_by_x.to_numpy(float)]
         ax.add_collection(LineCollection(curves, colors=colour, lw=0.7, alpha=0.45, zorder=2, gid="seed"))
+
+
+def _draw_unnamed(summary: DataFrame, *, ax: Axes) -> None:
+    """Draw the means of lines thin and grey behind all others, without bands and names."""
+    means = summary.pivot(index="line", columns="x", values="mean").sort_index(axis=1)
+    places = means.columns.to_numpy(float)
+    curves = [np.column_stack([places, values]) for values in means.to_numpy(float)]
+    ax.add_collection(LineCollection(curves, colors="0.82", lw=0.6, zorder=0.5, gid="unnamed"), autolim=False)
 
 
 def _finite(numbers: DataFrame | Series) -> np.ndarray:

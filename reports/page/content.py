@@ -201,9 +201,12 @@ def _arms(experiment: Experiment, runs: list[dict[str, Any]]) -> list[dict[str, 
         columns=["arm", "seed", "name", "value"],
     ).astype({"value": float})
     means = means_of_arms(numbers)
+    runs_by_arm: dict[str, list[Run]] = {arm: [] for arm in experiment.plan.arms}
+    for run in experiment.runs:
+        runs_by_arm.setdefault(run.plan.arm, []).append(run)
     rows = []
     for arm in experiment.plan.arms:
-        arm_runs = [run for run in experiment.runs if run.plan.arm == arm]
+        arm_runs = runs_by_arm[arm]
         row: dict[str, Any] = {
             "arm": arm,
             "runs": len(arm_runs),

@@ -175,7 +175,7 @@ def figures(
     """
     candidates: list[tuple[FigureText, list[Panel], Factor | None]]
     texts = (*FIGURES, *_of_plugins(table, described))
-    measured = set(table["measure"])
+    measured = set(table["measure"].unique())
     candidates = [(text, _panels(table, text, measured=measured, arms=list(arms)), None) for text in texts]
     place = FIGURES.index(OVER_TRAINING)
     by_setting = setting_figures(table, factors, arms=arms)

@@ -179,7 +179,7 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
     tuning = judged.experiment.plan.tuning
     of_trials = [] if tuning is None else tuning_panels(tuning, arms=judged.experiment.plan.arms)
     page = content(judged, figures, failures=failures.values(), of_trials=of_trials) | {
-        "made_from": digest(folder)
+        "made_from": digest(folder, judged.experiment.plan)
     }
     page["claims"] = claim_entries(judged.claims, page)
     drawn: dict[str, Drawing] = {}

@@ -95,7 +95,7 @@ def _run_notices(runs: list[Run]) -> Iterable[str]:
 
 def _result_notices(experiment: Experiment) -> Iterable[str]:
     table = experiment.table
-    measured = set(zip(table["arm"], table["seed"], strict=True))
+    measured = _with_rows(table)
     missing = [
         run
         for run in experiment.runs
@@ -190,18 +190,24 @@ def _without_rows(experiment: Experiment) -> dict[str, list[Run]]:
     It serves plans that do not list what their runs lack.
     """
     table = experiment.table
-    has_rows = set(zip(table["arm"], table["seed"], strict=True))
+    has_rows = _with_rows(table)
     done = [run for run in experiment.runs if run.state.state == "done"]
     done = [run for run in done if (run.plan.arm, run.plan.seed) in has_rows]
     by_kind = {}
     for kind in experiment.measures:
         notices = [notice for notice in experiment.plan.notices if kind in notice]
-        measured = set(zip(*(table.loc[table["measure"] == kind, name] for name in ("arm", "seed")), strict=True))
+        measured = _with_rows(table[table["measure"] == kind])
         without = [run for run in done if (run.plan.arm, run.plan.seed) not in measured]
         without = [run for run in without if not any(_names(notice, run.plan.arm) for notice in notices)]
         if without and kind != BETWEEN_RUNS:
             by_kind[kind] = without
     return by_kind
+
+
+def _with_rows(table: pd.DataFrame) -> set[tuple[str, int]]:
+    """Return arm and seed of every run with rows."""
+    runs = table[["arm", "seed"]].drop_duplicates()
+    return set(zip(runs["arm"], runs["seed"], strict=True))
 
 
 def _names(notice: str, arm: str) -> bool:
@@ -240,7 +246,7 @@ def _planned_notices(experiment: Experiment, arms: list[dict[str, Any]]) -> Iter
 
 def _unknown_training(experiment: Experiment, arms: list[dict[str, Any]]) -> Iterable[str]:
     """Yield a sentence on the arms without the loss that would tell whether they are trained enough."""
-    measured = set(experiment.table["arm"])
+    measured = set(experiment.table["arm"].unique())
     unknown = [arm["arm"] for arm in arms if arm["training"] == "unknown" and arm["arm"] in measured]
     if unknown:
         be, have = ("is", "it has") if len(unknown) == 1 else ("are", "they have")

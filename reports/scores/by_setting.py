@@ -8,13 +8,37 @@ from typing import Any, NamedTuple
 from pandas import DataFrame, concat
 
 from reports.figures.by_setting import SETTING_MARKS, SettingMarks, runs_by_setting
-from reports.figures.curves import curve, learned
+from reports.figures.curves import curves_by_arm, learned
 from reports.figures.panel import FigureText, Panel, Shown, facts, facts_of, named_or_counted, of_seeds
+from reports.figures.setting_map import MOST_ROWS, SETTING_MAP, SettingMap
 from reports.figures.style import arm_styles
 from reports.scores.factors import Factor, Level
 from reports.scores.runs import RUN_SCORES, RunScore, tasks_of
 from reports.statistics.summaries import mean_interval
 from reports.words import is_absent, listed, number
+
+
+def map_in_words(drawn: SettingMap) -> str:
+    """Return the largest and the smallest mean of a map in words, with their arms."""
+    ends = [
+        f"{which} {number(point['mean'], drawn.digits)} ({point['arm']})"
+        for which, point in drawn.extremes().items()
+    ]
+    return f"{of_seeds(drawn.points)} of {len(drawn.points)} arms: {listed(ends)}."
+
+
+def map_notes(points: Sequence[Mapping[str, Any]], score: RunScore) -> tuple[str, ...]:
+    """Return notes on what the colours of a map leave out: how wide the intervals are, if there are any, and
+    that extremes are chosen."""
+    chance = f"Of {len(points)} numbers the largest is partly the largest by chance."
+    halves = sorted((point["high"] - point["low"]) / 2 for point in points if not is_absent(point["low"]))
+    if not halves:
+        return (chance,)
+    half = number(halves[len(halves) // 2], score.digits) + (f" {score.unit}" if score.unit != "1" else "")
+    wide = (
+        f"{score.title}: half of an arm's 95% t interval over seeds is {half} (median), which colours do not show."
+    )
+    return (wide, chance)
 
 
 def points_in_words(points: Sequence[Mapping[str, Any]], *, digits: int) -> str:
@@ -41,7 +65,8 @@ def alone_note(arms: Sequence[str]) -> str:
 
 def setting_notes(every: Factor, factor: Factor, panels: Sequence[Panel]) -> list[str]:
     """Return notes on the marks of the reference and the untrained encoder, and on lines that are left out."""
-    notes = [f"The broad pale line marks {factor.reference}, the first of these arms in the spec."]
+    mark = "frame" if _is_map(factor) else "broad pale line"
+    notes = [f"The {mark} marks {factor.reference}, the first of these arms in the spec."]
     if any(point["x"] is None for panel in panels for point in panel.points):
         notes.append(f"Dotted: {factor.untrained}, the encoder before training, or its value above the panel.")
     left = [level.arm for level in every.levels if level.arm not in factor.arms]
@@ -56,6 +81,8 @@ def setting_notes(every: Factor, factor: Factor, panels: Sequence[Panel]) -> lis
 def how_to_read(factor: Factor, scores: Sequence[str], *, first: Factor | None) -> tuple[str, ...]:
     """Return how to read a figure: everything in the first such figure, and only what is new in others."""
     lines = "" if len(factor.lines) == 1 else " Arms of different lines differ in what the legend says as well."
+    if _is_map(factor):
+        lines = " So do the cells of a row; rows differ in what stands beside them as well."
     alone = f"Arms that are compared here differ in one setting ({factor.title}) and in nothing else.{lines}"
     if first is not None:
         return (f"{alone} Read it as the scores by {first.title}.", *([" ".join(scores)] if scores else []))
@@ -72,7 +99,11 @@ FIGURES_IN_SIGHT = 4
 """Number of settings whose panels are open on the page; panels of further settings are folded."""
 
 MOST_LINES = 4
-"""Largest number of lines of arms in a panel; further arms are left out."""
+"""Largest number of lines of arms in a panel with marks; further lines are left out."""
+
+MOST_MARKS = 56
+"""Largest number of arms whose figure has marks if they have more than `MOST_LINES` lines; that of more arms is
+a map, which has room for all."""
 
 OF_RUNS = ("arm", "seed", "run_id", "value", "floor", "n")
 """Columns of the runs of a panel."""
@@ -101,14 +132,18 @@ def setting_figures(
     """
     figures: list[SettingFigure] = []
     explained: set[str] = set()
+    mapped: set[str] = set()
     gains = learned(table)
     for every in factors:
+        if _is_map(every) and mapped.issuperset(every.arms):  # another figure has the same cells
+            continue
         factor = _within(every)
         text = _text(
             factor, folded=len(figures) >= FIGURES_IN_SIGHT, taken=[figure.text.name for figure in figures]
         )
+        arm_rows = table[table["arm"].isin(factor.arms)]
         drawn = {
-            score: list(_panels(table, text, shown, score, factor, gains, arms))
+            score: list(_panels(table, arm_rows, text, shown, score, factor, gains, arms))
             for shown, score in zip(text.shown, RUN_SCORES, strict=True)
         }
         panels = [panel for some in drawn.values() for panel in some]
@@ -119,6 +154,7 @@ def setting_figures(
         read = how_to_read(factor, new, first=figures[0].factor if figures else None)
         panels[0] = replace(panels[0], notes=(*setting_notes(every, factor, panels), *panels[0].notes))
         figures.append(SettingFigure(factor, text._replace(how_to_read=read), panels))
+        mapped |= set(factor.arms) if _is_map(factor) else set()
     return figures
 
 
@@ -130,8 +166,8 @@ def _text(factor: Factor, *, folded: bool, taken: Sequence[str]) -> FigureText:
     part = f"By {factor.title}" if folded else ""
     return FigureText(
         name=name,
-        title=f"Scores by {factor.title}",
-        kind=SETTING_MARKS,
+        title=" and ".join(filter(None, (f"Scores by {factor.title}", _rows_vary(factor)[0]))),
+        kind=SETTING_MAP if _is_map(factor) else SETTING_MARKS,
         shown=tuple(Shown(s.measure, s.metric, s.title, folded=folded, part=part) for s in RUN_SCORES),
         n="",
         how_to_read=(),
@@ -139,14 +175,31 @@ def _text(factor: Factor, *, folded: bool, taken: Sequence[str]) -> FigureText:
     )
 
 
+def _is_map(factor: Factor) -> bool:
+    """Return whether the arms are too many for marks, and have too many lines."""
+    return len(factor.lines) > MOST_LINES and len(factor.levels) > MOST_MARKS
+
+
+def _rows_vary(factor: Factor) -> tuple[str, tuple[str, ...]]:
+    """Return the title of the setting that the rows of a map vary, and its values. The title is empty if
+    there is no map, or if rows vary several settings; then the names of the lines are returned."""
+    parts = [line.split(": ") for line in factor.lines]
+    titles = {part[0] for part in parts}
+    if not _is_map(factor) or len(titles) > 1 or any(len(part) != 2 for part in parts):
+        return "", factor.lines
+    return titles.pop(), tuple(value for _, value in parts)
+
+
 def _within(factor: Factor) -> Factor:
     """Return the factor with at most as many lines as fit into a panel."""
-    levels = tuple(level for level in factor.levels if level.line < MOST_LINES)
-    return factor._replace(levels=levels, lines=factor.lines[:MOST_LINES])
+    most = MOST_ROWS if _is_map(factor) else MOST_LINES
+    levels = tuple(level for level in factor.levels if level.line < most)
+    return factor._replace(levels=levels, lines=factor.lines[:most])
 
 
 def _panels(
     table: DataFrame,
+    arm_rows: DataFrame,
     text: FigureText,
     shown: Shown,
     score: RunScore,
@@ -155,7 +208,6 @@ def _panels(
     arms: Sequence[str],
 ) -> Iterator[Panel]:
     """Yield the panel of a score, or several panels if some arms predict something else than others."""
-    arm_rows = table[table["arm"].isin(factor.arms)]
     scored = score.rows(arm_rows)
     scored = scored[scored["value"].notna()]
     prediction_by_arm = dict(
@@ -169,13 +221,14 @@ def _panels(
     alone = [level.arm for levels in groups if levels not in compared for level in levels]
     for i, levels in enumerate(compared):
         rows = concat(
-            [scored[scored["arm"].isin([level.arm for level in levels])], _untrained(table, score, factor)]
+            [scored[scored["arm"].isin([level.arm for level in levels])], _untrained(table, score, factor, scored)]
         )
         placed = levels if factor.numeric else _side_by_side(levels)
         points = _points(rows, placed, factor)
         numbered = rows.assign(measure=score.measure, d=None)
         more = f", {_called(levels, factor)}" if len(compared) > 1 else ""
         about = facts_of(text, shown, more=more, suffix=f"-{i + 1}" if i else "")
+        about |= {"unit": score.unit, "digits": score.digits}
         marks = SettingMarks(
             axis_label=score.axis,
             floor=score.floor,
@@ -184,20 +237,42 @@ def _panels(
             runs=[{str(name): run[name] for name in run} for run in rows[list(OF_RUNS)].to_dict("records")],
             styles=arm_styles([*dict.fromkeys([*arms, *factor.arms])]),
         )
+        drawn = _map(marks, levels, factor, digits=score.digits) if _is_map(factor) else marks
+        facts_by_arm = curves_by_arm(numbered, gains)
         yield Panel(
-            **about | {"unit": score.unit, "digits": score.digits},
-            content=marks,
+            **about,
+            content=drawn,
             rows=runs_by_setting(marks, score=f"{shown.measure} {shown.metric}"),
             points=points,
-            more=marks.entry(),
-            curves=[
-                facts(curve(numbered[numbered["arm"] == point["arm"]], gains, band=point["band"]))
-                for point in points
-            ],
-            description=points_in_words(points, digits=score.digits),
+            more=drawn.entry(),
+            curves=[facts(facts_by_arm[point["arm"]]._replace(band=point["band"])) for point in points],
+            description=(
+                map_in_words(drawn)
+                if isinstance(drawn, SettingMap)
+                else points_in_words(points, digits=score.digits)
+            ),
             without_rows=[arm for arm in factor.arms if arm not in prediction_by_arm],
-            notes=(tasks_of(arm_rows, score), alone_note(alone)),
+            notes=(
+                tasks_of(arm_rows, score),
+                alone_note(alone),
+                *(map_notes(drawn.points, score) if _is_map(factor) else ()),
+            ),
         )
+
+
+def _map(marks: SettingMarks, levels: Sequence[Level], factor: Factor, *, digits: int) -> SettingMap:
+    """Return the map of the arms that marks would show."""
+    row_by_arm = {level.arm: level.line for level in levels}
+    title, names = _rows_vary(factor)
+    return SettingMap(
+        axis_label=marks.axis_label,
+        along=marks.along,
+        row_label=title,
+        row_names=names,
+        points=[point | {"row": row_by_arm[point["arm"]]} for point in marks.points if point["arm"] in row_by_arm],
+        reference=factor.reference,
+        digits=digits,
+    )
 
 
 def _has_line(levels: Sequence[Level]) -> bool:
@@ -218,9 +293,11 @@ def _called(levels: Sequence[Level], factor: Factor) -> str:
     return listed([name for name in names if name]) or listed([level.arm for level in levels])
 
 
-def _untrained(table: DataFrame, score: RunScore, factor: Factor) -> DataFrame:
+def _untrained(table: DataFrame, score: RunScore, factor: Factor, scored: DataFrame) -> DataFrame:
     """Return the score of the encoder before its training. It is empty if encoders differ in shape, and for
     the gain, whose chance level already stands for no training."""
+    if factor.untrained is None:  # as in most experiments
+        return scored[:0]
     rows = score.rows(table[table["arm"].isin([*factor.arms, factor.untrained])])
     suits = score.metric != "gain" and not factor.setting.startswith("encoder.")
     return rows[(rows["arm"] == factor.untrained) & rows["value"].notna() & suits]

@@ -70,21 +70,55 @@ def test_up_to_eight_arms_share_a_panel_and_more_have_one_a_family_with_the_firs
     assert not any(together.notes)
 
 
-def test_of_very_many_arms_eight_families_at_equal_distances_have_panels_and_a_note_counts_them():
-    arms = [f"mlm,ratio=0.{i:03}" for i in range(100)]
-    table = results.concat([information([[5.0, 4.0 + 0.01 * i]], arm=arm) for i, arm in enumerate(arms)])
+def grid_of(count):
+    """A grid of arms with their tables; the gain of the i-th is i hundredths of a nat."""
+    arms = ["mlm", *(f"mlm,rate={i // 10},ratio=0.{i:03}" for i in range(1, count))]
+    tables = [information([[5.0, 4.0 + 0.01 * i]], arm=arm) for i, arm in enumerate(arms)]
+    return arms, results.concat(tables)
+
+
+def gains_of(arms):
+    rows = [
+        {"run_id": arm, "arm": arm, "seed": 0, "step": 500, "measure": "validation", "metric": "loss", "n": 9}
+        | {"experiment": "e", "value": 5.0 - 0.01 * i, "floor": 5.0}
+        for i, arm in enumerate(arms)
+    ]
+    return results.table(rows)
+
+
+def test_hundreds_of_arms_share_a_panel_with_the_first_and_those_of_the_largest_gain_named():
+    arms, table = grid_of(100)
+    (panel,) = panels_of(results.concat([table, gains_of(arms)]), arms)
+    best = arms[-1:-8:-1]
+    assert panel.arms == best
+    assert {point["arm"] for point in panel.points} == set(panel.rows["arm"]) == set(best)
+    assert panel.title.endswith(": 100 arms")
+    ax = draw_arms(panel.content, ax=axes())
+    assert names(ax) == ["mlm", *(arm.removeprefix("mlm,").replace(",", ", ") for arm in best[::-1])]
+    (grey,) = [drawn for drawn in ax.collections if drawn.get_gid() == "unnamed"]
+    ends = [curve[-1].tolist() for curve in grey.get_segments()]
+    assert sorted(ends) == [[1, pytest.approx(4.0 + 0.01 * i)] for i in range(100)]  # every arm, found by its mean
+    bottom, top = ax.get_ylim()
+    assert bottom < 4.0 < 5.0 < top
+    assert panel.notes[1] == (
+        "Thin grey lines are means of all 100 arms, the thick grey line is mlm; single seeds are not drawn. Named "
+        "are the 7 arms with the largest gain, in part by chance; the numbers of all are in results.parquet."
+    )
+
+
+def test_without_gains_hundreds_of_arms_are_named_at_equal_distances():
+    arms, table = grid_of(100)
+    (panel,) = panels_of(table, arms)
+    assert panel.arms == [arms[place] for place in (1, 17, 34, 50, 66, 83, 99)]
+    assert "the 7 arms at equal distances in their order;" in panel.notes[1]
+
+
+def test_dozens_of_arms_keep_a_panel_a_family():
+    arms, table = grid_of(48)
     panels = panels_of(table, arms)
-    assert len(panels) == 8
-    shown = [arm for panel in panels for arm in panel.arms]
-    assert shown == [arm for arm in arms if arm in shown]  # in order, each once
-    assert shown[0] == arms[0]
-    assert shown[-1] == arms[-1]
-    assert (
-        f"Panels show {len(shown)} of 100 arms, in 8 groups at equal distances in the order of the experiment; "
-        "the numbers of all are in results.parquet."
-    ) in panels[0].notes[0]
-    assert len(panels_of(table, arms[:48])) == 7  # as many as there are
-    assert not panels_of(table, arms[:48])[0].notes[0]
+    assert len(panels) == 7
+    assert {arm for panel in panels for arm in panel.arms} == set(arms)
+    assert not any(panel.content.unnamed for panel in panels)
 
 
 def test_a_single_point_has_no_panel():

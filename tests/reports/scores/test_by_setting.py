@@ -10,11 +10,13 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from ablations import results
-from reports.figures.by_setting import by_setting
+from reports.figures.by_setting import SettingMarks, by_setting
 from reports.figures.lines import written_above
+from reports.figures.setting_map import MOST_ROWS, SettingMap
 from reports.figures.style import FIXED_STYLES, arm_styles
-from reports.scores.by_setting import FIGURES_IN_SIGHT, MOST_LINES, setting_figures
+from reports.scores.by_setting import FIGURES_IN_SIGHT, MOST_LINES, MOST_MARKS, setting_figures
 from reports.scores.factors import Level
+from reports.words import listed
 from tests.support.setting_panels import ARMS, GAIN, NOISE, PLACES, factor, panels, rows
 
 
@@ -181,6 +183,93 @@ def test_lines_beyond_what_a_panel_has_room_for_are_named():
     levels += [Level(f"far{i}", MOST_LINES, i, str(i)) for i in range(2, 21)]  # 21, which nobody would read
     (figure,) = setting_figures(results.table(rows()), [factor(lines=names, levels=tuple(levels))])
     assert expected.replace("far0 and far1", "21 arms") in figure.panels[0].notes
+
+
+def crossed(rows_of_map, columns, *, seeds=3):
+    """Factors of a grid of two settings with the validation of each arm: its gain is 10 r + c hundredths."""
+    arms = {(r, c): f"mlm,ratio={c},rate={r}" for r in range(rows_of_map) for c in range(columns)}
+    observed = [
+        {"run_id": f"{arm}{seed}", "arm": arm, "seed": seed, "step": 9, "measure": "validation", "metric": "loss"}
+        | {"experiment": "e", "value": 5.0 - 0.01 * (10 * r + c) + 0.001 * seed, "floor": 5.0, "n": 70}
+        for (r, c), arm in arms.items()
+        for seed in range(seeds)
+    ]
+
+    def crossing(setting, other, place):
+        levels = [Level(arm, at[1 - place], float(at[place]), str(at[place])) for at, arm in arms.items()]
+        lines = tuple(f"{other}: {i}" for i in range((rows_of_map, columns)[1 - place]))
+        about = {"setting": f"training.{setting}", "title": setting, "label": setting, "untrained": None}
+        levels.sort(key=lambda level: (level.line, level.at))
+        return factor()._replace(lines=lines, levels=tuple(levels), reference=arms[0, 0], **about)
+
+    return results.table(observed), [crossing("ratio", "rate", 1), crossing("rate", "ratio", 0)]
+
+
+def test_a_grid_of_two_settings_is_one_map_in_which_each_arm_has_its_cell():
+    table, factors = crossed(8, 9)
+    (figure,) = setting_figures(table, factors)  # the other setting would show the same cells
+    (panel,) = figure.panels
+    assert figure.text.title == "Scores by ratio and rate"
+    assert figure.text.kind.caption({"seeds"}, False) == (
+        "Cells are means over seeds, one for each arm. Triangles mark the largest and the smallest number."
+    )
+    marks = {row: panel.content.means_RP()[row].tolist() for row in range(8)}
+    assert marks == {r: [pytest.approx(0.01 * (10 * r + c) - 0.001) for c in range(9)] for r in range(8)}
+    assert {point["arm"] for point in panel.points} == set(table["arm"])
+    assert panel.description == (
+        "Mean over seeds of 72 arms: largest 0.779 (mlm,ratio=8,rate=7) and smallest −0.001 (mlm,ratio=0,rate=0)."
+    )
+    half = stats.t.ppf(0.975, 2) * stats.sem([0, 0.001, 0.002])
+    assert panel.notes[-2:] == (
+        f"Gain over no context: half of an arm's 95% t interval over seeds is {half:.3f} nats (median), which "
+        "colours do not show.",
+        "Of 72 numbers the largest is partly the largest by chance.",
+    )
+
+
+def test_a_map_labels_both_settings_and_marks_the_extremes_and_the_reference():
+    table, factors = crossed(8, 9)
+    ((panel,),) = [figure.panels for figure in setting_figures(table, factors)]
+    figure = Figure()
+    panel.content.draw(figure)
+    ax = figure.axes[0]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("ratio", "rate")
+    assert [label.get_text() for label in ax.get_yticklabels()] == [str(i) for i in range(8)]
+    (mesh,) = [drawn for drawn in ax.collections if drawn.get_gid() == "map"]
+    assert mesh.get_array().shape == (8, 9)
+    places = {line.get_gid(): (line.get_xdata()[0], line.get_ydata()[0]) for line in ax.lines}
+    assert places == {"largest": (8, 7), "smallest": (0, 0)}
+    (frame,) = [patch for patch in ax.patches if patch.get_gid() == "reference"]
+    assert frame.get_xy() == (-0.5, -0.5)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "largest: 0.779, mlm,ratio=8,rate=7",
+        "smallest: −0.001, mlm,ratio=0,rate=0",
+        "mlm,ratio=0,rate=0",
+    ]
+
+
+def test_dozens_of_arms_and_four_lines_stay_marks_and_a_map_of_single_runs_has_no_interval():
+    for lines, columns in ((MOST_LINES, MOST_MARKS), (MOST_MARKS // 7, 7)):
+        table, factors = crossed(lines, columns)
+        (panel,) = setting_figures(table, factors[:1])[0].panels
+        assert isinstance(panel.content, SettingMarks)
+    table, factors = crossed(MOST_LINES + 1, 12, seeds=1)
+    (panel,) = setting_figures(table, factors[:1])[0].panels
+    assert isinstance(panel.content, SettingMap)
+    assert panel.notes[-1] == "Of 60 numbers the largest is partly the largest by chance."
+    assert not any("interval" in note for note in panel.notes)
+
+
+def test_rows_beyond_what_a_map_has_room_for_are_counted():
+    table, factors = crossed(MOST_ROWS + 2, 2)
+    figure = setting_figures(table, factors[:1])[0]
+    assert len(figure.panels[0].points) == 2 * MOST_ROWS
+    names = listed([f"mlm,ratio={c},rate={r}" for r in (MOST_ROWS, MOST_ROWS + 1) for c in (0, 1)])
+    expected = f"Only the first {MOST_ROWS} lines are drawn; in results.parquet alone: {names}."
+    assert expected in figure.panels[0].notes
+    table, factors = crossed(MOST_ROWS + 11, 2)  # 22 arms, which nobody would read
+    figure = setting_figures(table, factors[:1])[0]
+    assert expected.replace(names, "22 arms") in figure.panels[0].notes
 
 
 def test_a_setting_without_scores_has_no_figure():

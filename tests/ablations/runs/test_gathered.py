@@ -1,0 +1,154 @@
+"""Unchanged files are not read again, and a changed one is seen."""
+
+import json
+import os
+import time
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from ablations import results
+from ablations.errors import ResultsError
+from ablations.runs import gather, gathered
+from ablations.runs import rows as run_rows
+from lightning_modules.config import MaskingSettings
+from lightning_modules.training.run_directory import RunDirectory, RunDirectoryError
+
+KEYS = {"k": None}
+ROWS = {"measure": "validation", "metric": "loss", "floor": 5.0, "n": 70, "step": 20, "key": "k"}
+
+
+def put(run_dir, value):
+    rows = pd.DataFrame([{**dict.fromkeys(run_rows.ROW_COLUMNS), **ROWS, "value": value}])
+    (run_dir / "measures.parquet").write_bytes(results.sealed(rows))
+
+
+def add_run(tmp_path, arm, *, value=3.0):
+    directory = RunDirectory(tmp_path / "runs" / f"{arm}-s1")
+    directory.path.mkdir(parents=True)
+    put(directory.path, value)
+    line = {"step": 20, "val/loss": value, "val/predicted": 70}
+    directory.metrics.write_text(json.dumps(line) + "\n")
+    directory.write_state("done", step=20, log_sha256=directory.log_sha256())
+    settings = SimpleNamespace(
+        data=SimpleNamespace(vocab_size=105), objective=SimpleNamespace(masking=MaskingSettings())
+    )
+    run = SimpleNamespace(arm=arm, seed=1, settings=settings)
+    return SimpleNamespace(directory=directory, tokens="t", run_id=arm, run=run)
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """Two runs whose files count as old enough."""
+    monkeypatch.setattr(gathered, "SETTLED_SECONDS", 0.0)
+    monkeypatch.setitem(gathered.version.__kwdefaults__, "age", 0.0)
+    (tmp_path / "it").mkdir()
+    return [add_run(tmp_path, "mlm"), add_run(tmp_path, "clm", value=4.0)]
+
+
+@pytest.fixture
+def read_files(monkeypatch):
+    """Files of rows and logs that are read."""
+    read = []
+    rows_of, log_of = run_rows.read_sealed, gather.read_log
+    monkeypatch.setattr(
+        run_rows, "read_sealed", lambda path, **options: read.append(path) or rows_of(path, **options)
+    )
+    monkeypatch.setattr(gather, "read_log", lambda run: read.append(run.metrics) or log_of(run))
+    return read
+
+
+def update(runs, tmp_path, *, keys=KEYS, experiment="it"):
+    gather.update(experiment, runs, keys=keys, folder=tmp_path / "it")
+    return results.read(tmp_path / "it" / "results.parquet")
+
+
+def test_files_are_read_once_and_not_again_while_they_are_unchanged(runs, read_files, tmp_path):
+    table = update(runs, tmp_path)
+    files = [item.directory.path / name for item in runs for name in ("measures.parquet", "metrics.jsonl")]
+    assert sorted(read_files) == sorted(files)
+    pd.testing.assert_frame_equal(table, gather.gather("it", runs, keys=KEYS))
+    read_files.clear()
+    before = (tmp_path / "it/results.parquet").stat()
+    pd.testing.assert_frame_equal(update(runs, tmp_path), table)
+    assert (tmp_path / "it/results.parquet").stat() == before
+    assert not read_files
+
+
+def test_new_rows_are_seen_although_size_and_time_of_writing_are_the_same(runs, tmp_path):
+    update(runs, tmp_path)
+    path = runs[0].directory.path / "measures.parquet"
+    before = path.stat()
+    put(path.parent, 2.5)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = path.stat()
+    assert (after.st_ino, after.st_size, after.st_mtime_ns) == (before.st_ino, before.st_size, before.st_mtime_ns)
+    table = update(runs, tmp_path)
+    assert 2.5 in table["value"].tolist()
+    pd.testing.assert_frame_equal(table, gather.gather("it", runs, keys=KEYS))
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("measures.parquet", ResultsError), ("metrics.jsonl", RunDirectoryError), ("state.json", RunDirectoryError)],
+)
+def test_a_changed_bit_in_any_file_is_an_error_as_at_the_first_time(runs, tmp_path, name, error):
+    update(runs, tmp_path)
+    path = runs[1].directory.path / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(error):
+        update(runs, tmp_path)
+
+
+def test_another_plan_other_measures_and_a_changed_table_are_gathered_again(runs, read_files, tmp_path):
+    for change in ({"experiment": "other"}, {"keys": {"k": None, "more": None}}, {}):
+        read_files.clear()
+        update(runs, tmp_path, **change)
+        assert len(read_files) == 4
+    read_files.clear()
+    update(runs[:1], tmp_path)
+    assert len(read_files) == 2
+    (tmp_path / "it/results.parquet").write_bytes(b"none")
+    assert len(update(runs, tmp_path)) == 6
+
+
+def test_files_that_were_just_written_are_read_again(tmp_path, read_files):
+    """Their next version could have the same times, where times are coarse."""
+    (tmp_path / "it").mkdir()
+    runs = [add_run(tmp_path, "mlm")]
+    for _ in range(2):
+        update(runs, tmp_path)
+    assert len(read_files) == 4
+    assert gathered.version(runs[0].directory.metrics) is None
+    assert gathered.version(runs[0].directory.metrics, age=0.0) is not None
+    os.utime(runs[0].directory.metrics, (time.time() + 99, time.time() + 99))
+    assert gathered.version(runs[0].directory.metrics, age=0.0) is None  # the clock has jumped
+    assert gathered.version(tmp_path / "none") == gathered.MISSING
+
+
+def test_what_is_measured_is_known_without_reading_until_the_file_changes(runs, tmp_path):
+    update(runs, tmp_path)
+    record, run_dir = gathered.read(tmp_path / "it"), runs[0].directory.path
+    assert record.measured_in(run_dir) == run_rows._measured(run_dir) == [run_rows.Measured("k", 20)]
+    assert record.measured_in(tmp_path / "runs/other") is None
+    put(run_dir, 2.0)
+    assert record.measured_in(run_dir) is None
+    (run_dir / "measures.parquet").unlink()
+    assert record.measured_in(run_dir) is None
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"x\n{}"])
+def test_a_damaged_record_is_no_record(runs, read_files, tmp_path, damage):
+    table = update(runs, tmp_path)
+    path = tmp_path / "it/gathered.json"
+    flipped = bytearray(path.read_bytes())
+    flipped[-9] ^= 1
+    for content in (damage, bytes(flipped)):
+        path.write_bytes(content)
+        assert gathered.read(tmp_path / "it") == gathered.Gathered()
+        read_files.clear()
+        pd.testing.assert_frame_equal(update(runs, tmp_path), table)
+        assert len(read_files) == 4
