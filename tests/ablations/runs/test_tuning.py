@@ -219,7 +219,7 @@ def test_a_trial_that_ends_without_a_loss_is_tried_once_and_said(spec, monkeypat
         return False, []
 
     monkeypatch.setattr(runs, "carry_out_at", end_one_without_loss)
-    here = runs.Here(devices=1, slots=1, other_machine=False)
+    here = runs.MachineOptions(devices=1, slots=1, other_machine=False)
     workspace, interrupted, is_given_up = runs.tune_at(None, opened(spec), (), here)
     assert (len(offered), len(offered[0]), interrupted, is_given_up) == (1, 6, False, True)
     assert workspace.waiting_arms() == ["clm"]
