@@ -213,12 +213,7 @@ def _panels(
     prediction_by_arm = dict(
         zip(scored["arm"], scored["asked"] if "asked" in scored else [""] * len(scored), strict=True)
     )
-    groups = [
-        [level for level in factor.levels if prediction_by_arm.get(level.arm) == one]
-        for one in dict.fromkeys(prediction_by_arm.values())
-    ]
-    compared = [levels for levels in groups if _has_line(levels)]
-    alone = [level.arm for levels in groups if levels not in compared for level in levels]
+    compared, alone = _by_prediction(factor, prediction_by_arm)
     for i, levels in enumerate(compared):
         rows = concat(
             [scored[scored["arm"].isin([level.arm for level in levels])], _untrained(table, score, factor, scored)]
@@ -258,6 +253,17 @@ def _panels(
                 *(map_notes(drawn.points, score) if _is_map(factor) else ()),
             ),
         )
+
+
+def _by_prediction(factor: Factor, prediction_by_arm: Mapping[str, str]) -> tuple[list[list[Level]], list[str]]:
+    """Return the levels of arms that predict the same thing, a list for each thing; and the arms that nothing
+    can be compared with."""
+    groups = [
+        [level for level in factor.levels if prediction_by_arm.get(level.arm) == one]
+        for one in dict.fromkeys(prediction_by_arm.values())
+    ]
+    compared = [levels for levels in groups if _has_line(levels)]
+    return compared, [level.arm for levels in groups if levels not in compared for level in levels]
 
 
 def _map(marks: SettingMarks, levels: Sequence[Level], factor: Factor, *, digits: int) -> SettingMap:
