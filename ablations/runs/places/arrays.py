@@ -119,10 +119,10 @@ def missing(directory: RunDirectory, measures: Sequence[Measure], *, data_root: 
     return len(rows.missing(directory.path, of_run, data_root=data_root))
 
 
-Some = TypeVar("Some", Array, Attempts)
+RecordFile = TypeVar("RecordFile", Array, Attempts)
 
 
-def _record(path: Path, kind: type[Some]) -> Some:
+def _record(path: Path, kind: type[RecordFile]) -> RecordFile:
     """Return the content of a file of an array.
 
     Raises:
