@@ -25,10 +25,10 @@ from lightning.pytorch.strategies import DDPStrategy
 
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Split, Tokens
-from lightning_modules.errors import Interrupted, StopRequest
+from lightning_modules.errors import Interrupted, OutOfMemoryError, StopRequest
 from lightning_modules.files import write_json
 from lightning_modules.model.encoder import DecoderBlock, EncoderBlock
-from lightning_modules.model.numerics import bf16_products
+from lightning_modules.model.numerics import bf16_products, out_of_memory
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.pretrained.weights import load_pretrained
@@ -71,6 +71,7 @@ def train(
     Raises:
         Interrupted: somebody asked to stop; the state is saved.
         NonFiniteLossError: the loss is NaN or infinite; the last checkpoint was written before.
+        OutOfMemoryError: the weights do not fit into memory.
         DataError: too little text for one step.
         LoggerError: the settings ask for Weights & Biases, and it cannot start.
     """
@@ -78,7 +79,7 @@ def train(
     log_every = max(1, min(50, run.training.max_steps // 100))
     meter = Meter(directory, log_every=log_every, on_line=on_line)  # starts the clock of the first step
     torch.set_num_threads(threads_of(directory, threads))
-    objective = build(run, tokens)
+    objective = _built(run, tokens)
     resume = directory.last_checkpoint if directory.last_checkpoint.exists() else None
     if resume is None:
         load_pretrained(objective, data_root)
@@ -101,6 +102,20 @@ def train(
         saver.finish(trainer, objective)
     if trainer.is_global_zero:
         _note_end(directory, trainer, meter)
+
+
+def _built(run: RunSettings, tokens: Tokens) -> Objective:
+    """Return the objective of a run, or raise an error that names the settings to lower if its weights do not
+    fit into memory."""
+    try:
+        return build(run, tokens)
+    except Exception as error:
+        if (no_room := out_of_memory(error)) is None:
+            raise
+        raise OutOfMemoryError(
+            f"building the model ran out of memory ({no_room}); lower encoder.hidden_size or "
+            "encoder.num_hidden_layers, or have fewer runs at once (--slots)."
+        ) from error
 
 
 def _note_start(directory: RunDirectory, run: RunSettings, data: RunData, *, resume: Path | None) -> None:

@@ -127,7 +127,7 @@ def _outcome(error: BaseException) -> tuple[ExitCode, str | None]:
     """Return the exit code for an exception, and its sentence if it is meant for a user, otherwise None."""
     if isinstance(error, Interrupted | KeyboardInterrupt):
         return ExitCode.INTERRUPTED, None
-    if (no_room := out_of_memory(error)) is not None:
+    if not isinstance(error, AblationsError) and (no_room := out_of_memory(error)) is not None:
         error = OutOfMemoryError(
             f"training ran out of memory ({no_room}); raise training.accumulate, which cuts a step into "
             "parts, or lower training.tokens_per_step, or have fewer runs at once (--slots)."

@@ -268,6 +268,16 @@ def test_memory_that_is_used_up_ends_the_run_with_a_sentence_and_its_own_code(ma
     )
 
 
+def test_a_model_that_does_not_fit_is_told_from_a_step_that_does_not(make_run, tokens, monkeypatch):
+    directory = make_run(settings())
+    monkeypatch.setattr(fit, "build", lambda *_: torch.empty(2**60))
+    assert start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest()) == 67
+    assert directory.state().message == (
+        "building the model ran out of memory (no room for 4.29e+09 GiB); lower encoder.hidden_size or "
+        "encoder.num_hidden_layers, or have fewer runs at once (--slots)."
+    )
+
+
 def test_interrupting_is_not_failing(make_run, tokens):
     directory, stop = make_run(settings()), StopRequest()
     stop.received = True
