@@ -235,6 +235,7 @@ EXPECTED = {
     "sentence-pairs": {"training.input_format": 6, "objective.pair_loss": 5},
     "unmasking-tiny": {
         **{SPLIT: 4, "objective.sees": 2, "objective.pair_loss": 2, "encoder.num_hidden_layers": 2},
+        **{"encoder.norm": 2, "training.word_order": 2, "objective.masking.random_differs": 2},
     },
 }
 
