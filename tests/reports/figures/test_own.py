@@ -30,19 +30,22 @@ LossByChange = OwnFigure(title="mine", how_to_read=("read it",), rows=rows, draw
 """
 
 
-def planned(folder, source):
-    """Name a figure of this source in the plan of an experiment; returns its file."""
-    path = folder.parent / "my_figure.py"
-    path.write_text(source)
+def planned(folder, sources):
+    """Name a figure of each source, by the name of its file, in the plan of an experiment; returns the files."""
+    paths = {name: folder.parent / name for name in sources}
+    figures = {}
+    for name, source in sources.items():
+        paths[name].write_text(source)
+        record = {"path": str(paths[name]), "sha256": hashlib.sha256(source.encode()).hexdigest()}
+        figures[f"{name}:LossByChange"] = record
     plan = json.loads((folder / "plan.json").read_text())
-    record = {"path": str(path), "sha256": hashlib.sha256(source.encode()).hexdigest()}
-    (folder / "plan.json").write_text(json.dumps(plan | {"figures": {"my_figure.py:LossByChange": record}}))
-    return path
+    (folder / "plan.json").write_text(json.dumps(plan | {"figures": figures}))
+    return paths
 
 
 def test_the_template_is_the_last_figure_with_picture_csv_and_json(tmp_path):
     folder = write(tmp_path)
-    planned(folder, TEMPLATE.read_text())
+    planned(folder, {"my_figure.py": TEMPLATE.read_text()})
     html = page.write(folder).read_text()
     figure = json.loads((folder / "report.json").read_text())["figures"][-1]
     assert (figure["name"], figure["title"]) == (NAME, "Validation loss and change of tokens")
@@ -78,53 +81,57 @@ def failing(folder, capsys):
     return [notice for notice in notices if notice["kind"] == "figure"], capsys.readouterr()
 
 
-@pytest.mark.parametrize(
-    ("rows", "draw", "sentence"),
-    [
-        ("table['loss']", "pass", "{path}, line 5: KeyError: 'loss'; correct the file."),
-        (
-            "table",
-            "figure.plot()",
-            "{path}, line 8: AttributeError: 'Figure' object has no attribute 'plot'; correct the file.",
-        ),
-        ("7", "pass", "rows must return a DataFrame, but what it returns is of the type int; correct the file."),
-        # What fails in our code and not in a line of the file: a formula that is laid out, rows that are no JSON.
-        ("table", "figure.suptitle('$\\\\nothing$')", "{path}: ValueError: \\nothing; correct the file."),
-        (
-            "table[['arm', 'arm']]",
-            "pass",
-            "{path}: ValueError: DataFrame columns must be unique for orient='records'; correct the file.",
-        ),
-    ],
-    ids=["rows", "draw", "no table", "formula", "columns"],
-)
-def test_a_figure_that_fails_is_a_notice_and_all_else_is_drawn(rows, draw, sentence, tmp_path, capsys):
+FAILING = {
+    "rows": ("table['loss']", "pass", "{path}, line 5: KeyError: 'loss'; correct the file."),
+    "draw": (
+        "table",
+        "figure.plot()",
+        "{path}, line 8: AttributeError: 'Figure' object has no attribute 'plot'; correct the file.",
+    ),
+    "no_table": (
+        "7",
+        "pass",
+        "rows must return a DataFrame, but what it returns is of the type int; correct the file.",
+    ),
+    # What fails in our code and not in a line of the file: a formula that is laid out, rows that are no JSON.
+    "formula": ("table", "figure.suptitle('$\\\\nothing$')", "{path}: ValueError: \\nothing; correct the file."),
+    "columns": (
+        "table[['arm', 'arm']]",
+        "pass",
+        "{path}: ValueError: DataFrame columns must be unique for orient='records'; correct the file.",
+    ),
+}
+
+
+def test_figures_that_fail_are_notices_and_all_else_is_drawn(tmp_path, capsys):
     folder = write(tmp_path)
     page.write(folder)
     before = (folder / "report.json").read_text()
-    path = planned(folder, CARD.format(rows=rows, draw=draw))
-    (notice,), terminal = failing(folder, capsys)
-    whole = "my_figure.py:LossByChange: " + sentence.format(path=path)
-    assert notice == {"kind": "figure", "text": whole, "group": "wrong"}
-    assert terminal.err == f"failed: {whole}\n"
-    assert (folder / "report.html").read_text().count("my_figure.py:LossByChange: ") == 1
+    sources = {f"{name}.py": CARD.format(rows=rows, draw=draw) for name, (rows, draw, _) in FAILING.items()}
+    paths = planned(folder, sources)
+    expected = {
+        name: f"{name}.py:LossByChange: " + sentence.format(path=paths[f"{name}.py"])
+        for name, (_, _, sentence) in FAILING.items()
+    }
+    notices, terminal = failing(folder, capsys)
+    assert notices == [{"kind": "figure", "text": text, "group": "wrong"} for text in expected.values()]
+    assert terminal.err == "".join(f"failed: {text}\n" for text in expected.values())
+    html = (folder / "report.html").read_text()
+    assert all(html.count(f"{name}.py:LossByChange: ") == 1 for name in FAILING)
     assert json.loads((folder / "report.json").read_text())["figures"] == json.loads(before)["figures"]
     listed = CliRunner().invoke(main, ["figure", str(folder)])
     assert (listed.exit_code, listed.stderr) == (1, terminal.err)
     assert "layer_change-pwcca" in listed.stdout
-    assert CliRunner().invoke(main, ["figure", str(folder), NAME]).stderr == f"{whole}\n"
+    for name, text in expected.items():
+        result = CliRunner().invoke(main, ["figure", str(folder), f"{name}_py_LossByChange"])
+        assert (result.exit_code != 0, result.stderr) == (True, f"{text}\n")
     assert CliRunner().invoke(main, ["figure", str(folder), "layer_change-pwcca"]).exit_code == 0
 
 
 def test_a_figure_behind_one_that_fails_keeps_its_place(tmp_path, capsys):
     folder = write(tmp_path)
-    path = planned(folder, CARD.format(rows="table['loss']", draw="pass"))
-    plan = json.loads((folder / "plan.json").read_text())
-    good = path.with_name("good.py")
-    good.write_text(TEMPLATE.read_text())
-    record = {"path": str(good), "sha256": hashlib.sha256(good.read_bytes()).hexdigest()}
-    plan["figures"]["good.py:LossByChange"] = record
-    (folder / "plan.json").write_text(json.dumps(plan))
+    bad = CARD.format(rows="table['loss']", draw="pass")
+    planned(folder, {"my_figure.py": bad, "good.py": TEMPLATE.read_text()})
     notices, _ = failing(folder, capsys)
     assert len(notices) == 1
     figures = json.loads((folder / "report.json").read_text())["figures"]
@@ -134,8 +141,8 @@ def test_a_figure_behind_one_that_fails_keeps_its_place(tmp_path, capsys):
 
 def test_a_source_that_is_not_that_of_the_plan_is_not_executed(tmp_path, capsys):
     folder = write(tmp_path)
-    path = planned(folder, CARD.format(rows="table", draw="pass"))
-    path.write_text("raise SystemExit")
+    paths = planned(folder, {"my_figure.py": CARD.format(rows="table", draw="pass")})
+    paths["my_figure.py"].write_text("raise SystemExit")
     (notice,), _ = failing(folder, capsys)
     assert "has changed since the run was planned with it" in notice["text"]
 
@@ -150,6 +157,7 @@ def test_a_figure_cannot_change_the_table_of_others(tmp_path):
     folder = write(tmp_path)
     page.write(folder)
     before = (folder / "report.md").read_text()
-    planned(folder, CARD.format(rows="table.__setitem__('value', 0.0) or table[:0]", draw="pass"))
+    rows = "table.__setitem__('value', 0.0) or table[:0]"
+    planned(folder, {"my_figure.py": CARD.format(rows=rows, draw="pass")})
     page.write(folder)
     assert (folder / "report.md").read_text() == before
