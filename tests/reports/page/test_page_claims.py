@@ -24,7 +24,7 @@ from tests.support.claim_page import SEEDS, TEXT, VERDICTS, made
 from tests.support.claim_tables import CLAIMS, frame, literature, shipped, shipped_spec, whole_number
 from tests.support.html_page import HOSTILE, Page, strict_json
 
-SPECS_WITH_CLAIMS = [path for path in sorted(CLAIMS.parent.glob("*.yaml")) if shipped_spec(path.name)[0].claims]
+SPECS_WITH_CLAIMS = [path for path in sorted(CLAIMS.parent.glob("*.yaml")) if "\nclaims: " in path.read_text()]
 KEYS = ["run_id", "measure", "metric", "group", "layer", "layer_to", "step"]
 MINUS = "\N{MINUS SIGN}"
 
