@@ -30,7 +30,16 @@ VERDICTS = get_args(Verdict)
 """Verdicts in the order in which they are counted."""
 
 FILTERS = (
-    *("confidence", "counted", "effect", "expectation", "headline_effect", "layers", "look_words"),
+    *(
+        "confidence",
+        "counted",
+        "decided_first",
+        "effect",
+        "expectation",
+        "headline_effect",
+        "layers",
+        "look_words",
+    ),
     *("probability", "seeds_for_all", "seeds_wanted", "significant", "wrong_at_most"),
 )
 """Functions of this file that templates use."""
@@ -219,6 +228,11 @@ def counted(entries: Iterable[Mapping[str, Any]]) -> str:
 
 
 _OUTCOMES = {"met": "came out so", "not met": "came out otherwise", "left open": "stayed open"}
+
+
+def decided_first(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the claims with those in front that the seeds decide; otherwise in their order."""
+    return sorted(entries, key=lambda entry: entry["verdict"] not in DECIDED)
 
 
 def expectation(entry: Mapping[str, Any]) -> str:

@@ -86,9 +86,9 @@ def test_the_table_has_the_verdict_and_the_interval_over_seeds(shown, folder):
         ("1. It changes more.", "supported"),
         ("2. It changes less.", "contradicted"),
         ("3. It is the same.", "equivalent"),
-        ("4. It starts with more.", "undecided"),
-        ("5. It is rarely known.", "insufficient evidence"),
         ("6. It falls and rises.", "supported"),
+        ("4. It starts with more.", "undecided"),  # what is decided stands first
+        ("5. It is rarely known.", "insufficient evidence"),
     ]
     table = pd.read_parquet(folder / "results.parquet")
     steps = table[(table.measure == "layer_change") & (table.metric == "pwcca") & (table.layer >= 1)]
@@ -101,7 +101,7 @@ def test_the_table_has_the_verdict_and_the_interval_over_seeds(shown, folder):
     assert published_number.endswith("expected: supported (met)")
     assert body[1][2].startswith(f"{MINUS}{found.mean():.4f} [{MINUS}{high:.4f}, ")
     assert [row[3].partition("expected: ")[2] for row in body[1:]] == [
-        *("supported (not met)", "equivalent (met)", "supported (left open)", "open", "supported (met)")
+        *("supported (not met)", "equivalent (met)", "supported (met)", "supported (left open)", "open")
     ]
 
 
