@@ -219,8 +219,9 @@ def _checked(path: Path, *, given: tuple[str, ...], data_root: Path | None) -> I
         notices += tasks_not_run(experiment.measures, list(arms.items()), data_root=data_root)
     yield f"{path}: good, {several(len(planned), 'run')}"
     claim_files = claims_file.load_named(experiment.claims, spec=path)
+    groups = claims_file.groups_of_measures(list(experiment.measures), {s.data.kind for s in arms.values()})
     kinds = [settings.kind for settings in experiment.measures]
-    not_run = claims_file.not_run(claim_files, arms={run.arm for run in planned}, measures=kinds)
+    not_run = claims_file.not_run(claim_files, arms=set(arms), measures=kinds, groups=groups)
     for notice in [*plugin_sentences(), *not_run, *notices]:
         yield f"  {notice}"
 

@@ -186,12 +186,19 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
             seen.setdefault(claim.name, name)
 
 
-def not_run(files: Sequence[Claims], *, arms: Collection[str], measures: Collection[str]) -> Iterator[str]:
+def not_run(
+    files: Sequence[Claims],
+    *,
+    arms: Collection[str],
+    measures: Collection[str],
+    groups: Mapping[str, Sequence[str]],
+) -> Iterator[str]:
     """Yield a sentence for each reason why an experiment does not run some of its claims.
 
     Args:
         arms: names of the experiment's arms.
         measures: kinds of the experiment's measures.
+        groups: groups by kind of measure, as from `groups_of_measures`.
     """
     measured = {*measures, *(LOGGED if "validation" in measures else ())}
     elsewhere: dict[str, list[str]] = {}
@@ -201,8 +208,22 @@ def not_run(files: Sequence[Claims], *, arms: Collection[str], measures: Collect
             elsewhere.setdefault(claim.needs.spec, []).append(claim.name)
         elif lacking:
             yield f"claim {claim.name} is not run: it needs the measure {listed(lacking, 'and')}"
+        else:
+            for measure, missing in _groups_lacking(claim, groups).items():
+                yield f"claim {claim.name} is not run: {measure} does not measure {listed(missing, 'or')}; add it"
     for spec, names in elsewhere.items():
         yield f"claims that are not run here, but in {spec}: {', '.join(names)}"
+
+
+def _groups_lacking(claim: Claim, groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the groups that a claim reads and that no measure makes, by the kind of the measure. A claim
+    without its own spec has an error instead (`group_faults`)."""
+    lacking: dict[str, list[str]] = {}
+    for effect in (*claim.parts.values(), *claim.provided.values()):
+        for _, of in effect.quantities_at():
+            for place, _ in _of_quantity(of, groups[of.measure], "") if of.measure in groups else ():
+                lacking.setdefault(of.measure, []).append(of.groups[place[1]])
+    return {measure: list(dict.fromkeys(names)) for measure, names in lacking.items()}
 
 
 def planned(

@@ -331,7 +331,7 @@ def test_claims_that_a_spec_does_not_run_are_named_with_the_reason(tmp_path):
     files = [claims_file.load(path)]
 
     def not_run(arms, measures):
-        return list(claims_file.not_run(files, arms=arms, measures=measures))
+        return list(claims_file.not_run(files, arms=arms, measures=measures, groups={}))
 
     elsewhere = "claims that are not run here, but in all.yaml: both-sides-help"
     assert not_run(["mlm", "clm"], ["validation"]) == []
@@ -340,6 +340,27 @@ def test_claims_that_a_spec_does_not_run_are_named_with_the_reason(tmp_path):
         "claim other is not run: it needs the measure validation",
         "claim logged is not run: it needs the measure learning",
         elsewhere,
+    ]
+
+
+def test_a_claim_on_a_task_that_the_spec_does_not_measure_is_named(tmp_path):
+    """A spec that has the arms and the measure looks complete, and the verdict would never come."""
+    (tmp_path / "all.yaml").write_text(SPEC)
+    of = "{measure: frozen_features, metric: score, groups: [ud_pos, wnut17]}"
+    shared = WITH_SPEC.replace("{measure: validation, metric: loss}", of).replace(
+        "[validation]", "[frozen_features]"
+    )
+    write(tmp_path, shared)
+    files = [claims_file.load(tmp_path / "claims" / "first.yaml")]
+
+    def not_run(*tasks):
+        measures = [{"kind": "frozen_features", "tasks": list(tasks)}]
+        groups = claims_file.groups_of_measures(measures, {"files"})
+        return list(claims_file.not_run(files, arms=["mlm", "clm"], measures=["frozen_features"], groups=groups))
+
+    assert not_run("ud_pos", "wnut17", "sst2") == []
+    assert not_run("ud_pos") == [
+        "claim both-sides-help is not run: frozen_features does not measure wnut17; add it"
     ]
 
 
