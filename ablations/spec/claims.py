@@ -210,7 +210,9 @@ def not_run(
             yield f"claim {claim.name} is not run: it needs the measure {listed(lacking, 'and')}"
         else:
             for measure, missing in _groups_lacking(claim, groups).items():
-                yield f"claim {claim.name} is not run: {measure} does not measure {listed(missing, 'or')}; add it"
+                remedy = "add it" if len(missing) == 1 else "add them"
+                names = listed(missing, "or")
+                yield f"claim {claim.name} is not run: {measure} does not measure {names}; {remedy}"
     for spec, names in elsewhere.items():
         yield f"claims that are not run here, but in {spec}: {', '.join(names)}"
 
@@ -220,9 +222,10 @@ def _groups_lacking(claim: Claim, groups: Mapping[str, Sequence[str]]) -> dict[s
     without its own spec has an error instead (`group_faults`)."""
     lacking: dict[str, list[str]] = {}
     for effect in (*claim.parts.values(), *claim.provided.values()):
-        for _, of in effect.quantities_at():
-            for place, _ in _of_quantity(of, groups[of.measure], "") if of.measure in groups else ():
-                lacking.setdefault(of.measure, []).append(of.groups[place[1]])
+        for of in effect.quantities():
+            names = [group for _, group in _not_made(of, groups[of.measure])] if of.measure in groups else []
+            if names:
+                lacking.setdefault(of.measure, []).extend(names)
     return {measure: list(dict.fromkeys(names)) for measure, names in lacking.items()}
 
 
@@ -403,13 +406,18 @@ def group_faults(claims: Any, groups: Mapping[str, Sequence[str]], *, spec: str)
 
 
 def _of_quantity(of: Quantity, possible: Sequence[str], spec: str) -> Iterator[tuple[tuple[str, int], str]]:
+    for place, group in _not_made(of, possible):
+        others = f"only {listed(possible, 'and')}" if possible else "without groups"
+        never = f"{of.measure} of {spec} never makes the group {shown(group)} as it is set there"
+        yield ("groups", place), f"{never}, {others}{guess(group, possible)}"
+
+
+def _not_made(of: Quantity, possible: Sequence[str]) -> list[tuple[int, str]]:
+    """Return the place and the name of each group of a quantity that its measure cannot make; none if it can
+    make all of `or_groups`."""
     if of.or_groups and all(_is_made(group, possible) for group in of.or_groups):
-        return
-    for place, group in enumerate(of.groups):
-        if not _is_made(group, possible):
-            others = f"only {listed(possible, 'and')}" if possible else "without groups"
-            never = f"{of.measure} of {spec} never makes the group {shown(group)} as it is set there"
-            yield ("groups", place), f"{never}, {others}{guess(group, possible)}"
+        return []
+    return [(place, group) for place, group in enumerate(of.groups) if not _is_made(group, possible)]
 
 
 def _is_made(group: str, possible: Sequence[str]) -> bool:

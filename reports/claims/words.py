@@ -30,17 +30,8 @@ VERDICTS = get_args(Verdict)
 """Verdicts in the order in which they are counted."""
 
 FILTERS = (
-    *(
-        "confidence",
-        "counted",
-        "decided_first",
-        "effect",
-        "expectation",
-        "headline_effect",
-        "layers",
-        "look_words",
-    ),
-    *("probability", "seeds_for_all", "seeds_wanted", "significant", "wrong_at_most"),
+    *("confidence", "counted", "decided_first", "effect", "expectation", "headline_effect", "layers"),
+    *("look_words", "probability", "seeds_for_all", "seeds_wanted", "significant", "wrong_at_most"),
 )
 """Functions of this file that templates use."""
 
@@ -231,7 +222,7 @@ _OUTCOMES = {"met": "came out so", "not met": "came out otherwise", "left open":
 
 
 def decided_first(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the claims with those in front that the seeds decide; otherwise in their order."""
+    """Return the claims, first those that the seeds decide and then the others, each in their order."""
     return sorted(entries, key=lambda entry: entry["verdict"] not in DECIDED)
 
 
