@@ -211,8 +211,8 @@ def not_run(
         else:
             for measure, missing in _groups_lacking(claim, groups).items():
                 remedy = "add it" if len(missing) == 1 else "add them"
-                names = listed(missing, "or")
-                yield f"claim {claim.name} is not run: {measure} does not measure {names}; {remedy}"
+                words = listed(missing, "or")
+                yield f"claim {claim.name} is not run: {measure} does not measure {words}; {remedy}"
     for spec, names in elsewhere.items():
         yield f"claims that are not run here, but in {spec}: {', '.join(names)}"
 
