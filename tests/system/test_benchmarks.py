@@ -279,7 +279,9 @@ def test_a_fault_hits_no_process_that_is_not_of_the_grid():
             with pytest.raises((ProcessLookupError, FileNotFoundError)):
                 cluster_faults._ancestor(child.pid, generations, title=title)
         child.kill()
-    orphan = int(subprocess.run(["sh", "-c", "sleep 60 >&- & echo $!"], capture_output=True, check=True).stdout)
+    orphan = int(
+        subprocess.run(["sh", "-c", "sleep 60 >&- 2>&- & echo $!"], capture_output=True, check=True).stdout
+    )
     try:
         with pytest.raises(ProcessLookupError):
             cluster_faults._ancestor(orphan, 1, title="ablations")
