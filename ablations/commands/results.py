@@ -128,8 +128,8 @@ def refuse_settings(given: tuple[str, ...], place: Path) -> None:
 def figure(place: Path, name: str | None, medium: str, wide: bool, given: tuple[str, ...], out: Path) -> None:
     """Write a figure of the page for a paper or for slides, as PDF and PNG; without NAME, list the figures.
 
-    SPEC is a spec whose results lie in the output root, or their folder, as out/NAME. The files lie in its folder
-    print. Fonts are embedded, and no title is drawn: a paper has captions.
+    SPEC is a spec whose results lie in the output root, or a folder of results, as out/NAME. The files are written
+    to print in OUT/NAME. Fonts are embedded, and no title is drawn: a paper has captions.
     """
     from lightning_modules.errors import PluginError
     from reports import folder as experiment_folder
@@ -154,7 +154,7 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, given: tuple[
     if name in failures:
         raise PluginError(failures[name])
     panel = files.panel_called(name, panels)
-    for path in files.save(panel, folder / "print", medium=f"{medium}-wide" if wide else medium):
+    for path in files.save(panel, out / folder.resolve().name / "print", medium=f"{medium}-wide" if wide else medium):
         click.echo(path)
 
 

@@ -144,10 +144,14 @@ def test_the_command_lists_figures_and_writes_one(tmp_path):
     listed = CliRunner().invoke(main, ["figure", str(folder)]).stdout.splitlines()
     assert "layer_change-pwcca " in listed[[line.split()[0] for line in listed].index("layer_change-pwcca")]
     assert all(re.fullmatch(r"\S+ +Figure \d+[a-z]\. .+: .+", line) for line in listed)
-    result = CliRunner().invoke(main, ["figure", str(folder), "layer_change-pwcca", "--for", "slides"])
-    files = [folder / f"print/layer_change-pwcca-slides.{ending}" for ending in ("pdf", "png")]
+    before = sorted(folder.rglob("*"))
+    out = tmp_path / "figures"
+    named = ["figure", str(folder), "layer_change-pwcca", "--for", "slides", "--out", str(out)]
+    result = CliRunner().invoke(main, named)
+    files = [out / folder.name / f"print/layer_change-pwcca-slides.{ending}" for ending in ("pdf", "png")]
     assert result.stdout.splitlines() == [str(file) for file in files]
     assert all(file.is_file() for file in files)
+    assert sorted(folder.rglob("*")) == before  # nothing is written into published results
     result = CliRunner().invoke(main, ["figure", str(folder), "learning-gain", "--for", "slides", "--wide"])
     assert (result.exit_code, "Error: --wide is for papers; leave it out." in result.stderr) == (2, True)
 
