@@ -7,11 +7,11 @@ table ends at `<!-- end of the verdicts -->`.
 
 import json
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablations.spec import yamlfile
+from ablations.wording import listed
 from reports.claims.verdicts import DECIDED
 from reports.claims.words import headline_effect
 
@@ -62,9 +62,12 @@ def _decided_on_real_text(published: list[Published], place: str) -> str:
         if entry["verdict"] in DECIDED
     ]
     heads = "| claim | verdict | effect | seeds | in the literature |\n|---|---|---|--:|---|\n"
-    others = Counter(claim.entry["verdict"] for claim in measured if claim.entry["verdict"] not in DECIDED)
-    words = ", ".join(f"{number} {verdict}" for verdict, number in others.items())
-    return heads + "".join(rows) + (f"\nOther claims that were measured on real text: {words}.\n" if words else "")
+    others = {
+        verdict: [str(claim.entry["number"]) for claim in measured if claim.entry["verdict"] == verdict]
+        for verdict in UNDECIDED
+    }
+    words = "; ".join(f"{verdict}: {listed(numbers, 'and')}" for verdict, numbers in others.items() if numbers)
+    return heads + "".join(rows) + (f"\nClaims measured on real text and {words}.\n" if words else "")
 
 
 def _all_numbered(published: list[Published], place: str) -> str:
