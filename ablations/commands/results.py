@@ -154,7 +154,8 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, given: tuple[
     if name in failures:
         raise PluginError(failures[name])
     panel = files.panel_called(name, panels)
-    for path in files.save(panel, out / folder.resolve().name / "print", medium=f"{medium}-wide" if wide else medium):
+    print_folder = out / folder.resolve().name / "print"
+    for path in files.save(panel, print_folder, medium=f"{medium}-wide" if wide else medium):
         click.echo(path)
 
 
