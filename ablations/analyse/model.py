@@ -389,7 +389,8 @@ def _require_weights(model: Any, whole: Any, states: list[Tensor], loading: dict
 def _max_length(config: Any, tokenizer: Any) -> int | None:
     """Return the lower of the limits of the model's positions and its tokenizer; None without a limit."""
     positions = getattr(config, "max_position_embeddings", None)
-    if config.model_type in AFTER_PADDING:
+    is_absolute_esm = config.model_type == "esm" and config.position_embedding_type == "absolute"
+    if config.model_type in AFTER_PADDING or is_absolute_esm:
         positions -= config.pad_token_id + 1  # the model cannot use the positions below its first
     limits = [limit for limit in (positions, tokenizer.model_max_length) if limit and 0 < limit < NO_LIMIT]
     return min(limits, default=None)

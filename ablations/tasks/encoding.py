@@ -23,7 +23,7 @@ from ablations.measures.reading.sample import is_text_token
 from ablations.tasks.datasets import Task
 from ablations.tasks.examples import Examples
 from lightning_modules.data.token_store import Split
-from lightning_modules.data.tokenizer import END, MASK, PAD, START
+from lightning_modules.data.tokenizer import END, MASK, PAD, SPACES, START
 from lightning_modules.objectives.objective import Batch, Objective
 from lightning_modules.training.data_module import TOKENS_AT_ONCE
 
@@ -155,10 +155,13 @@ def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, *, ma
     if a space stood before it.
 
     A word begins at the first piece that has a character of it. A space that is a piece of its own has none.
-    Before punctuation such a space is left out, as in running text.
+    Before punctuation such a space is left out, as in running text. A tokenizer that puts no space before a
+    sentence, such as GPT-2's, reads one before each word that begins with a letter or digit, but for the first
+    word of a sentence.
     """
-    flat = [word for sentence in sentences for word in sentence]
-    pieces = _word_pieces(flat, tokenizer)
+    space = " " if _needs_space(tokenizer) else ""
+    spaced = [(space * (place > 0), word) for sentence in sentences for place, word in enumerate(sentence)]
+    pieces = _word_pieces(spaced, tokenizer)
     rows = []
     for sentence in sentences:
         words = [next(pieces) for _ in sentence]
@@ -179,12 +182,20 @@ def _pieces_of(encoding: Encoding) -> _Pieces:
     return _Pieces(np.array(encoding.ids, dtype=np.int64), np.full(count, -1), spans_P2)
 
 
-def _word_pieces(words: Sequence[str], tokenizer: Tokenizer) -> Iterator[_Pieces]:
-    """Yield the pieces of each word. The piece that begins the word has number 0, the others -1."""
-    encodings = tokenizer.encode_batch(list(words), add_special_tokens=False)
-    for word, encoding in zip(words, encodings, strict=True):
+def _needs_space(tokenizer: Tokenizer) -> bool:
+    """Return whether only a space in the text makes a piece that begins with one."""
+    alone, after_space = ("".join(tokenizer.encode(text, add_special_tokens=False).tokens) for text in ("a", " a"))
+    return after_space.startswith(SPACES) and not alone.startswith(SPACES)
+
+
+def _word_pieces(words: Sequence[tuple[str, str]], tokenizer: Tokenizer) -> Iterator[_Pieces]:
+    """Yield the pieces of each word, given as a space, which may be empty, and the word. The piece that begins
+    the word has number 0, the others -1."""
+    texts = [space * word[:1].isalnum() + word for space, word in words]
+    encodings = tokenizer.encode_batch(texts, add_special_tokens=False)
+    for (_, word), text, encoding in zip(words, texts, encodings, strict=True):
         pieces = _pieces_of(encoding)
-        inside_P = np.array([end > start for start, end in spans_of(encoding, word)], dtype=bool)
+        inside_P = np.array([end > start for start, end in spans_of(encoding, text)], dtype=bool)
         word_P = np.where(inside_P & (inside_P.cumsum() == 1), 0, -1)
         kept_P = inside_P if word and not word[0].isalnum() else np.ones_like(inside_P)
         yield _Pieces(pieces.ids_P[kept_P], word_P[kept_P], pieces.span_P2[kept_P])

@@ -6,9 +6,10 @@ type. ``B-LOC`` begins an entity, ``I-LOC`` continues it, ``E-LOC`` or ``L-LOC``
 alone.
 """
 
+import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -246,13 +247,7 @@ def _examples(task: Task, rows: list[dict[str, Any]]) -> Examples:
                 _check_entity_tags(task, tags)
             return Examples([" ".join(sentence) for sentence in words], None, words, tags)
         case "span":
-            for number, row in enumerate(rows, start=1):
-                context, start = row[task.text[1]], int(row[task.start or ""])
-                if context[start : start + len(row[task.label])] != row[task.label]:
-                    raise DataError(
-                        f"task {task.name}: example {number}: the answer {shown(row[task.label])} does not stand "
-                        f"at character {start} of its context; correct or remove it."
-                    )
+            _check_spans(task, rows)
             spans = [_around(row[task.text[1]], int(row[task.start or ""]), row[task.label]) for row in rows]
             contexts, answers = [context for context, _ in spans], [answer for _, answer in spans]
             return Examples([row[task.text[0]] for row in rows], contexts, None, answers)
@@ -266,6 +261,21 @@ def _examples(task: Task, rows: list[dict[str, Any]]) -> Examples:
             return Examples(first, second, None, [float(row[task.label]) for row in rows])
         case _:
             return Examples(first, second, None, [str(row[task.label]) for row in rows])
+
+
+def _check_spans(task: Task, rows: list[dict[str, Any]]) -> None:
+    for number, row in enumerate(rows, start=1):
+        context, start, answer = row[task.text[1]], int(row[task.start or ""]), row[task.label]
+        if not answer.strip():
+            raise DataError(
+                f"task {task.name}: example {number} has an answer without a word, expected a part of its "
+                f"context; remove it."
+            )
+        if context[start : start + len(answer)] != answer:
+            raise DataError(
+                f"task {task.name}: example {number}: the answer {shown(answer)} does not stand at character "
+                f"{start} of its context; correct or remove it."
+            )
 
 
 def _check_entity_tags(task: Task, tags: list[list[str]]) -> None:
@@ -325,8 +335,46 @@ def _kept_examples(name: str, split: Split, source: Source) -> Examples:
 
 
 def all_examples(name: str, source: Source) -> dict[Split, Examples]:
-    """Return the examples of a task by split, copied as by `examples_of`."""
-    return {split: examples_of(name, split, source) for split in SPLITS}
+    """Return the examples of a task by split, copied as by `examples_of`.
+
+    Raises:
+        DataError: as `examples_of`; a part has no class of the training part; or the training part lacks the
+            class that F1 is about.
+    """
+    splits = {split: examples_of(name, split, source) for split in SPLITS}
+    _require_shared_classes(task_called(name), splits)
+    return splits
+
+
+def _require_shared_classes(task: Task, splits: Mapping[Split, Examples]) -> None:
+    """Raise a DataError if no answer to a part could be right, as where the labels of a test part are hidden
+    and stand there as -1."""
+    if task.kind not in ("classification", "tagging"):
+        return
+    classes = {split: _classes(examples) for split, examples in splits.items()}
+    train = classes["train"]
+    for split in SPLITS[1:]:
+        if train and classes[split] and not train & classes[split]:
+            raise DataError(
+                f"task {task.name}: no class of the {split} part ({_some(classes[split])}) is one of the training "
+                f"part ({_some(train)}), so no answer could be right; write the same classes into all parts, or "
+                f"leave the task out."
+            )
+    if train and task.positive is not None and task.positive not in train:
+        raise DataError(
+            f"task {task.name}: positive is {shown(task.positive)}, but the classes of the training part are "
+            f"{_some(train)}; name one of these."
+        )
+
+
+def _classes(examples: Examples) -> set[str]:
+    return set(examples.answers if examples.words is None else itertools.chain(*examples.answers))
+
+
+def _some(classes: set[str]) -> str:
+    """Return the first five classes for a sentence."""
+    some = [shown(name, 30) for name in sorted(classes)[:5]]
+    return ", ".join([*some, "..."] if len(classes) > len(some) else some)
 
 
 def trees_of(

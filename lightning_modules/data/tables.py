@@ -15,6 +15,7 @@ import csv
 import difflib
 import gzip
 import json
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ ENDINGS = (".parquet", ".jsonl", ".csv", ".tsv", ".txt")
 """Endings that have a reader. All but parquet may also end in .gz."""
 
 ROWS_AT_ONCE = 4096
+
+csv.field_size_limit(sys.maxsize)  # a field may hold a document of more than the usual 131,072 characters
 
 
 class Columns(NamedTuple):

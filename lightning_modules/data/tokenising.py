@@ -225,7 +225,7 @@ class _Side:
             "unknown": unknown,
             "unknown_share": unknown / self._ids.length,
             "words": self._words,
-            "one_piece_word_share": self._one_piece / self._words,
+            "one_piece_word_share": self._one_piece / max(self._words, 1),
             "whole_length_percentiles": _percentiles(self._whole_lengths),
         }
 

@@ -41,7 +41,8 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 FIRST_WORD_ID = len(SPECIAL_TOKENS)
 """First id that stands for text; all higher ids do too."""
 
-_SPACE = "Ġ"  # how byte-level pieces write the byte of a space
+SPACES = ("▁", "Ġ")
+"""Signs that stand for a space at the beginning of a piece: those of Metaspace and of byte-level pieces."""
 
 FILES = (
     "tokenizer.json",
@@ -125,15 +126,27 @@ def starts_word(tokenizer: Tokenizer) -> NDArray[np.bool_]:
     """Return a mask of the pieces that begin a word: one boolean for each id, False for special ids.
 
     Words are separated by spaces, and a sentence has exactly as many such pieces as words. Tokenizers of
-    folders may differ. For WordPiece each punctuation mark is a word, as in BERT's whole-word masking. A
-    GPT-2 tokenizer may put no space before a sentence; its first word then has no such piece.
+    folders may differ. For WordPiece each punctuation mark is a word, as in BERT's whole-word masking, and
+    UNKNOWN stands for a whole word, which it begins. A GPT-2 tokenizer may put no space before a sentence;
+    its first word then has no such piece.
     """
     inside = getattr(tokenizer.model, "continuing_subword_prefix", None) or None
     starts_V = np.zeros(tokenizer.get_vocab_size(), dtype=np.bool_)
+    space = _space_of(tokenizer.get_vocab()) or SPACES[-1]
     for piece, i in tokenizer.get_vocab().items():
-        begins = piece.startswith(_SPACE) if inside is None else not piece.startswith(inside)
+        begins = piece.startswith(space) if inside is None else not piece.startswith(inside)
         starts_V[i] = i >= FIRST_WORD_ID and begins
+    starts_V[UNKNOWN] = isinstance(tokenizer.model, models.WordPiece)
     return starts_V
+
+
+def _space_of(pieces: Iterable[str]) -> str | None:
+    """Return the one of `SPACES` that the pieces are written with; None if no piece begins with one.
+
+    Byte-level pieces never have the sign of Metaspace. Metaspace pieces may have that of byte-level ones,
+    which is a letter of Maltese.
+    """
+    return next((space for space in SPACES if any(piece.startswith(space) for piece in pieces)), None)
 
 
 def is_punctuation(tokenizer: Tokenizer) -> NDArray[np.bool_]:
@@ -204,8 +217,8 @@ def read_tokenizer(folder: Path) -> FolderTokenizer:
     """Return the tokenizer of a folder.
 
     Raises:
-        DataError: there is no tokenizer, it cannot be read, it is neither WordPiece nor BPE, or it names no
-            token for the start or the end of a sentence.
+        DataError: there is no tokenizer, it cannot be read, it is neither WordPiece nor BPE, its pieces do not
+            show where a word begins, or it names no token for the start or the end of a sentence.
     """
     if not folder.is_dir():
         raise DataError(
@@ -234,6 +247,11 @@ def read_tokenizer(folder: Path) -> FolderTokenizer:
                 f"{folder}: its tokenizer names no token for the {what} of a sentence; add "
                 f"{' or '.join(NAMES[i])} to tokenizer_config.json."
             )
+    if not content["model"].get("continuing_subword_prefix") and _space_of(content["model"]["vocab"]) is None:
+        raise DataError(
+            f"{folder}: the pieces of its tokenizer do not show where a word begins, expected "
+            f"{' or '.join(SPACES)} before the first piece of a word; use another model."
+        )
     return FolderTokenizer(folder, content, special)
 
 
@@ -268,7 +286,8 @@ def _content(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
         content: dict[str, Any] = json.loads((folder / "tokenizer.json").read_bytes())
         return content
     if (folder / "vocab.txt").is_file():
-        pieces = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+        # Only line feeds end a line here, because a piece may be another separator, such as U+2028.
+        pieces = (folder / "vocab.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n")
         tokenizer = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
         tokenizer.normalizer = normalizers.BertNormalizer(
             lowercase=config.get("do_lower_case", True),

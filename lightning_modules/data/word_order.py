@@ -30,6 +30,7 @@ from lightning_modules.data.token_store import (
     word_types,
 )
 from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START, UNKNOWN, starts_word
+from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
 
 TOKENS_AT_ONCE = 1 << 18
@@ -62,16 +63,21 @@ def reordered(
     - `cut_sentences`: number of sentences that lost something to `max_length`.
 
     Args:
-        split: natural text, in which every sentence begins with a word.
+        split: natural text.
         starts_V: mask of the ids that begin a word, as `tokenizer.starts_word` returns it.
         max_length: longest sentence in tokens, START and END included.
+
+    Raises:
+        DataError: words are to be moved, but the first piece of a sentence does not begin one.
     """
     assert max_length > 2, "a sentence needs room for START, END and a piece"
     cut_sentences = 0
     if isinstance(order, Natural):
-        new, words = split, int(_units_before(_Text(split.ids, split.offsets, starts_V))[-1])
-        changed = {"words": words, "moved_share": 0.0, "bigrams_survived_share": 1.0}
+        words = int(np.count_nonzero(starts_V[split.ids]))
+        new, changed = split, {"words": words, "moved_share": 0.0, "bigrams_survived_share": 1.0}
     else:
+        if order.unit == "words":
+            _require_first_words(split, starts_V)
         begins_V = starts_V if order.unit == "words" else _is_piece(len(starts_V))
         text = _Text(split.ids, split.offsets, begins_V)
         new_text, cut_sentences = _written(text, order, room=max_length - 2, key=derive(seed, "word order"))
@@ -120,8 +126,6 @@ class _Text(NamedTuple):
         """Return the units of the sentences from `first` to before `last`."""
         offsets = self.offsets[first : last + 1]
         ids_N = self.ids_N[offsets[0] : offsets[-1]]
-        opening_S = ids_N[offsets[:-1] - offsets[0] + 1]
-        assert (self.begins_V[opening_S] | (opening_S == END)).all(), "a sentence does not begin with a word"
         start_W, length_W = find_words(ids_N, self.begins_V)
         bounds = np.searchsorted(start_W, offsets - offsets[0])
         count_S = np.diff(bounds)
@@ -357,7 +361,7 @@ def training_text(run: RunSettings, tokens: Tokens) -> tuple[Split, dict[str, An
     manifest is None if the order is natural, as it always is for a run without steps.
 
     Raises:
-        DataError: words are to be moved in a text that has no spaces between words.
+        DataError: words are to be moved in a text that does not allow it (`require_words`).
     """
     training = run.training
     natural = tokens.train if training.sentences is None else tokens.train.head(training.sentences)
@@ -374,10 +378,24 @@ def training_text(run: RunSettings, tokens: Tokens) -> tuple[Split, dict[str, An
 
 
 def require_words(run: RunSettings, tokens: Tokens) -> None:
-    """Raise a DataError if words are to be moved in a text in which no sentence has a second word."""
+    """Raise a DataError if words are to be moved in a text in which no sentence has a second word, or in
+    which the first word of a sentence has no beginning."""
     order = run.training.word_order
     if order.kind != "natural" and order.unit == "words":
         starts_V = starts_word(tokens.tokenizer)
         require_boundaries(
             tokens.train, starts_V, setting="training.word_order", instead="set its unit to sub_words"
+        )
+        _require_first_words(tokens.train, starts_V)
+
+
+def _require_first_words(split: Split, starts_V: NDArray[np.bool_]) -> None:
+    """Raise a DataError if a sentence has pieces and its first one begins no word."""
+    first_S = split.ids[split.offsets[:-1] + 1]
+    lacking = np.count_nonzero(~starts_V[first_S] & (first_S != END))
+    if lacking:
+        raise DataError(
+            f"word_order moves words with the spaces before them, but the tokenizer puts none before the first "
+            f"word of a sentence ({lacking:,} of {len(split):,} sentences), as GPT-2's does; set its unit to "
+            f"sub_words, or give another data.tokenizer."
         )

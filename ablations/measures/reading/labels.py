@@ -25,7 +25,7 @@ from ablations.measures.reading.alignment import NO_WORD, align
 from ablations.measures.reading.sample import NO_LABEL
 from ablations.wording import shown
 from lightning_modules.data.token_store import Split
-from lightning_modules.data.tokenizer import END, START
+from lightning_modules.data.tokenizer import END, SPACES, START
 from lightning_modules.data.treebank import ROOT, LabelledSentence
 
 NOTHING = "-"
@@ -127,9 +127,6 @@ def _of_one(word_T: NDArray[np.int64]) -> NDArray[np.int64]:
     return words[sub_words == 1]
 
 
-_SPACES = {"Ġ", "▁"}
-
-
 def spans_of(encoding: Encoding, text: str) -> list[Span]:
     """Return the characters of the text that each piece of an encoding stands for; an empty span for special
     tokens.
@@ -139,7 +136,7 @@ def spans_of(encoding: Encoding, text: str) -> list[Span]:
     the word's first character.)
     """
     return [
-        (0, 0) if special or (piece in _SPACES and text[start:end] != piece) else (start, end)
+        (0, 0) if special or (piece in SPACES and text[start:end] != piece) else (start, end)
         for piece, (start, end), special in zip(
             encoding.tokens, encoding.offsets, encoding.special_tokens_mask, strict=True
         )

@@ -85,6 +85,20 @@ def test_layers_are_what_enters_the_first_block_and_what_leaves_each(family, tmp
             )  # float32 sums, other order
 
 
+def test_absolute_positions_of_esm_begin_after_that_of_padding(tmp_path):
+    folder = tiny_models.save(tmp_path / "esm", "esm", position_embedding_type="absolute")
+    loaded, tokenised, _, found = read(folder)
+    assert loaded.max_length == POSITIONS - 1
+    longest = int(np.diff(tokenised.offsets).argmax())
+    assert np.diff(tokenised.offsets)[longest] == POSITIONS - 1
+    ids = torch.from_numpy(tokenised.ids[tokenised.offsets[longest] : tokenised.offsets[longest + 1]])
+    with torch.no_grad():
+        embeddings = loaded.model.embeddings
+        places = torch.arange(1, POSITIONS)
+        expected = embeddings.word_embeddings(ids) + embeddings.position_embeddings(places)
+    np.testing.assert_allclose(found[0][-(POSITIONS - 3) :], expected[1:-1], atol=1e-6)  # float32
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_layers_are_the_hidden_states_of_transformers_but_for_the_last_before_a_final_norm(family, tmp_path):
     loaded, _, sample, found = read(tiny_models.save(tmp_path / family, family))

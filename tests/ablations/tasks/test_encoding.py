@@ -18,8 +18,9 @@ from ablations.tasks.encoding import (
     pooled_states,
     word_states,
 )
-from lightning_modules.data.tokenizer import END, PAD, START
+from lightning_modules.data.tokenizer import END, PAD, START, read_tokenizer
 from lightning_modules.objectives import build
+from tests.support import tiny_pretrained
 from tests.support.tiny_text import sentences, settings
 
 LONG = 64
@@ -86,6 +87,19 @@ def test_the_space_before_punctuation_is_left_out(tokens):
     assert len(begun) == 3
     assert not {"Ġ", "▁"} & set(begun)
     assert row.ids_T[1:-1].tolist() == tokens.tokenizer.encode("the cat!", add_special_tokens=False).ids
+
+
+def test_a_tokenizer_that_puts_no_space_before_a_sentence_reads_words_as_in_running_text(tmp_path):
+    tiny_pretrained.gpt2(tmp_path)
+    given = read_tokenizer(tmp_path)
+    gpt2 = given.renumbered(given.vocab_size(given.rows))
+    words = ["The", "man", "sang", ",", "7", "New York", "."]
+    (row,) = encode_words([words], gpt2, max_length=LONG).rows
+    running = gpt2.encode("The man sang, 7 New York.", add_special_tokens=False)
+    assert row.ids_T.tolist() == [START, *running.ids, END]
+    begins = [gpt2.id_to_token(i) for i in row.ids_T[row.word_T >= 0].tolist()]
+    assert begins == ["T", "m", "s", ",", "7", "N", "."]
+    assert row.word_T[row.word_T >= 0].tolist() == list(range(7))
 
 
 def test_what_is_too_long_loses_its_end_and_of_a_pair_the_longer_text_first(tokens):

@@ -11,7 +11,7 @@ import pytest
 
 from ablations.tasks import built_in as made_by
 from ablations.tasks.datasets import SPLITS, TASKS, chosen
-from ablations.tasks.examples import Answer, Examples, read_examples, subset
+from ablations.tasks.examples import Answer, Examples, Source, all_examples, read_examples, subset
 from lightning_modules.data.language import Language
 from lightning_modules.data.language.minimal_pairs import PARADIGMS, minimal_pairs
 from lightning_modules.errors import DataError
@@ -337,6 +337,53 @@ def test_answers_that_do_not_suit_their_text_are_refused(tmp_path):
         'task xquad: example 1: the answer "He" does not stand at character 0 of its context; correct or remove '
         "it."
     )
+    write(
+        tmp_path / "qa_xquad/en.test.parquet",
+        question=["Who?"],
+        context=["She came."],
+        answer=[""],
+        answer_start=[0],
+        title=["x"],
+    )
+    assert error_of(everywhere, tmp_path) == (
+        "task xquad: example 1 has an answer without a word, expected a part of its context; remove it."
+    )
+
+
+def parts_of(tmp_path, task, train, test):
+    """The error for a task whose training and test part have these answers."""
+    for split, labels in (("train", train), ("validation", train), ("test", test)):
+        sentences = [f"{i}" for i in range(len(labels))]
+        columns = {"sentence": sentences} if len(task.text) == 1 else dict.fromkeys(task.text, sentences)
+        write(tmp_path / task.files[split], **columns, label=labels)
+    with pytest.raises(DataError) as error:
+        all_examples(task.name, Source(tmp_path, None, f"{train} {test}"))
+    return str(error.value)
+
+
+def test_a_part_without_a_class_of_the_training_part_is_refused(tmp_path):
+    assert parts_of(tmp_path, TASKS["sst2"], [0, 1, 1], [-1, -1]) == (
+        'task sst2: no class of the test part ("-1") is one of the training part ("0", "1"), so no answer could '
+        "be right; write the same classes into all parts, or leave the task out."
+    )
+    assert parts_of(tmp_path, TASKS["trec"], [0, 1, 2, 3, 4, 5], [0.0, 1.0]) == (
+        'task trec: no class of the test part ("0.0", "1.0") is one of the training part ("0", "1", "2", "3", '
+        '"4", ...), so no answer could be right; write the same classes into all parts, or leave the task out.'
+    )
+
+
+def test_a_class_that_f1_is_about_and_nobody_can_learn_is_refused(tmp_path):
+    assert parts_of(tmp_path, TASKS["mrpc"], ["same", "other"], ["same"]) == (
+        'task mrpc: positive is "1", but the classes of the training part are "other", "same"; name one of these.'
+    )
+
+
+def test_a_class_that_only_the_test_part_has_is_no_error(tmp_path):
+    task = TASKS["sst2"]
+    for split, labels in (("train", [0, 1]), ("validation", [1]), ("test", [1, 2])):
+        write(tmp_path / task.files[split], sentence=["a"] * len(labels), label=labels)
+    splits = all_examples("sst2", Source(tmp_path, None, "three"))
+    assert splits["test"].answers == ["1", "2"]
 
 
 # Subsets and the catalogue ---------------------------------------------------------------------------

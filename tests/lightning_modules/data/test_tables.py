@@ -208,6 +208,12 @@ def test_json_that_python_cannot_hold_is_a_sentence_too(tmp_path, line):
     assert next(file_source(path, Columns("en")).cells()).text == "🙂"
 
 
+def test_a_field_may_be_as_long_as_a_book(tmp_path):
+    book = "word " * 40_000
+    path = _text(tmp_path / "books.csv", f'en,de,doc\n"{book}",x,1\n')
+    assert [cell.text for cell in cells(path)] == [book]
+
+
 def test_a_row_with_too_few_or_too_many_fields(tmp_path):
     for path in (_text(tmp_path / "a.csv", "en,de\na,b\nc\n"), _text(tmp_path / "a.tsv", "en\tde\na\tb\nc\n")):
         assert sentence_of(path, Columns("en", "de")) == (

@@ -12,8 +12,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
-from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel, Metaspace, Whitespace
+from tokenizers.trainers import BpeTrainer
 
+from lightning_modules.config.data import FilesData
 from lightning_modules.data.token_store import address, prepare
 from lightning_modules.data.tokenizer import (
     END,
@@ -238,6 +241,69 @@ def test_words_of_wordpiece_begin_where_a_piece_goes_on_with_nothing(tmp_path):
     begins = starts_word(own)[np.array(ids)]
     assert begins.sum() == 4  # "the", "man", "sang" and the full stop
     assert not begins[[0, -1]].any()
+
+
+def test_an_unknown_word_of_wordpiece_begins_where_it_stands(tmp_path):
+    tiny_pretrained.bert(tmp_path)
+    given = read_tokenizer(tmp_path)
+    own = given.renumbered(given.vocab_size(given.rows))
+    (ids,) = encode(own, ["漢 the 漢."])
+    assert [ids[1], ids[3]] == [UNKNOWN, UNKNOWN]
+    assert starts_word(own)[np.array(ids)].tolist() == [False, True, True, True, True, False]
+
+
+def test_only_a_line_feed_ends_a_piece_of_vocab_txt(tmp_path):
+    """A vocabulary of all of Wikipedia has U+2028 and U+0085 as pieces; the ids after them would shift."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "\u2028", "a", "\x85", "\x1c", "b"]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    given = read_tokenizer(tmp_path)
+    assert given.rows == len(pieces)
+    assert given.content["model"]["vocab"] == {piece: i for i, piece in enumerate(pieces)}
+
+
+def saved(folder, pre_tokenizer, **suffix):
+    """A folder with a byte pair encoding, whose special tokens are RoBERTa's."""
+    made = Tokenizer(BPE(unk_token="<unk>", **suffix))
+    made.pre_tokenizer = pre_tokenizer
+    special = ["<unk>", "<s>", "</s>"]
+    trainer = BpeTrainer(vocab_size=SIZE, special_tokens=special, show_progress=False, **suffix)
+    made.train_from_iterator(TEXTS, trainer)
+    folder.mkdir()
+    made.save(str(folder / "tokenizer.json"))
+    names = dict(zip(("unk_token", "bos_token", "eos_token"), special, strict=True))
+    (folder / "tokenizer_config.json").write_text(json.dumps(names))
+    return folder
+
+
+def test_words_of_metaspace_begin_with_its_sign_and_not_with_a_letter_of_maltese(tmp_path):
+    given = read_tokenizer(saved(tmp_path / "metaspace", Metaspace()))
+    own = given.renumbered(given.vocab_size(given.rows))
+    for text in ("the dog sees", "The cat", "Zoë Ġunju dogĠ"):
+        (ids,) = encode(own, [text])
+        assert starts_word(own)[np.array(ids)].sum() == len(text.split())
+    maltese = Tokenizer(BPE({name: i for i, name in enumerate([*SPECIAL_TOKENS, "▁", "Ġ", "u"])}, []))
+    assert np.flatnonzero(starts_word(maltese)).tolist() == [5]
+
+
+def test_pieces_that_do_not_show_where_a_word_begins_are_refused(tmp_path):
+    for name, suffix in (("plain", {}), ("ends", {"end_of_word_suffix": "</w>"})):
+        folder = saved(tmp_path / name, Whitespace(), **suffix)
+        with pytest.raises(DataError) as error:
+            read_tokenizer(folder)
+        assert str(error.value) == (
+            f"{folder}: the pieces of its tokenizer do not show where a word begins, expected ▁ or Ġ before the "
+            f"first piece of a word; use another model."
+        )
+
+
+def test_a_text_without_a_space_has_a_store_if_the_tokenizer_puts_none_before_it(tmp_path):
+    tiny_pretrained.gpt2(tmp_path / "gpt2")
+    given = read_tokenizer(tmp_path / "gpt2")
+    (tmp_path / "text.txt").write_text("ab\nba\n")
+    about = {"kind": "files", "train": "text.txt", "validation": "text.txt", "tokenizer": "gpt2"}
+    data = FilesData.model_validate(about | {"vocab_size": given.vocab_size(given.rows)})
+    report = prepare(data, data_root=tmp_path, store=tmp_path / "store").report["splits"]["train"]["source"]
+    assert (report["tokens"], report["words"], report["one_piece_word_share"]) == (8, 0, 0)
 
 
 def test_tokenizers_that_cannot_be_read_are_one_sentence(tmp_path):

@@ -15,6 +15,7 @@ from lightning_modules.data import word_order
 from lightning_modules.data.token_store import Split
 from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START, UNKNOWN
 from lightning_modules.data.word_order import disjoint_starts, reordered
+from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
 
 V, FIRST_START = 400, 50
@@ -367,6 +368,23 @@ def test_shuffled_tokens_are_the_tokens_of_the_shuffled_text(order):
     assert [new.sentence(i).tolist() for i in range(len(new))] == wanted
 
 
+def test_first_words_without_a_beginning_are_refused_and_their_sub_words_are_moved():
+    """GPT-2's tokenizer puts no space before a sentence, so its first piece is one that continues a word."""
+    sentence = [START, 7, FIRST_START, 8, FIRST_START + 1, END]
+    flat = np.array([*sentence, START, FIRST_START, END, START, END], np.uint16)
+    split = Split(flat, np.array([0, 6, 9, 11]), np.zeros(3, np.int32))
+    with pytest.raises(DataError) as error:
+        arranged(split, ONE)
+    assert str(error.value) == (
+        "word_order moves words with the spaces before them, but the tokenizer puts none before the first word of "
+        "a sentence (1 of 3 sentences), as GPT-2's does; set its unit to sub_words, or give another "
+        "data.tokenizer."
+    )
+    new, _ = arranged(split, sub_words(ONE))
+    assert sorted(new.sentence(0).tolist()) == sorted(sentence)
+    assert arranged(split, NATURAL)[1]["words"] == 3
+
+
 # Sentences that grow too long, and the manifest -----------------------------------------------------------
 
 
@@ -441,8 +459,3 @@ def test_text_with_nothing_to_move_stays(order, sentences, monkeypatch):
     assert np.array_equal(new.ids, natural.ids)
     assert np.array_equal(new.offsets, natural.offsets)
     assert (manifest["moved_share"], manifest["bigrams_survived_share"]) == (0.0, 1.0)
-
-
-def test_a_sentence_that_begins_inside_a_word_is_a_bug():
-    with pytest.raises(AssertionError, match="a sentence does not begin with a word"):
-        arranged(split_of([[(FIRST_START,)], [(FIRST_WORD_ID,)]]), ONE)
