@@ -218,7 +218,7 @@ def counted(entries: Iterable[Mapping[str, Any]]) -> str:
     return f"{sentence}. A verdict was expected of {count(expected)} of them: {listed(outcomes)}."
 
 
-_OUTCOMES = {"met": "came out so", "not met": "came out otherwise", "left open": "stayed open"}
+_OUTCOMES = {"met": "came out as expected", "not met": "came out otherwise", "left open": "stayed open"}
 
 
 def decided_first(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -246,11 +246,11 @@ def _name_places(places: Sequence[float], labels: Sequence[str], *, ax: Axes) ->
 
 def caption(bands: set[str], about_tasks: bool) -> str:
     """Return the sentence that says what marks and bars are."""
-    sentence = "Marks are single runs in the look of their arm."
+    sentence = "Marks are single runs in the colour and shape of their arm."
     if "seeds" in bands:
         sentence = (
-            "Small dots are seeds, marks beside them their means in the look of their arm, bars the 95% Student t "
-            "intervals over seeds."
+            "Small dots are seeds. The marks beside them are their means, in the colour and shape of their arm. "
+            "Bars are the 95% Student t intervals over seeds."
         )
     return f"{sentence} {BEYOND}"
 

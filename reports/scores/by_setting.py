@@ -87,10 +87,11 @@ def how_to_read(factor: Factor, scores: Sequence[str], *, first: Factor | None) 
     if first is not None:
         return (f"{alone} Read it as the scores by {first.title}.", *([" ".join(scores)] if scores else []))
     return (
-        f"{alone} Within a seed that includes the initial weights and the order of the text, as far as the "
-        "setting leaves them alone. What follows from it, as the warm-up from a longer training, follows.",
-        "Each interval is of one arm by itself. Whether two arms differ is a question about their difference in "
-        "the same seeds, which the intervals of either do not answer.",
+        f"{alone} Runs of the same seed also have the same initial weights and the same order of the text, unless "
+        "the setting changes these. What depends on the setting, as the warm-up on the length of training, "
+        "changes with it.",
+        "Each interval is that of one arm alone. It does not say whether two arms differ: for this, compare them "
+        "within the same seeds.",
         " ".join(scores),
     )
 

@@ -299,7 +299,7 @@ RUN_SCORES = (
         gains,
         "The gain is how much smaller the loss of the model is than that of the best guess without context. It is "
         "read on the same predictions of natural text in all arms of a panel; those of masked LM are of 15% of "
-        "the tokens, hidden 80/10/10: an arm that was trained on just this is at home there, others are not.",
+        "the tokens, hidden 80/10/10. This favours arms that were trained in just this way.",
     ),
     RunScore(
         "layer_change",
@@ -317,9 +317,9 @@ RUN_SCORES = (
         *("information at the top (nats)", "labels shuffled", "nats", 3),
         top_information,
         "Information at the top is k-means information about the token that was read: how much of the geometry of "
-        "the last layer's states the token has.",
+        "the last layer's states the token explains.",
     ),
-    _of_tasks("minimal_pairs", "Minimal pairs", "Minimal pairs are the share of pairs told right."),
+    _of_tasks("minimal_pairs", "Minimal pairs", "Minimal pairs are the share of pairs that are judged correctly."),
     _of_tasks("fine_tuning", "Fine-tuning", "Fine-tuning trains the encoder with a head on each task."),
     _of_tasks(
         "frozen_features", "Frozen features", "Frozen features train the same head on the states as they are."

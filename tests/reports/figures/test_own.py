@@ -68,7 +68,9 @@ def test_the_template_is_the_last_figure_with_picture_csv_and_json(tmp_path):
     listed = CliRunner().invoke(main, ["figure", str(folder)], catch_exceptions=False).output
     name, _, title = listed.splitlines()[-1].partition("  Figure ")
     assert (name.strip(), title[2:]) == (NAME, ". Validation loss and change of tokens")
-    drawn = CliRunner().invoke(main, ["figure", str(folder), NAME], catch_exceptions=False)
+    drawn = CliRunner().invoke(
+        main, ["figure", str(folder), NAME, "--out", str(folder.parent)], catch_exceptions=False
+    )
     assert drawn.exit_code == 0
     assert (folder / "print" / f"{NAME}-paper.pdf").is_file()
 

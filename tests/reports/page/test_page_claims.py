@@ -74,8 +74,8 @@ def test_claims_come_first_and_each_has_its_heading(shown):
 def test_one_sentence_counts_the_verdicts(shown):
     assert (
         "What came out Of 7 claims, 2 supported, 1 contradicted, 1 equivalent, 1 undecided, 1 insufficient "
-        "evidence and 1 not run. A verdict was expected of 5 of them: 3 came out so, 1 came out "
-        "otherwise and 1 stayed open."
+        "evidence and 1 not run. A verdict was expected of 5 of them: 3 came out as expected, "
+        "1 came out otherwise and 1 stayed open."
     ) in shown.text
 
 

@@ -123,7 +123,7 @@ def test_it_says_what_is_compared_and_over_which_tasks(shown, figure):
     assert "The broad pale line marks mlm, the first of these arms in the spec." in shown.text
     assert "Minimal pairs: over blimp and lm_syneval." in figure["notes"]
     assert any(note.startswith("Fine-tuning: over cola, ") for note in figure["notes"])
-    assert figure["caption"].startswith("Small dots are seeds, marks beside them their means")
+    assert figure["caption"].startswith("Small dots are seeds. The marks beside them are their means")
 
 
 def test_an_arm_without_a_score_is_named(figure):
