@@ -304,6 +304,10 @@ def _divided(path: Path) -> bool:
     return False
 
 
+TABLES = (".parquet", ".jsonl", ".csv", ".tsv")
+"""Endings of the files of a task."""
+
+
 class TaskFile(Settings):
     """Content of the YAML file of a task."""
 
@@ -362,6 +366,9 @@ class TaskFile(Settings):
             rest = "" if self.kind == "minimal_pairs" else "; with divided_by one file, test, serves all splits"
             splits = listed([*self.files] or ["none"], "and")
             yield f"files must be {listed(sorted(whole), 'and')}, but are {splits}{rest}"
+        for path in self.files.values():
+            if not path.lower().removesuffix(".gz").endswith(TABLES) or path.lower().endswith(".parquet.gz"):
+                yield f"files must end in {listed(TABLES)}, all but parquet also in .gz, but one is {path}"
 
 
 def task_called(name: str) -> Task:

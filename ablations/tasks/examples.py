@@ -178,7 +178,7 @@ def _table(task: Task, place: Path, columns: list[str]) -> list[dict[str, Any]]:
         )
     holds = _held(task)
     for number, row in enumerate(rows, start=1):
-        if (empty := next((name for name in columns if row[name] is None), None)) is not None:
+        if (empty := next((name for name in columns if _is_missing(row[name])), None)) is not None:
             raise DataError(
                 f"task {task.name}: {place}, row {number}: {empty} is empty, expected a value; remove the row."
             )
@@ -189,6 +189,10 @@ def _table(task: Task, place: Path, columns: list[str]) -> list[dict[str, Any]]:
                     f"correct or remove the row, or leave the task out."
                 )
     return rows
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _is_text(value: Any) -> bool:
@@ -235,17 +239,7 @@ def _split_of(value: str) -> Split:
 def _examples(task: Task, rows: list[dict[str, Any]]) -> Examples:
     match task.kind:
         case "tagging":
-            words = [[str(word) for word in row[task.text[0]]] for row in rows]
-            tags = [[str(tag) for tag in row[task.label]] for row in rows]
-            for number, (some, of_some) in enumerate(zip(words, tags, strict=True), start=1):
-                if not len(some) == len(of_some) > 0:
-                    raise DataError(
-                        f"task {task.name}: example {number} has words and tags of the lengths {len(some)} and "
-                        f"{len(of_some)}, expected a tag for each word, and a word at least; correct or remove it."
-                    )
-            if task.metric == "entity_f1":
-                _check_entity_tags(task, tags)
-            return Examples([" ".join(sentence) for sentence in words], None, words, tags)
+            return _tagged(task, rows)
         case "span":
             _check_spans(task, rows)
             spans = [_around(row[task.text[1]], int(row[task.start or ""]), row[task.label]) for row in rows]
@@ -261,6 +255,25 @@ def _examples(task: Task, rows: list[dict[str, Any]]) -> Examples:
             return Examples(first, second, None, [float(row[task.label]) for row in rows])
         case _:
             return Examples(first, second, None, [str(row[task.label]) for row in rows])
+
+
+def _tagged(task: Task, rows: list[dict[str, Any]]) -> Examples:
+    words, tags = ([row[name] for row in rows] for name in (task.text[0], task.label))
+    for number, (some, of_some) in enumerate(zip(words, tags, strict=True), start=1):
+        if not len(some) == len(of_some) > 0:
+            raise DataError(
+                f"task {task.name}: example {number} has words and tags of the lengths {len(some)} and "
+                f"{len(of_some)}, expected a tag for each word, and a word at least; correct or remove it."
+            )
+        if any(map(_is_missing, [*some, *of_some])):
+            raise DataError(
+                f"task {task.name}: example {number} has an empty word or tag, expected text; correct or remove "
+                f"it."
+            )
+    words, tags = ([[str(entry) for entry in each] for each in column] for column in (words, tags))
+    if task.metric == "entity_f1":
+        _check_entity_tags(task, tags)
+    return Examples([" ".join(sentence) for sentence in words], None, words, tags)
 
 
 def _check_spans(task: Task, rows: list[dict[str, Any]]) -> None:

@@ -4,10 +4,11 @@ trees, and the number of edges that they share.
 UUAS (undirected unlabelled attachment score) is the share of gold edges that a tree has, over all edges of
 all sentences. No torch. Letters: W words, S sentences, G resamplings.
 
-A gold tree is a sentence as sub-words, with the dependencies between its words. Punctuation (the tag PUNCT)
-is left out, and so is the second word of a contraction ("le" of French "du"), which has no sub-word of its
-own. A dependency that leads to or from such a word, or from the root, is also left out and not moved to
-another word, because nearly all of these words are leaves. The edges that are left have no direction.
+A gold tree is a sentence as sub-words, with the dependencies between its words. Punctuation (the tag PUNCT, or
+the relation punct of a word without a tag) is left out, and so is the second word of a contraction ("le" of
+French "du"), which has no sub-word of its own. A dependency that leads to or from such a word, or from the
+root, is also left out and not moved to another word, because nearly all of these words are leaves. The edges
+that are left have no direction.
 """
 
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from lightning_modules.data.treebank import LabelledSentence
 from lightning_modules.randomness import derive
 
 PUNCTUATION = "PUNCT"
+PUNCTUATION_RELATION = "punct"
 FEWEST = 3
 """Number of words of the shortest sentence. Two words have only one tree."""
 
@@ -97,7 +99,8 @@ def gold_tree(sentence: LabelledSentence, tokenizer: Tokenizer, *, where: str) -
 
 def _kept(sentence: LabelledSentence) -> list[int]:
     """Return the words that are not punctuation."""
-    return [i for i, tag in enumerate(sentence.tags) if tag != PUNCTUATION]
+    labels = enumerate(zip(sentence.tags, sentence.relations, strict=True))
+    return [i for i, (tag, relation) in labels if tag != PUNCTUATION and (tag or relation != PUNCTUATION_RELATION)]
 
 
 NEIGHBOUR_BONUS = 1e-4

@@ -139,6 +139,11 @@ def problems(folder, measure, task):
             "test, serves all splits",
         ),
         (
+            ("test.jsonl", "test.json"),
+            "1:1",
+            "files must end in .parquet, .jsonl, .csv or .tsv, all but parquet also in .gz, but one is test.json",
+        ),
+        (
             ("classification", "clasification"),
             "1:7",
             'kind must be classification, regression, tagging, span or minimal_pairs, but is "clasification"; did '

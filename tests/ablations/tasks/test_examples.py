@@ -274,6 +274,10 @@ def test_a_file_that_is_missing_or_damaged_or_lacks_something_is_named(tmp_path)
     assert error_of(TASKS["sst2"], tmp_path) == (
         f"task sst2: {place}, row 2: sentence is empty, expected a value; remove the row."
     )
+    (tmp_path / "labels.jsonl").write_text('{"sentence": "a", "label": 1}\n{"sentence": "b", "label": NaN}\n')
+    assert error_of(replace(TASKS["sst2"], files={"test": "labels.jsonl"}), tmp_path) == (
+        f"task sst2: {tmp_path / 'labels.jsonl'}, row 2: label is empty, expected a value; remove the row."
+    )
     place.write_bytes(b"PAR1 and nothing else")
     said = error_of(TASKS["sst2"], tmp_path)
     assert said.startswith(f"task sst2: {place} cannot be read as parquet: ")
@@ -323,6 +327,10 @@ def test_answers_that_do_not_suit_their_text_are_refused(tmp_path):
     assert error_of(TASKS["wikigold"], tmp_path) == (
         'task wikigold: example 2 has the tag "LOC", expected O or a tag of BIO, BIOES or BILOU such as B-LOC; '
         "write the tags so, or give the task the metric accuracy."
+    )
+    write(tmp_path / "ner/wikigold/test.parquet", tokens=[["In", None]], ner_tags=[["O", "O"]])
+    assert error_of(TASKS["wikigold"], tmp_path) == (
+        "task wikigold: example 1 has an empty word or tag, expected text; correct or remove it."
     )
     write(
         tmp_path / "qa_xquad/en.test.parquet",

@@ -48,6 +48,15 @@ def test_words_are_numbered_without_punctuation_and_edges_with_it_are_left_out(t
     assert (tree.word_T[[0, -1]] == NO_WORD).all()
 
 
+def test_punctuation_of_a_treebank_without_universal_tags_is_known_by_its_relation(tokenizer):
+    sentence = labelled("a dog sees . b", [1, 2, ROOT, 2, 2], "_ _ _ _ NOUN")
+    untagged = sentence._replace(
+        tags=("", "", "", "", "NOUN"), relations=("det", "nsubj", "root", "punct", "punct")
+    )
+    tree = gold_tree(untagged, tokenizer, where="here")
+    assert (tree.words, tree.edges) == (4, {(0, 1), (1, 2), (2, 3)})
+
+
 def test_all_sub_words_of_a_word_belong_to_it(tokenizer):
     tree = gold_tree(labelled("a xyz dog", [1, ROOT, 1]), tokenizer, where="here")
     pieces = [tokenizer.decode([i]).strip() for i in tree.ids_T.tolist()]
