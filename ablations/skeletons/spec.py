@@ -21,6 +21,7 @@ from ablations.wording import listed, several
 from lightning_modules.config import FilesData
 from lightning_modules.data import corpus, tables
 from lightning_modules.data.corpus import Row
+from lightning_modules.data.tokenizer import sub_words_at_least
 from lightning_modules.files import atomic, make_folder
 
 OBJECTIVES = {
@@ -65,6 +66,8 @@ FEWEST_PIECES = 512
 """Size of a vocabulary below which most sub-words are single letters."""
 HELD_OUT, MOST_HELD_OUT = 0.05, 10_000
 """Share of a text that is held out for validation, and the highest number of sentences."""
+FEWEST_SUB_WORDS = 16
+"""Size of the smallest vocabulary (`data.vocab_size`)."""
 FEWEST_WORDS = 2_000
 """Number of words of text below which no vocabulary can be learned."""
 LONGEST_WORD, BYTES_PER_WORD = 30, 6
@@ -84,6 +87,8 @@ class Text(NamedTuple):
     documents: int
     long: int
     """Number of words that 99 of 100 sentences do not exceed."""
+    sub_words: int
+    """Size of a vocabulary for which the words of the text are enough, and those of its translations."""
 
 
 class Choice(NamedTuple):
@@ -183,6 +188,7 @@ def count(rows: Iterable[Row]) -> Text:
     """Count sentences, words and documents of a text in one reading."""
     sentences = words = document = 0
     different: set[str] = set()
+    of_targets: set[str] = set()
     signs: set[int] = set()
     lengths: Counter[int] = Counter()
     for row in rows:
@@ -193,12 +199,15 @@ def count(rows: Iterable[Row]) -> Text:
         if sentences <= 1_000_000:  # the words of more sentences would only fill the memory
             different.update(of_sentence)
             signs.update(row.text.encode())
+            of_targets.update((row.target or "").split())
     below = 0
     for long in sorted(lengths):
         below += lengths[long]
         if below >= 0.99 * sentences:
             break
-    return Text(sentences, words, len(different), len(signs), document + 1, long)
+    sides = [side for side in (different, of_targets) if side]
+    sub_words = min(sub_words_at_least(side, most=max(PIECES_PER_WORD)) for side in sides)
+    return Text(sentences, words, len(different), len(signs), document + 1, long, sub_words)
 
 
 def _words_in(between_spaces: str) -> int:
@@ -300,8 +309,8 @@ def vocabulary_size(text: Text) -> tuple[int, str]:
     """Return a number of sub-words that suits a text, and the reason for it."""
     ideal = max(text.words * PIECES_PER_WORD[2048] / OCCURRENCES, FEWEST_PIECES)
     size = 2 ** math.floor(math.log2(min(ideal, text.different_words, max(PIECES_PER_WORD))))
-    if size < text.signs + 32:
-        size = text.signs + 32
+    if size < text.signs + 32 or size > text.sub_words:
+        size = max(FEWEST_SUB_WORDS, min(text.signs + 32, text.sub_words))
         return size, f"sub-words: the text has few different words, and {text.signs} different bytes"
     times = text.words * pieces_per_word(size) / size
     times = round(times, -1 if times < 1000 else -2)

@@ -15,6 +15,7 @@ Letters: V our vocabulary.
 """
 
 import json
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -97,6 +98,22 @@ def train(texts: Iterable[str], vocab_size: int, *, what: str) -> Tokenizer:
         )
     assert [trained.id_to_token(i) for i in range(FIRST_WORD_ID)] == list(SPECIAL_TOKENS)
     return trained
+
+
+def sub_words_at_least(words: Iterable[str], *, most: int) -> int:
+    """Return a `vocab_size` for which these words are enough in `train`: the special tokens, the bytes, and each
+    word, or part of a word that is never joined with the rest. More merges may be possible.
+
+    The count ends when there are `most` words and parts.
+    """
+    cut, pieces, parts = ByteLevel(add_prefix_space=True), set[str](), set[str]()
+    for word in words:
+        parts.update(part for part, _ in cut.pre_tokenize_str(unicodedata.normalize("NFC", word)))
+        if len(parts) >= most:
+            break
+    for part in parts:
+        pieces |= {part, *part}
+    return FIRST_WORD_ID + len(pieces)
 
 
 def _tokenizer(model: BPE) -> Tokenizer:

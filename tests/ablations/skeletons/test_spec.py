@@ -131,7 +131,10 @@ def test_on_a_terminal_it_asks_for_what_is_not_said(folder, monkeypatch):
 
 
 def test_sizes_follow_the_text():
-    small, large = Text(5_000, 60_000, 6_000, 90, 1, 30), Text(2_000_000, 30_000_000, 400_000, 200, 1, 50)
+    small, large = (
+        Text(5_000, 60_000, 6_000, 90, 1, 30, 6_100),
+        Text(2_000_000, 30_000_000, 400_000, 200, 1, 50, 33_000),
+    )
     assert vocabulary_size(small) == (
         1024,
         "sub-words; each then occurs about 130 times on average, rare ones less",
@@ -142,6 +145,22 @@ def test_sizes_follow_the_text():
         "optimiser steps; they read the text 10 times, about",
     )
     assert steps_of(large, SIZES["tiny"], pieces=1.3) == (2000, "optimiser steps; they read 10% of the text")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["the", "cat", "sees", "a", "dog."], ["ab", "cd", "e"], [f"{i / 100:.2f}" for i in range(1_000)]],
+    ids=["one sentence", "three words", "numbers"],
+)
+def test_a_text_of_few_words_or_parts_of_words_gives_the_vocabulary_that_the_spec_asks_for(words, folder):
+    rng = np.random.default_rng(0)
+    lines = [" ".join(words), *(" ".join(rng.choice(words, 5)) for _ in range(600))]
+    (folder / "few.txt").write_text("\n".join(lines) + "\n")
+    assert ablate("init", "few.yaml", "--text", "few.txt").exit_code == 0
+    workspace = Workspace.open(folder / "few.yaml", out=folder / "out", data_root=folder)
+    data = workspace.planned[0].run.settings.data
+    tokens = token_store.prepare(data, data_root=folder, store=folder / "store")
+    assert tokens.tokenizer.get_vocab_size() == data.vocab_size
 
 
 def test_text_without_spaces_between_words_is_not_taken_for_a_few_words(folder):

@@ -30,6 +30,7 @@ from lightning_modules.data.tokenizer import (
     encode,
     read_tokenizer,
     starts_word,
+    sub_words_at_least,
     train,
 )
 from lightning_modules.errors import DataError
@@ -193,6 +194,13 @@ def test_a_vocabulary_that_the_text_cannot_fill_is_refused():
         "that, or give more text."
     )
     assert train(["aa ab"], 11, what="the translations of data.train").get_vocab_size() == 11
+
+
+@pytest.mark.parametrize("texts", [["ab cd e ab"], ["3.14 2.71 10"], ["e\u0301te été"], TEXTS], ids=str)
+def test_words_give_at_least_the_sub_words_that_are_counted(texts):
+    size = sub_words_at_least({word for text in texts for word in text.split()}, most=1000)
+    assert train(texts, size, what="texts").get_vocab_size() == size
+    assert sub_words_at_least(["a", "a", "b"], most=10) == FIRST_WORD_ID + 5  # Ġ, a, b, Ġa, Ġb
 
 
 def test_a_vocabulary_smaller_than_the_bytes_of_the_text_is_refused():
