@@ -90,9 +90,11 @@ def _same_content(one: Path, other: Path) -> bool:
 def _unknown(report: Mapping[str, Any]) -> Iterator[str]:
     for split, noun, facts in _sides(report):
         if facts["unknown_share"] >= UNKNOWN_SHARE:
+            is_given = report.get("settings", {}).get("tokenizer") is not None
+            why = "data.tokenizer does not know them" if is_given else "their letters do not occur in data.train"
             yield (
                 f"data.{split}: {_percent(facts['unknown_share'])} of the tokens of its {noun} are [UNK], because "
-                "their letters do not occur in data.train; losses and measures on it say little."
+                f"{why}; losses and measures on it say little."
             )
 
 

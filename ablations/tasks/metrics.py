@@ -150,6 +150,9 @@ def _accuracy(task: Task, answers: Sequence[Any], right: Sequence[Any]) -> float
 
 
 def _matthews(task: Task, predicted: Sequence[Any], right: Sequence[Any]) -> float:
+    """Return Matthews' correlation; 0 if all are of one class, of which scikit-learn would warn."""
+    if len({*predicted, *right}) == 1:
+        return 0.0
     return float(metrics.matthews_corrcoef(right, predicted))
 
 

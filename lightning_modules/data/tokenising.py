@@ -77,7 +77,7 @@ def write_tokens(
             for side, tokenizer in tokenizers_by_side.items()
         }
         reports[split] = _write_split(folder, split, rows, sides, say)
-        for sentence in _remarks(split, reports[split], settings.max_length):
+        for sentence in _remarks(split, reports[split], settings):
             say(sentence)
     train.discard()
     return {
@@ -141,10 +141,10 @@ class _KeptRows:
         self._path.unlink()
 
 
-def _remarks(split: SplitName, report: dict[str, Any], max_length: int) -> Iterator[str]:
+def _remarks(split: SplitName, report: dict[str, Any], settings: Data) -> Iterator[str]:
     """Yield remarks on a split: its size, and what the tokens do not show (sentences left out, sentences cut,
     text unknown)."""
-    sentences = report["sentences"]
+    sentences, max_length = report["sentences"], settings.max_length
     yield (
         f"data.{split}: {_several(sentences, 'sentence')}, {_several(report['source']['tokens'], 'token')}, "
         f"{_several(report['documents'], 'document')}."
@@ -161,11 +161,14 @@ def _remarks(split: SplitName, report: dict[str, Any], max_length: int) -> Itera
                 f"data.max_length = {max_length} tokens and {were} cut, which dropped {report[side]['dropped']:,} "
                 f"of {_several(whole, 'token')}."
             )
-        if report.get(side, {}).get("unknown"):
-            do = "does" if report[side]["unknown"] == 1 else "do"
+        if unknown := report.get(side, {}).get("unknown"):
+            if settings.tokenizer is not None:
+                yield f"data.{split}: data.tokenizer made [UNK] of {_several(unknown, 'piece')} of the {noun}s."
+                continue
+            do = "does" if unknown == 1 else "do"
             yield (
-                f"data.{split}: {_several(report[side]['unknown'], 'byte')} of the {noun}s {do} not occur in "
-                f"training and became [UNK]."
+                f"data.{split}: {_several(unknown, 'byte')} of the {noun}s {do} not occur in training and became "
+                f"[UNK]."
             )
 
 

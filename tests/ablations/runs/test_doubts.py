@@ -11,6 +11,7 @@ from ablations.runs.doubts import equal_arms, unfit_tokens, validated_on_trainin
 from ablations.runs.workspace import Workspace
 from lightning_modules.config.data import FilesData, HubData
 from lightning_modules.data.token_store import prepare
+from lightning_modules.data.tokenizer import SPECIAL_TOKENS
 from lightning_modules.files import write_json
 from tests.support.planned_spec import SPEC
 from tests.support.spec_files import write_spec
@@ -84,6 +85,22 @@ def test_a_split_that_is_mostly_unknown_or_cut_off_is_named(report):
         f"b: data.validation: {dropped:.1f}% of the tokens of its sentences stand behind the first 32 "
         "(data.max_length) and were dropped; write one sentence a line, or raise data.max_length."
     ]
+
+
+def test_unknown_tokens_of_a_given_tokenizer_are_its_own(tmp_path):
+    """The letters of such a text may all be in data.train."""
+    (tmp_path / "bert").mkdir()
+    pieces = [*SPECIAL_TOKENS, "the", *(f"[unused{i}]" for i in range(10))]
+    (tmp_path / "bert" / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    (tmp_path / "text.txt").write_text("ὁ ἄνθρωπος the\n" * 9)
+    text = files(("text.txt",), ("text.txt",), vocab_size=len(pieces), tokenizer="bert")
+    said = []
+    stored = prepare(text, data_root=tmp_path, store=tmp_path / "store", progress=said.append).report
+    assert "data.train: data.tokenizer made [UNK] of 18 pieces of the sentences." in said
+    assert unfit_tokens({"a": stored})[0] == (
+        "data.train: 40% of the tokens of its sentences are [UNK], because data.tokenizer does not know them; "
+        "losses and measures on it say little."
+    )
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ def test_matthews_of_four_counts():
     expected = (tp * tn - fp * fn) / np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
     assert score(task("matthews"), said, right) == pytest.approx(expected)
     assert score(task("matthews"), ["1"] * 10, right) == 0
+    assert score(task("matthews"), ["1"] * 2, ["1"] * 2) == 0  # warnings are errors here
 
 
 def test_correlations_are_those_of_the_numbers_or_of_their_ranks():
