@@ -102,7 +102,8 @@ def checked_config(folder: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(kind, str):
         raise MeasureError(
-            f"{folder / 'config.json'} has no model_type, which says what it is; copy the model's own there."
+            f"{folder / 'config.json'} has no model_type, which says what it is; write it there, such as "
+            f'"model_type": "bert".'
         )
     if kind not in SUPPORTED:
         raise MeasureError(
@@ -283,7 +284,8 @@ def load(folder: Path, *, tokenizer_folder: Path | None = None) -> HuggingFaceMo
 
     Raises:
         MeasureError: the extra [hf] is not installed; the folder is missing, incomplete or damaged; its
-            architecture is not in `SUPPORTED`; or the weights are of another model.
+            architecture is not in `SUPPORTED`; the model cannot read a text; or the weights are of another
+            model.
     """
     config = checked_config(folder)
     with library() as transformers:
@@ -304,7 +306,13 @@ def load(folder: Path, *, tokenizer_folder: Path | None = None) -> HuggingFaceMo
     final_norm = FINAL_NORMS.get(model.config.model_type)
     whole.requires_grad_(True)
     probe_BT = torch.zeros(1, 2, dtype=torch.long, device=next(model.parameters()).device)
-    states = hidden_states(model, {"input_ids": probe_BT}, final_norm=final_norm)
+    try:
+        states = hidden_states(model, {"input_ids": probe_BT}, final_norm=final_norm)
+    except Exception as error:  # as of a RoBERTa without pad_token_id, from which its positions are counted
+        raise MeasureError(
+            f"{folder}: the model cannot read two tokens ({reason(error)}); correct its config.json, or copy the "
+            f"folder again."
+        ) from error
     _require_weights(model, whole, states, loading, folder)
     return HuggingFaceModel(
         folder=folder,

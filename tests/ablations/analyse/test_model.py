@@ -534,8 +534,19 @@ def test_damaged_files_are_named(tmp_path):
         (folder / "config.json").write_text(nothing)
         refused(
             folder,
-            f"{folder / 'config.json'} has no model_type, which says what it is; copy the model's own there.",
+            f"{folder / 'config.json'} has no model_type, which says what it is; write it there, such as "
+            f'"model_type": "bert".',
         )
+
+
+def test_a_model_that_cannot_count_its_positions_is_refused(tmp_path):
+    folder = tiny_models.save(tmp_path / "roberta", "roberta")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": None}))
+    with pytest.raises(MeasureError) as error:
+        load(folder)
+    assert str(error.value).startswith(f"{folder}: the model cannot read two tokens (")
+    assert str(error.value).endswith("); correct its config.json, or copy the folder again.")
 
 
 def test_weights_of_another_model_are_refused(tmp_path):
