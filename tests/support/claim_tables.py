@@ -18,6 +18,8 @@ CLAIMS = ROOT / "experiments" / "claims"
 FILES = sorted(CLAIMS.glob("*.yaml"))
 LAYERS = 6
 LAST, STEPS = 500, (0, 16, 32, 64, 128, 256, 500)
+PROBED = ("ud_pos", "trec", "subj", "sst2")
+"""Tasks that probes read from each layer too."""
 TASKS = ("sst2", "trec", "subj", "mrpc", "rte", "sick", "stsb", "sick_relatedness", "wnut17", "wikigold")
 
 
@@ -46,7 +48,8 @@ GROUPED = {
     ("frozen_features", "score"): (*TASKS, "ud_pos"),
     ("validation", "pair_accuracy"): ("next_sentence", "sentence_order"),
     ("minimal_pairs", "accuracy_whole_words"): ("blimp", "lm_syneval"),
-    ("probing", "accuracy"): ("bigram_shift", "coordination_inversion"),
+    ("validation", "loss"): ("masked",),
+    ("probing", "accuracy"): ("bigram_shift", "coordination_inversion", *PROBED),
     ("conditional_independence", "joint_minus_chain"): ("ratio=0.15", "ratio=0.4", "ratio=0.8"),
     ("parsing", "uuas"): ("sweeps=250", "ud_en_ewt"),
     ("parsing", "uuas_adjacent"): ("ud_en_ewt",),
@@ -63,6 +66,7 @@ def _places(steps):
         for group in (None, "output label", "shown token"):
             yield "token_information", "cross_fitted", group, layer, None, LAST
         yield "read_out", "linear", None, layer, None, LAST
+        yield from (("probing", "accuracy", task, layer, None, LAST) for task in PROBED)
     for layer in range(LAYERS):
         yield "layer_change", "pwcca", None, layer, layer + 1, LAST
     for step in steps:
@@ -85,11 +89,17 @@ def frame(claim, seeds):
         effect for effect in claim.parts.values() if effect.kind == "difference" and effect.of.steps != "last"
     ]
     steps = STEPS if "ahead" in kinds or courses else (LAST,)
+    groups_read = {
+        name
+        for effect in (*claim.parts.values(), *claim.provided.values())
+        for of in effect.quantities()
+        for name in of.groups or ()
+    }
     rows = []
     for arm in names:
         for seed in range(seeds):
             for measure, metric, group, layer, layer_to, step in _places(steps):
-                if measure not in measures:
+                if measure not in measures or (group == "masked" and group not in groups_read):
                     continue
                 here = {"measure": measure, "metric": metric, "group": group, "layer": layer, "layer_to": layer_to}
                 rows.append(_run(arm, seed) | here | {"step": step})
@@ -139,7 +149,7 @@ SCORES = {
     "quarter-steps": 0.80, "half-steps": 0.83, "half-depth": 0.83, "half-width": 0.82,
     "segments": 0.85, "segments-nsp": 0.855, "pairs": 0.83, "pairs-nsp": 0.82,
 }  # fmt: skip
-FROZEN = {"mlm": 0.949, "100-0-0": 0.940, "n1": 0.80, "word2vec": 0.70, "untrained": 0.60}
+FROZEN = {"mlm": 0.949, "quarter-steps": 0.945, "100-0-0": 0.940, "n1": 0.80, "word2vec": 0.70, "untrained": 0.60}
 INFORMATION = {
     "mlm": (5.22, 5.22, 5.18, 5.05, 4.93, 4.99, 5.10),
     "clm": (5.30, 5.285, 5.22, 5.05, 4.80, 4.47, 3.97),
