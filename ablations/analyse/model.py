@@ -34,9 +34,9 @@ WEIGHTS = (
 """Names of files with weights, in the order in which transformers looks for them."""
 
 SUPPORTED = (
-    *("bert", "roberta", "distilbert", "electra", "albert", "gpt2", "t5", "bart", "marian"),
-    *("longformer", "roformer", "xlm", "xlm-roberta-xl", "roberta-prelayernorm", "esm"),
-    *("starcoder2", "llama", "eurobert", "encoder-decoder"),
+    *("bert", "roberta", "distilbert", "electra", "albert", "xlm-roberta", "camembert", "mpnet", "deberta-v2"),
+    *("modernbert", "eurobert", "gpt2", "gpt_neox", "llama", "starcoder2", "t5", "bart", "marian"),
+    *("longformer", "roformer", "xlm", "xlm-roberta-xl", "roberta-prelayernorm", "esm", "encoder-decoder"),
 )
 """Model types whose hidden states are known (see `hidden_states`)."""
 
@@ -222,7 +222,9 @@ TWO_SIDED = ("t5", "bart", "marian", "encoder-decoder")
 """Model types with an encoder and a decoder. Only the encoder is read."""
 
 FINAL_NORMS = {
+    "modernbert": "final_norm",
     "gpt2": "ln_f",
+    "gpt_neox": "final_layer_norm",
     "t5": "final_layer_norm",
     "xlm-roberta-xl": "encoder.LayerNorm",
     "roberta-prelayernorm": "LayerNorm",
@@ -233,7 +235,9 @@ FINAL_NORMS = {
 }
 """Module between the last block and the model's last hidden state, for the model types that have one."""
 
-AFTER_PADDING = ("roberta", "longformer", "xlm-roberta-xl", "roberta-prelayernorm")
+AFTER_PADDING = (
+    *("roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "xlm-roberta-xl", "roberta-prelayernorm"),
+)
 """Model types whose first position is one after that of padding."""
 
 NO_LIMIT = 10**9

@@ -41,6 +41,7 @@ _XLM = {"vocab_size": VOCABULARY, "emb_dim": WIDTH, "n_layers": LAYERS, "n_heads
     "max_position_embeddings": POSITIONS,
     "mask_token_id": 4,
 }
+_DEBERTA = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False}
 _DISTIL = {"vocab_size": VOCABULARY, "dim": WIDTH, "n_layers": LAYERS, "n_heads": 2, "hidden_dim": 32}
 
 
@@ -61,7 +62,13 @@ FAMILIES = {
     "distilbert": Family("DistilBert", _DISTIL | {"max_position_embeddings": POSITIONS}, "transformer.layer"),
     "electra": Family("Electra", _USUAL | {"embedding_size": 8}, "encoder.layer"),
     "albert": Family("Albert", _USUAL | {"embedding_size": 8}, "encoder.albert_layer_groups"),
+    "xlm-roberta": Family("XLMRoberta", _USUAL, "encoder.layer", longest=POSITIONS - 1),
+    "camembert": Family("Camembert", _USUAL, "encoder.layer", longest=POSITIONS - 1),
+    "mpnet": Family("MPNet", _USUAL | {"pad_token_id": 1}, "encoder.layer", longest=POSITIONS - 2),
+    "deberta-v2": Family("DebertaV2", _USUAL | _DEBERTA, "encoder.layer"),
+    "modernbert": Family("ModernBert", _USUAL, "layers"),
     "gpt2": Family("GPT2", _GPT, "h"),
+    "gpt_neox": Family("GPTNeoX", _USUAL, "layers"),
     "t5": Family("T5", _T5, "block", longest=None),
     "bart": Family("Bart", _BART, "layers"),
     "marian": Family("Marian", _BART, "layers"),

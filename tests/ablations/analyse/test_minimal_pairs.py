@@ -239,8 +239,8 @@ def test_other_models_are_refused(tmp_path):
     refused(
         load(tiny_models.save(tmp_path / "gpt2", "gpt2")),
         "minimal_pairs asks for hidden tokens, which models of model_type 'gpt2' do not predict, expected bert, "
-        "roberta, distilbert, electra, albert, longformer, roformer, xlm-roberta-xl or roberta-prelayernorm; "
-        "leave the measure out.",
+        "roberta, distilbert, electra, albert, xlm-roberta, camembert, mpnet, deberta-v2, modernbert, longformer, "
+        "roformer, xlm-roberta-xl or roberta-prelayernorm; leave the measure out.",
     )
 
 

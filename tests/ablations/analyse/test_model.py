@@ -20,11 +20,14 @@ from tests.support.tiny_models import FAMILIES, LAYERS, POSITIONS, WIDTH
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 
 SUPPORTED = (
-    "bert, roberta, distilbert, electra, albert, gpt2, t5, bart, marian, longformer, roformer, xlm, "
-    "xlm-roberta-xl, roberta-prelayernorm, esm, starcoder2, llama, eurobert or encoder-decoder"
+    "bert, roberta, distilbert, electra, albert, xlm-roberta, camembert, mpnet, deberta-v2, modernbert, eurobert, "
+    "gpt2, gpt_neox, llama, starcoder2, t5, bart, marian, longformer, roformer, xlm, xlm-roberta-xl, "
+    "roberta-prelayernorm, esm or encoder-decoder"
 )
 HAVE_FINAL_NORM = (
+    "modernbert",
     "gpt2",
+    "gpt_neox",
     "t5",
     "xlm-roberta-xl",
     "roberta-prelayernorm",
