@@ -163,7 +163,9 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             require="ablations.measures.layer_change:require",
             metrics=("pwcca", "debiased_cka"),
             layers="all",
-            need=Need(lambda objective: objective.has_layers, "has one layer, which changes into no other"),
+            need=Need(
+                lambda objective: objective.has_layers, ("has one layer, so there is no change between layers")
+            ),
         ),
         "token_information": Card(
             rows="ablations.measures.token_information:rows",
@@ -209,7 +211,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             layers="all",
             need=Need(
                 lambda objective: objective.has_one_attention,
-                "has no layers of one attention to hide a token from",
+                "has no single attention from which a token could be hidden",
             ),
         ),
         "pictures": Card(
@@ -428,7 +430,7 @@ def caveats(
     in_brief = [settings for settings in run_measures if getattr(settings, "effort", "full") == "quick"]
     if quick := [settings.kind for settings in in_brief if is_measured(settings)]:
         kinds = listed(quick, "and")
-        sentences[f"{kinds}: measured with effort quick, on a part of everything: no evidence."] = None
+        sentences[f"{kinds}: measured with effort quick, on a part of the data: no evidence."] = None
     return list(sentences)
 
 
@@ -461,7 +463,7 @@ def _not_run(
                     before.add(task)
     for (task, problem), arms_without in arms_by_reason.items():
         where = "" if len(arms_without) == len(runs) else f" for {listed(arms_without, 'and')}"
-        not_run = "was measured before, and cannot be again" if task in before else "not run"
+        not_run = "was measured before, but cannot be measured again" if task in before else "not run"
         yield f"{settings.kind}: {task} {not_run}{where}: {problem}."
 
 

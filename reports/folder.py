@@ -52,7 +52,7 @@ class Run(NamedTuple):
         return (self.settings.get("init") or {}).get("weights") == "folder"
 
 
-QUICK = "Measured with effort quick, on a part of everything: no evidence."
+QUICK = "Measured with effort quick, on a part of the data: no evidence."
 """Sentence that is shown beside every number of a measure with `effort: quick`."""
 
 

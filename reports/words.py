@@ -85,7 +85,7 @@ def tuning_remark(tuned: Mapping[str, Any]) -> str:
     if tuned["open"] or tuned["chosen"] is None:
         return "not tuned yet"
     if tuned["at_edge"]:
-        return f"at the edge of what was tried ({listed(tuned['at_edge'])}): a better one may lie beyond"
+        return f"at the edge of what was tried ({listed(tuned['at_edge'])}): a better value may lie beyond"
     return ""
 
 
@@ -367,9 +367,9 @@ METRICS = {
         "Same syntax to the right", "share with the same right part", "neighbours at random"
     ),
     ("neighbours", "same_sense"): MetricWords("Same sense", "share with the same sense", "neighbours at random"),
-    ("geometry", "anisotropy"): MetricWords("Anisotropy", "mean cosine of two tokens", "states less their mean"),
+    ("geometry", "anisotropy"): MetricWords("Anisotropy", "mean cosine of two tokens", "states minus their mean"),
     ("geometry", "self_similarity"): MetricWords(
-        "Self-similarity", "mean cosine less anisotropy", "tokens shuffled"
+        "Self-similarity", "mean cosine minus anisotropy", "tokens shuffled"
     ),
     ("geometry", "effective_rank"): MetricWords(
         "Effective rank", "effective rank (dimensions)", "columns shuffled", "dimensions", digits=1
@@ -385,7 +385,7 @@ METRICS = {
     ),
     ("probing", "accuracy"): MetricWords("Accuracy", "accuracy", "most frequent answer"),
     ("probing", "selectivity"): MetricWords(
-        "Selectivity", "accuracy less that of control task", "most frequent answers"
+        "Selectivity", "accuracy minus that of control task", "most frequent answers"
     ),
     ("probing", "compression"): MetricWords(
         "Compression", "uniform code / online code", "frequencies of answers", digits=2
@@ -401,7 +401,7 @@ METRICS = {
     ("frozen_features", "score"): MetricWords("Score", "score", "most frequent answer"),
     ("fine_tuning", "score"): MetricWords("Score", "score", "most frequent answer"),
     ("conditional_independence", "joint_minus_chain"): MetricWords(
-        "Joint less chain", "joint less chain (nats a pair)", "second token of another sentence", "nats"
+        "Joint less chain", "joint minus chain (nats a pair)", "second token of another sentence", "nats"
     ),
     ("conditional_independence", "joint"): MetricWords("Joint", "joint log probability (nats)", "chance", "nats"),
     ("conditional_independence", "chain"): MetricWords(

@@ -167,26 +167,28 @@ def caveats(measures: Iterable[AnyMeasure], sample: Sample, *, width: int, remed
                 if n < ENOUGH_TOKENS * width:
                     yield (
                         f"layer_change: {n:,} tokens are {n / width:.0f} for each of the {width:,} units of the "
-                        f"width, so that chance moves its distances; to have {ENOUGH_TOKENS}, {remedy}."
+                        f"width, so chance changes its distances; for {ENOUGH_TOKENS}, {remedy}."
                     )
                 if "part_of_speech" in settings.groups and "tag" not in sample.labels:
-                    yield "layer_change: the labels have no part of speech, so that there is no curve by it."
+                    yield (
+                        "layer_change: the labels have no part of speech, so there is no curve by part of speech."
+                    )
                 if small := small_groups(sample, settings, width=width):
                     counted = listed([f"{name} ({count:,})" for name, count in small.items()], "and")
                     needed = settings.group_tokens or WARNED_BELOW * width
                     yield (
-                        f"layer_change: groups with fewer than {needed:,} tokens have no curve, which are "
-                        f"{counted}; {remedy}."
+                        f"layer_change: groups with fewer than {needed:,} tokens have no curve: {counted}; "
+                        f"{remedy}."
                     )
             case TokenInformationSettings() if settings.clusters < usual:
                 yield (
-                    f"token_information: {settings.clusters:,} clusters and not the usual {usual:,}; its numbers "
-                    f"compare with those of as many clusters and tokens."
+                    f"token_information: {settings.clusters:,} clusters instead of the usual {usual:,}; compare "
+                    "its numbers only with those of equally many clusters and tokens."
                 )
             case NeighboursSettings() if 2 <= (types := types_within(sample, settings)) < settings.types:
                 yield (
-                    f"neighbours: {types:,} types and not {settings.types:,}, as the others occur fewer than "
-                    f"{settings.occurrences:,} times; {remedy}."
+                    f"neighbours: {types:,} types instead of {settings.types:,}, because the others occur fewer "
+                    f"than {settings.occurrences:,} times; {remedy}."
                 )
             case GeometrySettings() if sentence := doubt(n, width=width, remedy=remedy):
                 yield sentence

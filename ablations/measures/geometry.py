@@ -186,9 +186,9 @@ def doubt(tokens: int, *, width: int, remedy: str) -> str | None:
     if tokens >= FEW_BELOW * width:
         return None
     return (
-        f"geometry: {tokens:,} tokens are fewer than {FEW_BELOW} for each of the {width:,} units of the width, so "
-        f"that their number bounds or lowers both counts of dimensions; read them beside their floors and the "
-        f"untrained twin, and {remedy}."
+        f"geometry: {tokens:,} tokens are fewer than {FEW_BELOW} for each of the {width:,} units of the width, "
+        "which bounds or lowers both counts of dimensions; compare them with their floors and the untrained "
+        f"twin, and {remedy}."
     )
 
 

@@ -68,7 +68,7 @@ def _by_arm(sentences_by_arm: Mapping[str, Iterable[str]]) -> list[str]:
 
 
 def _shared(data: Data, data_root: Path) -> Iterator[str]:
-    so = "losses and measures are of text that the models were trained on; name another"
+    so = "losses and measures would use text that the models were trained on; name another"
     if isinstance(data, HubData) and data.train == data.validation:
         yield f"data.validation reads the split {data.validation}, as data.train does: {so} split."
     if not isinstance(data, FilesData):
@@ -103,7 +103,7 @@ def _dropped(report: Mapping[str, Any]) -> Iterator[str]:
         dropped = facts.get("dropped", 0)  # older token stores do not count them
         if dropped and (share := dropped / (dropped + facts["tokens"])) >= DROPPED_SHARE:
             yield (
-                f"data.{split}: {_percent(share)} of the tokens of its {noun} stand behind the first "
+                f"data.{split}: {_percent(share)} of the tokens of its {noun} come after the first "
                 f"{report['settings']['max_length']} (data.max_length) and were dropped; write one sentence a "
                 "line, or raise data.max_length."
             )

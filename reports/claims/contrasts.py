@@ -192,7 +192,7 @@ def shape(effect: Shape, rows: SeedTable) -> dict[str, SeedEffects]:
     arms = [effect.arm, *filter(None, [effect.minus])]
     reading = read(rows, effect.of, arms, axis="layers")
     if len(reading.positions) < 3:
-        raise NotMeasured(f"{effect.of.measure} {effect.of.metric} has two layers, and none is inside")
+        raise NotMeasured(f"{effect.of.measure} {effect.of.metric} has two layers and no inner layer")
     if len(reading.seeds) < 2:  # there are no other seeds to choose the layer
         return {"": _without_number(reading)}
     forms = [_form(effect, curves_SK) for curves_SK in reading.values_ASK]

@@ -100,7 +100,8 @@ def changes(file: Mapping[str, Any]) -> list[str]:
     sentences = []
     if file["runs_before"]:
         sentences.append(
-            f"first planned when {several(file['runs_before'], 'run')} had started: no prediction for those"
+            f"first planned after {several(file['runs_before'], 'run')} had started, so it predicts nothing "
+            "about those"
         )
     if file["changed"]:
         parts = [
@@ -160,7 +161,7 @@ def _files(experiment: Experiment) -> Iterator[tuple[PlannedClaims, Claims | str
     for name in experiment.plan.claims:
         file = planned.get(name, PlannedClaims(name=name))
         if not NAME.fullmatch(name):
-            yield file, "this is no name of a file of claims"
+            yield file, "this is not the name of a file of claims"
             continue
         path = experiment.folder / claims_file.FOLDER / f"{name}.yaml" if experiment.folder else None
         if path is None or not path.is_file():

@@ -64,7 +64,7 @@ def measured(
     if lacking := [name for name in unmeasured if name not in measures]:
         missing.append(f"there are no results of {', '.join(lacking)}")
     if missing and claim.needs.spec:
-        missing[0] = f"needs {claim.needs.spec}, as {missing[0]}"
+        missing[0] = f"needs {claim.needs.spec}, because {missing[0]}"
     if open_here := [name for name in unmeasured if name in measures]:
         missing.append(f"there are no results of {', '.join(open_here)} yet; `ablate run` computes them")
     parts: dict[str, SeedEffects] = {}

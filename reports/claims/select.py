@@ -168,16 +168,17 @@ def read(
     positions = _positions(numbers.values(), axis)
     if axis == "steps" and len(positions) < FEWEST_STEPS:
         number = several(len(positions), "step")
-        raise NotMeasured(f"{_named(of)} has {number} in common, and a learning curve takes {FEWEST_STEPS}")
+        raise NotMeasured(f"{_named(of)} has {number} in common, but a learning curve needs {FEWEST_STEPS}")
     if axis in ("layers", "groups") and len(positions) < fewest:
         raise NotMeasured(
-            f"{_named(of)} has {len(positions)} of the {axis} that the effect goes over, and it takes {fewest}"
+            f"{_named(of)} has {len(positions)} of the {axis} that the effect covers, but the effect needs "
+            f"{fewest}"
         )
     seeds, left_out = [], []
     for seed in rows.seeds_of(arms):
         lacking = [arm for arm in arms if not set(positions) <= set(numbers.get((arm, seed), {}))]
         if lacking:
-            left_out.append(f"seed {seed}: arm {lacking[0]} is not measured whole")
+            left_out.append(f"seed {seed}: numbers of arm {lacking[0]} are missing")
         else:
             seeds.append(seed)
     values = [[[numbers[arm, seed][position] for position in positions] for seed in seeds] for arm in arms]

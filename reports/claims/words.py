@@ -142,7 +142,7 @@ def look_words(entry: Mapping[str, Any]) -> str:
 _END: dict[End, str] = {
     "decided": "decided",
     "not testable": "not testable, whatever more seeds show",
-    "futile": "given up with {given_up} seeds, as those that were left would hardly decide it",
+    "futile": "given up with {given_up} seeds, because the remaining seeds would hardly decide it",
     "out of seeds": "no seeds are left",
     "open": "it gets more seeds",
 }
@@ -162,7 +162,7 @@ def look_sentence(outcomes: Mapping[str, Outcome], looks: Looks, *, futile: Sequ
     counts = [f"{number_of} {verdict}" for verdict, number_of in verdicts.items()]
     sentence = f"look with {size} seeds at {several(len(here), 'claim')}: {listed(counts) or 'none was judged'}"
     if futile:
-        sentence += f"; given up, as more seeds would hardly decide them: {listed(list(futile))}"
+        sentence += f"; given up, because more seeds would hardly decide them: {listed(list(futile))}"
     by_size: dict[int | None, list[str]] = {}
     for name, one in outcomes.items():
         if one.look and one.look.end == "open" and name not in futile:
@@ -215,7 +215,7 @@ def counted(entries: Iterable[Mapping[str, Any]]) -> str:
     if not outcomes:
         return f"{sentence}."
     expected = sum(met[word] for word in _OUTCOMES)
-    return f"{sentence}. A verdict was expected of {count(expected)} of them: {listed(outcomes)}."
+    return f"{sentence}. Of the judged claims, {count(expected)} had an expected verdict: {listed(outcomes)}."
 
 
 _OUTCOMES = {"met": "came out as expected", "not met": "came out otherwise", "left open": "stayed open"}
@@ -242,9 +242,8 @@ def described(entry: Mapping[str, Any]) -> str:
         *(_described_part(part) for part in entry["parts"]),
         *(_described_part(part, beside=True) for part in entry["beside"]),
     ]
-    return "Mean effect over seeds with its interval, against 0 and the smallest that matters. " + " ".join(
-        sentences
-    )
+    first = "Mean effect over seeds with its interval, compared with 0 and the smallest effect that matters."
+    return " ".join([first, *sentences])
 
 
 def _described_part(part: Mapping[str, Any], *, beside: bool = False) -> str:
@@ -281,8 +280,8 @@ def claim_rule(judgement: Judgement, directions: Mapping[str, Direction]) -> str
     ways = ways_to_fail(judgement.parts)
     rule = part_rule(judgement.parts[deciding], directions[deciding], ways=ways)
     if judgement.parts[deciding].condition and verdict != "supported":
-        fails = "fails" if verdict == "not testable here" else "is not borne out yet"
-        return f"nothing can be said, as the condition {deciding} {fails}: {rule}"
+        fails = "fails" if verdict == "not testable here" else "is not shown yet"
+        return f"the claim cannot be judged, because the condition {deciding} {fails}: {rule}"
     counted = counted_parts(judgement.parts)
     if len(counted) == 1:
         return rule
@@ -315,9 +314,9 @@ def part_rule(part: PartVerdict, direction: Direction, *, ways: int) -> str:
     if part.condition and (part.in_each_seed or part.verdict == "not testable here"):
         return _condition_rule(part)
     if part.verdict == "insufficient evidence":
-        return f"{several(len(part.values), 'seed')}, and {FEWEST_SEEDS} are the least"
+        return f"{several(len(part.values), 'seed')}, but at least {FEWEST_SEEDS} are needed"
     if not np.isfinite(part.values).all():
-        return "the effect is no finite number in every seed"
+        return "the effect is not a finite number in every seed"
     if seed_tests.constant(part.values):
         return _agreeing(part, direction, margin=margin)
     shown = f"the {confidence(part._asdict())} interval"
@@ -326,7 +325,7 @@ def part_rule(part: PartVerdict, direction: Direction, *, ways: int) -> str:
     if part.verdict == "supported" and direction == "either":
         return f"{shown} lies beyond {margin} on one side"
     if part.verdict == "supported":
-        surely = "all of it at least" if part.low >= part.smallest_effect else "though not all of it at"
+        surely = "and nowhere below" if part.low >= part.smallest_effect else "but partly below"
         return f"{shown} lies above 0, {surely} the {margin} that matters"
     refuting = f"{100 * (1 - level / ways):.4g}%"
     if part.verdict == "contradicted":
@@ -345,9 +344,9 @@ def _condition_rule(part: PartVerdict) -> str:
         which = listed([f"seed {seed} by {significant(value)}" for seed, value in below.items()])
         return f"{len(below)} of {several(len(part.values), 'seed')} below the bound: {which}"
     if len(part.values) < FEWEST_SEEDS:
-        return f"{several(len(part.values), 'seed')}, and {FEWEST_SEEDS} are the least"
+        return f"{several(len(part.values), 'seed')}, but at least {FEWEST_SEEDS} are needed"
     if not np.isfinite(part.values).all():
-        return "it is no finite number in every seed"
+        return "it is not a finite number in every seed"
     return f"each of {several(len(part.values), 'seed')} is at the bound or above it"
 
 
@@ -357,8 +356,8 @@ def _open(part: PartVerdict, *, ways: int, refuting: str, margin: str) -> str:
         page = 1.0 if part.p_page is None else part.p_page
         return f"lies above 0, but the steps do not agree (Page's test, {_p(page)})"
     if part.high < 0:
-        return f"lies below 0, but to refute one of {ways} parts takes {refuting}"
-    return "holds 0" + ("" if part.bounded or part.condition else f", and reaches beyond ±{margin}")
+        return f"lies below 0, but refuting one of {ways} parts needs the {refuting} interval"
+    return "includes 0" + ("" if part.bounded or part.condition else f" and reaches beyond ±{margin}")
 
 
 def _agreeing(part: PartVerdict, direction: Direction, *, margin: str) -> str:
@@ -374,7 +373,7 @@ def _agreeing(part: PartVerdict, direction: Direction, *, margin: str) -> str:
         return f"all {size} seeds show the same number beyond {margin} on one side (sign flips, {p})"
     if side:
         return f"all {size} seeds show the same number {side} 0 (sign flips, {p})"
-    return f"all {size} seeds show the same number, and so few may do so by chance (sign flips, {p})"
+    return f"all {size} seeds show the same number, which may be chance with so few seeds (sign flips, {p})"
 
 
 def _p(probability: float) -> str:

@@ -354,7 +354,7 @@ def tasks_note(tasks: list[str], shown: Shown) -> str:
         return ""
     rest, of = tasks[MOST_TASKS:], f" of {shown.part}" if shown.part else ""
     named = listed(rest) if len(rest) <= MOST_TASKS else f"{len(rest)} tasks"
-    return f"Only the first {MOST_TASKS} tasks{of} have panels; in results.parquet alone: {named}."
+    return f"Only the first {MOST_TASKS} tasks{of} have panels; results.parquet also has {named}."
 
 
 def _panel(
@@ -391,13 +391,17 @@ def against_note(drawn: ArmLines) -> str:
         return ""
     if drawn.unnamed:
         measured = any(curve.gain is not None for curve in drawn.curves)
-        which = "with the largest gain, in part by chance" if measured else "at equal distances in their order"
-        return (
-            f"Thin grey lines are means of all {len(drawn.unnamed)} arms, the thick grey line is "
-            f"{drawn.curves[0].arm}; single seeds are not drawn. Named are the {len(drawn.family.arms)} arms "
-            f"{which}; the numbers of all are in results.parquet."
+        which = (
+            "with the largest gain, which is partly chance"
+            if measured
+            else "at equal distances in the order of the spec"
         )
-    return f"Grey: {drawn.curves[0].arm}, in each panel of other arms, so that panels compare."
+        return (
+            f"Thin grey lines are means of all {len(drawn.unnamed)} arms; the thick grey line is "
+            f"{drawn.curves[0].arm}. Single seeds are not drawn. The named arms are the "
+            f"{len(drawn.family.arms)} {which}. The numbers of all arms are in results.parquet."
+        )
+    return f"Grey: {drawn.curves[0].arm}, repeated in the panels of other arms for comparison."
 
 
 def caption(bands: set[str], about_tasks: bool) -> str:

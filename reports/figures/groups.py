@@ -177,8 +177,8 @@ def groups_note(sizes: Sequence[int]) -> str:
     if min(sizes) == max(sizes):
         return f"All groups have n = {count(sizes[0])}."
     return (
-        f"Groups differ in n, {count(min(sizes))} to {count(max(sizes))}: similarity is inflated in small "
-        "ones, so they do not compare."
+        f"Groups differ in n, {count(min(sizes))} to {count(max(sizes))}. Similarity is inflated in small "
+        "groups, so do not compare the groups."
     )
 
 
@@ -199,13 +199,13 @@ CHANGE_BY_RANK = FigureText(
     n="tokens in each group",
     d="dimensions",
     how_to_read=(
-        "Each line is the tokens of some frequency ranks, 1 being the most frequent token; each point, as "
-        f"above, 1 {MINUS} similarity of their states in a layer and in the next. The chance floor is the mean "
-        "over the groups. Where lines cross, layers treat frequent and rare tokens differently.",
-        "Similarity is inflated where there are few tokens per dimension, so all groups have equally many: "
-        "groups compare with each other and between arms, not with the change of all tokens above. A group of "
-        "few types varies less than one of many, whatever a layer does: compare its line with that of the "
-        "untrained encoder.",
+        "Each line is a group of tokens by frequency rank; rank 1 is the most frequent token. Each point is, "
+        f"as above, 1 {MINUS} similarity between their states in a layer and in the next one. The chance floor "
+        "is the mean over the groups. Where lines cross, layers treat frequent and rare tokens differently.",
+        "Similarity is inflated if there are few tokens per dimension, so all groups have equally many tokens. "
+        "Compare groups with each other and between arms, not with the change of all tokens above. A group of "
+        "few token types varies less than a group of many, whatever a layer does. So compare its line with "
+        "that of the untrained encoder.",
     ),
 )
 
@@ -214,12 +214,12 @@ CHANGE_BY_TAG = CHANGE_BY_RANK._replace(
     title="Change by part of speech",
     family="tag",
     how_to_read=(
-        "Each line is the tokens of one part of speech, of each word its first sub-word; each point, as above, "
-        f"1 {MINUS} similarity of their states in a layer and in the next. The chance floor is the mean over the "
-        "groups.",
-        "All groups have equally many tokens: they compare with each other and between arms, not with the "
-        "change of all tokens. Parts of speech differ in frequency; see whether ranks alone explain what you "
-        "find.",
+        "Each line is the tokens of one part of speech; only the first sub-word of each word counts. Each "
+        f"point is, as above, 1 {MINUS} similarity between their states in a layer and in the next one. The "
+        "chance floor is the mean over the groups.",
+        "All groups have equally many tokens. Compare groups with each other and between arms, not with the "
+        "change of all tokens. Parts of speech differ in frequency, so check whether frequency alone explains "
+        "a difference.",
     ),
 )
 
@@ -232,18 +232,19 @@ INFLUENCE_BY_RANK = FigureText(
     n="other tokens for each group",
     d="dimensions",
     how_to_read=(
-        "In each of some sentences one token of a group is hidden from the attention of the others, in one "
-        f"layer alone. Each point is 1 {MINUS} PWCCA between the states of those others with and without it: 0 "
-        "where none of them attends to it. The chance floor, dashed in the colour of its group, is the "
-        "influence of a random token of the same sentences: a group above its own matters more than the tokens "
-        "around it.",
+        "In some sentences, one token of a group is hidden from the attention of the other tokens, in one "
+        f"layer only. Each point is 1 {MINUS} PWCCA between the states of the other tokens with and without it. "
+        "It is 0 if none of them attends to the token. The chance floor, dashed in the colour of its group, is "
+        "the influence of a random token of the same sentences. A group above its floor matters more than the "
+        "tokens around it.",
         "The numbers are small, since one token is a small part of what the others attend to; their order "
-        "counts. All groups have equally many others. Only attention within the layer is cut: what a token has "
-        "passed on in lower layers stays, so influence is not how much a model needs a token. Voita et al. 2019 "
-        "check where the influence of rare tokens comes from by training again with a tenth of the input tokens "
-        "replaced at random (`token_dropout: 0.1`), after which rare tokens should stand out no more. Only an "
-        "arm with that setting shows it; the article's experiments have none, objectives-all has clm-dropout and "
-        "mt-dropout. Without such an arm a peak at rare tokens is described, not explained.",
+        "counts. All groups have equally many other tokens. Only attention within the layer is cut. What a "
+        "token has passed on in lower layers stays, so influence does not say how much a model needs a token. "
+        "To find where the influence of rare tokens comes from, Voita et al. 2019 train again with a tenth of "
+        "the input tokens replaced at random (`token_dropout: 0.1`). Then rare tokens should no longer stand "
+        "out. Only an arm with that setting shows it: objectives-all has clm-dropout and mt-dropout, the "
+        "article's experiments have none. Without such an arm, this figure describes a peak at rare tokens and "
+        "does not explain it.",
     ),
 )
 

@@ -216,7 +216,7 @@ def map_in_words(points: Sequence[dict[str, Any]], *, arm: str, seeds: int, digi
 def caption(bands: set[str], about_tasks: bool) -> str:
     """Return the sentence that says what the cells are."""
     cells = "means over seeds" if "seeds" in bands else "single runs"
-    return f"Cells are {cells}; grey ones have no number. All arms of a metric share their colours."
+    return f"Cells are {cells}; grey cells have no number. All arms of a metric share their colours."
 
 
 STEP_MAPS = FigureKind("maps", map_panels, caption)
@@ -277,10 +277,10 @@ OVER_TRAINING = FigureText(
     n="tokens",
     d="dimensions or clusters",
     how_to_read=(
-        "Each cell is a layer at a step; 0 is the initial weights. A column is the curve of the figure above "
-        "at that step, a row is one layer becoming what it is. Of a metric all arms have the same colours.",
-        "Steps stand side by side evenly, however far apart they are, so that a slope is no speed. Colours "
-        "show no uncertainty: compare the last column with the interval of its curve before reading a small "
-        "difference.",
+        "Each cell is a layer at a step; step 0 has the initial weights. A column is the curve of the figure "
+        "above at that step. A row is one layer over training.",
+        "All columns have the same width, whatever the number of steps between them, so a slope is not a "
+        "speed. Colours show no uncertainty. Before you read a small difference, look at the interval of the "
+        "curve at the last step.",
     ),
 )

@@ -249,8 +249,11 @@ def _pairs_note(arms: list[str]) -> str:
     """Return a note on which pairs are drawn if there are too many; empty otherwise."""
     if len(arms) <= MOST_ARMS:
         return ""
-    some = f", and only of {MOST_BESIDE_FIRST} arms" if len(arms) > MOST_BESIDE_FIRST else ""
-    return f"Of {len(arms)} arms only the pairs with the first, {arms[0]}, are drawn{some}; the CSV has all pairs."
+    some = f", and only with the next {MOST_BESIDE_FIRST - 1} arms" if len(arms) > MOST_BESIDE_FIRST else ""
+    return (
+        f"Only the pairs with the first arm, {arms[0]}, are drawn{some}; the CSV has the pairs of all "
+        f"{len(arms)} arms."
+    )
 
 
 def _pair_facts(
@@ -290,11 +293,11 @@ def _early(rows: DataFrame) -> dict[str, int]:
 def caption(bands: set[str], about_tasks: bool) -> str:
     """Return the sentence that says what lines and bars are."""
     sentence = (
-        "Lines are means, bars the 95% Student t intervals over seeds, side by side where they stand for the "
-        "same layer. The pairs of one arm's seeds share runs, so their mean has no interval."
+        "Lines are means, bars the 95% Student t intervals over seeds. Bars of the same layer stand side by "
+        "side. The pairs of one arm's seeds share runs, so their mean has no interval."
     )
     if "text" in bands:
-        sentence += f" Where there is one pair, its bar is {OF_TEXT}."
+        sentence += f" If there is one pair, its bar is {OF_TEXT}."
     return f"{sentence} {BEYOND}"
 
 
@@ -309,14 +312,14 @@ RUN_DISTANCE = FigureText(
     n="tokens",
     d="dimensions",
     how_to_read=(
-        f"Each point compares what two runs make of the same tokens in the same layer: 1 {MINUS} similarity. "
-        "At 0 the states of one are a linear map (PWCCA; a direction that only one of them has is not counted), "
-        "or a rotation and one scale (CKA), of the other's. Lines with filled markers are two arms with the same "
-        "seed, the colour being that of the second arm and the markers those of the first; dotted lines with "
-        "hollow markers are two seeds of one arm. The chance floor is the same number with the rows of one run "
-        "shuffled: two runs with nothing in common.",
-        "Where the line of two arms lies above the dotted lines of both, they differ by more than the luck of "
-        "training. Beware: arms with the same seed start from the same weights, two seeds do not, so that layers "
-        "which training moves little may lie closer between arms than between seeds.",
+        f"Each point compares the states of two runs for the same tokens in the same layer: 1 {MINUS} "
+        "similarity. PWCCA is 0 if the states of one run are a linear map of the other's; a direction that "
+        "only one run has is not counted. CKA is 0 if the states differ only by a rotation and one scale. "
+        "Lines with filled markers are two arms with the same seed, with the colour of the second arm and the "
+        "markers of the first. Dotted lines with hollow markers are two seeds of one arm. The chance floor is "
+        "the same number with the rows of one run shuffled: two runs with nothing in common.",
+        "If the line of two arms lies above the dotted lines of both, the arms differ by more than the chance "
+        "of training. Beware: arms with the same seed start from the same weights, but two seeds do not. So "
+        "layers that training moves little may be closer between arms than between seeds.",
     ),
 )

@@ -15,17 +15,17 @@ from pandas import DataFrame
 from reports.figures.curves import AXES, Axis, Curve, own_axis, rows_of
 from reports.words import is_absent, leads_on, listed, named, number
 
-BEYOND = "Dashed: the chance floor, or its value above the panel where it lies beyond the axis."
-CEILING = "Thin: the ceiling, which no number can exceed, or its value above the panel."
+BEYOND = "Dashed: the chance floor. A level beyond the axis is written above the panel."
+CEILING = "Thin: the ceiling, which no number can exceed."
 
 OF_TEXT = (
-    "± 1.96 standard errors of that run's number over text of the same kind, by a jackknife over blocks of "
-    "sentences, which says nothing about other seeds"
+    "± 1.96 standard errors of that run's number over text of the same kind (jackknife over blocks of "
+    "sentences). It says nothing about other seeds"
 )
 
 OF_EXAMPLES = (
-    "± 1.96 standard errors of that run's number over examples (of frozen features and fine-tuning, also "
-    "over repetitions with other heads), which says nothing about other seeds"
+    "± 1.96 standard errors of that run's number over examples (with frozen features and fine-tuning, also "
+    "over repetitions with other heads). It says nothing about other seeds"
 )
 
 
@@ -45,8 +45,8 @@ def line_caption(bands: set[str], *, about_tasks: bool, thin: str = "") -> str:
         sentence = f"Lines are single runs. Each band is {over}."
     else:
         sentence = (
-            f"Lines are means over seeds, bands their 95% Student t intervals{thin}; where an arm has one "
-            f"seed, its band is {over}."
+            f"Lines are means over seeds, bands their 95% Student t intervals{thin}. If an arm has one seed, "
+            f"its band is {over}."
         )
     return f"{sentence} {BEYOND}"
 
@@ -122,7 +122,7 @@ def left_out_note(arms: Sequence[str], most: int) -> str:
     if len(arms) <= most:
         return ""
     rest = named_or_counted(arms[most:], at_most=8)
-    return f"Only the first {most} arms with such rows have panels; in results.parquet alone: {rest}."
+    return f"Only the first {most} arms with such rows have panels; results.parquet also has {rest}."
 
 
 def named_or_counted(arms: Sequence[str], *, at_most: int) -> str:

@@ -213,14 +213,14 @@ def picture_in_words(rows: DataFrame, *, arm: str, by: str) -> str:
     """Return the number of tokens and the layers of a picture in words."""
     layers = listed([str(layer) for layer in sorted(rows["layer"].unique().tolist())])
     return (
-        f"{arm}, seed {rows['seed'].iloc[0]}: {rows['group'].nunique()} tokens in layers {layers}, a point each, "
-        f"told apart by {by}; who is near whom, and nothing else."
+        f"{arm}, seed {rows['seed'].iloc[0]}: {rows['group'].nunique()} tokens in layers {layers}, one point "
+        f"each. Colours and markers show the {by}. Only nearness means something."
     )
 
 
 def caption(bands: set[str], about_tasks: bool) -> str:
     """Return the sentence that says what the pictures are."""
-    return "Each picture is one run, that of the arm's first seed, at its last step."
+    return "Each picture is one run: the arm's first seed at its last step."
 
 
 TOKEN_CLOUDS = FigureKind("pictures", picture_panels, caption)
@@ -239,11 +239,10 @@ PICTURES = FigureText(
     n="tokens",
     d="dimensions",
     how_to_read=(
-        "Each point is an occurrence of a word in a sentence, each frame a layer: t-SNE has put the states "
-        "into two dimensions so that the nearest stay near. Colours and markers tell what was not used to "
-        "place the points.",
-        "For the eye alone: who is near whom is what a picture shows. Neither the axes, nor the size of "
-        "clusters, nor the distances between them mean anything, and another seed looks otherwise. What "
-        "neighbours share is measured above.",
+        "Each point is an occurrence of a word in a sentence, each frame a layer. t-SNE places the states in "
+        "two dimensions so that near states stay near. It does not use what the colours and markers show.",
+        "Read only which points are near each other. The axes, the size of clusters and the distances between "
+        "them mean nothing, and another seed looks different. The measure `neighbours` gives numbers on what "
+        "near states share.",
     ),
 )

@@ -28,15 +28,15 @@ PROBES = FigureText(
     n="examples",
     section="tasks",
     how_to_read=(
-        "Each point is a linear classifier trained on the frozen states of one layer and scored on examples it "
-        "has not seen. The chance floor is the accuracy of always giving the most frequent answer. Selectivity "
-        "is what is left of the accuracy after that of the same classifier on a control task, whose answers "
-        "are drawn at random for each word type (Hewitt and Liang 2019): what the probe memorises is taken "
-        "off. Compression is how many times shorter the answers become when the states are known (Voita and "
-        "Titov 2020): at 1 they say nothing.",
-        "What a probe can read is there; that the model uses it is not shown. The untrained encoder is the "
-        "floor that counts: random weights keep what the words themselves tell. The table above takes the "
-        "learned mix of all layers, so that no layer is chosen on the examples it is scored on.",
+        "Each point is the score of a linear classifier on examples it has not seen. It is trained on the "
+        "frozen states of one layer. The chance floor is the accuracy of always giving the most frequent "
+        "answer. Selectivity is the accuracy minus that of the same classifier on a control task with random "
+        "answers for each word type (Hewitt and Liang 2019). This subtracts what the probe memorises. "
+        "Compression is how many times shorter the code of the answers becomes if the states are known (Voita "
+        "and Titov 2020). At 1 the states say nothing about the answers.",
+        "A probe shows what can be read from the states, not what the model uses. Compare with the untrained "
+        "encoder: random weights also keep what the words themselves tell. The table above uses a learned mix "
+        "of all layers, so no layer is chosen on the examples that score it.",
     ),
 )
 
@@ -49,14 +49,15 @@ STRUCTURE = FigureText(
     section="tasks",
     how_to_read=(
         "Each point is the share of edges of the treebank's trees that a structural probe finds (Hewitt and "
-        "Manning 2019): a linear map is trained so that squared distances of states are distances of words in "
-        "the tree, and a minimum spanning tree is read off. Directions and punctuation do not count.",
-        "Joining each word to the next finds many edges; only what lies above that chain, the floor, and above "
-        "the untrained encoder is learned syntax.",
+        "Manning 2019). The probe is a linear map of the states. It is trained so that squared distances "
+        "between states equal distances between words in the tree. The minimum spanning tree of these "
+        "distances is compared with the treebank's tree. Directions of edges and punctuation do not count.",
+        "Joining each word to the next already finds many edges; this chain is the floor. Only a score above "
+        "the chain and above the untrained encoder shows learned syntax.",
     ),
 )
 
-AS_THEY_ARE = "As they are, the mean not removed"
+AS_THEY_ARE = "Mean not removed"
 
 RETRIEVAL = FigureText(
     name="retrieval",
@@ -71,14 +72,13 @@ RETRIEVAL = FigureText(
     n="pairs or queries",
     section="tasks",
     how_to_read=(
-        "Each point takes two texts to be as close as the cosine of their mean states in one layer, the mean "
-        "of all texts removed, and is how well that follows what people say of them (Spearman correlation), or "
-        "how often the text that belongs to another is the nearest of all (recall at 1).",
-        "Nothing is trained for it. Top layers serve the objective: where a lower one is better, the table above, "
-        "which takes the top layer, understates the encoder. The sentence that follows is asked for where the "
-        "data say what belongs to a document. The right translation among others is not asked for, also where "
-        "they have one: every encoder reads the source language alone, and was never trained to give states to "
-        "another.",
+        "The similarity of two texts is the cosine of their mean states in one layer, after the mean of all "
+        "texts is subtracted. Each point says how well the similarity agrees with people's ratings (Spearman "
+        "correlation), or how often the right text is the nearest of all (recall at 1).",
+        "Nothing is trained for these scores. Top layers serve the objective. If a lower layer is better, the "
+        "table above understates the encoder, since it uses the top layer. Retrieval of the next sentence "
+        "needs data with documents. Translations are not retrieved: every encoder reads only the source "
+        "language.",
     ),
 )
 
@@ -93,12 +93,13 @@ EXAMPLES = FigureText(
     n="test examples",
     section="tasks",
     how_to_read=(
-        "Each point is the score on the whole test part after training on so many examples of the task. The "
-        "axis of examples is logarithmic. The chance floor is the best score of one answer to everything, "
-        "or for spans of one place in every context. At every number the epoch is chosen on the whole validation "
-        "part, which favours few examples: who has no more of them could not choose so well.",
-        "What pre-training is worth shows at few examples: the distance between an arm and the untrained encoder, "
-        "and how many more examples the latter needs for the same score.",
+        "Each point is the score on the whole test part after training on this number of examples of the task. "
+        "The axis of examples is logarithmic. The chance floor is the best score of one answer to every "
+        "example; for spans, of one place in every context. The epoch is always chosen on the whole validation "
+        "part. This favours small numbers of examples: in practice, a task with few examples also has a small "
+        "validation part.",
+        "With few examples you see what pre-training is worth: how far an arm lies above the untrained "
+        "encoder, and how many more examples the untrained encoder needs for the same score.",
     ),
 )
 
@@ -115,11 +116,11 @@ SCORES_OVER_TRAINING = FigureText(
     n="examples",
     section="tasks",
     how_to_read=(
-        "Each point is the score of the checkpoint of that step, 0 being the initial weights; the axis of "
-        "steps is logarithmic. Only steps are shown at which every seed of an arm was measured. Where one "
-        "curve crosses another, one objective overtakes the other.",
-        "Arms compare at equal steps, that is, at equally many tokens seen. They do not predict equally many: "
-        "masked LM is asked for a small part of its tokens, causal LM for each of them.",
+        "Each point is the score of the checkpoint at that step; step 0 has the initial weights. The axis of "
+        "steps is logarithmic. A step of an arm is shown only if every seed was measured there. Where one "
+        "curve crosses another, one arm overtakes the other.",
+        "Compare arms at equal steps, that is, after equally many tokens seen. They predict different numbers "
+        "of tokens: masked LM a small part of its tokens, causal LM all of them.",
     ),
 )
 
@@ -135,16 +136,18 @@ INDEPENDENCE = FigureText(
     n="pairs",
     section="tasks",
     how_to_read=(
-        "Masked LM predicts all hidden tokens at once, as if they told nothing about each other. Each point "
-        "is the mean log probability of two hidden neighbours when both are predicted at once, less that by "
-        "the chain rule: one of them, and then the other with the first one shown, averaged over both orders. "
-        "At 0 nothing is lost by predicting them at once. Below 0 the neighbours tell about each other what "
-        "is left out; above 0 being shown a true neighbour makes the model's prediction worse.",
-        "The chance floor is the same number with the second token of each pair taken from another sentence. It "
-        "shows what one more visible token does to the model whatever it says; a false neighbour may also "
-        "mislead, which lifts it above 0. Neighbours depend on each other where the curve is below both.",
-        "The pairs are the same at every ratio. What else is shown may tell what the neighbour tells, or be what "
-        "makes it telling: the curve need not fall with the ratio.",
+        "Masked LM predicts all hidden tokens at once, as if they were independent. Each point is the mean log "
+        "probability of two hidden neighbours predicted at once, minus that by the chain rule. The chain rule "
+        "predicts one of them, and then the other with the first one shown; both orders are averaged. At 0 "
+        "nothing is lost by predicting both at once. Below 0 information that the neighbours have about each "
+        "other is lost. Above 0 showing a true neighbour makes the model's prediction worse.",
+        "The chance floor is the same number with the second token of each pair taken from another sentence. "
+        "It shows the effect of one more visible token, whatever this token is. A false neighbour may also "
+        "mislead the model, which lifts the floor above 0. Neighbours depend on each other where the curve "
+        "lies below both 0 and the floor.",
+        "The pairs are the same at every ratio. The other visible tokens may give the same information as the "
+        "neighbour, or they may be what makes the neighbour informative. So the curve need not fall with the "
+        "ratio.",
     ),
 )
 
@@ -156,13 +159,13 @@ LEARNING = FigureText(
     shown=(Shown("learning", "gain"),),
     n="predictions",
     how_to_read=(
-        "Each point is what a model has learned by that step beyond the best guess without context: the "
-        "loss of a guess that knows how frequent each word is and what is shown in its place, minus the "
-        "model's, in nats per prediction, on the validation text, always read as written and under one "
-        "frozen corruption. At 0 a model makes no use of context.",
-        "Arms that predict other things (masked, next or translated words) are not comparable in height: "
-        "some words are easier to tell than others. Where one curve overtakes another of the same "
-        "objective is a finding; across objectives it is a hint.",
+        "Each point is the gain at that step, in nats per prediction: the loss of the best guess without "
+        "context minus the loss of the model. The guess knows how frequent each word is and what is shown in "
+        "its place. The validation text is always in natural order, and its corruption is always the same. At "
+        "0 a model makes no use of context.",
+        "Compare heights only between arms that predict the same thing (masked, next or translated words): "
+        "some words are easier to predict than others. If one curve overtakes another of the same objective, "
+        "this is a finding. Across objectives it is only a hint.",
     ),
 )
 
@@ -174,18 +177,18 @@ LAYER_CHANGE = FigureText(
     n="tokens",
     d="dimensions",
     how_to_read=(
-        f"Each point compares the states of the same tokens in a layer and in the next: 1 {MINUS} "
-        "similarity, without unit. At 0 one layer holds the other's states up to an invertible linear map, or up "
-        "to a linear map that drops directions (PWCCA), or up to a rotation and one scale (CKA). The chance "
-        "floor is the same number after the rows of one layer are shuffled: what two unrelated layers of this "
-        "size would show. A curve that reaches it has no more in common with its next layer than chance.",
-        "PWCCA counts only as many directions as the layer of lower rank has: one that the next layer drops "
-        "altogether costs nothing there, but does in CKA. A LayerNorm after the last block drops one in this "
-        "way, the mean over the units. Conclude from what both show. Levels are not comparable to published "
-        "PWCCA curves: public implementations weight the directions differently, and similarity is inflated "
-        "where there are few tokens per dimension (n/d). Shapes, and the order of arms measured on the same "
-        "tokens, are. Sums over layers start at 1→2, as in Voita et al. 2019; 0→1 leaves the embeddings and is "
-        "shown for completeness.",
+        f"Each point compares the states of the same tokens in a layer and in the next one: 1 {MINUS} "
+        "similarity, without unit. PWCCA is 0 if one layer is a linear map of the other; the map may drop "
+        "directions. CKA is 0 if the layers differ only by a rotation and one scale. The chance floor is the "
+        "same number after the rows of one layer are shuffled. Where a curve reaches it, the two layers have "
+        "no more in common than unrelated layers of this size.",
+        "PWCCA counts only as many directions as the layer of lower rank has. If the next layer drops a "
+        "direction altogether, CKA changes and PWCCA does not. A LayerNorm after the last block drops one "
+        "direction in this way: the mean over the units. So draw conclusions only from what both measures "
+        "show. Do not compare levels with published PWCCA curves: public implementations weight the directions "
+        "differently, and similarity is inflated if there are few tokens per dimension (n/d). You may compare "
+        "shapes, and the order of arms measured on the same tokens. Sums over layers start at 1→2, as in Voita "
+        "et al. 2019. The change 0→1, from the embeddings, is shown for completeness.",
     ),
 )
 
@@ -199,18 +202,18 @@ TOKEN_INFORMATION = FigureText(
     how_to_read=(
         "Each point is the mutual information, in nats, between a token and the k-means cluster of its state. "
         "The cross-fitted estimate learns clusters and counts on one half of the tokens and is scored on the "
-        "other: it errs low, and may fall below 0 where nothing is left to know. The plug-in estimate counts on "
-        "the tokens it is scored on and errs high, by more the fewer tokens a cluster has (n/d). The chance "
-        "floor is the same estimate with the token labels shuffled: a curve that reaches it no longer tells its "
-        "tokens apart. The ceiling is the entropy of the tokens.",
-        "Clusters follow the directions in which states vary most. The number falls with the share of the "
-        "variance that the token has, even where every state determines its token: it is about geometry. Whether "
-        "a layer loses its token or rebuilds it, this figure alone cannot say; what probes read (measure "
-        "`read_out`) must agree. Levels depend on the number of clusters, of tokens and of token types, so they "
-        "are not comparable to published ones. Shapes, and the order of arms measured on the same tokens, are. "
-        "The standard error of a single run keeps its clusters as they are. Where tokens overlap, clusters of "
-        "another text would be others, and move the number by more than this error says: on made states of many "
-        "dimensions up to three times as much.",
+        "other half. It is too low on average, and may fall below 0 if no information is left. The plug-in "
+        "estimate is scored on the tokens that it counts. It is too high on average, by more the fewer tokens "
+        "a cluster has (n/d). The chance floor is the same estimate with the token labels shuffled. Where a "
+        "curve reaches it, the clusters no longer tell tokens apart. The ceiling is the entropy of the tokens.",
+        "Clusters follow the directions in which states vary most. So the number is about geometry: it falls "
+        "with the token's share of the variance, even if every state determines its token. This figure alone "
+        "cannot say that a layer loses its token or rebuilds it; what probes read (measure `read_out`) must "
+        "agree. Levels depend on the number of clusters, of tokens and of token types, so do not compare them "
+        "with published ones. You may compare shapes, and the order of arms measured on the same tokens. The "
+        "standard error of a single run keeps its clusters fixed. Where the states of different tokens "
+        "overlap, another text would have other clusters, and the number may move by more than this error: on "
+        "simulated states of many dimensions by up to three times as much.",
     ),
 )
 
@@ -230,16 +233,16 @@ OTHER_INFORMATION = FigureText(
     n="tokens",
     d="clusters",
     how_to_read=(
-        "Each point is the same estimate for another token than the one that is read: its neighbours in the "
-        "sentence, and the output label, which the objective learns to predict. For causal LM that is the next "
-        "token. For masked LM it is the original of a token that is shown as a random other one, and the shown "
-        "token is that other one; both are measured at those places alone, where input and output differ. The "
-        "chance floor is the estimate with the labels shuffled, the ceiling the entropy of the labels.",
-        "Labels differ in entropy, and masked and causal LM are asked for different ones: heights compare "
-        "between arms in one panel that read the same labels, not between panels. Shapes do. Where the curve of "
-        "the shown token falls and that of the output label rises, the output label takes the place of the shown "
-        "token in the geometry of the states. Whether the shown token can still be read there, only probes can "
-        "say (measure `read_out`).",
+        "Each point is the same estimate for another token than the one that is read: a neighbour in the "
+        "sentence, or the output label, which the objective learns to predict. For causal LM the output label "
+        "is the next token. For masked LM the measure uses only places where a random token is shown, so that "
+        "input and output differ: the shown token is the random one, the output label is the original one. The "
+        "chance floor is the estimate with the labels shuffled. The ceiling is the entropy of the labels.",
+        "Labels differ in entropy, and masked and causal LM predict different labels. So compare heights only "
+        "within a panel, between arms with the same labels. Shapes may be compared between panels. If the "
+        "curve of the shown token falls and that of the output label rises, the output label replaces the "
+        "shown token in the geometry of the states. Only probes (measure `read_out`) can say whether the shown "
+        "token can still be read there.",
     ),
 )
 
@@ -252,15 +255,16 @@ READ_OUT = FigureText(
     d="dimensions",
     how_to_read=(
         "Each point is the information about a token, in nats, that a probe reads from its state: the "
-        "cross-entropy of the tokens without the states, minus that of the probe's predictions. Probes learn "
-        "from some sentences and are scored on others. One is linear. The other has a hidden layer besides: what "
-        "it reads beyond the first is not linear. The chance floor is the same number with the tokens shuffled. "
-        "The ceiling is the entropy of the tokens: where a curve reaches it, the state determines the token.",
-        "Probes see whitened states, so the share of the variance that the token has does not matter. This "
-        "figure shows what can be read; k-means information shows how much of the geometry the token has. Say "
-        "that a layer loses its token, or rebuilds it, only if both figures say so. Probes err low: what they "
-        "cannot learn from so many tokens may still be there. The standard error of a single run keeps its "
-        "probes as they are.",
+        "cross-entropy of the tokens without the states minus that of the probe's predictions. Probes learn "
+        "from some sentences and are scored on others. One probe is linear. The other one also has a hidden "
+        "layer; what only this probe reads is not linear. The chance floor is the same number with the tokens "
+        "shuffled. The ceiling is the entropy of the tokens: where a curve reaches it, the state determines "
+        "the token.",
+        "Probes see whitened states, so the token's share of the variance does not matter. This figure shows "
+        "what can be read; k-means information shows how much of the geometry belongs to the token. Conclude "
+        "that a layer loses its token, or rebuilds it, only if both figures say so. Probes are too low on "
+        "average: the states may hold information that a probe cannot learn from this number of tokens. The "
+        "standard error of a single run keeps its probes fixed.",
     ),
 )
 
@@ -281,10 +285,10 @@ OTHER_READ_OUT = FigureText(
     d="dimensions",
     how_to_read=(
         "Each point is the same number for another token than the one that is read: a neighbour, or what the "
-        "objective predicts, as at the information about other tokens. The chance floor is the number with the "
-        "labels shuffled, the ceiling the entropy of the labels.",
-        "Labels differ in entropy, and masked and causal LM are asked for different ones: heights compare "
-        "between arms in one panel that read the same labels, not between panels.",
+        "objective predicts, as in the figure on information about other tokens. The chance floor is the "
+        "number with the labels shuffled. The ceiling is the entropy of the labels.",
+        "Labels differ in entropy, and masked and causal LM predict different labels. So compare heights only "
+        "within a panel, between arms with the same labels.",
     ),
 )
 
@@ -303,17 +307,19 @@ NEIGHBOURS = FigureText(
     d="dimensions",
     how_to_read=(
         "Each point is a mean over a pool of tokens and their nearest states, by cosine. Same token: the share "
-        "of a state's neighbours that come from the same token. All other panels look among states of the same "
-        "token alone: how many tokens apart in their sentences they stand, and the share that agree in the token "
-        "to the left or right, in syntactic relation, in what syntax asks for on either side, in the sense of a "
-        "homonym. Voita et al. 2019 ask for the supertag of combinatory categorial grammar (CCG) and its two "
-        "sides. Treebanks of Universal Dependencies have none: in its place stand the relation of a word to its "
-        "head, and what relations it has on its left and on its right, without punctuation. The built-in "
-        "language has gold relations, other text those of the treebank that was given.",
-        "The chance floor is what neighbours drawn at random have on average. It differs from panel to panel, "
-        "so read how far a curve lies from it: on it, nearness says nothing about what is asked. Positions are "
-        "kept below their floor, the others above theirs. Levels depend on the pool and on how many neighbours "
-        "are read; compare arms and layers, not published numbers.",
+        "of a state's neighbours that come from the same token. All other panels search only among states of "
+        "the same token. They show the difference of the positions in the sentences, and the share of "
+        "neighbours with the same token to the left or right, the same syntactic relation, the same syntax on "
+        "either side, or the same sense of a homonym. Voita et al. 2019 use the supertag of combinatory "
+        "categorial grammar (CCG) and its two sides. Treebanks of Universal Dependencies have no supertags. We "
+        "use the relation of a word to its head instead, and for the two sides the relations to its left and "
+        "to its right, without punctuation. The built-in language has gold relations; other text has those of "
+        "its treebank.",
+        "The chance floor is the mean over neighbours drawn at random. It differs between panels, so read how "
+        "far a curve lies from its floor. On the floor, near states share the property no more than any "
+        "others. States that keep positions lie below their floor; all other properties are kept above theirs. "
+        "Levels depend on the pool and on the number of neighbours: compare arms and layers, not published "
+        "numbers.",
     ),
 )
 
@@ -328,16 +334,17 @@ GEOMETRY = FigureText(
     n="tokens",
     d="dimensions",
     how_to_read=(
-        "Anisotropy is the mean cosine of two tokens from different sentences: 0 where states point in all "
-        "directions, 1 where they point in one; its floor is that of the states less their mean. "
-        "Self-similarity is the mean cosine of two occurrences of a token, less the anisotropy: the more "
-        "context makes of a token, the lower. Effective rank (from the entropy of the singular values) and "
-        "participation ratio (from the variances) count the directions that states fill, 1 to the width. The "
-        "size of the update is how far a layer moves a state, over the length it had.",
-        "The floors of both counts have every column shuffled, and are no bound but what independent columns "
-        "would have; the floor of the update has the tokens of the upper layer shuffled: below it, tokens keep "
-        "their places. Few large directions decide all of these numbers, and none says what they hold: layers "
-        "with equal counts may use different directions.",
+        "Anisotropy is the mean cosine of two tokens from different sentences: 0 if states point in all "
+        "directions, 1 if all point in the same direction. Its floor is the anisotropy after the mean of the "
+        "states is subtracted. Self-similarity is the mean cosine of two occurrences of a token minus the "
+        "anisotropy. It is lower, the more context changes the state of a token. Effective rank (from the "
+        "entropy of the singular values) and participation ratio (from the variances) count the directions "
+        "that states fill, from 1 to the width. The size of the update is how far a layer moves a state, "
+        "divided by the length of the state before.",
+        "The floors of effective rank and participation ratio have every column shuffled. They are not bounds, "
+        "but the values of independent columns. The floor of the update has the tokens of the upper layer "
+        "shuffled. Below it, tokens keep their places. A few large directions decide all of these numbers. No "
+        "number says what the directions hold: layers with equal counts may use different directions.",
     ),
 )
 
@@ -363,8 +370,8 @@ def of_plugin(measure: str, metrics: Sequence[str], described: str) -> FigureTex
         n="observations",
         how_to_read=(
             first,
-            "The authors of this experiment wrote this measure: its source says what the number is, and what its "
-            "floor is computed from.",
+            "The authors of this experiment wrote this measure. Its source says what the number is and how its "
+            "floor is computed.",
         ),
     )
 

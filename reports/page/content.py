@@ -356,13 +356,13 @@ def _examples_in_words(task: Mapping[str, Any], arm: str, minus: str) -> str:
             "" if is_absent(task["over_seeds_and_examples"]["low"]) else f" [{low}, {high}] (multi-bootstrap, 95%)"
         )
         return (
-            f"over seeds and examples the difference is {mean}{ends}; of "
-            f"{examples} {arm} answers {better} better than {minus} in every seed, and {worse} worse"
+            f"over seeds and examples the difference is {mean}{ends}; of {examples}, {arm} answers {better} "
+            f"better than {minus} in every seed, and {worse} worse"
         )
     (seed,) = task["seeds"]
     p = probability(seed["p"])
     return (
         f"in seed {seed['after']} {arm} answers {count(seed['better'])} of {examples} better than {minus}, and "
-        f"{count(seed['worse'])} worse (exact sign test, p {p if p.startswith('<') else f'= {p}'}): this is about "
-        f"these two models and not about other seeds"
+        f"{count(seed['worse'])} worse (exact sign test, p {p if p.startswith('<') else f'= {p}'}): this is "
+        "about these two models, not about other seeds"
     )

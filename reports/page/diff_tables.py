@@ -34,9 +34,9 @@ MOST_OF_A_PATH = 40
 """Largest number of characters of a setting's path on one line."""
 
 READING = (
-    "Effects are those that decide on either side; their intervals are at the level of the claim in its "
-    "family. Those of differences are at 95%, within seeds where both sides have the same, Welch's elsewhere. "
-    "Another verdict alone is no evidence of another effect; the difference is."
+    "Effects are those of the part that decides on each side; their intervals are at the level of the claim in "
+    "its family. Intervals of differences are at 95%: within seeds if both sides have the same seeds, Welch's "
+    "otherwise. A different verdict alone is no evidence of a different effect; the difference is."
 )
 
 
@@ -247,7 +247,7 @@ def example_tables(content: Mapping[str, Any]) -> None:
     _print_plain(
         console,
         "\nbetter, worse: examples that the second side answers better, or worse; p: exact sign test, which is "
-        "about these two models and not about other seeds. Intervals are at 95%: the t interval over seeds, the "
+        "about these two models, not about other seeds. Intervals are at 95%: the t interval over seeds, the "
         "multi-bootstrap over seeds and examples. In brackets behind an answer: how many runs or heads gave it.",
     )
 

@@ -249,7 +249,7 @@ def _samples(panels: Sequence[Panel]) -> list[dict[str, Any]]:
     return samples
 
 
-SOURCE = "The authors of this experiment wrote this figure: its source says how it is drawn."
+SOURCE = "The authors of this experiment wrote this figure. Its source says how it is drawn."
 PLUGIN_FIGURE = FigureKind("own", None, lambda bands, about_tasks: SOURCE)
 
 
@@ -361,7 +361,9 @@ def beside_published(panel: Panel, points: Sequence[PublishedPoint], *, objectiv
     )
 
 
-PUBLISHED = "Long dashes with hollow points: published curves, of other text and other models; compare their form."
+PUBLISHED = (
+    "Long dashes with hollow points: published curves of other models on other text. Compare only their shape."
+)
 
 
 def _published_point(point: PublishedPoint, name: str) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def _arms(arms: Sequence[dict[str, Any]]) -> str:
     ]
     notes = [
         "Mean over seeds, plus or minus half its 95% t interval; n counts seeds.",
-        "Losses compare arms only where both predict the same thing.",
+        "Compare losses only between arms that predict the same thing.",
     ]
     return _tabular("l" + "r" * (len(shown) + 1), ["Arm", *(head for head, _, _ in shown), "$n$"], rows, notes)
 

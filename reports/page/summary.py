@@ -85,7 +85,7 @@ def _run_notices(runs: list[Run]) -> Iterable[str]:
             moved.setdefault("; ".join(dict.fromkeys(changed)), []).append(run)
     for changed_there, those in moved.items():
         yield (
-            f"{_called(those)} went on on another machine ({changed_there}), so the same spec on one machine "
+            f"{_called(those)} continued on another machine ({changed_there}), so the same spec on one machine "
             "gives other bits."
         )
     planned = [run for run in runs if run.state.state == "planned"]
@@ -126,8 +126,8 @@ def _incomparable(table: DataFrame, arms: list[str]) -> Iterable[str]:
     for sizes_listed, names in by_sizes.items():
         verb, whose = ("was", "its") if len(names) == 1 else ("were", "their")
         yield (
-            f"{listed(names)} {verb} measured on different numbers of tokens, {sizes_listed}: {whose} curves do "
-            "not compare."
+            f"{listed(names)} {verb} measured on different numbers of tokens ({sizes_listed}), so do not "
+            f"compare {whose} curves."
         )
     by_steps: dict[str, list[str]] = {}
     # Pairs of runs are left out: their last common step may be early for both.
@@ -273,7 +273,7 @@ def _few(arms: list[str]) -> str:
 def _extent(experiment: Experiment) -> str:
     runs, arms = experiment.runs, experiment.plan.arms
     if runs and all(run.plan.analysed for run in runs):
-        return f"Models measured as they are, none trained here: {listed(arms)}."
+        return f"These models were measured as they are, without training: {listed(arms)}."
     seeds = sorted({run.plan.seed for run in runs})
     named = f" ({listed(arms)})" if len(arms) <= 8 else ""
     least, most = (which(Counter(run.plan.arm for run in runs).values(), default=0) for which in (min, max))
@@ -305,7 +305,7 @@ def _encoder(runs: list[Run]) -> str:
     of_heads = f" with {_either(heads, 'head')}" if heads else ""
     normed = [bool(encoder.get("final_norm") or encoder.get("norm") == "pre") for encoder in encoders]
     where = f"{its} final norm" if all(normed) else "the final norm where there is one"
-    after = f" States are those before {where}." if any(normed) else ""
+    after = f" States are read before {where}." if any(normed) else ""
     shape = f"{_either(layers, 'layer')} of width {_either(width)}{of_heads}"
     return f"{who} {shape}.{after}"
 
@@ -350,7 +350,7 @@ def _cut(cut: dict[str, int]) -> str:
     for kind, number_of in cut.items():
         noun, _, use = kind.partition(" ")
         counts.append(f"{several(number_of, noun)} {use}".rstrip())
-    return f" Cut at the longest length: {listed(counts)}."
+    return f" Cut at the maximum length: {listed(counts)}."
 
 
 def _other_texts(experiment: Experiment) -> str:
@@ -366,8 +366,8 @@ def _other_texts(experiment: Experiment) -> str:
         return ""
     reads = "reads" if len(others) == 1 else "read"
     return (
-        f" That is the text of {first}; {listed(others)} {reads} another text, or the same one in other tokens, "
-        "so that their losses do not compare."
+        f" This is the text of {first}. {listed(others)} {reads} another text, or the same text in other "
+        "tokens, so do not compare these losses."
     )
 
 

@@ -43,7 +43,7 @@ def claims_table(content: Mapping[str, Any]) -> None:
     _print_sentence(
         console,
         "would decide: the seeds that find the smallest effect that matters, or its absence, 8 times in 10, in "
-        "every part that is open; from and to, as few seeds tell their spread roughly",
+        "every part that is open; it is a range, because few seeds give only a rough spread",
     )
     _print_sentence(console, "(!): not as expected")
     for claim in content["claims"]:
@@ -71,13 +71,13 @@ def power_table(powers: Sequence[ClaimPower | str]) -> None:
         seeds = sorted({one.pilot_seeds for one in shown})
         _print_sentence(
             console,
-            "n = ...: with so many seeds, if the effect is the smallest that matters; last: with all seeds, if it "
-            f"is {LARGE} times as large; of the part that is hardest to see",
+            "n = ...: with this number of seeds, if the effect is the smallest that matters; last: with all "
+            f"seeds, if it is {LARGE} times as large; both for the part that is hardest to see",
         )
         _print_sentence(
             console,
-            f"spread: standard deviation between the pilot's {listed(list(map(str, seeds)))} seeds, which tell it "
-            "roughly",
+            f"spread: standard deviation between the pilot's {listed(list(map(str, seeds)))} seeds, a rough "
+            "estimate",
         )
     for sentence in powers:
         if isinstance(sentence, str):

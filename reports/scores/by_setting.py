@@ -30,14 +30,12 @@ def map_in_words(drawn: SettingMap) -> str:
 def map_notes(points: Sequence[Mapping[str, Any]], score: RunScore) -> tuple[str, ...]:
     """Return notes on what the colours of a map leave out: how wide the intervals are, if there are any, and
     that extremes are chosen."""
-    chance = f"Of {len(points)} numbers the largest is partly the largest by chance."
+    chance = f"The largest of {len(points)} numbers is partly the largest by chance."
     halves = sorted((point["high"] - point["low"]) / 2 for point in points if not is_absent(point["low"]))
     if not halves:
         return (chance,)
     half = number(halves[len(halves) // 2], score.digits) + (f" {score.unit}" if score.unit != "1" else "")
-    wide = (
-        f"{score.title}: half of an arm's 95% t interval over seeds is {half} (median), which colours do not show."
-    )
+    wide = f"{score.title}: half of an arm's 95% t interval over seeds is {half} (median). Colours do not show it."
     return (wide, chance)
 
 
@@ -60,7 +58,7 @@ def alone_note(arms: Sequence[str]) -> str:
     """Return a note on the arms that have no gain in any panel; empty if there are none."""
     if not arms:
         return ""
-    return f"Without a gain here, as nothing else predicts the same: {listed(list(arms))}."
+    return f"No gain is shown for {listed(list(arms))}: no arm to compare with predicts the same tokens."
 
 
 def setting_notes(every: Factor, factor: Factor, panels: Sequence[Panel]) -> list[str]:
@@ -68,11 +66,11 @@ def setting_notes(every: Factor, factor: Factor, panels: Sequence[Panel]) -> lis
     mark = "frame" if _is_map(factor) else "broad pale line"
     notes = [f"The {mark} marks {factor.reference}, the first of these arms in the spec."]
     if any(point["x"] is None for panel in panels for point in panel.points):
-        notes.append(f"Dotted: {factor.untrained}, the encoder before training, or its value above the panel.")
+        notes.append(f"Dotted: {factor.untrained}, the encoder before training.")
     left = [level.arm for level in every.levels if level.arm not in factor.arms]
     if left:
         notes.append(
-            f"Only the first {len(factor.lines)} lines are drawn; in results.parquet alone: "
+            f"Only the first {len(factor.lines)} lines are drawn; results.parquet also has "
             f"{named_or_counted(left, at_most=20)}."  # nobody reads hundreds of names
         )
     return notes
@@ -80,18 +78,18 @@ def setting_notes(every: Factor, factor: Factor, panels: Sequence[Panel]) -> lis
 
 def how_to_read(factor: Factor, scores: Sequence[str], *, first: Factor | None) -> tuple[str, ...]:
     """Return how to read a figure: everything in the first such figure, and only what is new in others."""
-    lines = "" if len(factor.lines) == 1 else " Arms of different lines differ in what the legend says as well."
+    lines = "" if len(factor.lines) == 1 else " Arms of different lines also differ in what the legend says."
     if _is_map(factor):
-        lines = " So do the cells of a row; rows differ in what stands beside them as well."
-    alone = f"Arms that are compared here differ in one setting ({factor.title}) and in nothing else.{lines}"
+        lines = " They are the cells of a row. Different rows also differ in the values beside them."
+    alone = f"The arms compared here differ in one setting ({factor.title}) and in nothing else.{lines}"
     if first is not None:
-        return (f"{alone} Read it as the scores by {first.title}.", *([" ".join(scores)] if scores else []))
+        return (f"{alone} Read it like the scores by {first.title}.", *([" ".join(scores)] if scores else []))
     return (
-        f"{alone} Runs of the same seed also have the same initial weights and the same order of the text, unless "
-        "the setting changes these. What depends on the setting, as the warm-up on the length of training, "
-        "changes with it.",
-        "Each interval is that of one arm alone. It does not say whether two arms differ: for this, compare them "
-        "within the same seeds.",
+        f"{alone} Runs of the same seed also have the same initial weights and the same order of the text, "
+        "unless the setting changes these. Values that depend on the setting change with it: a longer training "
+        "has a longer warm-up.",
+        "Each interval is about one arm. It does not say whether two arms differ: for this, look at their "
+        "differences within each seed.",
         " ".join(scores),
     )
 

@@ -152,8 +152,8 @@ def _notes(table: DataFrame, tasks: dict[str, DataFrame]) -> list[str]:
             continue
         named = in_order(tasks[column.name]["group"].tolist())
         left = in_order(group for group in every["group"].tolist() if group not in named)
-        over = f"over {listed(named)}" if named else "none, as no task was scored in every run"
-        some = f" (not {listed(left)}, which some run lacks)" if left and named else ""
+        over = f"mean over {listed(named)}" if named else "no mean, since no task was scored in every run"
+        some = f" (not {listed(left)}, which some runs lack)" if left and named else ""
         sentences.append(f"{column.label}: {over}{some}.")
     return sentences
 
@@ -274,7 +274,7 @@ def tasks_of(table: DataFrame, score: RunScore) -> str:
     if not score.over_tasks:
         return ""
     tasks = in_order(on_common_tasks(task_scores(table, score.measure))["group"].tolist())
-    return f"{score.title}: over {listed(tasks)}."
+    return f"{score.title}: mean over {listed(tasks)}."
 
 
 def _by_run(rows: DataFrame, *, value: str) -> DataFrame:
@@ -297,9 +297,9 @@ RUN_SCORES = (
     RunScore(
         *("validation", "gain", "Gain over no context", "gain over no context (nats)", "no context", "nats", 3),
         gains,
-        "The gain is how much smaller the loss of the model is than that of the best guess without context. It is "
-        "read on the same predictions of natural text in all arms of a panel; those of masked LM are of 15% of "
-        "the tokens, hidden 80/10/10. This favours arms that were trained in just this way.",
+        "The gain is the loss of the best guess without context minus the loss of the model. All arms of a "
+        "panel predict the same tokens of natural text. For masked LM these are 15% of the tokens, hidden "
+        "80/10/10. This favours arms that were trained with this corruption.",
     ),
     RunScore(
         "layer_change",
@@ -307,8 +307,8 @@ RUN_SCORES = (
         "Change of layers, sum",
         *(f"sum of 1 {MINUS} PWCCA from 1→2", "rows shuffled", "1", 3),
         changes,
-        f"The change of layers is the sum of 1 {MINUS} PWCCA similarity to the next layer, from 1→2 on: how far "
-        "the states go from the first layer to the last. It grows with the number of layers.",
+        f"The change of layers is the sum of 1 {MINUS} PWCCA similarity between a layer and the next one, from "
+        "1→2 on. It grows with the number of layers.",
     ),
     RunScore(
         "token_information",
@@ -316,15 +316,19 @@ RUN_SCORES = (
         "Information about the input token at the top",
         *("information at the top (nats)", "labels shuffled", "nats", 3),
         top_information,
-        "Information at the top is k-means information about the token that was read: how much of the geometry of "
-        "the last layer's states the token explains.",
+        "Information at the top is the k-means information about the input token in the last layer: how much "
+        "of the geometry of the states the token explains.",
     ),
     _of_tasks("minimal_pairs", "Minimal pairs", "Minimal pairs are the share of pairs that are judged correctly."),
     _of_tasks("fine_tuning", "Fine-tuning", "Fine-tuning trains the encoder with a head on each task."),
     _of_tasks(
         "frozen_features", "Frozen features", "Frozen features train the same head on the states as they are."
     ),
-    _of_tasks("probing", "Probes", "Probes are linear, on the learned mix of layers or, without one, on the top."),
+    _of_tasks(
+        "probing",
+        "Probes",
+        ("Probes are linear. They read the learned mix of layers, or the top layer if there is no mix."),
+    ),
 )
 """Scores in the order of a figure's panels."""
 

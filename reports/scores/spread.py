@@ -36,18 +36,18 @@ HEADS = ("fine_tuning", "frozen_features")
 
 
 HOW_TO_READ = (
-    "The arms differ in training.seeds alone. Where every source varies, each run draws its own initial weights, "
-    "order, corruption and dropout. In the other rows the sources that are not named are the same draw in all "
-    "runs of an arm. So a row shows the variance from its sources at that draw of the others, and the shares need "
-    "not add up to 100%, as sources act together. Arms with the same sources are pooled.",
-    "The intervals take the numbers for normal. A standard deviation of few runs is rough: with 5 runs the "
-    "interval reaches from 0.6 to 2.9 times the number. The noise of a measure is in every row.",
+    "The arms differ only in training.seeds. In rows with every source, each run draws its own initial "
+    "weights, order, corruption and dropout. In the other rows, the sources that are not named have the same "
+    "draw in all runs of an arm. So a row shows the variance from its sources at one draw of the others. The "
+    "shares need not add up to 100%, because sources interact. Arms in which the same sources vary are pooled.",
+    "The intervals assume a normal distribution. A standard deviation of few runs is rough: with 5 runs the "
+    "interval reaches from 0.6 to 2.9 times the number. Every row includes the noise of the measure.",
 )
 """Sentences on the page about the tables and figure of the spread."""
 
 OF_HEADS = (
-    "The heads of a task are trained several times on each run, on the same seeds for all runs. Their row is the "
-    "part of this draw in a run's mean over tasks."
+    "The heads of a task are trained several times on each run, with the same seeds for all runs. Their row "
+    "shows how much this draw moves a run's mean over tasks."
 )
 """Further sentences on the page if there is a row for heads."""
 

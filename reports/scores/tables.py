@@ -118,11 +118,11 @@ def _of_main(rows: Sequence[Row], arms: Sequence[str], chance: str, *, counts: b
     at, below, unknown = (_where(rows, arms, verdict, counts=counts) for verdict in ("at", "below", ""))
     sentences = []
     if at:
-        sentences.append(f"At {chance}, that is, with {chance} inside the interval: {'; '.join(at)}.")
+        sentences.append(f"At {chance} (the interval includes it): {'; '.join(at)}.")
     if below:
         sentences.append(f"Below {chance}: {'; '.join(below)}.")
     if unknown:
-        sentences.append(f"Not judged, for want of an interval: {'; '.join(unknown)}.")
+        sentences.append(f"Not judged, because there is no interval: {'; '.join(unknown)}.")
     if any(cell["verdict"] == "above" for row in rows for cell in row["arms"].values()):
         every = "every other" if sentences else "every"
         sentences.append(f"{every.capitalize()} main score is above {chance}.")
@@ -135,7 +135,7 @@ def _of_others(rows: Sequence[Row], arms: Sequence[str], chance: str) -> list[st
     for kind in dict.fromkeys(row["scored"] for row in rows):
         tasks = _where([row for row in rows if row["scored"] == kind], arms, "at", "below", counts=False)
         phrases += [f"{kind} ({'; '.join(tasks)})"] if tasks else []
-    return [f"Of the other rows, not above {chance}: {listed(phrases)}."] if phrases else []
+    return [f"Further scores that are not above {chance}: {listed(phrases)}."] if phrases else []
 
 
 def _where(rows: Sequence[Row], arms: Sequence[str], *verdicts: str, counts: bool) -> list[str]:
@@ -194,10 +194,10 @@ OVER_EXAMPLES = "over seeds and examples"
 """Label of the row with intervals over seeds and examples, below the row of a score."""
 
 HOW_OVER_EXAMPLES = (
-    "Rows over seeds and examples have the same mean with the 95% interval of the multi-bootstrap (Sellam et al. "
-    "2022), ± its upper half. The t interval says how far the mean would move with other seeds on these examples; "
-    "this one, how far it would move with other seeds and other examples of the kind. It is too wide where "
-    "answers are mostly chance. Claims are judged by the t interval alone."
+    "Rows over seeds and examples have the same mean with the 95% interval of the multi-bootstrap (Sellam et "
+    "al. 2022), ± its upper half. The t interval says how far the mean would move with other seeds on these "
+    "examples. The multi-bootstrap says how far it would move with other seeds and other examples of the same "
+    "kind. It is too wide if answers are mostly chance. Claims are judged only by the t interval."
 )
 
 

@@ -81,20 +81,20 @@ WITHOUT_ENCODER_PROBED = (
 """Columns of baselines on the examples of probes, which have fewer words with tags."""
 
 CHANCE = (
-    "Chance is the most that answers score which do not look at what is asked: one and the same answer to every "
-    "test example, for spans the same place in every context; 0 where the metric says so by definition."
+    "Chance is the best score of answers that ignore the input: the same answer to every test example, or for "
+    "spans the same place in every context. It is 0 if the metric is defined so."
 )
 
 OF_WORDS = (
-    "TF-IDF is a linear model on words and pairs of neighbouring words; where words have tags, it is one on "
-    "the word and its two neighbours, beside which stands the most frequent tag of the word alone; for spans it "
-    "is so many words beside those that the question shares with the context. All learn from the same examples as "
-    "the encoders."
+    "TF-IDF is a linear model of words and pairs of neighbouring words. For tags of words, there are two "
+    "baselines: a linear model of the word and its two neighbours, and the most frequent tag of the word. For "
+    "spans, the baseline takes some words beside those that the question shares with the context. All learn "
+    "from the same examples as the encoders."
 )
 
 ORDER = (
-    "Words shuffled is the same trained head on the same test texts with their words in another order: what it "
-    "loses is what it made of word order."
+    "Words shuffled is the score of the same trained head on the same test texts with their words in random "
+    "order. The difference shows how much the head uses word order."
 )
 
 TRANSFER = (
@@ -121,9 +121,9 @@ FROZEN_FEATURES = FINE_TUNING._replace(
     measure="frozen_features",
     title="Frozen features",
     how_to_read=(
-        "The same head on the states as pre-training left them: what lies in them, rather than what they can "
-        "become. Where fine-tuning of the untrained encoder reaches as far, the task does not need "
-        "pre-training.",
+        "The same head is trained on the states as pre-training left them. So the score shows what the states "
+        "hold, not what they can become. If fine-tuning of the untrained encoder reaches the same score, the "
+        "task does not need pre-training.",
     ),
 )
 
@@ -133,25 +133,26 @@ MINIMAL_PAIRS = TableText(
     n="pairs",
     scores=(
         ScoreRow("accuracy", "accuracy"),
-        ScoreRow("accuracy_within_word", "accuracy, words hidden to their end"),
+        ScoreRow("accuracy_within_word", "accuracy, rest of a split word hidden"),
         ScoreRow("accuracy_left_to_right", "accuracy, left to right"),
-        ScoreRow("accuracy_whole_words", "accuracy, whole words alone"),
+        ScoreRow("accuracy_whole_words", "accuracy, only pairs of whole words"),
         ScoreRow("covered", "pairs of known words", judged=False, constant=True),
         ScoreRow("whole_words", "pairs of whole words", judged=False, constant=True),
     ),
     beside=(SharedColumn("Fewer pieces", ("{}_by_length",)), SharedColumn("Frequent pieces", ("{}_by_unigram",))),
     error="over pairs, as if they were independent",
     how_to_read=(
-        "How often the grammatical one of two sentences has the higher probability: the sum of the log "
-        "probabilities of its tokens, each from its left context (causal LM) or from all others (masked LM: "
-        "pseudo-log-likelihood, Salazar et al. 2020). With words hidden to their end, the rest of a split word "
-        "is hidden too (Kauf and Ivanova 2023). An objective without a probability of a sentence has no score.",
-        "Sums favour the sentence that is cut into fewer pieces. Pairs of whole words are those in which each "
-        "word that differs is one piece; pairs of known words have no piece that the training text lacks. "
-        "Below chance is no mistake of the page: a model may prefer what is frequent to what is grammatical. "
-        "Two guesses without a model stand beside: that the sentence of fewer pieces is the good one, and that "
-        "the one whose pieces are more frequent in the training text is (the sum of their log frequencies). A "
-        "score that is no better than these shows no grammar.",
+        "Accuracy is the share of pairs in which the grammatical sentence has the higher probability. The log "
+        "probability of a sentence is the sum over its tokens. Each token is predicted from its left context "
+        "(causal LM) or from all others (masked LM: pseudo-log-likelihood, Salazar et al. 2020). In one row "
+        "the rest of a split word is hidden too (Kauf and Ivanova 2023). An objective without a probability of "
+        "a sentence has no score.",
+        "Sums favour the sentence that is cut into fewer pieces. In pairs of whole words, each word that "
+        "differs is one piece. In pairs of known words, every piece occurs in the training text. A score below "
+        "chance is possible: a model may prefer a frequent sentence to a grammatical one. Two columns are "
+        "guesses without a model: one takes the sentence with fewer pieces, the other the sentence whose "
+        "pieces are more frequent in the training text (the sum of their log frequencies). A score that is no "
+        "better than these guesses shows no grammar.",
     ),
 )
 
@@ -167,11 +168,11 @@ PROBING = TableText(
     ),
     beside=WITHOUT_ENCODER_PROBED,
     how_to_read=(
-        "A linear classifier on frozen states, its mix of layers learned on the training part. No best layer "
-        "is chosen: its score would be the highest of several on the same examples. Selectivity is the "
-        "accuracy less that on a control task with random answers for each word (Hewitt and Liang 2019); "
-        "compression is how many times shorter the answers are when the states are known (Voita and Titov "
-        "2020). Chance, in these two rows, is what a probe has that knows only how frequent the answers are.",
+        "A probe is a linear classifier on frozen states. It learns its mix of layers on the training part. No "
+        "best layer is chosen: its score would be the highest of several on the same examples. Selectivity is "
+        "the accuracy minus that on a control task with random answers for each word (Hewitt and Liang 2019). "
+        "Compression is how many times shorter the code of the answers is if the states are known (Voita and "
+        "Titov 2020). In these two rows, chance is a probe that knows only how frequent the answers are.",
         f"{CHANCE} {OF_WORDS}",
     ),
 )
@@ -185,8 +186,8 @@ STRUCTURAL_PROBE = TableText(
     chance="the adjacency chain",
     error="over sentences",
     how_to_read=(
-        "The share of edges of a treebank's trees (UUAS) that a linear map of the top layer finds (Hewitt and "
-        "Manning 2019). The adjacency chain joins each word to the next; a figure below has the other layers.",
+        "UUAS is the share of edges of a treebank's trees that a linear map of the top layer finds (Hewitt and "
+        "Manning 2019). The adjacency chain joins each word to the next. A figure below shows the other layers.",
     ),
 )
 
@@ -216,8 +217,8 @@ PARSING = TableText(
     how_to_read=(
         "Words with much conditional mutual information are joined to a tree, without any training on trees "
         "(Zhang and Hashimoto 2021). UUAS is the share of the treebank's edges that are found. A model that "
-        "ignores context gets the adjacency chain, which joins each word to the next: the main score is the "
-        "difference, in which the sentences are the same on both sides.",
+        "ignores context gives the adjacency chain, which joins each word to the next. The main score is the "
+        "UUAS minus that of the chain on the same sentences.",
     ),
 )
 
@@ -237,28 +238,28 @@ RETRIEVAL = TableText(
     beside=(SharedColumn("TF-IDF", ("{}_tfidf",)),),
     error="over pairs or queries",
     how_to_read=(
-        "Which texts belong together, by the cosine of their mean states in the top layer, for which nothing "
-        "is trained. States share a direction that hides what they differ in, so each number also stands with "
-        "the mean of all texts removed. A cross-encoder is trained to read both texts at once and puts the "
-        "nearest twenty into its own order. The correlation is with how related people find two sentences. TF-IDF "
-        "is the cosine of the vectors of both texts, without any training either.",
+        "The similarity of two texts is the cosine of their mean states in the top layer; nothing is trained "
+        "for it. All states share a direction that hides their differences, so each score is also computed "
+        "with the mean of all texts subtracted. A cross-encoder is trained to read both texts at once; it "
+        "ranks the nearest twenty texts again. The correlation is with people's ratings of how related two "
+        "sentences are. TF-IDF is the cosine of the TF-IDF vectors of both texts, also without training.",
     ),
 )
 
 GENERATION = TableText(
     measure="generation",
     title="Generation",
-    n="sentences, of nats their tokens",
+    n="sentences; for nats, their tokens",
     scores=(
         ScoreRow("fluency", "nats per token of a judge", judged=False, scale=1, digits=2),
         ScoreRow("distinct_1", "different tokens", judged=False),
         ScoreRow("distinct_2", "different pairs of tokens", judged=False),
-        ScoreRow("copied", "sentences of the training text", judged=False),
+        ScoreRow("copied", "copies of training sentences", judged=False),
         ScoreRow("length", "tokens a sentence", judged=False, scale=1, digits=1),
     ),
     beside=(SharedColumn("Real text", ("{}_of_text",), of_all=True),),
     floor="Random tokens",
-    of_all="sentences made up",
+    of_all="generated sentences",
     error="over sentences",
     series=Series(
         "iterations",
@@ -269,11 +270,11 @@ GENERATION = TableText(
         ),
     ),
     how_to_read=(
-        "What a language model makes up: nats per token of a trigram model of the training text, and how many "
-        "different tokens, and different pairs of neighbours, there are for each token that was made up (fewer, "
-        "the more text there is). Neither is good by itself: one good sentence again and again is fluent, "
-        "random tokens are diverse. The best that can be wished for is the number of real text. "
-        "Causal LM decides itself where a sentence ends; mask-predict is given the lengths of real sentences.",
+        "The judge of generated text is a trigram model of the training text; it gives the nats per token. "
+        "Different tokens, and different pairs of neighbours, are counted per generated token; longer text has "
+        "fewer. No single number is enough: one good sentence repeated is fluent, random tokens are diverse. "
+        "The best value is that of real text. Causal LM decides itself where a sentence ends; mask-predict "
+        "gets the lengths of real sentences.",
     ),
 )
 

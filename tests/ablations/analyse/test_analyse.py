@@ -144,9 +144,9 @@ def test_the_page_says_what_was_measured_and_what_was_refused(place, undrawn):
     said = json.loads((place / "out/bert/report.json").read_text())
     assert said["question"] == "What does each layer of bert change, keep and lose?"
     assert said["summary"] == (
-        "Models measured as they are, none trained here: bert and untrained. The encoder has 3 layers of width "
-        "16 with 2 heads. untrained keeps its initial weights. Text: the first 120 sentences of text.txt: 40 "
-        "sub-words in the vocabulary."
+        "These models were measured as they are, without training: bert and untrained. The encoder has 3 "
+        "layers of width 16 with 2 heads. untrained keeps its initial weights. Text: the first 120 sentences "
+        "of text.txt: 40 sub-words in the vocabulary."
     )
     assert [(run["arm"], run["state"]) for run in said["runs"]] == [("bert", "done"), ("untrained", "done")]
     assert [arm["training"] for arm in said["arms"]] == ["unknown", "untrained"]
@@ -154,8 +154,8 @@ def test_the_page_says_what_was_measured_and_what_was_refused(place, undrawn):
     assert texts[0] == "Whether bert is trained enough to interpret is unknown: it has no validation loss."
     n = sum(len(line.split()) for line in TEXT)
     assert texts[1] == (
-        f"layer_change: {n} tokens are {n / WIDTH:.0f} for each of the 16 units of the width, so that chance "
-        f"moves its distances; to have 150, give more text."
+        f"layer_change: {n} tokens are {n / WIDTH:.0f} for each of the 16 units of the width, so chance changes "
+        "its distances; for 150, give more text."
     )
     assert [text.rpartition(": ")[0] for text in texts[2:]] == [
         "layer_change",
@@ -187,7 +187,7 @@ def test_cut_sentences_are_counted_on_the_console_and_on_the_page(place, undrawn
 def test_the_page_says_that_states_are_those_before_a_final_norm(place, undrawn):
     quietly(tiny_models.save(place / "gpt2", "gpt2"), place, measures=[SHAPE])
     said = json.loads((page.write(place / "out/gpt2").parent / "report.json").read_text())
-    sentence = "The encoder has 3 layers of width 16 with 2 heads. States are those before its final norm."
+    sentence = "The encoder has 3 layers of width 16 with 2 heads. States are read before its final norm."
     assert sentence in said["summary"]
 
 
@@ -233,7 +233,8 @@ def test_labels_without_parts_of_speech_leave_out_their_curves_and_say_so(place)
     table = quietly(tiny_models.save(place / "bert"), place, labels=labels, measures=[CHANGE_BY_TAG, NEAR])
     assert not table["group"].dropna().str.startswith("tag ").any()
     assert "same_relation" in set(table["metric"])
-    assert "layer_change: the labels have no part of speech, so that there is no curve by it." in notices(place)
+    sentence = "layer_change: the labels have no part of speech, so there is no curve by part of speech."
+    assert sentence in notices(place)
 
 
 def test_labels_of_another_text_are_refused(place):

@@ -68,7 +68,10 @@ def test_a_pool_of_fewer_types_than_are_asked_for_says_so(place):
     counts = Counter(" ".join(TEXT).split())
     types = sum(count >= 21 for count in counts.values())
     assert 2 <= types < 1000
-    said = f"neighbours: {types} types and not 1,000, as the others occur fewer than 21 times; give more text."
+    said = (
+        f"neighbours: {types} types instead of 1,000, because the others occur fewer than 21 times; give "
+        "more text."
+    )
     assert said in notices(place)
 
 
@@ -76,9 +79,8 @@ def test_a_page_of_next_to_no_tokens_says_what_it_is_worth(place):
     (place / "text.txt").write_text("a b\nb c\nc a\n")
     assert set(quietly(tiny_models.save(place / "bert"), place)["measure"]) == {"geometry"}
     assert notices(place)[0] == (
-        "geometry: 6 tokens are fewer than 10 for each of the 16 units of the width, so that their number bounds "
-        "or lowers both counts of dimensions; read them beside their floors and the untrained twin, and give more "
-        "text."
+        "geometry: 6 tokens are fewer than 10 for each of the 16 units of the width, which bounds or lowers "
+        "both counts of dimensions; compare them with their floors and the untrained twin, and give more text."
     )
 
 
@@ -93,8 +95,8 @@ def test_short_texts_have_fewer_clusters_and_say_so(place, undrawn):
     # Of the tokens that have one before and one behind them, ten for each cluster in either half.
     assert own["n"].min() / 20 * 0.8 < clusters <= own["n"].min() / 20
     assert (
-        f"token_information: {clusters} clusters and not the usual 1,000; its numbers compare with those of as "
-        f"many clusters and tokens."
+        f"token_information: {clusters} clusters instead of the usual 1,000; compare its numbers only with "
+        "those of equally many clusters and tokens."
     ) in notices(place)
 
 
@@ -103,8 +105,7 @@ def test_groups_that_are_too_small_are_named(place):
     words = Counter(" ".join(TEXT).split())
     rare = sum(count for _, count in words.most_common()[25:])
     assert notices(place)[-1] == (
-        f"layer_change: groups with fewer than 160 tokens have no curve, which are rank 26-50 ({rare}); give more "
-        f"text."
+        f"layer_change: groups with fewer than 160 tokens have no curve: rank 26-50 ({rare}); give more text."
     )
 
 

@@ -17,7 +17,7 @@ from tests.support.planned_spec import SPEC
 from tests.support.spec_files import write_spec
 from tests.support.tiny_text import sentences
 
-ON_TRAINING = "losses and measures are of text that the models were trained on; name another"
+ON_TRAINING = "losses and measures would use text that the models were trained on; name another"
 
 
 def files(train, validation, **more):
@@ -82,7 +82,7 @@ def test_a_split_that_is_mostly_unknown_or_cut_off_is_named(report):
     assert (facts["tokens"], facts["cut"]) == (32, 1)
     dropped = 100 * (1 - 32 / facts["whole_length_percentiles"]["100"])
     assert unfit_tokens({"a": plain, "b": book}) == [
-        f"b: data.validation: {dropped:.1f}% of the tokens of its sentences stand behind the first 32 "
+        f"b: data.validation: {dropped:.1f}% of the tokens of its sentences come after the first 32 "
         "(data.max_length) and were dropped; write one sentence a line, or raise data.max_length."
     ]
 

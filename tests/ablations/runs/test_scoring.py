@@ -115,11 +115,11 @@ def test_what_is_not_run_and_what_is_no_evidence_is_said(tmp_path):
     assert [settings.kind for settings in for_run(FILES, files, data_root=tmp_path)] == ["validation"]
     before = caveats(FILES, [("mlm", files)], data_root=tmp_path, is_there=lambda one: one.kind == "fine_tuning")
     assert before[0] == (
-        f"fine_tuning: rte was measured before, and cannot be again: classification/rte/train.parquet is not in "
-        f"{tmp_path}."
+        "fine_tuning: rte was measured before, but cannot be measured again: classification/rte/train.parquet "
+        f"is not in {tmp_path}."
     )
     assert before[1].startswith("minimal_pairs: blimp not run: ")
-    assert before[-1] == "fine_tuning: measured with effort quick, on a part of everything: no evidence."
+    assert before[-1] == "fine_tuning: measured with effort quick, on a part of the data: no evidence."
 
 
 def test_a_measure_of_layers_is_left_out_where_there_are_none():
@@ -130,9 +130,9 @@ def test_a_measure_of_layers_is_left_out_where_there_are_none():
         ["geometry"],
         ["layer_change", "geometry"],
     ]
-    no_attention = "has no layers of one attention to hide a token from"
+    no_attention = "has no single attention from which a token could be hidden"
     assert caveats(asked, runs, data_root=Path()) == [
-        "layer_change: not run for skip_gram: skip_gram has one layer, which changes into no other.",
+        "layer_change: not run for skip_gram: skip_gram has one layer, so there is no change between layers.",
         f"influence: not run for skip_gram: skip_gram {no_attention}.",
         f"influence: not run for naive_bidirectional_lm: naive_bidirectional_lm {no_attention}.",
     ]

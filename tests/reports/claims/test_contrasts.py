@@ -82,7 +82,7 @@ def test_groups_are_averaged_within_the_seed_and_a_seed_that_lacks_one_is_left_o
     ]
     made = found(effect(kind="difference", of=grouped, arm="mlm"), table)[""]
     assert (made.seeds, made.values.tolist()) == ((0,), [2.0])
-    assert made.left_out == ("seed 1: arm mlm is not measured whole",)
+    assert made.left_out == ("seed 1: numbers of arm mlm are missing",)
 
 
 def test_numbers_are_read_at_the_last_step_and_against_their_floor_and_ceiling():
@@ -328,7 +328,7 @@ def test_a_mean_over_arms_takes_the_seeds_that_all_have():
     table = rows({"a": [1.0, 2.0, 3.0], "b": [3.0, 4.0], "c": [0.0, 0.0, 0.0]})
     part = found(effect(kind="difference", of=SCORE, arm=["a", "b"], minus="c"), table)[""]
     assert (part.seeds, part.values.tolist()) == ((0, 1), [2.0, 3.0])
-    assert part.left_out == ("seed 2: arm b is not measured whole", "seed 2: not in every arm")
+    assert part.left_out == ("seed 2: numbers of arm b are missing", "seed 2: not in every arm")
 
 
 def test_optimum_is_the_distance_of_the_top_from_its_bounds():
@@ -469,7 +469,7 @@ def test_rows_without_numbers_left_out_have_no_error_of_the_text():
         ),
         (
             {"kind": "ahead", "of": SCORE, "arm": "mlm", "over": "clm"},
-            "fine_tuning score has 1 step in common, and a learning curve takes 3",
+            "fine_tuning score has 1 step in common, but a learning curve needs 3",
         ),
         (
             {"kind": "apart", "metric": "pwcca", "pairs": [["mlm", "clm"]]},
@@ -478,7 +478,7 @@ def test_rows_without_numbers_left_out_have_no_error_of_the_text():
         ),
         (
             {"kind": "shape", "of": {"measure": "a", "metric": "b"}, "arm": "mlm", "form": "rise_to_top"},
-            "a b has two layers, and none is inside",
+            "a b has two layers and no inner layer",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

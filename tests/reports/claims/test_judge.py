@@ -69,7 +69,7 @@ def test_the_level_is_shared_within_the_family_alone(tmp_path):
 def test_two_seeds_are_insufficient_and_one_is_shown_all_the_same(tmp_path):
     entries = by_name(judge_claims(made(tmp_path, seeds=(0, 1))).entries)
     assert entries["more"]["verdict"] == "insufficient evidence"
-    assert entries["more"]["rule"] == "2 seeds, and 3 are the least"
+    assert entries["more"]["rule"] == "2 seeds, but at least 3 are needed"
     assert np.isfinite(entries["more"]["effect"])
     assert entries["more"]["as_expected"] is None
 
@@ -107,7 +107,9 @@ def test_an_unchanged_file_is_not_marked_and_one_that_came_late_is(tmp_path):
     experiment = made(tmp_path)
     (file,) = judge_claims(experiment).files
     assert changes(file) == []
-    assert changes(file | {"runs_before": 3}) == ["first planned when 3 runs had started: no prediction for those"]
+    assert changes(file | {"runs_before": 3}) == [
+        ("first planned after 3 runs had started, so it predicts nothing about those")
+    ]
     only_words = made(tmp_path / "words", text="# why\n" + TEXT, planned=TEXT)
     assert changes(judge_claims(only_words).files[0]) == ["changed since it was planned: in its words only"]
 
@@ -119,7 +121,7 @@ def test_an_unchanged_file_is_not_marked_and_one_that_came_late_is(tmp_path):
             "absent",
             "the file of claims is not in the experiment's folder; `ablate claims` on the spec puts it there",
         ),
-        ("../plan", "this is no name of a file of claims"),
+        ("../plan", "this is not the name of a file of claims"),
     ],
 )
 def test_a_file_that_is_not_there_is_an_entry_that_says_so(tmp_path, name, rule):
@@ -360,7 +362,9 @@ def test_a_claim_is_not_testable_where_what_it_is_provided_with_is_not_there(tmp
     assert (part["groups"], part["verdict"]) == ([], "contradicted")
     if verdict == "undecided":
         assert entry["deciding"] == "has-learned"
-        assert entry["rule"].startswith("nothing can be said, as has-learned is not borne out: the 95% interval ")
+        assert entry["rule"].startswith(
+            "the claim cannot be judged, because the condition has-learned is not shown yet: the 95% interval "
+        )
         assert entry["as_expected"] is False
 
 

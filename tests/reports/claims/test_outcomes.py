@@ -206,8 +206,8 @@ def test_a_claim_that_was_given_up_and_one_without_seeds_left_say_so(tmp_path):
     assert last.look.end == "out of seeds"
     assert look_words({"look": last.look._asdict()}) == "look 4 of 4, with 9 of up to 9 seeds: no seeds are left"
     assert look_words({"look": futile.look._asdict()}) == (
-        "look 2 of 4, with 4 of up to 9 seeds: given up with 4 seeds, as those that were left would hardly decide "
-        "it"
+        "look 2 of 4, with 4 of up to 9 seeds: given up with 4 seeds, because the remaining seeds would hardly "
+        "decide it"
     )
     assert look_words({}) == ""
 
@@ -220,6 +220,6 @@ def test_a_look_is_told_in_a_sentence(tmp_path):
         "look with 3 seeds at 2 claims: 1 supported and 1 undecided; next with 4 seeds: of-b."
     )
     assert look_sentence(found, taken, futile=["of-b"]) == (
-        "look with 3 seeds at 2 claims: 1 supported and 1 undecided; given up, as more seeds would hardly decide "
-        "them: of-b."
+        "look with 3 seeds at 2 claims: 1 supported and 1 undecided; given up, because more seeds would hardly "
+        "decide them: of-b."
     )

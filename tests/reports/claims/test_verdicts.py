@@ -33,21 +33,24 @@ def words(judged):
 @pytest.mark.parametrize(
     ("values", "smallest", "verdict", "rule"),
     [
-        (FIVE, 0.1, "supported", "the 95% interval lies above 0, all of it at least the 0.1 that matters"),
-        (FIVE, 0.99, "supported", "the 95% interval lies above 0, though not all of it at the 0.99 that matters"),
+        (FIVE, 0.1, "supported", "the 95% interval lies above 0, and nowhere below the 0.1 that matters"),
+        (FIVE, 0.99, "supported", "the 95% interval lies above 0, but partly below the 0.99 that matters"),
         (-FIVE, 0.1, "contradicted", "the 95% interval lies below 0"),
         (FIVE, 2.0, "equivalent", "TOST places the effect within ±2, too small to matter (p < 0.001)"),
         (-FIVE, 2.0, "equivalent", "TOST places the effect within ±2, too small to matter (p < 0.001)"),
         (FIVE - 1, 0.2, "equivalent", "TOST places the effect within ±0.2, too small to matter (p = 0.024)"),
-        (FIVE - 1, 0.1, "undecided", "the 95% interval holds 0, and reaches beyond ±0.1"),
-        (FIVE[:2], 0.1, "insufficient evidence", "2 seeds, and 3 are the least"),
+        (FIVE - 1, 0.1, "undecided", "the 95% interval includes 0 and reaches beyond ±0.1"),
+        (FIVE[:2], 0.1, "insufficient evidence", "2 seeds, but at least 3 are needed"),
         ([], 0.1, "insufficient evidence", "0 seeds, and 3 are the least"),
         ([0.0] * 9, 0.1, "undecided", "every seed shows exactly 0, which decides nothing"),
         (
             [1.0, 1.0, 1.0],
             0.1,
             "undecided",
-            "all 3 seeds show the same number, and so few may do so by chance (sign flips, one-sided p = 0.125)",
+            (
+                "all 3 seeds show the same number, which may be chance with so few seeds (sign flips, one-sided p "
+                "= 0.125)"
+            ),
         ),
         (
             [1.0] * 6,
@@ -67,7 +70,7 @@ def words(judged):
             "equivalent",
             "all 6 seeds show the same number within ±0.1, too small to matter (sign flips, one-sided p = 0.016)",
         ),
-        ([1.0, np.inf, 1.0], 0.1, "undecided", "the effect is no finite number in every seed"),
+        ([1.0, np.inf, 1.0], 0.1, "undecided", "the effect is not a finite number in every seed"),
     ],
 )
 def test_each_verdict_says_which_rule_fired(values, smallest, verdict, rule):
@@ -98,8 +101,8 @@ def test_a_stricter_level_takes_more():
 @pytest.mark.parametrize(
     ("values", "verdict", "rule"),
     [
-        (FIVE - 0.93, "undecided", "the 95% interval holds 0"),
-        (FIVE, "supported", "the 95% interval lies above 0, all of it at least the 0.1 that matters"),
+        (FIVE - 0.93, "undecided", "the 95% interval includes 0"),
+        (FIVE, "supported", "the 95% interval lies above 0, and nowhere below the 0.1 that matters"),
         (-FIVE, "contradicted", "the 95% interval lies below 0"),
     ],
 )
@@ -142,7 +145,8 @@ def test_without_its_condition_a_claim_is_not_judged_whatever_its_parts_say():
             found = judged(condition, part)
             assert (found.verdict, found.deciding) == (verdict, "knows-its-task")
     assert words(judged(FIVE - 0.95, FIVE)) == (
-        "nothing can be said, as the condition knows-its-task is not borne out yet: the 95% interval holds 0"
+        "the claim cannot be judged, because the condition knows-its-task is not shown yet: the 95% interval "
+        "includes 0"
     )
     assert judged(FIVE[:2], -FIVE).verdict == "insufficient evidence"
     assert judged(FIVE, FIVE).verdict == "supported"
@@ -193,8 +197,7 @@ def test_a_claim_with_parts_holds_if_all_do_and_the_weakest_speaks():
     found = several(a=FIVE, b=FIVE + 5)
     assert (found.verdict, found.deciding) == ("supported", "a")
     assert words(found) == (
-        "all 2 parts hold; the weakest is a: the 95% interval lies above 0, all of it at least the 0.1 that "
-        "matters"
+        "all 2 parts hold; the weakest is a: the 95% interval lies above 0, and nowhere below the 0.1 that matters"
     )
 
 
@@ -218,7 +221,7 @@ def test_to_refute_takes_a_level_that_is_shared_among_the_parts():
     found = several(a=weak, **dict.fromkeys("bcdef", FIVE))
     assert found.verdict == "undecided"
     said = part_rule(found.parts["a"], "higher", ways=6)
-    assert said == "the 95% interval lies below 0, but to refute one of 6 parts takes 99.17%"
+    assert said == "the 95% interval lies below 0, but refuting one of 6 parts needs the 99.17% interval"
 
 
 def test_a_claim_takes_a_share_of_its_family_where_any_part_has_evidence():
@@ -293,14 +296,18 @@ def test_a_condition_of_each_seed_fails_by_one():
     found = condition([61.0, 67.0, 55.0, 60.0, -4.0], in_each_seed=True)
     assert (found.verdict, found.deciding) == ("not testable here", "learned")
     assert words(found) == (
-        "nothing can be said, as the condition learned fails: 1 of 5 seeds below the bound: seed 4 by 4"
+        "the claim cannot be judged, because the condition learned fails: 1 of 5 seeds below the bound: seed 4 "
+        "by 4"
     )
     assert condition([61.0, 67.0, 55.0, 60.0, 58.0], in_each_seed=True).verdict == "supported"
     assert condition([0.0, 9.0, 1.0], in_each_seed=True).verdict == "supported"  # at the bound
     two = condition([61.0, 67.0], in_each_seed=True)
     assert (two.verdict, words(two)) == (
         "insufficient evidence",
-        "nothing can be said, as the condition learned is not borne out yet: 2 seeds, and 3 are the least",
+        (
+            "the claim cannot be judged, because the condition learned is not shown yet: 2 seeds, but at least 3 "
+            "are needed"
+        ),
     )
 
 
@@ -308,7 +315,8 @@ def test_a_condition_of_the_mean_fails_below_the_bound_and_is_open_where_its_int
     below = condition([-1.0, 0.2, 0.1, 0.3, -0.5])
     assert below.verdict == "not testable here"
     assert words(below) == (
-        "nothing can be said, as the condition learned fails: the mean over 5 seeds lies below the bound"
+        "the claim cannot be judged, because the condition learned fails: the mean over 5 seeds lies below the "
+        "bound"
     )
     assert condition([1.0, -0.2, -0.1, 0.3, 0.5]).verdict == "undecided"
     assert condition([1.0, 1.2, 1.1, 1.3, 1.5]).verdict == "supported"

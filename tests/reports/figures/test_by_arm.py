@@ -202,7 +202,7 @@ def test_another_token_has_its_own_rows_and_says_so():
         (neighbours, "same_token", "share with the same token", "neighbours at random"),
         (neighbours, "position_distance", "difference of positions (tokens)", "neighbours at random"),
         (geometry, "effective_rank", "effective rank (dimensions)", "columns shuffled"),
-        (geometry, "self_similarity", "mean cosine less anisotropy", "tokens shuffled"),
+        (geometry, "self_similarity", "mean cosine minus anisotropy", "tokens shuffled"),
     ],
 )
 def test_axes_of_neighbours_and_geometry_say_what_and_in_which_unit(draw, metric, label, floor):

@@ -66,7 +66,7 @@ def test_up_to_eight_arms_share_a_panel_and_more_have_one_a_family_with_the_firs
     assert drawn[0].get_ylim() == drawn[1].get_ylim()
     colours = [[text.get_color() for text in ax.texts][-6:] for ax in drawn]
     assert colours[0] == colours[1]  # the same place of a family, the same colour
-    assert "Grey: mlm-0, in each panel of other arms" in second.notes[1]
+    assert "Grey: mlm-0, repeated in the panels of other arms" in second.notes[1]
     assert not any(together.notes)
 
 
@@ -101,8 +101,9 @@ def test_hundreds_of_arms_share_a_panel_with_the_first_and_those_of_the_largest_
     bottom, top = ax.get_ylim()
     assert bottom < 4.0 < 5.0 < top
     assert panel.notes[1] == (
-        "Thin grey lines are means of all 100 arms, the thick grey line is mlm; single seeds are not drawn. Named "
-        "are the 7 arms with the largest gain, in part by chance; the numbers of all are in results.parquet."
+        "Thin grey lines are means of all 100 arms; the thick grey line is mlm. Single seeds are not drawn. "
+        "The named arms are the 7 with the largest gain, which is partly chance. The numbers of all arms are "
+        "in results.parquet."
     )
 
 
@@ -110,7 +111,7 @@ def test_without_gains_hundreds_of_arms_are_named_at_equal_distances():
     arms, table = grid_of(100)
     (panel,) = panels_of(table, arms)
     assert panel.arms == [arms[place] for place in (1, 17, 34, 50, 66, 83, 99)]
-    assert "the 7 arms at equal distances in their order;" in panel.notes[1]
+    assert "The named arms are the 7 at equal distances in the order of the spec." in panel.notes[1]
 
 
 def test_dozens_of_arms_keep_a_panel_a_family():

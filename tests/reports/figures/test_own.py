@@ -49,8 +49,8 @@ def test_the_template_is_the_last_figure_with_picture_csv_and_json(tmp_path):
     html = page.write(folder).read_text()
     figure = json.loads((folder / "report.json").read_text())["figures"][-1]
     assert (figure["name"], figure["title"]) == (NAME, "Validation loss and change of tokens")
-    assert (
-        figure["caption"] == "The authors of this experiment wrote this figure: its source says how it is drawn."
+    assert figure["caption"] == (
+        "The authors of this experiment wrote this figure. Its source says how it is drawn."
     )
     (panel,) = figure["panels"]
     csv = pd.read_csv(io.StringIO((folder / panel["csv"]).read_text()))

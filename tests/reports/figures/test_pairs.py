@@ -88,7 +88,7 @@ def test_one_pair_has_the_error_over_text(table):
     assert (point["low"], point["high"]) == pytest.approx((0.5 - 1.96 * 0.02, 0.5 + 1.96 * 0.02))
     (curve,) = figure["panels"][0]["curves"]
     assert "one pair: its band is over text" in curve["remarks"]
-    assert "Where there is one pair, its bar is ± 1.96 standard errors" in figure["caption"]
+    assert "If there is one pair, its bar is ± 1.96 standard errors" in figure["caption"]
 
 
 def test_only_seeds_are_dotted():
@@ -160,9 +160,12 @@ def test_with_many_arms_only_pairs_with_the_first_are_drawn(arms, pairs, beside)
     assert [curve["arm"] for curve in figure["panels"][0]["curves"]] == [pair.name for pair in drawn]
     said = {
         4: [],
-        5: ["Of 5 arms only the pairs with the first, arm0, are drawn; the CSV has all pairs."],
+        5: ["Only the pairs with the first arm, arm0, are drawn; the CSV has the pairs of all 5 arms."],
         9: [
-            "Of 9 arms only the pairs with the first, arm0, are drawn, and only of 6 arms; the CSV has all pairs."
+            (
+                "Only the pairs with the first arm, arm0, are drawn, and only with the next 5 arms; the CSV has "
+                "the pairs of all 9 arms."
+            )
         ],
     }
     assert figure["notes"] == said[arms]

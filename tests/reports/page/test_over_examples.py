@@ -73,7 +73,7 @@ def test_a_score_has_a_row_with_its_interval_over_seeds_and_examples(folder):
         assert there["mean"] == pytest.approx(here["mean"])
         assert there["low"] < there["mean"] < there["high"]
         assert there["verdict"] == ""
-    assert "other seeds and other examples of the kind" in table["how_to_read"][-1]
+    assert "other seeds and other examples of the same kind" in table["how_to_read"][-1]
     # 120 answers of 80% are known no better than this, however alike the seeds are.
     half = (both["arms"]["mlm"]["high"] - both["arms"]["mlm"]["low"]) / 2
     assert half > 1.96 * (0.8 * 0.2 / (3 * N)) ** 0.5 * 0.9
@@ -108,7 +108,7 @@ def test_with_one_seed_a_claim_has_a_test_over_its_examples_and_no_verdict(tmp_p
     words = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
     assert entry["over_examples"] == [
         f"in seed 0 mlm answers {better} of 120 examples of language better than clm, and {worse} worse (exact "
-        f"sign test, {words}): this is about these two models and not about other seeds"
+        f"sign test, {words}): this is about these two models, not about other seeds"
     ]
     assert all(row["scored"] != "over seeds and examples" for table in page["tasks"] for row in table["rows"])
 

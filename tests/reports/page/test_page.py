@@ -137,7 +137,7 @@ def test_what_masked_lm_was_shown_and_says_of_it_stands_in_a_table(tmp_path):
     made = [row | ({"floor": 0.25} if row["metric"] == "observed_clean" else {}) for row in made]
     folder = write(tmp_path, arms=("mlm", "clm"), table_rows=[*rows(("mlm", "clm")), *made])
     shown = Page(page.write(folder))
-    header, body = shown.table("Masked LM: what was done")
+    header, body = shown.table("Masked LM: rates of corruption")
     (row,) = body  # causal LM has no such rows
     cells = dict(zip(header, row, strict=True))
     half = stats.t.ppf(0.975, 2) * 0.1 / 3**0.5  # of 14.9, 15.0, 15.1

@@ -74,8 +74,8 @@ def test_claims_come_first_and_each_has_its_heading(shown):
 def test_one_sentence_counts_the_verdicts(shown):
     assert (
         "What came out Of 7 claims, 2 supported, 1 contradicted, 1 equivalent, 1 undecided, 1 insufficient "
-        "evidence and 1 not run. A verdict was expected of 5 of them: 3 came out as expected, "
-        "1 came out otherwise and 1 stayed open."
+        "evidence and 1 not run. Of the judged claims, 5 had an expected verdict: 3 came out as expected, 1 "
+        "came out otherwise and 1 stayed open."
     ) in shown.text
 
 
@@ -149,7 +149,9 @@ def test_the_parts_stand_in_a_table_with_their_tests(shown, said):
     names = [row[0].removesuffix(" decides") for row in body]
     assert names == ["differs condition", "falls", "rises", "changes"]
     assert "Interval" not in header  # which are all of one level, so that the caption says it
-    caption = "The parts, all of which must hold; without its conditions nothing is said. Intervals of 95%."
+    caption = (
+        "The parts, all of which must hold; the claim is judged only if its conditions hold. Intervals of 95%."
+    )
     assert caption in [table["caption"] for table in shown.tables]
     assert [row[header.index("Layer judged at")] for row in body] == ["\N{EN DASH}", "4", "4", "\N{EN DASH}"]
     assert {row[header.index("p (sign flips)")] for row in body} == {"0.016"}  # 2 of 2^7 patterns
@@ -208,7 +210,7 @@ def test_every_plot_has_a_text_that_says_its_numbers(shown, said):
     described = [alternative for alternative, _ in shown.images]
     own = ["{label}. {description}".format_map(claim["plot"]) for claim in said.values() if claim["plot"]]
     assert [one for one in described if one in own] == own
-    opening = "Mean effect over seeds with its interval, against 0 and the smallest that matters."
+    opening = "Mean effect over seeds with its interval, compared with 0 and the smallest effect that matters."
     assert own[0].startswith(f"Effect of claim 1. {opening} more: supported, 0.05")
     assert " than-mt (beside): supported, 0.1" in own[0]
 

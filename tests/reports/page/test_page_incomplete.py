@@ -54,7 +54,7 @@ def test_what_is_incomplete_is_said_first(incomplete, broken):
 
 def test_what_is_wrong_stands_before_what_is_by_design_under_a_heading_of_its_own(tmp_path):
     left_out = "parsing: not run for clm: causal_lm does not predict hidden words."
-    quick = "probing: measured with effort quick, on a part of everything: no evidence."
+    quick = "probing: measured with effort quick, on a part of the data: no evidence."
     failed = {"state": "failed", "step": 120, "message": "step 120: the loss is not finite."}
     folder = write(tmp_path, plan_changes={"notices": [left_out, quick]}, states={("mt", 1): failed})
     shown, twin = Page(page.write(folder)), strict_json(folder / "report.json")
@@ -246,8 +246,8 @@ def test_what_does_not_fit_together_is_said(tmp_path):
     assert [notice["text"] for notice in strict_json(folder / "report.json")["notices"]] == [
         "Done, but without a row in results.parquet: clm (seed 2); `ablate measure` adds them.",
         "12 rows of results.parquet not shown: the plan has no such run and arm.",
-        "token_information plug_in was measured on different numbers of tokens, 30,000 and 38,112: its curves do "
-        "not compare.",
+        "token_information plug_in was measured on different numbers of tokens (30,000 and 38,112), so do not "
+        "compare its curves.",
         "mlm was measured at different steps: 256 and 500.",
     ]
 

@@ -131,7 +131,7 @@ def test_groups_are_equally_large_and_it_is_said(every, whole):
     uneven = change.assign(n=change["n"].where(change["group"] != "rank 1-10", 900))
     found = {figure["name"]: figure for figure in figure_entries(uneven, arms=["mlm"])}
     assert found["change_by_rank"]["notes"] == [
-        "Groups differ in n, 900 to 1,280: similarity is inflated in small ones, so they do not compare."
+        ("Groups differ in n, 900 to 1,280. Similarity is inflated in small groups, so do not compare the groups.")
     ]
     for name in ("change_by_rank", "influence_by_tag"):
         remarks = [curve["remarks"] for panel in every[name]["panels"] for curve in panel["curves"]]
@@ -256,7 +256,7 @@ def test_with_one_seed_the_caption_says_that_the_band_is_over_text(whole):
     found = {figure["name"]: figure for figure in figure_entries(one, arms=["mlm", "clm", "mt", "untrained"])}
     over_text = (
         "Lines are single runs. Each band is ± 1.96 standard errors of that run's number over text of the same "
-        "kind, by a jackknife over blocks of sentences, which says nothing about other seeds. "
+        "kind (jackknife over blocks of sentences). It says nothing about other seeds. "
     )
     for name in ("layer_change", "geometry", "change_by_rank"):
         assert found[name]["caption"].startswith(over_text), name
@@ -271,7 +271,7 @@ def test_with_one_seed_the_caption_says_that_the_band_is_over_text(whole):
 def test_with_several_seeds_of_some_arms_the_caption_tells_them_apart(whole):
     some = whole[((whole["seed"] == 0) | (whole["arm"] == "mlm")) & (whole["measure"] == "geometry")]
     found = {figure["name"]: figure for figure in figure_entries(some, arms=["mlm", "clm", "mt", "untrained"])}
-    assert "; where an arm has one seed, its band is ± 1.96 standard errors" in found["geometry"]["caption"]
+    assert ". If an arm has one seed, its band is ± 1.96 standard errors" in found["geometry"]["caption"]
     assert [curve["band"] for curve in found["geometry"]["panels"][0]["curves"]] == [
         "seeds",
         "text",
@@ -287,7 +287,7 @@ def test_of_many_arms_the_first_have_panels_of_their_own_and_the_others_are_name
     names = [f"ratio={i / 10}" for i in range(MOST_PANELS + 2)]
     many = pd.concat([kept.assign(arm=name, run_id=name) for name in names], ignore_index=True)
     found = {figure["name"]: figure for figure in figure_entries(many, arms=names)}
-    rest = "Only the first 6 arms with such rows have panels; in results.parquet alone: ratio=0.6 and ratio=0.7."
+    rest = "Only the first 6 arms with such rows have panels; results.parquet also has ratio=0.6 and ratio=0.7."
     for name, panels in (("change_by_rank", 12), ("over_training", 48), ("pictures", 24)):
         assert len(found[name]["panels"]) == panels
         assert rest in found[name]["notes"]

@@ -121,10 +121,10 @@ def test_each_curve_states_its_gain_its_sample_and_what_to_doubt(whole):
 
 def test_figures_say_how_to_read_them(whole):
     for text in (
-        "up to an invertible linear map, or up to a linear map that drops directions (PWCCA)",
+        "PWCCA is 0 if one layer is a linear map of the other; the map may drop directions.",
         "in nats",
         "chance floor",
-        "not comparable to published PWCCA curves",
+        "Do not compare levels with published PWCCA curves",
     ):
         assert text in whole.text
 

@@ -119,7 +119,7 @@ def test_the_data_are_beside_the_figure(folder, figure):
 
 
 def test_it_says_what_is_compared_and_over_which_tasks(shown, figure):
-    assert "Arms that are compared here differ in one setting (masking ratio) and in nothing else." in shown.text
+    assert "The arms compared here differ in one setting (masking ratio) and in nothing else." in shown.text
     assert "The broad pale line marks mlm, the first of these arms in the spec." in shown.text
     assert "Minimal pairs: over blimp and lm_syneval." in figure["notes"]
     assert any(note.startswith("Fine-tuning: over cola, ") for note in figure["notes"])
@@ -159,8 +159,8 @@ def test_later_figures_say_only_what_is_new(tmp_path):
     drawn = [f for f in strict_json(folder / "report.json")["figures"] if f["kind"] == "settings"]
     assert [f["setting"] for f in drawn] == ["encoder.num_hidden_layers", "encoder.norm"]
     assert drawn[1]["how_to_read"] == [
-        "Arms that are compared here differ in one setting (place of the layer norm) and in nothing else. "
-        "Read it as the scores by number of layers."
+        "The arms compared here differ in one setting (place of the layer norm) and in nothing else. Read it "
+        "like the scores by number of layers."
     ]
 
 

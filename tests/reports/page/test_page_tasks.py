@@ -204,7 +204,7 @@ def test_figures_of_a_part_of_everything_say_that_they_are_no_evidence(scores):
         f["name"]: f["notes"] for f in figure_entries(scores, arms=ARMS, quick=("probing", "frozen_features"))
     }
     plain = {f["name"]: f["notes"] for f in figure_entries(scores, arms=ARMS)}
-    said = "easured with effort quick, on a part of everything: no evidence."
+    said = "easured with effort quick, on a part of the data: no evidence."
     assert quick["probes"] == [f"M{said}", *plain["probes"]]
     assert quick["examples"] == [f"Panels c and d: m{said}", *plain["examples"]]
     assert quick["structure"] == plain["structure"]
@@ -256,7 +256,7 @@ def test_of_many_tasks_the_first_are_in_sight_more_are_folded_and_the_others_nam
         (name, "" if i < TASKS_IN_SIGHT else "Further tasks", i >= TASKS_IN_SIGHT)
         for i, name in enumerate(names[:MOST_TASKS])
     ]
-    assert figure["notes"] == ["Only the first 12 tasks have panels; in results.parquet alone: t12 and t13."]
+    assert figure["notes"] == ["Only the first 12 tasks have panels; results.parquet also has t12 and t13."]
 
 
 def test_a_panel_says_its_task_and_its_metric_and_spreads_its_axis(scores):
@@ -342,7 +342,7 @@ def test_means_are_over_the_tasks_that_every_run_has():
     runs = [run_of(arm, 0) | {"loss": None, "gain": None} for arm in ("mlm", "clm", "mt")]
     said = joined(results.table(made), runs)
     assert [row["fine_tuning"] for row in said["rows"]] == [0.6, 0.5, None]
-    assert said["notes"] == ["Fine-tuning: over rte (not sst2, which some run lacks)."]
+    assert said["notes"] == ["Fine-tuning: mean over rte (not sst2, which some runs lack)."]
     assert said["tasks"] == {"fine_tuning": ["rte"]}
     apart = joined(results.table([score("mlm", 0, 0.6, task="rte"), score("clm", 0, 0.6, task="sst2")]), runs)
     assert apart["notes"] == []

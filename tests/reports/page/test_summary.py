@@ -160,8 +160,8 @@ def test_encoders_that_differ_are_several(changes, said, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ([{"norm": "pre"}], "States are those before its final norm."),
-        ([{}, {"norm": "pre"}], "States are those before the final norm where there is one."),
+        ([{"norm": "pre"}], "States are read before its final norm."),
+        ([{}, {"norm": "pre"}], "States are read before the final norm where there is one."),
     ],
     ids=["all", "some"],
 )
@@ -196,8 +196,8 @@ def test_arms_that_read_another_text_than_the_described_one_are_named(tmp_path):
         run = json.loads(path.read_text())
         path.write_text(json.dumps(run | {"tokens": "0123456789"}))
     assert (
-        f"{described} That is the text of mlm; mt reads another text, or the same one in other tokens, so that "
-        "their losses do not compare."
+        f"{described} This is the text of mlm. mt reads another text, or the same text in other tokens, so do "
+        "not compare these losses."
     ) in summary(experiment_folder.read(folder))
 
 
@@ -210,8 +210,8 @@ def test_what_was_cut_is_said_of_each_split_and_shared_runs_are_timed_once(tmp_p
     (folder / "plan.json").write_text(json.dumps(plan))
     said = summary(experiment_folder.read(folder))
     assert (
-        " Cut at the longest length: 28 sentences to train on, 1 translation to train on and "
-        "2 sentences to validate on. " in said
+        " Cut at the maximum length: 28 sentences to train on, 1 translation to train on and 2 sentences to "
+        "validate on. " in said
     )
     assert said.endswith("Training took 57 s in all.")
 
@@ -229,6 +229,6 @@ def test_a_run_that_went_on_on_another_machine_is_named(tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"moved_from": [move]}))
     seed = path.parent.name.split("-")[1].removeprefix("s")
     assert told(folder) == [
-        f"mlm (seed {seed}) went on on another machine (torch 2.9.0 there, torch 2.13.0 here), so the same spec "
-        "on one machine gives other bits."
+        f"mlm (seed {seed}) continued on another machine (torch 2.9.0 there, torch 2.13.0 here), so the same "
+        "spec on one machine gives other bits."
     ]

@@ -129,7 +129,7 @@ def test_gains_of_other_predictions_have_a_panel_of_their_own_or_none():
     apart = panels(asked={"clm": 7, "mt": 7}, chosen=factor(untrained=None))
     assert [panel.title for panel in apart[:1]] == ["Gain over no context"]
     assert [point["arm"] for point in apart[0].points] == ["clm", "mt"]
-    assert "Without a gain here, as nothing else predicts the same: mlm." in apart[0].notes
+    assert "No gain is shown for mlm: no arm to compare with predicts the same tokens." in apart[0].notes
     assert apart[0].content.along["reference"] is None
     assert [point["arm"] for point in apart[1].points] == ["clm", "mlm", "mt"]  # of layers all compare
     assert [panel.metric for panel in panels(asked={"clm": 7, "mt": 8})] == ["cross_fitted"]
@@ -178,7 +178,7 @@ def test_lines_beyond_what_a_panel_has_room_for_are_named():
     levels = [Level(arm, 0, i, str(i)) for i, arm in enumerate(("mlm", "clm"))]
     levels += [Level(f"far{i}", MOST_LINES, i, str(i)) for i in range(2)]
     (figure,) = setting_figures(results.table(rows()), [factor(lines=names, levels=tuple(levels))])
-    expected = f"Only the first {MOST_LINES} lines are drawn; in results.parquet alone: far0 and far1."
+    expected = f"Only the first {MOST_LINES} lines are drawn; results.parquet also has far0 and far1."
     assert expected in figure.panels[0].notes
     levels += [Level(f"far{i}", MOST_LINES, i, str(i)) for i in range(2, 21)]  # 21, which nobody would read
     (figure,) = setting_figures(results.table(rows()), [factor(lines=names, levels=tuple(levels))])
@@ -221,9 +221,9 @@ def test_a_grid_of_two_settings_is_one_map_in_which_each_arm_has_its_cell():
     )
     half = stats.t.ppf(0.975, 2) * stats.sem([0, 0.001, 0.002])
     assert panel.notes[-2:] == (
-        f"Gain over no context: half of an arm's 95% t interval over seeds is {half:.3f} nats (median), which "
-        "colours do not show.",
-        "Of 72 numbers the largest is partly the largest by chance.",
+        f"Gain over no context: half of an arm's 95% t interval over seeds is {half:.3f} nats (median). Colours "
+        "do not show it.",
+        "The largest of 72 numbers is partly the largest by chance.",
     )
 
 
@@ -256,7 +256,7 @@ def test_dozens_of_arms_and_four_lines_stay_marks_and_a_map_of_single_runs_has_n
     table, factors = crossed(MOST_LINES + 1, 12, seeds=1)
     (panel,) = setting_figures(table, factors[:1])[0].panels
     assert isinstance(panel.content, SettingMap)
-    assert panel.notes[-1] == "Of 60 numbers the largest is partly the largest by chance."
+    assert panel.notes[-1] == "The largest of 60 numbers is partly the largest by chance."
     assert not any("interval" in note for note in panel.notes)
 
 
@@ -265,7 +265,7 @@ def test_rows_beyond_what_a_map_has_room_for_are_counted():
     figure = setting_figures(table, factors[:1])[0]
     assert len(figure.panels[0].points) == 2 * MOST_ROWS
     names = listed([f"mlm,ratio={c},rate={r}" for r in (MOST_ROWS, MOST_ROWS + 1) for c in (0, 1)])
-    expected = f"Only the first {MOST_ROWS} lines are drawn; in results.parquet alone: {names}."
+    expected = f"Only the first {MOST_ROWS} lines are drawn; results.parquet also has {names}."
     assert expected in figure.panels[0].notes
     table, factors = crossed(MOST_ROWS + 11, 2)  # 22 arms, which nobody would read
     figure = setting_figures(table, factors[:1])[0]

@@ -233,10 +233,10 @@ def test_sentences_say_what_the_marks_say():
     made += [score("mlm", seed, 0.5 + (seed - 1) / 1000, metric="shuffled_score") for seed in range(3)]
     (table,) = score_tables(results.table(made), arms=["mlm", "clm", "mt", "untrained"])
     assert table["says"] == [
-        "At chance, that is, with chance inside the interval: mlm on trec and rte; clm on all 3 tasks.",
+        "At chance (the interval includes it): mlm on trec and rte; clm on all 3 tasks.",
         "Below chance: untrained on sst2 and rte.",
         "Every other main score is above chance.",
-        "Of the other rows, not above chance: words shuffled (mlm on rte).",
+        "Further scores that are not above chance: words shuffled (mlm on rte).",
         "No score: mt.",
     ]
 
@@ -246,7 +246,7 @@ def test_when_all_is_above_chance_it_is_said_and_what_is_not_judged_too():
     assert score_tables(results.table(made), arms=["mlm"])[0]["says"] == ["Every main score is above chance."]
     (table,) = score_tables(results.table([*made, score("clm", 0, 0.7)]), arms=["mlm", "clm"])
     assert table["says"] == [
-        "Not judged, for want of an interval: clm on rte.",
+        "Not judged, because there is no interval: clm on rte.",
         "Every other main score is above chance.",
     ]
 
@@ -259,7 +259,7 @@ def test_a_table_of_a_part_of_everything_says_first_that_it_is_no_evidence(tmp_p
     whole, part = score_tables(results.table(made), arms=["mlm"], quick=("probing",))
     assert (whole["measure"], whole["says"]) == ("fine_tuning", ["Every main score is above chance."])
     assert part["says"] == [
-        "Measured with effort quick, on a part of everything: no evidence.",
+        "Measured with effort quick, on a part of the data: no evidence.",
         "Every main score is above chance.",
     ]
     folder = write(tmp_path, arms=("mlm",), table_rows=made)
@@ -281,8 +281,8 @@ def test_probes_above_chance_that_tell_no_more_than_frequencies_are_named():
     (table,) = score_tables(results.table(made), arms=["mlm"])
     assert table["says"] == [
         "Every main score is above chance.",
-        "Of the other rows, not above chance: selectivity, mix of layers (mlm on rte) "
-        "and compression, mix of layers (mlm on rte).",
+        "Further scores that are not above chance: selectivity, mix of layers (mlm on rte) and compression, "
+        "mix of layers (mlm on rte).",
     ]
 
 
@@ -301,7 +301,7 @@ def test_many_tasks_are_counted_and_parts_always():
     whole = [score("mlm", 0, 0.9, task="blimp", measure="minimal_pairs", metric="accuracy")]
     (table,) = score_tables(results.table([*made, *whole]), arms=["mlm", "clm", "untrained"])
     assert table["folded"][0]["says"] == [
-        "At chance, that is, with chance inside the interval: mlm, clm and untrained on 1 of 2.",
+        "At chance (the interval includes it): mlm, clm and untrained on 1 of 2.",
         "Below chance: untrained on 1 of 2.",
         "Every other main score is above chance.",
     ]
