@@ -177,8 +177,8 @@ def caveats(measures: Iterable[AnyMeasure], sample: Sample, *, width: int, remed
                     counted = listed([f"{name} ({count:,})" for name, count in small.items()], "and")
                     needed = settings.group_tokens or WARNED_BELOW * width
                     yield (
-                        f"layer_change: groups with fewer than {needed:,} tokens have no curve: {counted}; "
-                        f"{remedy}."
+                        f"layer_change: groups with fewer than {needed:,} tokens have no curve. These are "
+                        f"{counted}; {remedy}."
                     )
             case TokenInformationSettings() if settings.clusters < usual:
                 yield (

@@ -105,7 +105,8 @@ def test_groups_that_are_too_small_are_named(place):
     words = Counter(" ".join(TEXT).split())
     rare = sum(count for _, count in words.most_common()[25:])
     assert notices(place)[-1] == (
-        f"layer_change: groups with fewer than 160 tokens have no curve: rank 26-50 ({rare}); give more text."
+        f"layer_change: groups with fewer than 160 tokens have no curve. These are rank 26-50 ({rare}); give "
+        "more text."
     )
 
 

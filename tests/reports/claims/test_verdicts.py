@@ -41,7 +41,7 @@ def words(judged):
         (FIVE - 1, 0.2, "equivalent", "TOST places the effect within ±0.2, too small to matter (p = 0.024)"),
         (FIVE - 1, 0.1, "undecided", "the 95% interval includes 0 and reaches beyond ±0.1"),
         (FIVE[:2], 0.1, "insufficient evidence", "2 seeds, but at least 3 are needed"),
-        ([], 0.1, "insufficient evidence", "0 seeds, and 3 are the least"),
+        ([], 0.1, "insufficient evidence", "0 seeds, but at least 3 are needed"),
         ([0.0] * 9, 0.1, "undecided", "every seed shows exactly 0, which decides nothing"),
         (
             [1.0, 1.0, 1.0],
