@@ -121,8 +121,8 @@ def test_the_data_are_beside_the_figure(folder, figure):
 def test_it_says_what_is_compared_and_over_which_tasks(shown, figure):
     assert "The arms compared here differ in one setting (masking ratio) and in nothing else." in shown.text
     assert "The broad pale line marks mlm, the first of these arms in the spec." in shown.text
-    assert "Minimal pairs: over blimp and lm_syneval." in figure["notes"]
-    assert any(note.startswith("Fine-tuning: over cola, ") for note in figure["notes"])
+    assert "Minimal pairs: mean over blimp and lm_syneval." in figure["notes"]
+    assert any(note.startswith("Fine-tuning: mean over cola, ") for note in figure["notes"])
     assert figure["caption"].startswith("Small dots are seeds. The marks beside them are their means")
 
 
