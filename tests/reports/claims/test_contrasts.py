@@ -134,14 +134,14 @@ def test_over_one_step_nothing_drops_and_nothing_rises():
     drop = {"kind": "difference", "of": OVER_LAYERS | {"layers": "drop"}, "arm": "mlm"}
     rise = {"kind": "trend", "of": OVER_LAYERS, "arms": ["mlm"], "over": "layers"}
     for fields in (drop, rise):
-        with pytest.raises(NotMeasured, match=r"^token_information m has 1 of the layers .* and it takes 2$"):
+        with pytest.raises(NotMeasured, match=r"^token_information m has 1 of the layers .* but the effect needs 2$"):
             found(effect(**fields), table)
 
 
 def test_two_layers_have_none_inside():
     table = curve("mlm", [5.0, 3.0]) + curve("clm", [5.0, 3.0])
     of = OVER_LAYERS | {"layers": "rise_to_top"}
-    with pytest.raises(NotMeasured, match=r"^token_information m has 2 of the layers .* and it takes 3$"):
+    with pytest.raises(NotMeasured, match=r"^token_information m has 2 of the layers .* but the effect needs 3$"):
         found(effect(kind="difference", of=of, arm="mlm", minus="clm"), table)
 
 

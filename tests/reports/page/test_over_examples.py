@@ -92,7 +92,7 @@ def test_a_claim_has_sentences_beside_its_verdict_which_stays(folder):
     (sentence,) = entry["over_examples"]
     change = np.mean([points("mlm", seed).mean() - points("clm", seed).mean() for seed in SEEDS])
     assert sentence.startswith(f"over seeds and examples the difference is {change:.3g}"[:60])
-    assert "(multi-bootstrap, 95%); of 120 examples of language mlm answers" in sentence
+    assert "(multi-bootstrap, 95%); of 120 examples of language, mlm answers" in sentence
     assert entry["verdict"] == judged.entries[0]["verdict"]
     assert "over_examples" not in judged.entries[0]
     assert f"Over examples: {sentence}"[:55] in markdown(page)

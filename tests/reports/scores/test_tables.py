@@ -311,9 +311,9 @@ def test_many_arms_are_counted():
     arms = [f"a{i}" for i in range(8)]
     at = [score("mlm", seed, 0.5 + (seed - 1) / 100) for seed in range(3)]
     made = [row | {"arm": arm, "run_id": f"{arm}-{row['seed']}"} for arm in arms for row in at]
-    assert score_tables(results.table(made), arms=arms)[0]["says"][0].endswith("interval: all 8 arms on rte.")
+    assert score_tables(results.table(made), arms=arms)[0]["says"][0].endswith("includes it): all 8 arms on rte.")
     made = [row | {"value": row["value"] + 0.4} if row["arm"] == "a0" else row for row in made]
-    assert score_tables(results.table(made), arms=arms)[0]["says"][0].endswith("interval: 7 of 8 arms on rte.")
+    assert score_tables(results.table(made), arms=arms)[0]["says"][0].endswith("includes it): 7 of 8 arms on rte.")
 
 
 # Names -----------------------------------------------------------------------------------------------
