@@ -113,13 +113,13 @@ class Need(NamedTuple):
     """Whether a measure with these settings needs the property."""
 
 
-HAS_PROBABILITY = Need(lambda objective: objective.output is not None, "has no probability of a sentence")
+HAS_PROBABILITY = Need(lambda objective: objective.output is not None, "gives no probability to a sentence")
 DRAWS_SENTENCES = Need(
     lambda objective: objective.output in ("next", "hidden"), "predicts neither next nor hidden words"
 )
 PREDICTS_ITS_TEXT = Need(
     lambda objective: objective.output in ("next", "hidden"),
-    "predicts no output that belongs to a token it reads",
+    "does not predict an output for a token that it reads",
     applies=lambda settings: set(settings.about) == {"output"},
 )
 PREDICTS_HIDDEN = Need(lambda objective: objective.output == "hidden", "does not predict hidden words")
@@ -319,7 +319,10 @@ def _card_of(plugin: Plugin) -> Card:
     """
     card = plugin.part
     if not isinstance(card, Card):
-        raise PluginError(f"{plugin.name} must be a Card of ablations.catalogue, but is {kind_of_part(card)}.")
+        raise PluginError(
+            f"{plugin.name} must be a Card of ablations.catalogue, but is {kind_of_part(card)}; write the card "
+            "as docs/plugins.md shows."
+        )
     if card.settings is None or not issubclass(card.settings, MeasureSettings):
         lack = "settings, a subclass of MeasureSettings of ablations.measures.settings"
     elif not callable(card.rows):
@@ -494,9 +497,12 @@ def lacks_labels(settings: Measure, data: Data) -> str | None:
         return None
     remedy = "set treebank to a CoNLL-U or parquet file"
     if isinstance(settings, TreesSettings):
-        return f"data of kind {data.kind} has no trees; {remedy}, or leave {settings.kind} out"
+        return f"data of kind {data.kind} have no trees; {remedy}, or leave {settings.kind} out"
     if "part_of_speech" in getattr(settings, "groups", ()):
-        return f"groups has part_of_speech, but data of kind {data.kind} has none; {remedy}, or leave it out"
+        return (
+            f"groups has part_of_speech, but data of kind {data.kind} have no parts of speech; {remedy}, or "
+            "leave part_of_speech out"
+        )
     return None
 
 

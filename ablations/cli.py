@@ -41,9 +41,9 @@ def main() -> None:
     """Find out, with evidence, what makes BERT-like pre-training work.
 
     An experiment is a YAML file that names arms and seeds. `ablate run` trains and measures what is
-    missing and writes one table and one page; the same command goes on where it was interrupted.
+    missing and writes one table and one page. After an interruption the same command continues.
 
-    Exit codes: 0 good, 1 a run failed, 2 something is wrong with what was asked for, 130 interrupted.
+    Exit codes: 0 good, 1 a run failed, 2 the command or a file that it names is wrong, 130 interrupted.
     """
 
 

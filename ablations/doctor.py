@@ -93,10 +93,14 @@ def findings(out: Path) -> Iterator[tuple[str, str, str | None]]:
     yield (
         "output root",
         str(out),
-        None if os.access(folder, os.W_OK) else "cannot be written to; choose another --out",
+        None if os.access(folder, os.W_OK) else "is not writable; choose another --out",
     )
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
-        yield "environment", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "lets a checkpoint execute code; unset it"
+        yield (
+            "environment",
+            "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD",
+            "is set, so a checkpoint could execute code; unset it",
+        )
 
 
 def calibrate(out: Path) -> Iterator[tuple[str, str]]:

@@ -92,7 +92,7 @@ class TrainedRun(LM):
         if others or not run:
             wrong = f"has {next(iter(others))}" if others else "lacks run"
             raise MeasureError(
-                f"--model_args {wrong}, expected run=FOLDER and, where needed, step=N and score=NAME; correct it."
+                f"--model_args {wrong}, expected run=FOLDER and, if needed, step=N and score=NAME; correct it."
             )
         directory = RunDirectory(Path(str(run)).absolute())  # lm-eval makes a number of a name of digits
         settings = directory.settings()
@@ -127,7 +127,7 @@ class TrainedRun(LM):
         fitting = [self._fitting(pieces, of) for pieces, of in zip(whole, requests, strict=True)]
         if cut:
             logging.getLogger(__name__).warning(
-                "%s of %d lost the beginning, as the run reads %d pieces at once.",
+                "%s of %d lost the beginning, because the run reads at most %d pieces at once.",
                 *(several(cut, "context"), len(requests), self._room),
             )
         scored: list[tuple[float, bool]] = [(0.0, True)] * len(requests)
@@ -159,8 +159,9 @@ class TrainedRun(LM):
         excess = max(0, len(pieces.ids_P) - self._room)
         if excess > pieces.given:
             raise MeasureError(
-                f"{request.task_name}: a continuation has {len(pieces.ids_P) - pieces.given} pieces, but the run "
-                f"reads {self._room} at once (data.max_length without START and END); leave the task out."
+                f"{request.task_name}: a continuation has {len(pieces.ids_P) - pieces.given} pieces, but the "
+                f"run reads at most {self._room} at once (data.max_length without START and END); leave the "
+                "task out."
             )
         return pieces._replace(
             ids_P=pieces.ids_P[excess:], word_P=pieces.word_P[excess:], given=pieces.given - excess
@@ -193,8 +194,8 @@ def _require_score(name: str, scores: Scores | None, *, kind: str, where: str) -
     """Raise a MeasureError if the objective does not have the score."""
     if scores is None:
         raise MeasureError(
-            f"{where}: objective.kind is {kind}, which gives no probability to a sentence; give a run of "
-            f"masked_lm, causal_lm or mixture."
+            f"{where}: objective.kind is {kind}, which gives no probability to a sentence; name a run of "
+            "masked_lm, causal_lm or mixture."
         )
     names = [each for each, score in scores._asdict().items() if score is not None]
     if name not in names:
@@ -210,14 +211,12 @@ def _checkpoint(directory: RunDirectory, step: int | None, max_steps: int) -> Pa
         state = directory.state()
         if state.state != "done":
             raise MeasureError(
-                f"{directory.path}: the run is {state.state} at step {state.step or 0} of {max_steps}; end it "
-                f"with `ablate run`, or name a checkpoint in --model_args, as in step=N ({steps})."
+                f"{directory.path}: the run is {state.state} at step {state.step or 0} of {max_steps}; finish "
+                f"it with `ablate run`, or name a checkpoint with step=N in --model_args ({steps})."
             )
         return directory.last_checkpoint
     if step not in kept:
-        raise MeasureError(
-            f"{directory.path}: there is no checkpoint of step {step} ({steps}); name another step."
-        )
+        raise MeasureError(f"{directory.path} has no checkpoint of step {step} ({steps}); name another step.")
     return kept[step]
 
 
@@ -226,7 +225,7 @@ def _device(name: str | None) -> torch.device:
     device = name or "cuda"
     kind = device.partition(":")[0]
     if kind not in TOKENS_AT_ONCE:
-        raise MeasureError(f"--device {device}: expected {listed(list(TOKENS_AT_ONCE))}; give one of these.")
+        raise MeasureError(f"--device is {device}, expected {listed(list(TOKENS_AT_ONCE))}; give one of these.")
     return torch.device(device if kind == "cpu" or torch.cuda.is_available() else "cpu")
 
 

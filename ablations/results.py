@@ -150,7 +150,10 @@ def read(path: Path) -> pd.DataFrame:
         ResultsError: the file is missing, truncated or damaged, or holds something else.
     """
     if not path.is_file():
-        raise ResultsError(f"{path}: there are no results here; `ablate run` writes them once a run is measured.")
+        raise ResultsError(
+            f"{path} does not exist, so there are no results yet; `ablate run` writes them after a run is "
+            "measured."
+        )
     arrow = read_sealed(path, remedy="start `ablate measure` again")
     _require_all(dict.fromkeys((*arrow.column_names, *LATER)), source=str(path))
     return _checked(_columns(arrow.to_pandas(), source=str(path)), source=str(path))
@@ -200,7 +203,7 @@ def read_sealed(path: Path, *, remedy: str, columns: Sequence[str] | None = None
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
         reason = reason.partition("\n")[0].rstrip(".")
-        raise ResultsError(f"{path}: this is no whole parquet file ({reason}); delete it and {remedy}.") from error
+        raise ResultsError(f"{path} is not a complete parquet file ({reason}); delete it and {remedy}.") from error
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -232,8 +235,8 @@ def _require_all(names: Iterable[str], *, source: str) -> None:
             foreign
         )
         raise ResultsError(
-            f"{source}: this is no table of results: it {' and '.join(faults) or 'repeats a column'}; "
-            f"give one with the columns {', '.join(COLUMNS)}."
+            f"{source} is not a table of results: it {' and '.join(faults) or 'repeats a column'}; give a table "
+            f"with the columns {', '.join(COLUMNS)}."
         )
 
 
@@ -245,7 +248,9 @@ def _checked(columns: Mapping[str, Sequence[Any] | pd.Series] | pd.DataFrame, *,
         number = int(again.to_numpy().argmax())
         row = frame.iloc[number]
         key = ", ".join(f"{name}={row[name]}" for name in KEY if not pd.isna(row[name]))
-        raise ResultsError(f"{source}, row {number}: there is already an observation for {key}.")
+        raise ResultsError(
+            f"{source}, row {number}: {key} has an observation already; remove one of the two rows."
+        )
     return frame
 
 
@@ -271,7 +276,7 @@ def _cells(name: str, values: Sequence[Any], *, source: str) -> list[Any]:
     for number, value in enumerate(values):
         if value is None or value is pd.NA or (isinstance(value, numbers.Real) and math.isnan(value)):
             if name in REQUIRED:
-                raise ResultsError(f"{source}, row {number}: {name!r} is missing; every observation has one.")
+                raise ResultsError(f"{source}, row {number}: {name!r} is missing; every row needs one.")
             value = None
         elif not _fits(kind, value):
             raise ResultsError(f"{source}, row {number}: {name} is {value!r}, expected {_EXPECTED[kind]}.")

@@ -143,16 +143,16 @@ def _shared(facts: TextFacts) -> Iterator[str]:
         if share >= SHARED_SHARE:
             yield (
                 f"data.{one.split}: {several(one.in_training or 0, 'sentence')} ({share:.0%}) are also in "
-                "data.train, where the models learn them, so that losses and measures look better than they "
-                "are; remove them from one of the two."
+                "data.train, so losses and measures look better than they are; remove these sentences from one "
+                "of the two files."
             )
     for task in facts.tasks:
         share = task.in_training / max(1, task.examples)
         if share >= SHARED_SHARE:
             yield (
-                f"{task.task}: {several(task.in_training, 'test example')} ({share:.0%}) have a text that is also "
-                "a sentence of data.train, so that scores may look better than they are; remove them from one of "
-                "the two."
+                f"{task.task}: {several(task.in_training, 'test example')} ({share:.0%}) have a text that is "
+                "also a sentence of data.train, so scores may look better than they are; remove them from the "
+                "examples or from the training text."
             )
 
 

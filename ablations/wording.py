@@ -118,6 +118,6 @@ def refuse_repeated(values: Iterable[Any]) -> None:
     seen: set[Hashable] = set()
     for index, value in enumerate(values):
         if identity(value) in seen:
-            context = {"sentence": f"has {shown(value)} twice; each may be there once", "at": (index,)}
+            context = {"sentence": f"has {shown(value)} twice; give it once", "at": (index,)}
             raise PydanticCustomError("sentence", "{sentence}", context)
         seen.add(identity(value))

@@ -325,7 +325,7 @@ def main(place: str, count: int, seed: int, slots: int, out: Path, replay: int |
         else:
             carry_out_on_cluster(out, count, seed, place, console)
     except KeyboardInterrupt:
-        console.print("interrupted; the same command goes on from here", style="yellow")
+        console.print("interrupted; the same command continues from here", style="yellow")
         sys.exit(130)
     finally:
         kill_children()

@@ -31,11 +31,11 @@ _REMEDIES = {
     errno.EPERM: ("permission is denied", "change the permissions or choose another folder"),
     errno.EROFS: ("the file system is read-only", "choose another folder"),
     errno.EIO: ("the disk reports an error", "check the disk"),
-    errno.EISDIR: ("there is a folder of that name", "move the folder away"),
-    errno.ENOTDIR: ("a part of its path is no folder", "move the file in the way"),
+    errno.EISDIR: ("a folder has this name", "move the folder away"),
+    errno.ENOTDIR: ("a part of its path is not a folder", "move the file in the way"),
     errno.EEXIST: ("a file of that name is in the way", "move the file away"),
     errno.ENAMETOOLONG: ("its name is too long", "choose a shorter one"),
-    errno.ELOOP: ("it is a link, or a link on the way leads back to itself", "remove the link"),
+    errno.ELOOP: ("it is a link, or a link in its path leads back to itself", "remove the link"),
     errno.ENXIO: ("it is no ordinary file", "remove it"),
     errno.EMLINK: ("it is a hard link, so another file would change too", "put a copy in its place"),
     errno.ENOLCK: ("the file system has no locks", "choose a folder on another file system"),
@@ -138,7 +138,7 @@ def _refused_folder(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedies = {errno.ENOENT: ("no folder can be made there", "choose another folder")} | _REMEDIES
+        remedies = {errno.ENOENT: ("no folder can be created there", "choose another folder")} | _REMEDIES
         reason, remedy = remedies.get(error.errno or 0, (str(error), "choose another folder"))
         raise FilesError(f"{path} cannot be written: {reason}; {remedy}, then start again.") from error
 
@@ -151,7 +151,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
     folder stays until the next call for the same `path`.
 
     Raises:
-        FilesError: something is at `path` already and is no empty folder; or no folder can be made there.
+        FilesError: something is at `path` already and is no empty folder; or no folder can be created there.
     """
     temporary = path.absolute().with_name(f".{path.absolute().name}.tmp")
     with _refused_folder(path):
@@ -163,7 +163,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir()
     if not is_free:
-        raise FilesError(f"{path} is there already and is no empty folder; choose another folder, or remove it.")
+        raise FilesError(f"{path} already exists and is not an empty folder; choose another folder, or remove it.")
     try:
         with explained(path, temporary):
             yield temporary
@@ -206,7 +206,7 @@ def read_json(path: Path) -> Any:
     except OSError as error:
         raise FilesError(f"{path} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
-        raise FilesError(f"{path} is damaged: it holds no valid JSON ({error}); delete it.") from error
+        raise FilesError(f"{path} is damaged: it is not valid JSON ({error}); delete it.") from error
 
 
 def file_version(path: Path) -> tuple[int, int, int]:

@@ -132,8 +132,8 @@ def _is_file_name(name: str) -> bool:
 
 def _changed(name: str, path: Path) -> PluginError:
     return PluginError(
-        f"{name}: {path} has changed since the run was planned with it; put it back, or start `ablate run` on the "
-        f"spec, which plans a run with the new source."
+        f"{name}: {path} has changed since the run was planned; restore the file, or give `ablate run` with the "
+        "spec, which plans a new run with the changed file."
     )
 
 
@@ -147,8 +147,8 @@ def _of_file(name: str, path: Path, sha256: str | None = None) -> Plugin:
         source = path.read_bytes()
     except OSError as error:
         raise PluginError(
-            f"{name}: {path} cannot be read ({error.strerror}); put the file beside the spec, or name its place "
-            f"with --plugin."
+            f"{name}: {path} cannot be read ({error.strerror}); put the file beside the spec, or name it with "
+            "--plugin."
         ) from error
     digest = hashlib.sha256(source).hexdigest()
     if sha256 not in (None, digest):
@@ -215,5 +215,5 @@ def _part(name: str, path: Path, digest: str, module: ModuleType) -> Plugin:
     thing = name.partition(":")[2]
     if not hasattr(module, thing):
         names = [one for one in vars(module) if not one.startswith("_")]
-        raise PluginError(f"{name}: {path} has no {thing}; its names are {', '.join(names)}.")
+        raise PluginError(f"{name}: {path} has no {thing}; it defines {', '.join(names)}.")
     return Plugin(name, path, digest, getattr(module, thing))

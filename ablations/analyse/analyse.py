@@ -239,7 +239,10 @@ def _say_cut(subject: Subject, say: Say) -> None:
     """Report how many sentences are too long for the model."""
     if cut := subject.read.cut:
         of_all = several(subject.read.sample.sentences, "sentence")
-        say(f"{subject.name}: {cut:,} of {of_all} cut at {subject.model.max_length} tokens, the model's longest")
+        say(
+            f"{subject.name}: {cut:,} of {of_all} are cut, because the model reads at most "
+            f"{subject.model.max_length} tokens"
+        )
 
 
 def _gold(text: Path, *, labels: Path | None, column: str | None) -> list[LabelledSentence]:
@@ -359,8 +362,8 @@ def _why_nothing(doubts: list[str], text: Path, subject: Subject) -> str:
         return doubts[0]
     counted = f"{len(sample):,} token{'s' * (len(sample) != 1)} in {sample.sentences:,} sentence"
     return (
-        f"{text} has {counted}{'s' * (sample.sentences != 1)}, too few for any measure of a model of width "
-        f"{width:,}; give at least {REFUSED_BELOW * width:,} tokens."
+        f"{text} has {counted}{'s' * (sample.sentences != 1)}, which is too few for any measure of a model of "
+        f"width {width:,}; give at least {REFUSED_BELOW * width:,} tokens."
     )
 
 

@@ -104,8 +104,8 @@ def arms_of(folders: Sequence[Path], *, seed: int) -> list[ModelArm]:
         for earlier in arms[:i]:
             if earlier.run_id == arm.run_id:
                 raise MeasureError(
-                    f"{earlier.folder} and {arm.folder} hold the same weights and config.json; leave one of them "
-                    f"out."
+                    f"{earlier.folder} and {arm.folder} have the same weights and config.json; leave one of "
+                    "them out."
                 )
     return arms
 
@@ -144,8 +144,8 @@ def _series(folder: Path) -> tuple[Checkpoint, ...]:
     for before, after in itertools.pairwise(checkpoints):
         if before.step == after.step:
             raise MeasureError(
-                f"{before.folder} and {after.folder} are both of step {after.step}; remove one of them, as a "
-                f"series has one checkpoint a step."
+                f"{before.folder} and {after.folder} are both of step {after.step}, but a series has one "
+                "checkpoint for each step; remove one of them."
             )
     return tuple(checkpoints)
 
@@ -156,8 +156,8 @@ def _indexed(index: Path) -> Iterator[Checkpoint]:
             yield Checkpoint(index.parent / str(entry["folder"]), int(entry["step"]))
     except (FilesError, ValueError, KeyError, TypeError) as error:
         raise MeasureError(
-            f"{index} is no index of checkpoints, expected one of `ablate export --all-steps`; export the series "
-            f"again, or remove the file where the folders are named after their steps."
+            f"{index} is not an index of checkpoints as `ablate export --all-steps` writes it; export the "
+            "series again, or remove the file if the names of the folders give their steps."
         ) from error
 
 
@@ -179,8 +179,8 @@ def _require_one_architecture(checkpoints: Sequence[Checkpoint], configs: Sequen
                 f"{name} is {shown(configs[0].get(name))} and {shown(config.get(name))}" for name in names
             ]
             raise MeasureError(
-                f"{checkpoints[0].folder} and {checkpoint.folder} are no checkpoints of one model: in config.json "
-                f"{listed(differences[:3], 'and')}; give the models as folders of their own."
+                f"{checkpoints[0].folder} and {checkpoint.folder} are not checkpoints of the same model: in "
+                f"config.json {listed(differences[:3], 'and')}; name the folder of each model in the command."
             )
 
 

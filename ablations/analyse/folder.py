@@ -30,7 +30,7 @@ from lightning_modules.provenance import now, provenance
 
 LONGEST_NAME = 200
 
-UNFINISHED = "The analysis has not ended, all of {} still to come; run it again."
+UNFINISHED = "The analysis has not ended: it still lacks {}; give the same command again."
 
 
 def arm_of(folder: Path) -> str:
@@ -53,13 +53,15 @@ def place(out: Path, name: str) -> Path:
     """
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name) or len(name) > LONGEST_NAME or name in ("runs", "tokens"):
         raise MeasureError(
-            f"--name {name!r} cannot name the folder of results: expected lower-case letters, digits and ._- that "
-            f"start with a letter or a digit, and not runs or tokens."
+            f"--name {name!r} cannot be the name of the folder of results: use lower-case letters, digits and "
+            "._- with a letter or a digit first, but not the names runs and tokens."
         )
     plan = out / name / "plan.json"
     runs = read_json(plan).get("runs") if plan.exists() else None
     if plan.exists() and not (runs and all(run.get("analysed") for run in runs)):
-        raise MeasureError(f"{out / name} holds an experiment; choose another --name for the results.")
+        raise MeasureError(
+            f"{out / name} has the results of an experiment; choose another --name for the results."
+        )
     return out / name
 
 
@@ -82,8 +84,8 @@ def require_own(target: Path, folders: Mapping[str, Path], twins: Sequence[str])
         if run["run_id"] not in folders and run["run_id"] not in twins:
             new_id, folder = next(iter(folders.items()))
             raise MeasureError(
-                f"{target} holds the analysis of another model: {run['run_id']}, and {folder} is {new_id}; choose "
-                f"another --name for the results, or remove that folder."
+                f"{target} has the analysis of another model ({run['run_id']}; {folder} is {new_id}); choose "
+                f"another --name for the results, or remove {target}."
             )
 
 
@@ -92,7 +94,7 @@ def is_whole(target: Path) -> bool:
     plan = target / "plan.json"
     content = read_json(plan) if plan.exists() else {}
     runs, notices = content.get("runs", []), content.get("notices", [])
-    return bool(runs) and not any(notice.startswith(UNFINISHED.partition("{}")[0]) for notice in notices)
+    return bool(runs) and not any(notice.startswith(UNFINISHED.partition(":")[0]) for notice in notices)
 
 
 def origin() -> dict[str, Any]:
@@ -174,7 +176,7 @@ def write(
 
 def _spec(arguments: Mapping[str, Any], measures: Sequence[MeasureSettings]) -> bytes:
     """Return the arguments of the analysis as YAML, with values in JSON."""
-    lines = ["# What `ablate analyse` was asked; not for `ablate run`."]
+    lines = ["# Settings of `ablate analyse`. `ablate run` cannot use this file."]
     lines += [f"{key}: {json.dumps(value, default=str, ensure_ascii=False)}" for key, value in arguments.items()]
     lines += ["measures:", *(f"  - {json.dumps(settings.model_dump(mode='json'))}" for settings in measures)]
     return ("\n".join(lines) + "\n").encode()

@@ -49,9 +49,9 @@ STATES_BYTES = 6 * 2**30
 
 SAID_ELSEWHERE = {
     "checkpoints": "every checkpoint of a series is measured",
-    "tokens": "--tokens says how many are read, the same for all measures",
-    "predictions": "they are kept in the folder of a run, which a model from elsewhere does not have",
-    "treebank": "--labels gives the treebank of the text",
+    "tokens": "--tokens sets how many tokens all measures read",
+    "predictions": "predictions are kept in the folder of a run, and a model from elsewhere has no such folder",
+    "treebank": "--labels names the treebank of the text",
 }
 """Settings of a spec's measures that have no meaning here, with the reason."""
 
@@ -82,9 +82,7 @@ def load(path: Path) -> tuple[AnyMeasure, ...]:
         raise SpecProblems(tuple(sorted(problems))) from error
     for number, settings in enumerate(file.measures):
         for name in SAID_ELSEWHERE.keys() & settings.model_fields_set:
-            sentence = (
-                f"measures.{settings.kind}.{name} is not asked for here: {SAID_ELSEWHERE[name]}; leave it out"
-            )
+            sentence = f"measures.{settings.kind}.{name} cannot be set here: {SAID_ELSEWHERE[name]}; leave it out"
             problems.add(document.problem(("measures", number, name), sentence, at="key"))
     if problems:
         raise SpecProblems(tuple(sorted(problems)))
@@ -102,13 +100,13 @@ def require_known(measures: Iterable[AnyMeasure], *, labelled: bool) -> None:
         match settings:
             case LayerChangeSettings() if "part_of_speech" in settings.groups and not labelled:
                 raise MeasureError(
-                    "layer_change: groups has part_of_speech, of which a text alone says nothing; give --labels, "
-                    "or leave part_of_speech out."
+                    "layer_change: groups has part_of_speech, but the text has no parts of speech; give "
+                    "--labels, or leave part_of_speech out."
                 )
             case QuestionSettings() if "output" in settings.about:
                 raise MeasureError(
-                    f"{settings.kind}: about has output, but what a model from elsewhere is to predict is not "
-                    "known; leave output out, and ask for next where it is the token behind."
+                    f"{settings.kind}: about has output, but it is not known what a model from elsewhere "
+                    "predicts; leave output out, or write next if the model predicts the next token."
                 )
 
 

@@ -81,8 +81,8 @@ def require_tasks(settings: MinimalPairsSettings, *, data_root: Path) -> None:
     for task in tasks:
         if task.built_in:
             raise MeasureError(
-                f"minimal_pairs: {task.name} is of the built-in language, which a model from elsewhere has not "
-                f"learned; leave it out."
+                f"minimal_pairs: {task.name} has sentences of the built-in language, which a model from "
+                "elsewhere has not learned; leave it out."
             )
         if (problem := task.problem(data_root)) is not None:
             raise MeasureError(f"minimal_pairs: {problem}; give --data-root, or leave {task.name} out.")
@@ -98,15 +98,15 @@ def with_head(model: HuggingFaceModel) -> MaskedModel:
     kind = checked_config(model.folder)["model_type"]  # type of the whole model, not of the encoder in it
     if kind not in HEADS:
         raise MeasureError(
-            f"minimal_pairs asks for hidden tokens, which models of model_type {kind!r} do not predict, expected "
-            f"{listed(list(HEADS), 'or')}; leave the measure out."
+            f"minimal_pairs needs a model that predicts hidden tokens, but models of model_type {kind!r} do "
+            f"not, expected {listed(list(HEADS), 'or')}; leave the measure out."
         )
     tokenizer = model.tokenizer
     special = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.mask_token_id]
     if not tokenizer.is_fast or None in special:
         raise MeasureError(
-            f"minimal_pairs needs a fast tokenizer with the tokens [CLS], [SEP] and [MASK], which that of "
-            f"{model.folder} is not; give a model with its tokenizer.json, or leave the measure out."
+            f"minimal_pairs needs a fast tokenizer with the tokens [CLS], [SEP] and [MASK], but {model.folder} "
+            "has none; give a model with its tokenizer.json, or leave the measure out."
         )
     whole = _of_folder(model) if model.drawn is None else _drawn(model, seed=model.drawn)
     pieces = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
@@ -134,8 +134,9 @@ def _of_folder(model: HuggingFaceModel) -> Any:
     lacking = sorted([*loading["missing_keys"], *(name for name, *_ in loading["mismatched_keys"])])
     if lacking:
         raise MeasureError(
-            f"minimal_pairs asks for hidden tokens, but {model.folder} lacks weights of a head that predicts "
-            f"them, as {lacking[0]}; give a masked LM with its head, or leave the measure out."
+            f"minimal_pairs needs a model that predicts hidden tokens, but {model.folder} lacks weights of the "
+            f"head that predicts them, such as {lacking[0]}; give a masked LM with its head, or leave the "
+            "measure out."
         )
     return whole
 
@@ -175,7 +176,7 @@ def rows(
         if not pairs.good:
             raise MeasureError(
                 f"minimal_pairs: {part.task_name} has no pair of sentences with at most {model.max_length} "
-                f"tokens, special ones included; leave the task out."
+                "tokens, special tokens included; leave the task out."
             )
         sentences = [*pairs.good, *pairs.bad]
         scores = pseudo_log_likelihoods_by(partial(_answers, masked), sentences, special=masked.special)

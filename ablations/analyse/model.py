@@ -87,18 +87,19 @@ def checked_config(folder: Path) -> dict[str, Any]:
     """
     if not folder.is_dir():
         raise MeasureError(
-            f"{folder} is no folder; give one that holds the config.json, weights and tokenizer of a model."
+            f"{folder} is not a folder; name a folder with the config.json, weights and tokenizer of a model."
         )
     try:
         config = json.loads((folder / "config.json").read_bytes())
         kind = config.get("model_type")
     except FileNotFoundError:
         raise MeasureError(
-            f"{folder} has no config.json, so it holds no Hugging Face model; `ablate export` makes one of a run."
+            f"{folder} has no config.json, so it is not the folder of a Hugging Face model; for a run, write "
+            "such a folder with `ablate export`."
         ) from None
     except (OSError, ValueError, AttributeError) as error:
         raise MeasureError(
-            f"{folder / 'config.json'} cannot be read ({reason(error)}); make or copy it again."
+            f"{folder / 'config.json'} cannot be read ({reason(error)}); write or copy it again."
         ) from error
     if not isinstance(kind, str):
         raise MeasureError(
@@ -107,8 +108,8 @@ def checked_config(folder: Path) -> dict[str, Any]:
         )
     if kind not in SUPPORTED:
         raise MeasureError(
-            f"{folder}: models of model_type {kind!r} cannot be analysed, expected {', '.join(SUPPORTED[:-1])} or "
-            f"{SUPPORTED[-1]}; give a model of one of these."
+            f"{folder}: models of model_type {kind!r} cannot be analysed, expected {', '.join(SUPPORTED[:-1])} "
+            f"or {SUPPORTED[-1]}; use a model of one of these types."
         )
     if not weight_files(folder):
         raise MeasureError(
@@ -116,7 +117,7 @@ def checked_config(folder: Path) -> dict[str, Any]:
         )
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
         raise MeasureError(
-            "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, which lets a checkpoint execute code; unset it."
+            "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, so a checkpoint could execute code; unset this variable."
         )
     return config
 
@@ -136,7 +137,7 @@ def weight_files(folder: Path) -> list[Path]:
             parts = json.loads((folder / name).read_bytes())["weight_map"].values()
             return [folder / part for part in sorted(set(parts))]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise MeasureError(f"{folder / name} is no index of weights; make or copy it again.") from error
+            raise MeasureError(f"{folder / name} is not an index of weights; write or copy it again.") from error
     return []
 
 
@@ -158,13 +159,16 @@ def tokenizer_of(folder: Path) -> Any:
                     f'pip install "pretraining-ablations[hf]".'
                 ) from error
             raise MeasureError(
-                f"{folder}: the tokenizer cannot be loaded ({reason(error)}); save the model's own there, best as "
-                f"tokenizer.json."
+                f"{folder}: the tokenizer cannot be loaded ({reason(error)}); save the model's own tokenizer in "
+                "this folder, if possible as tokenizer.json."
             ) from error
     # Without any file transformers makes a tokenizer that knows no words.
     names = {"tokenizer.json", *(type(tokenizer).vocab_files_names.values() or ["tokenizer_config.json"])}
     if not any((folder / name).is_file() for name in names):
-        raise MeasureError(f"{folder} has no tokenizer; save the model's own there, best as tokenizer.json.")
+        raise MeasureError(
+            f"{folder} has no tokenizer; save the model's own tokenizer in this folder, if possible as "
+            "tokenizer.json."
+        )
     return tokenizer
 
 
@@ -299,12 +303,12 @@ def load(folder: Path, *, tokenizer_folder: Path | None = None) -> HuggingFaceMo
             )
         except pickle.UnpicklingError as error:
             raise MeasureError(
-                f"{folder}: its weights hold something else than tensors and were not opened; save them as "
-                f"safetensors."
+                f"{folder}: its weights contain other things than tensors, so they were not opened; save them "
+                "as safetensors."
             ) from error
         except Exception as error:  # a damaged folder can make transformers raise any error
             raise MeasureError(
-                f"{folder}: the model cannot be loaded ({reason(error)}); make or copy the folder again."
+                f"{folder}: the model cannot be loaded ({reason(error)}); write or copy the folder again."
             ) from error
     model, tokenizer = _ready(whole), tokenizer_of(tokenizer_folder or folder)
     final_norm = FINAL_NORMS.get(model.config.model_type)
@@ -382,7 +386,9 @@ def _ready(whole: Any) -> Any:
 
 def _require_weights(model: Any, whole: Any, states: list[Tensor], loading: dict[str, Any], folder: Path) -> None:
     """Raise a MeasureError if weights are missing that the states depend on. A pooler's may be missing."""
-    misfits = {name: f"{name} (there of shape {tuple(shape)})" for name, shape, _ in loading["mismatched_keys"]}
+    misfits = {
+        name: f"{name} (in the file with shape {tuple(shape)})" for name, shape, _ in loading["mismatched_keys"]
+    }
     lacking = {name: name for name in loading["missing_keys"]} | misfits
     parameters = {name: value for name, value in whole.named_parameters(remove_duplicate=False) if name in lacking}
     if not parameters:
@@ -393,8 +399,9 @@ def _require_weights(model: Any, whole: Any, states: list[Tensor], loading: dict
     if needed:
         example = next((name for name in needed if name in misfits), needed[0])
         raise MeasureError(
-            f"{folder}: its weights lack {len(needed)} of those that {type(model).__name__} needs, such as "
-            f"{lacking[example]}; they and config.json are not of one model."
+            f"{folder}: {len(needed)} of the weights that {type(model).__name__} needs are missing, such as "
+            f"{lacking[example]}; the weights and config.json are not of the same model, so copy the whole "
+            "folder again."
         )
 
 

@@ -41,8 +41,8 @@ def sentences(path: Path, *, column: str | None = None) -> Iterator[str]:
     ending = format_of(path)
     if ending is None:
         raise DataError(
-            f"{path} has an ending that is not known, expected {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}, all "
-            f"but parquet also with .gz; convert or rename the file."
+            f"{path} has an unknown ending, expected {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]} (all except "
+            "parquet also with .gz); convert or rename the file."
         )
     if ending == ".txt" and column is not None:
         raise DataError(f"{path} is plain text, which has no columns; leave --column out.")
@@ -51,14 +51,14 @@ def sentences(path: Path, *, column: str | None = None) -> Iterator[str]:
     for cells in source.cells():
         if not isinstance(cells.text, str):
             raise DataError(
-                f"{path}, {source.unit} {cells.number}: column {name!r} holds {shown(cells.text)}, expected text; "
-                f"correct or remove it."
+                f"{path}, {source.unit} {cells.number}: column {name!r} has {shown(cells.text)}, expected text; "
+                "correct or remove this row."
             )
         if line := " ".join(cells.text.split()):
             any_sentence = True
             yield line
     if not any_sentence:
-        raise DataError(f"{path} has no sentence; give a file with text.")
+        raise DataError(f"{path} has no sentences; give a file with text.")
 
 
 def _column(path: Path, column: str | None) -> str:
@@ -68,7 +68,10 @@ def _column(path: Path, column: str | None) -> str:
     name = USUAL_COLUMN if column is None else column
     if name not in names:
         listed = ", ".join(map(repr, names)) or "none"
-        raise DataError(f"{path} has no column {name!r} with text (with text: {listed}); name one with --column.")
+        raise DataError(
+            f"{path} has no column {name!r} with text (columns with text: {listed}); name one of these with "
+            "--column."
+        )
     return name
 
 
@@ -129,8 +132,8 @@ def tokenise(model: HuggingFaceModel, sentences: Iterable[str], *, tokens: int) 
         text_tokens += int(parts[-1].is_text.sum())
     if not text_tokens:
         raise MeasureError(
-            f"the tokenizer of {model.folder} makes no token of the text, special ones apart; give text in the "
-            f"language of the model."
+            f"the tokenizer of {model.folder} makes no tokens from the text except special ones; give text in "
+            "the language of the model."
         )
     text = TokenisedText(
         ids=np.concatenate([part.ids for part in parts]),
@@ -143,7 +146,7 @@ def tokenise(model: HuggingFaceModel, sentences: Iterable[str], *, tokens: int) 
     if text.ids.max() >= model.ids:
         raise MeasureError(
             f"{model.folder}: the tokenizer gives the id {text.ids.max()}, but the model has {model.ids} ids; "
-            f"put the model's own tokenizer there."
+            "save the model's own tokenizer in this folder."
         )
     return text
 
@@ -159,8 +162,8 @@ def sample_of(text: TokenisedText, *, tokens: int, source: Path) -> Sample:
     before_S = np.concatenate([[0], np.cumsum(text.is_text)])[text.offsets]
     if not before_S[before_S <= tokens].any():
         raise MeasureError(
-            f"{source}: the first sentence has {before_S[before_S > 0][0]:,} tokens, more than the {tokens:,} to "
-            f"be measured; raise --tokens."
+            f"{source}: the first sentence has {before_S[before_S > 0][0]:,} tokens, but --tokens allows only "
+            f"{tokens:,}; raise --tokens."
         )
     return whole_sentences(text.codes, text.offsets, text.is_text, tokens)
 
@@ -216,7 +219,7 @@ def labelled(sample: Sample, tokenised: TokenisedText, gold: Sequence[LabelledSe
     """
     if tokenised.spans is None:
         raise MeasureError(
-            "the model's tokenizer does not say where its tokens stand in the text; give a model with a "
+            "the model's tokenizer does not give the positions of its tokens in the text; give a model with a "
             "tokenizer.json, or leave --labels out."
         )
     token_facts = token_labels(gold[: sample.sentences], tokenised.text_spans()[: sample.sentences])
@@ -333,7 +336,8 @@ def require_finite(layers_LND: list[NDArray[np.float32]], *, folder: Path) -> No
             hold = "holds" if len(broken) == 1 else "hold"
             raise MeasureError(
                 f"{folder}: {len(broken):,} of {len(states_ND):,} states of layer {layer} {hold} NaN or "
-                f"infinity, as of a diverged training or of damaged weights; give another checkpoint of the model."
+                "infinity, because training diverged or the weights are damaged; give another checkpoint of "
+                "the model."
             )
 
 

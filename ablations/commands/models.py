@@ -12,8 +12,12 @@ from ablations.commands.results import show_page
 @command
 @click.argument("run_dir", type=FOLDER)
 @click.argument("folder", metavar="DIR", type=FOLDER)
-@click.option("--all-steps", is_flag=True, help="Every checkpoint that was kept, a folder each, and an index.")
-@click.option("--encoder", "encoder_alone", is_flag=True, help="The encoder without heads and decoder.")
+@click.option(
+    "--all-steps", is_flag=True, help="Write every kept checkpoint to a folder of its own, with an index."
+)
+@click.option(
+    "--encoder", "encoder_alone", is_flag=True, help="Write only the encoder, without heads and decoder."
+)
 def export(run_dir: Path, folder: Path, all_steps: bool, encoder_alone: bool) -> None:
     """Write a trained run as a Hugging Face folder that stock classes load."""
     from lightning_modules.export import folder as exports
@@ -30,32 +34,42 @@ def export(run_dir: Path, folder: Path, all_steps: bool, encoder_alone: bool) ->
 
 @command
 @click.argument("folders", type=FOLDER, nargs=-1, required=True, metavar="FOLDER...")
-@click.option("--text", type=FILE, required=True, help="Sentences: a table, or a line each.")
+@click.option(
+    "--text",
+    type=FILE,
+    required=True,
+    help="File of sentences: a table, or a .txt with one sentence in each line.",
+)
 @click.option(
     "--labels",
     type=FILE,
-    help="A treebank of the very same sentences: CoNLL-U or parquet.",
+    help="Treebank of the same sentences, in the same order: CoNLL-U or parquet.",
 )
-@click.option("--column", help="Of a table; needed where several have text and none is called text.")
+@click.option(
+    "--column",
+    help="Column of the sentences in a table; needed if several columns have text and none is called text.",
+)
 @click.option(
     "--tokens",
     type=click.IntRange(min=100),
-    help="How many are measured at most, whole sentences from the start; else 150 for each unit of the width, at "
-    "least 50,000, as far as their states stay within 6 GiB.",
+    help="Largest number of tokens to measure, in whole sentences from the start. [default: 150 for each unit "
+    "of the width, at least 50,000, limited by 6 GiB of hidden states]",
 )
 @click.option(
     "--measures",
     "measures_file",
     type=FILE,
-    help="A YAML file with `measures` as in a spec, and their settings; else all that read states.",
+    help="YAML file with `measures` as in a spec. [default: all measures that read hidden states]",
 )
-@click.option("--name", help="Of the folder of results, under the output root; else the models'.")
+@click.option(
+    "--name", help="Name of the folder of results in the output root. [default: the names of the models]"
+)
 @click.option(
     "--data-root",
     type=GivenPath(exists=True, file_okay=False),
     default=".",
     show_default=True,
-    help="Where the files of minimal pairs lie, as in blimp/test.parquet.",
+    help="Folder with the files of minimal pairs, such as blimp/test.parquet.",
 )
 @publish_option
 @out_option
@@ -71,7 +85,7 @@ def analyse(
     published: Path | None,
     out: Path,
 ) -> None:
-    """Measure the layers of local Hugging Face models on a text, beside those of their untrained twins.
+    """Measure the layers of local Hugging Face models on a text, and of their untrained twins.
 
     Each FOLDER is an arm: a model, or a series of checkpoints, which is measured at every step.
     """

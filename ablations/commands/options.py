@@ -25,9 +25,9 @@ class GivenPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         text = os.fsdecode(value)
         if not text:
-            self.fail("a path was expected, but this one is empty.", param, ctx)
+            self.fail("expected a path, but it is empty.", param, ctx)
         if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
-            self.fail(f"{text!a} has a byte that is no text; rename it in UTF-8.", param, ctx)
+            self.fail(f"the name {text!a} is not UTF-8; rename the file in UTF-8.", param, ctx)
         try:
             mode = os.stat(text).st_mode if self.readable else 0
             if S_ISDIR(mode):
@@ -88,8 +88,8 @@ set_option = click.option(
     "given",
     metavar="KEY=VALUE",
     multiple=True,
-    help="Lay a setting over the spec, as training.max_steps=200; may be given several times. The results have a "
-    "folder of their own, OUT/NAME-KEY-VALUE; --set name=... gives it another name.",
+    help="Change a setting of the spec for this command, for example training.max_steps=200; may be repeated. "
+    "The results go to a folder of their own, OUT/NAME-KEY-VALUE; --set name=... chooses another name.",
 )
 
 
@@ -106,8 +106,8 @@ plugin_option = click.option(
     multiple=True,
     expose_value=False,
     callback=_give_files,
-    help="A Python file whose parts the spec names as FILE.py:Thing, if it lies elsewhere; may be given several "
-    "times. It is executed if the spec names it.",
+    help="A Python file that the spec names as FILE.py:Thing, if it is not beside the spec; may be repeated. "
+    "The file is executed if the spec names it.",
 )
 out_option = click.option("--out", type=FOLDER, default="out", show_default=True, help="Output root.")
 data_root_option = click.option(
@@ -115,30 +115,31 @@ data_root_option = click.option(
     type=GivenPath(exists=True, file_okay=False),
     default=".",
     show_default=True,
-    help="Where relative paths of a spec's data start.",
+    help="Folder from which relative paths of the spec's data start.",
 )
 devices_option = click.option(
     "--devices",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Processes (GPUs) of each run: DDP.",
+    help="Number of devices that train each run together (DDP).",
 )
 slots_option = click.option(
     "--slots",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Runs at the same time; where GPUs are fewer, runs share them.",
+    help="Number of runs at the same time; if there are fewer GPUs, runs share them.",
 )
 publish_option = click.option(
     "--publish",
     "published",
     metavar="FOLDER",
     type=FOLDER,
-    help="Also copy what a repository keeps to FOLDER/NAME: report.md, figures, results, verdicts, spec.",
+    help="Also copy the files that a repository should keep to FOLDER/NAME: report.md, figures, results, "
+    "verdicts, spec.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="For machines.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def command(function: Callable[..., Any]) -> click.Command:
@@ -172,7 +173,7 @@ def powers_of(workspace: Any, pilot: Path | None = None) -> list[Any]:
     path = folder / "results.parquet"
     if not path.is_file():
         raise ResultsError(
-            f"{path}: there is no such file to read the spread between seeds from; name a folder of results, as "
+            f"{path} does not exist, so the spread between seeds is unknown; name a folder of results, such as "
             "out/NAME."
         )
 

@@ -30,24 +30,31 @@ from ablations.commands.options import (
 @out_option
 @data_root_option
 @json_option
-@click.option("--strict", is_flag=True, help="Exit with 1 unless every judged claim came out as expected.")
-@click.option("--new", is_flag=True, help="Judge nothing: write a first file of claims for the spec.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Exit with 1 unless every judged claim came out as expected and at least one was judged.",
+)
+@click.option("--new", is_flag=True, help="Write a first file of claims for the spec, and judge nothing.")
 def claims(
     spec: Path, given: tuple[str, ...], out: Path, data_root: Path, as_json: bool, strict: bool, new: bool
 ) -> None:
     """Judge the claims of a spec by what is measured so far, and write claims.json.
 
     Claims that are not run or have too few seeds are shown with the reason. With --strict the exit code is 1 if a
-    claim that was judged came out otherwise than its file expects, or if none could be judged. With --new a file
-    of claims is written beside the spec, with a first claim to change; no file is overwritten.
+    judged claim came out differently from what its file expects, or if no claim could be judged. With --new the
+    command writes a file of claims beside the spec, with a first claim for you to change. It overwrites no file.
     """
     if new and given:
-        raise click.UsageError("--new writes claims for the spec as it is; leave out --set.")
+        raise click.UsageError("--new writes claims for the spec without changed settings; leave --set out.")
     if new:
         from ablations.skeletons import claims as claim_skeleton
 
         path = claim_skeleton.write(spec)
-        click.echo(f"{path}: written, with a first claim to change; `ablate validate --claims-schema` explains it")
+        click.echo(
+            f"{path} is written with a first claim for you to change; `ablate validate --claims-schema` "
+            "explains every key"
+        )
         click.echo(f"next: set `claims: [{path.stem}]` in {spec}, then `ablate validate {spec}`")
         return
     from ablations.errors import SpecError
@@ -58,7 +65,8 @@ def claims(
     workspace = Workspace.open(spec, given=given, out=out, data_root=data_root)
     if not workspace.experiment.claims:
         raise SpecError(
-            f"{spec}: the spec names no claims; add them, as in `claims: [article]`, or begin with --new."
+            f"{spec}: the spec names no claims; name a file of claims, as in `claims: [article]`, or write a "
+            f"first one with `ablate claims {spec} --new`."
         )
     workspace.write_plan()
     workspace.write_table()
@@ -78,10 +86,11 @@ def claims(
 @data_root_option
 @publish_option
 def report(place: Path, given: tuple[str, ...], out: Path, data_root: Path, published: Path | None) -> None:
-    """Write the page again from what is there; needs neither torch nor a network.
+    """Write the page again from the results on disk; needs neither torch nor a network.
 
-    SPEC is a spec whose runs lie in the output root. Or it is a folder of published results, as
-    experiments/results/NAME: its claims are judged again by its table, and the page is written to OUT/NAME.
+    SPEC is a spec whose runs are in the output root, or a folder of published results, such as
+    experiments/results/NAME. For such a folder the claims are judged again from its table, and the page is written
+    to OUT/NAME.
     """
     from ablations.runs.workspace import Workspace
     from lightning_modules.files import require_writable
@@ -114,22 +123,24 @@ def refuse_settings(given: tuple[str, ...], place: Path) -> None:
         UsageError: settings are given, and `place` is a folder.
     """
     if given and place.is_dir():
-        raise click.UsageError("--set is for a spec, and a folder of results is named; leave one out.")
+        raise click.UsageError(
+            "--set needs a spec, but you named a folder of results; leave --set out, or name the spec."
+        )
 
 
 @command
 @click.argument("place", metavar="SPEC", type=FILE)
 @click.argument("name", required=False)
 @click.option("--for", "medium", type=click.Choice(["paper", "slides"]), default="paper", show_default=True)
-@click.option("--wide", is_flag=True, help="Over both columns of a paper: 6.3 inches instead of 3.03.")
+@click.option("--wide", is_flag=True, help="Width of both columns of a paper: 6.3 inches instead of 3.03.")
 @set_option
 @plugin_option
 @out_option
 def figure(place: Path, name: str | None, medium: str, wide: bool, given: tuple[str, ...], out: Path) -> None:
     """Write a figure of the page for a paper or for slides, as PDF and PNG; without NAME, list the figures.
 
-    SPEC is a spec whose results lie in the output root, or a folder of results, as out/NAME. The files are written
-    to print in OUT/NAME. Fonts are embedded, and no title is drawn: a paper has captions.
+    SPEC is a spec whose results are in the output root, or a folder of results, such as out/NAME. The files are
+    written to OUT/NAME/print. Fonts are embedded. The figure has no title, because a paper has captions.
     """
     from lightning_modules.errors import PluginError
     from reports import folder as experiment_folder
@@ -139,7 +150,7 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, given: tuple[
     from reports.page.diff import folder_of
 
     if wide and medium == "slides":
-        raise click.UsageError("--wide is for papers; leave it out.")
+        raise click.UsageError("--wide works only with --for paper; leave it out.")
     refuse_settings(given, place)
     folder = folder_of(place, out=out, given=given)
     figures, failures = page_figures(judge_claims(experiment_folder.read(folder)))
@@ -163,10 +174,16 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, given: tuple[
 @click.argument("before", metavar="A", type=FILE)
 @click.argument("after", metavar="B", type=FILE)
 @click.option(
-    "--examples", metavar="N", type=click.IntRange(min=0), default=0, help="List N examples of either kind."
+    "--examples",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=0,
+    help="List N examples that B answers better, and N that it answers worse.",
 )
 @click.option(
-    "--by", type=click.Choice(["length", "frequency", "part"]), help="Also compare slices of the examples."
+    "--by",
+    type=click.Choice(["length", "frequency", "part"]),
+    help="Also compare groups of examples by length, frequency or part of the task.",
 )
 @plugin_option
 @out_option
@@ -174,10 +191,12 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, given: tuple[
 def diff(before: Path, after: Path, examples: int, by: Any, out: Path, as_json: bool) -> None:
     """Show two experiments, arms or runs side by side; nothing is written.
 
-    A and B are folders of results, as out/NAME, or specs whose results lie in the output root: claims, validation
-    losses and settings stand side by side with their differences. Or they are arms, as out/NAME:ARM, or folders of
-    runs, as out/runs/RUN: then the command shows how many examples B answers better or worse than A, in each seed
-    and over seeds. For that their measures need `predictions: true`; --examples and --by are for these.
+    Experiments: A and B are folders of results, such as out/NAME, or specs whose results are in the output root.
+    The command shows claims, validation losses and settings side by side, with their differences.
+
+    Arms or runs: A and B are written out/NAME:ARM or out/runs/RUN. The command shows how many examples B answers
+    better or worse than A, in each seed and over seeds. The measures need `predictions: true`. --examples and --by
+    work only here.
     """
     from reports.page.diff import compare, folder_of
     from reports.page.flips import compare_examples, side_of
@@ -186,10 +205,13 @@ def diff(before: Path, after: Path, examples: int, by: Any, out: Path, as_json: 
     if sides[0] is not None and sides[1] is not None:
         content = compare_examples(sides[0], sides[1], by=by, examples=examples)
     elif any(sides):
-        raise click.UsageError("A and B must both be experiments, or both arms or runs.")
+        raise click.UsageError(
+            "A and B are of different kinds; name two experiments, two arms (out/NAME:ARM) or two runs "
+            "(out/runs/RUN)."
+        )
     elif by or examples:
         raise click.UsageError(
-            "--examples and --by are for two arms, as out/NAME:ARM, or two runs; leave them out."
+            "--examples and --by work only for two arms (out/NAME:ARM) or two runs; leave them out, or name arms."
         )
     else:
         content = compare(folder_of(before, out=out), folder_of(after, out=out))

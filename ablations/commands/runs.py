@@ -33,8 +33,8 @@ from ablations.commands.results import show_page, write_page
 @plugin_option
 @out_option
 @data_root_option
-@click.option("--arm", "arms", multiple=True, help="Only this arm; may be given several times.")
-@click.option("--seed", "seeds", multiple=True, type=int, help="Only this seed; may be given several times.")
+@click.option("--arm", "arms", multiple=True, help="Only this arm; may be repeated.")
+@click.option("--seed", "seeds", multiple=True, type=int, help="Only this seed; may be repeated.")
 @devices_option
 @slots_option
 @click.option(
@@ -43,21 +43,22 @@ from ablations.commands.results import show_page, write_page
     type=click.Choice(["local", "slurm", "ray"]),
     default="local",
     show_default=True,
-    help="Where: on this machine, in jobs of SLURM, which go on when the command ends, or as tasks of Ray.",
+    help="Where runs are trained: on this machine, in jobs of SLURM (which continue when the command ends), or "
+    "as tasks of Ray.",
 )
 @click.option(
     "--place",
     "place_file",
     type=FILE,
-    help="A YAML file with what runs ask for, such as partition, time_limit, cpus, gpus and memory.",
+    help="YAML file with the resources of the runs, such as partition, time_limit, cpus, gpus and memory.",
 )
 @click.option(
     "--other-machine",
     is_flag=True,
-    help="Go on with runs that were begun on another kind of machine, or with other versions or devices; they end "
-    "with other bits.",
+    help="Continue runs that started on another kind of machine, or with other versions or devices; their "
+    "results then differ in some bits.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, without doing it.")
 def run(
     spec: Path,
     given: tuple[str, ...],
@@ -78,10 +79,12 @@ def run(
     if on != "local" and (devices, slots) != (1, 1):
         instead = "devices and runs_at_once" if on == "slurm" else "devices, cpus and gpus"
         raise click.UsageError(
-            f"--devices and --slots are for this machine; write {instead} into the file of --place."
+            f"--devices and --slots work only on this machine; write {instead} into the file of --place."
         )
     if on != "local" and other_machine:
-        raise click.UsageError("--other-machine is for this machine; in jobs of a cluster runs always go on.")
+        raise click.UsageError(
+            "--other-machine works only on this machine; leave it out, because jobs of a cluster always continue."
+        )
     here = MachineOptions(devices, slots, other_machine)
     workspace = Workspace.open(spec, given=given, out=out, data_root=data_root, tokenise=not dry_run)
     workspace.require_loggers()
@@ -122,14 +125,14 @@ def run(
 @data_root_option
 @json_option
 def status(spec: Path | None, given: tuple[str, ...], out: Path, data_root: Path, as_json: bool) -> None:
-    """Show the state of every run: of a spec, or of the whole output root."""
+    """Show the state of every run of a spec; without SPEC, of the whole output root."""
     from ablations.runs.plan import checkpoint_sentences
     from ablations.runs.terminal import status_table
     from ablations.runs.workspace import Workspace, all_statuses
 
     notes: list[str] = []
     if given and spec is None:
-        raise click.UsageError("--set is for a spec; name one.")
+        raise click.UsageError("--set needs a spec; name one.")
     if spec:
         workspace = Workspace.open(spec, given=given, out=out, data_root=data_root)
         statuses = [*workspace.statuses(), *workspace.trial_statuses()]
@@ -138,7 +141,7 @@ def status(spec: Path | None, given: tuple[str, ...], out: Path, data_root: Path
     else:
         statuses = all_statuses(out)
         if not statuses and not as_json:
-            click.echo(f"{out} has no runs; `ablate run` makes them in the folder that --out names.")
+            click.echo(f"{out} has no runs; name the folder of your runs with --out, or start `ablate run`.")
             return
     from ablations.runs.places import arrays, slurm
 
@@ -170,13 +173,13 @@ def measure(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, slot
     gone = [f"{item.run.arm} (seed {item.run.seed})" for item in trained if item not in done]
     if not done:
         raise SpecError(
-            f"{spec}: no trained run has its last checkpoint any more, so nothing can be measured again; what was "
-            "measured before stays."
+            f"{spec}: the last checkpoints of all trained runs are missing or damaged, so nothing can be "
+            "measured again; earlier results are kept."
             if trained
             else f"{spec}: no run is trained yet, so there is nothing to measure; start `ablate run`."
         )
     if gone:
-        click.echo(f"Not measured again, because the last checkpoint is gone or damaged: {run_labels(gone)}.")
+        click.echo(f"Not measured again, because the last checkpoint is missing or damaged: {run_labels(gone)}.")
     interrupted, outcomes = carry_out(workspace, done, devices=1, slots=slots, recompute=True)
     failed = bool(outcomes)
     if not interrupted and workspace.pairs_to_compare(recompute=True):
@@ -269,7 +272,9 @@ def place_of(on: str, place_file: Path | None, workspace: Any) -> Any:
     kind: Any = place.RayPlace if on == "ray" else place.SlurmPlace
     content = place.load(place_file, kind, arms=workspace.arms)
     if on == "local" and place_file is not None:
-        raise click.UsageError("--place is for jobs of a cluster; add --on slurm or --on ray, or leave it out.")
+        raise click.UsageError(
+            "--place works only with --on slurm or --on ray; add one of them, or leave --place out."
+        )
     return None if on == "local" else content
 
 

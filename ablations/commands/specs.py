@@ -45,38 +45,40 @@ class WordsOption(click.ParamType):
         words = value.replace(",", " ").split()
         for word in words:
             if word not in self.words:
-                self.fail(f"{word} is none of {', '.join(self.words)}.", param, ctx)
+                self.fail(f"{word} is not one of {', '.join(self.words)}.", param, ctx)
         return tuple(words)
 
 
 @command
 @click.argument("spec", required=False, type=FILE)
-@click.option("--text", "texts", type=TEXT, multiple=True, help="A file to train on; may be given several times.")
+@click.option("--text", "texts", type=TEXT, multiple=True, help="File to train on; may be repeated.")
 @click.option(
     "--validation",
     type=TEXT,
     multiple=True,
-    help="A file for validation; without it, the end of the text is held out.",
+    help="File for validation. [default: the end of the text is held out]",
 )
-@click.option("--column", help="Column of the sentences, where the files are tables; `text` unless given.")
-@click.option("--target", help="Column of the translations, which --arm mt needs.")
+@click.option("--column", help="Column of the sentences, if the files are tables. [default: text]")
+@click.option("--target", help="Column of the translations; needed for --arm mt.")
 @click.option("--document", help="Column that says which sentences belong together.")
 @click.option(
     "--arm",
     "arms",
     multiple=True,
     type=click.Choice(("mlm", "clm", "mt", "mixture", "electra", "xlnet")),
-    help="An objective to compare; may be given several times. [default: mlm and clm]",
+    help="Objective to compare; may be repeated. [default: mlm and clm]",
 )
-@click.option("--size", type=click.Choice(("tiny", "small", "base")), help="Of the model. [default: tiny]")
-@click.option("--steps", type=click.IntRange(min=1), help="Of training; unless given, as many as suit the text.")
+@click.option("--size", type=click.Choice(("tiny", "small", "base")), help="Size of the model. [default: tiny]")
+@click.option(
+    "--steps", type=click.IntRange(min=1), help="Number of training steps. [default: as many as suit the text]"
+)
 @click.option("--seeds", type=click.IntRange(min=1), help="How many. [default: 3]")
-@click.option("--overwrite", is_flag=True, help="Write over files that are there.")
+@click.option("--overwrite", is_flag=True, help="Overwrite existing files.")
 def init(spec: Path | None, overwrite: bool, **given: Any) -> None:
-    """Write a first spec for your own text: it is read once, and the sizes follow from it.
+    """Write a first spec for your own text, with sizes that suit the text.
 
-    The spec has a comment at each choice, passes `validate` and runs. On a terminal the command asks for what the
-    options do not say; elsewhere it takes the defaults. Without --validation it also writes two parts of the text
+    The spec has a comment at each choice, passes `validate` and can be run. On a terminal the command asks for
+    missing options; elsewhere it takes the defaults. Without --validation it also splits the text into two files
     beside the spec, SPEC-train and SPEC-validation.
     """
     from ablations.skeletons import spec as spec_skeleton
@@ -95,7 +97,7 @@ def init(spec: Path | None, overwrite: bool, **given: Any) -> None:
             answer = click.prompt(question, default=default, type=kind)
             given[name] = (answer,) if name == "texts" else answer
         elif default is None:
-            raise click.UsageError("--text is missing; name the file of your text, as in --text sentences.txt.")
+            raise click.UsageError("--text is missing; name your text file, as in --text sentences.txt.")
         else:
             given[name] = tuple(default.split()) if name == "arms" else default
     path = spec or Path(f"{given['texts'][0].name.partition('.')[0]}.yaml")
@@ -111,10 +113,10 @@ def init(spec: Path | None, overwrite: bool, **given: Any) -> None:
 @command
 @click.argument("name", required=False)
 def examples(name: str | None) -> None:
-    """Copy a shipped experiment to the folder experiments, here; without NAME, list all of them.
+    """Copy a shipped experiment to the folder `experiments` here; without NAME, list all of them.
 
-    The claims and the published curves that it names are copied too, and what these refer to. A file that is there
-    already is never written over.
+    All files that the experiment needs besides text are copied too, such as claims and published curves. Existing
+    files are never overwritten.
     """
     from ablations.skeletons import examples as shipped
     from ablations.wording import listed
@@ -134,8 +136,9 @@ def examples(name: str | None) -> None:
     spec, data = files[0], ""
     if needed := shipped.files_of(spec):
         click.echo(
-            f"The package does not hold the text of this experiment ({listed(needed, 'and')}): put these files "
-            "below one folder, which --data-root names; the package's NOTICE says where they come from."
+            f"The package does not contain the text of this experiment ({listed(needed, 'and')}): put these "
+            "files into one folder and name it with --data-root; the file NOTICE of the package gives their "
+            "sources."
         )
         data = " --data-root FOLDER"
     verbs = [f"`ablate {verb} {spec}{data}`" for verb in ("validate", "plan", "run")]
@@ -145,11 +148,11 @@ def examples(name: str | None) -> None:
 @command
 @click.argument("specs", metavar="SPEC...", nargs=-1, type=FILE)
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of spec files, for editors.")
-@click.option("--claims-schema", is_flag=True, help="Print that of files of claims.")
+@click.option("--claims-schema", is_flag=True, help="Print the JSON Schema of files of claims.")
 @set_option
 @plugin_option
 @data_root_option
-@click.option("--no-files", is_flag=True, help="Do not look for the text and the other files that specs name.")
+@click.option("--no-files", is_flag=True, help="Do not check the text and the other files that specs name.")
 def validate(
     specs: tuple[Path, ...],
     schema: bool,
@@ -158,11 +161,11 @@ def validate(
     data_root: Path,
     no_files: bool,
 ) -> None:
-    """Check spec files and the claims they name: every problem at once, a line each, on stderr.
+    """Check spec files and the claims they name; every problem is a line on stderr.
 
-    So are the files of text, lexica and treebanks that they name, as `plan` and `run` do: that they are there and
-    have the columns; and it says which tasks have no files there, as these would not be run. A file in a folder
-    called claims is checked as a file of claims.
+    The command also checks, as `plan` and `run` do, that the files of text, lexica and treebanks exist and have
+    the named columns. It lists the tasks that would not be run because their files are missing. A file in a folder
+    called `claims` is checked as a file of claims.
     """
     from ablations.errors import SpecError
 
@@ -171,7 +174,7 @@ def validate(
 
         click.echo(json.dumps(load.claims_schema() if claims_schema else load.schema(), indent=2))
     elif not specs:
-        raise click.UsageError("name at least one spec file, or ask for the --schema.")
+        raise click.UsageError("name at least one spec file, or give --schema.")
     wrong = False
     for path in specs:
         try:
@@ -201,7 +204,9 @@ def _checked(path: Path, *, given: tuple[str, ...], data_root: Path | None) -> I
 
     if path.parent.name == claims_file.FOLDER:
         if given:
-            raise click.UsageError(f"{path} is a file of claims, and --set is for specs; leave one out.")
+            raise click.UsageError(
+                f"{path} is a file of claims, but --set works only with specs; leave one of the two out."
+            )
         plugins.look_beside(path.parent)
         yield f"{path}: good, {several(len(claims_file.load(path).claims), 'claim')}"
         return
@@ -237,7 +242,8 @@ def _checked(path: Path, *, given: tuple[str, ...], data_root: Path | None) -> I
 @click.option(
     "--pilot",
     type=FOLDER,
-    help="Folder of earlier results, as out/NAME: show the chances of the claims if seeds differ as there.",
+    help="Folder of earlier results, such as out/NAME: also show the power of the claims if seeds differ as "
+    "much as in these results.",
 )
 @click.option("--resolved", is_flag=True, help="Print the spec with every default written out.")
 @json_option
@@ -252,7 +258,7 @@ def plan(
     resolved: bool,
     as_json: bool,
 ) -> None:
-    """Show the runs of a spec, which are done, and what the others cost."""
+    """Show the runs of a spec, which of them are done, and what the others cost."""
     from functools import partial
 
     from ablations.runs.identity import with_folders
@@ -295,9 +301,9 @@ def plan(
 def text(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, as_json: bool) -> None:
     """Show what the text of a spec is made of, before anything is trained.
 
-    Lengths in tokens; sentences that are cut, repeated, or also in the training text, those of the tasks that the
-    spec measures too; unknown tokens. It cuts the text into tokens as `run` does at its start, and keeps them in
-    the output root for it.
+    The command shows lengths in tokens, unknown tokens, and sentences that are cut, repeated or also in the
+    training text. It also compares the examples of the spec's tasks with the training text. It cuts the text into
+    tokens and keeps them in the output root, so `run` does not do this again.
     """
     from ablations import text_facts
     from ablations.runs.workspace import Workspace

@@ -159,7 +159,7 @@ def geometry(
     """
     if sample.sentence_N[0] == sample.sentence_N[-1]:
         raise MeasureError(
-            "geometry compares occurrences of different sentences, but the text has 1 sentence; use more text."
+            "geometry compares occurrences in different sentences, but the text has 1 sentence; use more text."
         )
     block_N = sentence_blocks(sample.sentence_N)
     pairs = _Pairs.of(sample, block_N)

@@ -83,8 +83,8 @@ def group_influence(
     """Yield the rows of `influence` for the groups of one kind."""
     if not objective.run.objective.has_one_attention:
         raise MeasureError(
-            f"influence hides a token from attention, but {objective.run.objective.kind} has no layers of one "
-            f"attention; leave the measure out, or give the arm a spec of its own."
+            f"influence hides a token from attention, but {objective.run.objective.kind} has no single stack of "
+            "attention layers; leave the measure out, or give the arm a spec of its own."
         )
     chosen = choices(sample, by, sentences)
     others = min(_others(split, tokens) for tokens in chosen.values())
@@ -118,8 +118,8 @@ def choices(sample: Sample, by: Grouping, sentences: int) -> dict[str, Chosen]:
     enough = {name: chosen for name, chosen in by_group.items() if chosen is not None}
     if not enough:
         raise MeasureError(
-            f"influence needs a group of tokens in {sentences} sentences of two words or more, but none by {by} "
-            f"is in as many; give more text or lower the measure's `sentences`."
+            f"influence needs a group of tokens that occurs in {sentences} sentences of two words or more, but "
+            f"no group by {by} does; give more text, or lower the measure's `sentences`."
         )
     return enough
 

@@ -73,8 +73,8 @@ def directions(states_ND: Matrix) -> Tensor:
     largest_N1 = x_ND.abs().amax(1, keepdim=True)
     if (zero := largest_N1 == 0).any():
         raise MeasureError(
-            f"a cosine needs states that are not 0, but in {int(zero.sum())} of {len(x_ND)} all values are 0, "
-            f"first in row {int(zero[:, 0].nonzero()[0])}; leave such tokens out."
+            f"a cosine needs states that are not 0, but all values are 0 in {int(zero.sum())} of {len(x_ND)} "
+            f"rows, first in row {int(zero[:, 0].nonzero()[0])}; leave these tokens out."
         )
     x_ND = x_ND / largest_N1  # so that no square overflows or vanishes
     return x_ND / x_ND.norm(dim=1, keepdim=True)
@@ -142,8 +142,9 @@ def require_occurrences(sample: Sample, settings: NeighboursSettings) -> None:
     if types < 2:
         second = np.sort(np.bincount(sample.token_N, minlength=2))[-2]
         raise MeasureError(
-            f"neighbours needs 2 types of {settings.occurrences} occurrences or more, but the text has {types}, "
-            f"and the count of its second most frequent type is {second}; use more text or fewer occurrences."
+            f"neighbours needs 2 types with {settings.occurrences} occurrences or more, but the text has "
+            f"{types}, and its second most frequent type occurs {second} times; use more text, or lower the "
+            "measure's `occurrences`."
         )
 
 

@@ -83,14 +83,14 @@ def occurrences(
         ids = tokenizer.encode(word, add_special_tokens=False).ids
         if len(ids) != 1:
             raise MeasureError(
-                f"pictures show words that are one sub-word, but {word!r} is {len(ids)} of them; choose a more "
-                f"frequent word."
+                f"pictures show words of one sub-word, but {word!r} has {len(ids)} sub-words; choose a more "
+                "frequent word."
             )
         place_P = np.flatnonzero(sample.token_N == ids[0])
         if len(place_P) < FEWEST:
             raise MeasureError(
-                f"pictures need {FEWEST} occurrences of each word, but the validation text has {len(place_P)} of "
-                f"{word!r}; choose a more frequent word."
+                f"pictures need {FEWEST} occurrences of each word, but {word!r} occurs {len(place_P)} times in "
+                "the validation text; choose a more frequent word."
             )
         rng = np.random.default_rng(derive(0, "picture", word))
         drawn = np.sort(rng.permutation(place_P)[: settings.occurrences])

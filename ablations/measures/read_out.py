@@ -210,8 +210,8 @@ def require_sentences(sentences_N: Labels) -> None:
     sentences = len(np.unique(sentences_N))
     if sentences < FEWEST_SENTENCES:
         raise MeasureError(
-            f"probes need at least {FEWEST_SENTENCES} sentences, some to learn from and others to be scored on, "
-            f"got {sentences}; use more text."
+            f"probes need at least {FEWEST_SENTENCES} sentences (they learn from some and are scored on "
+            f"others), but the text has {sentences}; use more text."
         )
 
 

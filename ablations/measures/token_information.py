@@ -291,8 +291,8 @@ def questions_of(sample: Sample, settings: QuestionSettings, output: Output) -> 
     for question in questions:
         if not len(question.place_N):
             raise MeasureError(
-                f"{settings.kind} of the {question.group} needs a sentence of two tokens or more, but the text "
-                f"has none; use other text or ask `about` the input alone."
+                f"{settings.kind} about the {question.group} needs a sentence of two tokens or more, but the "
+                "text has none; use other text, or write `about: [input]`."
             )
     # All arms have equally many occurrences, whichever token their objective predicts.
     n = min((len(_frequent(question, settings.types)) for question in [*questions, *rivals]), default=0)
@@ -329,8 +329,8 @@ def hidden_tokens(sample: Sample, types: int) -> Hidden:
     type_V = np.unique(sample.token_N[place_N])
     if len(type_V) < 2:
         raise MeasureError(
-            "the output label needs a text of at least 2 different tokens, got 1; use another text or leave "
-            "`output` out of `about`."
+            "the output label needs a text with at least 2 different tokens, but the text has 1; use another "
+            "text, or leave `output` out of `about`."
         )
     where = sample.sentence_N[place_N], sample.position_N[place_N]
     reading_N = (uniforms(derive(0, "reading"), *where) / HIDDEN).astype(np.int64)

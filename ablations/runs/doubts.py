@@ -33,8 +33,8 @@ def equal_arms(arms: Mapping[str, Hashable]) -> list[str]:
     for arm, decided in arms.items():
         groups.setdefault(decided, []).append(arm)
     return [
-        f"{listed(names, 'and')} have equal settings: they share their runs, and every difference between them "
-        "is 0."
+        f"{listed(names, 'and')} have equal settings, so they share their runs and every difference between "
+        "them is 0."
         for names in groups.values()
         if len(names) > 1
     ]
@@ -76,7 +76,7 @@ def _shared(data: Data, data_root: Path) -> Iterator[str]:
     for name in data.validation:
         same = next((other for other in data.train if _same_content(data_root / name, data_root / other)), None)
         if same is not None:
-            which = "as data.train does" if same == name else f"which has the content of {same} of data.train"
+            which = "as data.train does" if same == name else f"which has the same content as {same} of data.train"
             yield f"data.validation reads {name}, {which}: {so} file."
 
 
@@ -93,8 +93,8 @@ def _unknown(report: Mapping[str, Any]) -> Iterator[str]:
             is_given = report.get("settings", {}).get("tokenizer") is not None
             why = "data.tokenizer does not know them" if is_given else "their letters do not occur in data.train"
             yield (
-                f"data.{split}: {_percent(facts['unknown_share'])} of the tokens of its {noun} are [UNK], because "
-                f"{why}; losses and measures on it say little."
+                f"data.{split}: {_percent(facts['unknown_share'])} of the tokens of its {noun} are [UNK], "
+                f"because {why}; losses and measures on this text say little."
             )
 
 
@@ -152,8 +152,8 @@ def earlier_runs(folder: Path, planned: Sequence[PlannedRun], *, out: Path) -> l
         return []
     count, verb = several(len(earlier), "run"), "is" if len(earlier) == 1 else "are"
     return [
-        f"{count} of an earlier version of this spec {verb} in {out / 'runs'} and not counted here: "
-        f"{'; '.join(_differences(earlier, planned))}."
+        f"{count} of an earlier version of this spec {verb} in {out / 'runs'} and not used by the current "
+        f"version: {'; '.join(_differences(earlier, planned))}."
     ]
 
 

@@ -213,8 +213,8 @@ def given_up(outcome: Outcome) -> Outcome:
     """Return the outcome of a run that is given up because its workers died, with a message. The state of an
     untrained run gets the message too."""
     message = (
-        f"its worker process died {MOST_DEATHS} times without progress, at last of {outcome.message}; "
-        f"{outcome.run_dir / 'log.txt'} may say why, and a machine that is short of memory needs a lower --slots."
+        f"its worker process died {MOST_DEATHS} times without progress, the last time of {outcome.message}; "
+        f"read {outcome.run_dir / 'log.txt'}, and lower --slots if the machine is short of memory."
     )
     directory = RunDirectory(outcome.run_dir)
     if not directory.is_trained():
@@ -251,8 +251,8 @@ def assign_devices(gpus: Sequence[str], *, slots: int, devices: int) -> list[dic
         return [{"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} for slot in range(slots)]
     if slots * devices > len(gpus):
         raise ResultsError(
-            f"--slots {slots} with --devices {devices} needs {slots * devices} GPUs, but finds {len(gpus)}; "
-            f"lower one of the two."
+            f"--slots {slots} with --devices {devices} needs {slots * devices} GPUs, but this machine has "
+            f"{len(gpus)}; lower one of the two."
         )
     shares = [gpus[slot * devices : (slot + 1) * devices] for slot in range(slots)]
     return [{"CUDA_VISIBLE_DEVICES": ",".join(share)} for share in shares]

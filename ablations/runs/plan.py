@@ -128,8 +128,8 @@ def checkpoint_sentences(runs: Sequence[RunRecord]) -> list[str]:
         it, folders = ("it", "its folder") if len(labels) == 1 else ("them", "their folders")
         if names:
             sentences.append(
-                f"The last checkpoint of {of} is {state}, and {by_kind(names)} must be measured from it: `ablate "
-                f"run` removes what was measured and logged of {it} and trains {it} again from the first step."
+                f"The last checkpoint of {of} is {state}, but {by_kind(names)} must be measured from it: "
+                f"`ablate run` removes the rows and the log of {it} and trains {it} again from the first step."
             )
         else:
             sentences.append(
@@ -271,8 +271,8 @@ def _operations(planned: Sequence[PlannedRun]) -> list[str]:
         return []
     names = listed(list(dict.fromkeys(vectors)), "and")
     return [
-        f"FLOPs of {names} are an upper bound: sentences end and frequent words are left out, which leaves a "
-        "third to a half of the pairs of words; the run counts them."
+        f"FLOPs of {names} are an upper bound: only a third to a half of the pairs of words is left, because "
+        "sentences end and frequent words are left out; the run counts the exact number."
     ]
 
 
@@ -285,7 +285,7 @@ def _to_measure(runs: Sequence[RunRecord]) -> list[str]:
             lacking.setdefault(tuple(run.not_measured), []).append(run.label)
     sentences = [f"To measure: {by_kind(names)} of {run_labels(labels)}." for names, labels in lacking.items()]
     refused = {(name, why): None for run in runs for name, why in run.refused.items()}
-    return [*sentences, *(f"When last tried, {name} was refused: {why}" for name, why in refused)]
+    return [*sentences, *(f"The last attempt to measure {name} failed: {why}" for name, why in refused)]
 
 
 def _uncounted(left_out: Sequence[str]) -> list[str]:
@@ -293,8 +293,8 @@ def _uncounted(left_out: Sequence[str]) -> list[str]:
     if not left_out:
         return []
     return [
-        f"The time does not count {listed(left_out, 'and')}: how long a measure takes is known once a run of the "
-        "same kind was trained and measured here in one go."
+        f"The time does not include {listed(left_out, 'and')}: the duration of a measure is known only after a "
+        "run of the same kind was trained and measured here without interruption."
     ]
 
 

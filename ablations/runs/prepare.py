@@ -81,16 +81,16 @@ def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[str]) -> N
     sentences, tokens_per_step = run.training.sentences, run.training.tokens_per_step
     if sentences is not None and sentences > len(tokens.train):
         raise DataError(
-            f"training.sentences is {sentences:,}, but data.train has {len(tokens.train):,}; lower it, give more "
-            f"text, or take it away to use all."
+            f"training.sentences is {sentences:,}, but data.train has only {len(tokens.train):,} sentences; "
+            "lower it, give more text, or remove the setting to use all sentences."
         )
     text = tokens.train if sentences is None else tokens.train.head(sentences)
     available = len(text.ids)
     if available < tokens_per_step:
         raise DataError(
-            f"one step of training.tokens_per_step = {tokens_per_step:,} takes more tokens than the training text "
-            f"has, {available:,}{'' if sentences is None else f' with training.sentences = {sentences:,}'}; give "
-            f"more text or make the steps smaller."
+            f"a step has {tokens_per_step:,} tokens (training.tokens_per_step), but the training text has only "
+            f"{available:,}{'' if sentences is None else f' with training.sentences = {sentences:,}'}; give "
+            "more text, or lower training.tokens_per_step."
         )
     require_documents(text, getattr(run.objective, "pair_loss", "none"), run.training.input_format)
     require_words(run, tokens)
@@ -120,6 +120,6 @@ def _require_other_half(run: RunSettings, settings: TaskSettings) -> None:
     for task in map(task_called, settings.tasks or ()):
         if task.half is not None and task.half == getattr(run.data, "half", None):
             raise MeasureError(
-                f"{task.name} learns from the {task.half} half of its file, which is the text's; set data.half to "
-                f"the other one."
+                f"{task.name} learns from the {task.half} half of its file, but the training text is the same "
+                "half; set data.half to the other half."
             )

@@ -61,7 +61,7 @@ def carry_out(
     failed = say_failed(outcomes, console)
     interrupted = signalled or any(outcome.code == ExitCode.INTERRUPTED for outcome in outcomes)
     if interrupted:
-        console.print("interrupted; the same command goes on from here", style="yellow", highlight=False)
+        console.print("interrupted; the same command continues from here", style="yellow", highlight=False)
     return interrupted, failed
 
 

@@ -319,13 +319,14 @@ def looks_of(experiment: Experiment, *, arms: Sequence[str], folder: Path) -> Lo
         kept = Looks.model_validate(read_json(path))
     except (ValueError, ValidationError) as error:
         raise ResultsError(
-            f"{path} cannot be read; delete it, and `ablate run` takes the looks again, with the same results."
+            f"{path} cannot be read; delete it, and `ablate run` judges the claims again at each look, with the "
+            "same results."
         ) from error
     if (kept.all_seeds, kept.sizes) != (fresh.all_seeds, fresh.sizes):
         raise SpecError(
-            f"seeds: the runs began with looks at {listed([str(size) for size in kept.sizes], 'and')} seeds, the "
-            f"first of them {kept.all_seeds[0]}, and others would change the error rate; write the seeds as they "
-            "were, or give the experiment another name and another start."
+            f"seeds: this experiment started with looks at {listed([str(size) for size in kept.sizes], 'and')} "
+            f"seeds, beginning with seed {kept.all_seeds[0]}, and other looks would change the error rate; "
+            "write the seeds as they were, or give the experiment another name and another first seed."
         )
     return kept.model_copy(update={"seeds_of": fresh.seeds_of | kept.seeds_of})
 
@@ -380,7 +381,7 @@ def looks_in_words(looks: Looks) -> str:
     arms_with = {size: sum(seeds == size for seeds in looks.seeds_of.values()) for size in looks.sizes}
     so_far = [f"{size} for {several(arms, 'arm')}" for size, arms in arms_with.items() if arms]
     return (
-        f"seeds: planned so far are {listed(so_far, 'and')}; the claims are looked at with "
-        f"{listed([str(size) for size in looks.sizes], 'and')} seeds, and arms of open claims get more, which "
-        f"makes {several(looks.sizes[-1] * len(looks.seeds_of), 'run')} at most."
+        f"seeds: {listed(so_far, 'and')} planned so far; the claims are judged with "
+        f"{listed([str(size) for size in looks.sizes], 'and')} seeds, and arms of open claims get more seeds, "
+        f"up to {several(looks.sizes[-1] * len(looks.seeds_of), 'run')} in all."
     )

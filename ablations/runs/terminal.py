@@ -132,7 +132,7 @@ def _add_arms(table: Table, rows: Sequence[tuple[RunRecord, str]]) -> None:
         counts = Counter(states)
         words = [(f"{count} {state}" if len(counts) > 1 else state) for state, count in counts.most_common()]
         _add_row(table, arm, str(len(states)), _styled(", ".join(words)))
-    table.caption = f"One row an arm, as there are more than {MOST_ROWS} runs; --json has each run."
+    table.caption = f"Each row is an arm, because there are more than {MOST_ROWS} runs; --json shows each run."
     table.caption_justify = "left"
 
 

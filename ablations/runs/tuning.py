@@ -77,15 +77,15 @@ class Search:
         if waiting := self.waiting():
             ended = sum(len(tuned.trials) for tuned in self.tuning.arms)
             sentences.append(
-                f"tune: {several(ended, 'trial')} ended; not tuned yet: {listed(waiting, 'and')}. Until then the "
-                "settings of the spec stand here; `ablate run` trains the trials first."
+                f"tune: {several(ended, 'trial')} ended; not tuned yet: {listed(waiting, 'and')}. For these "
+                "arms the settings of the spec are shown; `ablate run` trains the trials first."
             )
         for tuned in self.tuning.arms:
             if tuned.at_edge and tuned.chosen is not None:
                 values = in_words({path: tuned.chosen[path] for path in tuned.at_edge})
                 sentences.append(
-                    f"tune: the best of arm {tuned.arm} lies at the edge of what was tried ({values}), so a "
-                    "better one may lie beyond; try more on that side."
+                    f"tune: the best value of arm {tuned.arm} is at the edge of the tried values ({values}), so "
+                    "a better value may be outside; add values on that side."
                 )
         return sentences
 
@@ -192,8 +192,8 @@ def _tuned(tune: Tune, name: str, records: list[TrialRecord], history: list[Trie
     chosen = best(history)
     if chosen is None:
         raise SpecError(
-            f"tune: all {several(len(records), 'trial')} of arm {name} diverged, so none of the values is fit; "
-            "try others, as smaller learning rates."
+            f"tune: all {several(len(records), 'trial')} of arm {name} diverged; give other values, such as "
+            "smaller learning rates."
         )
     return TunedArm(arm=name, trials=records, chosen=chosen.values, at_edge=at_edge(chosen.values, history))
 

@@ -139,11 +139,11 @@ def _require_rows(rows: Sequence[Row], settings: RunMeasure) -> None:
     """
     metrics = card(settings.kind).metrics
     if not rows:
-        raise MeasureError(f"{settings.kind} has yielded no rows; let rows yield one at least.")
+        raise MeasureError(f"{settings.kind}: its function rows has yielded nothing; yield at least one row.")
     if (other := next((row.get("metric") for row in rows if row.get("metric") not in metrics), None)) is not None:
         raise MeasureError(
-            f"{settings.kind} has yielded the metric {other}, which is not among the metrics of its card "
-            f"({', '.join(metrics)}); add it there."
+            f"{settings.kind} has yielded the metric {other}, which its card does not list "
+            f"({', '.join(metrics)}); add it to the card."
         )
     about = {"experiment": "", "run_id": "", "arm": "", "seed": 0, "measure": settings.kind}
     results.table({**row, **about} for row in rows)
@@ -207,7 +207,7 @@ def _why(error: Exception, directory: RunDirectory) -> str:
     """Return why a run failed, as a sentence if the error has one."""
     refused = refusal(error) if isinstance(error, OSError) and not isinstance(error, AblationsError) else None
     if (no_room := out_of_memory(error)) is not None and not isinstance(error, AblationsError):
-        return f"measuring ran out of memory ({no_room}); lower its tokens, or have fewer runs at once (--slots)."
+        return f"measuring ran out of memory ({no_room}); lower the measure's tokens, or lower --slots."
     if refused is not None:
         reason, remedy = refused
         return f"{directory.path} cannot be written to: {reason}; {remedy}, then start again."

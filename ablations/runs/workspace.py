@@ -192,7 +192,7 @@ class Workspace:
             return []
         return [
             f"Changed by {given_settings.OPTION}: {listed(self._changed_spec.sentences, 'and')}. The results go "
-            f"to {self.folder}, apart from those of {self._changed_spec.name}."
+            f"to {self.folder}, so those of {self._changed_spec.name} stay as they are."
         ]
 
     @functools.cached_property
@@ -205,9 +205,9 @@ class Workspace:
         if self.matched:
             return []
         return [
-            f"{self.spec}: match: {self.experiment.match} counts predictions in tokens, and "
-            f"{self.out / 'tokens'} has none of this text yet; `ablate run {self.spec}` makes them. Until then "
-            f"every arm has the steps of the spec."
+            f"{self.spec}: match: {self.experiment.match} needs the tokens of this text, but they are not in "
+            f"{self.out / 'tokens'} yet; `ablate run {self.spec}` writes them. Until then every arm is shown "
+            "with the steps of the spec."
         ]
 
     @property
@@ -467,7 +467,8 @@ class Workspace:
 def _of_plugins() -> list[str]:
     """Return a sentence on each loaded plugin, with the hash of its source."""
     return [
-        f"{plugin.name} is no part of this project, but of {plugin.path.name} (SHA-256 {plugin.sha256[:16]})."
+        f"{plugin.name} is not a part of this project; it comes from {plugin.path.name} (SHA-256 "
+        f"{plugin.sha256[:16]})."
         for plugin in plugins.loaded()
     ]
 

@@ -84,7 +84,7 @@ CLAIM_TEMPLATES = {
     "retrieval": ClaimTemplate(
         'metric: recall_at_1, layers: top, groups: ["*"]', "finds more of the next sentences", "0.01", "share"
     ),
-    "generation": ClaimTemplate("metric: fluency", "makes up less fluent sentences", "0.05", "nats"),
+    "generation": ClaimTemplate("metric: fluency", "writes less fluent sentences", "0.05", "nats"),
 }
 """Readings by measure, for those that can compare arms: each reads the number that is compared most."""
 
@@ -103,7 +103,7 @@ def write(spec: Path) -> Path:
     experiment = load.load(spec, claims="unread")
     path = claims_file.path_of(experiment.name, spec=spec)
     if path.exists() or path.is_symlink():
-        raise SpecError(f"{path}: this file is there already and stays as it is; add your claims to it.")
+        raise SpecError(f"{path} already exists and was not changed; add your claims to it.")
     text = skeleton(experiment, spec=spec)
     with explained(path.parent):
         path.parent.mkdir(exist_ok=True)
@@ -121,13 +121,13 @@ def skeleton(experiment: Experiment, *, spec: Path) -> str:
     runs = {run.arm: run for run in grid.runs(experiment)}
     return f"""\
 # Claims about {experiment.name}. Write them before the runs: the page says how many runs came before a claim.
-# What each key means: ablate validate --claims-schema. To check this file: ablate validate {spec}
+# Meaning of each key: ablate validate --claims-schema. To check this file: ablate validate {spec}
 #
 # Arms: {", ".join(runs)}
-# What a claim may read of them (`of`), and the metrics that may stand there:
+# What a claim can compare (`of`), and the possible metrics of each measure:
 {"".join(_comments(experiment))}#
-# An effect is the number of `arm` less that of `minus`, and more is as the claim says: to claim that an arm has
-# less, exchange the two.
+# An effect is the number of `arm` minus the number of `minus`, and the claim says that it is above 0. To claim
+# that an arm has less, exchange the two arms.
 version: 1
 claims:
 {_first_claim(experiment, runs, spec=spec)}"""
@@ -197,7 +197,7 @@ def _written(measure: str, arms: Sequence[str], runs: Mapping[str, Run], *, fami
     names = ", ".join(map(_quoted, arms))
     if measure == "run_distance":
         reading = ClaimTemplate("", "", "0.01", "distance")
-        says = f"{arms[0]} and {arms[1]} lie further apart than the seeds of each."
+        says = f"{arms[0]} and {arms[1]} differ more from each other than the seeds of each arm do."
         effect = f"{APART.replace('...', f'[[{names}]]')[:-1]}, unit: distance}}"
     else:
         reading = CLAIM_TEMPLATES[measure]
@@ -210,13 +210,13 @@ def _written(measure: str, arms: Sequence[str], runs: Mapping[str, Run], *, fami
     return f"""\
   - name: first-claim
     says: {json.dumps(says, ensure_ascii=False)}
-    source: nobody yet  # the paper and the place in it, or whose guess it is
+    source: nobody yet  # paper and section, or who expects it
     needs: {{arms: [{names}], measures: [{measure}]}}
     effect: {effect}
-    smallest_effect: {reading.smallest}  # {reading.unit}; less does not matter; decide it before the runs
-    expect: open  # or what you predict: supported, contradicted or equivalent
-    because: nothing is predicted yet  # why you expect it, best in numbers
-    family: {family}  # claims that are judged together, and share their level
+    smallest_effect: {reading.smallest}  # {reading.unit}; smaller ones do not matter; decide before the runs
+    expect: open  # or your prediction: supported, contradicted or equivalent
+    because: nothing is predicted yet  # why you expect it, with numbers if possible
+    family: {family}  # claims of one family are judged together and share the error level
 """
 
 

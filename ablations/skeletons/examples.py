@@ -56,7 +56,10 @@ def header(path: Path) -> dict[str, str]:
     for line in path.read_text(encoding="utf-8").split("name:", 1)[0].splitlines():
         match = re.fullmatch(r"# ([A-Z]\w+(?: \w+)*)?  +(.+)", line)
         if match is None or not (match[1] or opening):
-            raise ValueError(f"{path}: {line!r} is no opening line, as '# Runs      12 = 4 arms x 3 seeds'.")
+            raise ValueError(
+                f"{path}: the opening line {line!r} has another form than '# Runs      12 = 4 arms x 3 seeds'; "
+                "correct it."
+            )
         key = match[1] or list(opening)[-1]
         opening[key] = f"{opening[key]} {match[2]}" if key in opening else match[2]
     return opening
@@ -82,7 +85,8 @@ def copy(name: str, folder: Path) -> list[Path]:
     for path, content in files.items():
         if path.exists() and (not path.is_file() or path.read_bytes() != content):
             raise FilesError(
-                f"{path} is there already and differs from the example; move it away, or start in another folder."
+                f"{path} already exists and differs from the example; move it away, or give the command in "
+                "another folder."
             )
     require_writable(folder)
     for path, content in files.items():

@@ -48,7 +48,7 @@ SIZES = {
     "small": Size("num_hidden_layers: 6, hidden_size: 256, num_attention_heads: 4", 256, 8192, "5e-4", 20_000,
                   "wants a GPU"),
     "base": Size("num_hidden_layers: 12, hidden_size: 768, num_attention_heads: 12", 768, 32_768, "2e-4", 100_000,
-                 "as BERT base; hours to days a run on a large GPU"),
+                 "as BERT base; a run takes hours to days on a large GPU"),
 }  # fmt: skip
 
 PASSES = 10
@@ -115,11 +115,11 @@ def write(path: Path, choice: Choice, *, data_root: Path, overwrite: bool = Fals
         SpecError: a file exists already, or an arm needs a column of translations that is not named.
     """
     if "mt" in choice.arms and choice.target is None:
-        raise SpecError("--arm mt: translation needs the column of the translations; name it with --target.")
+        raise SpecError("--arm mt needs the column of the translations; name it with --target.")
     parts = [] if choice.validation else [_part(path, split, choice) for split in ("train", "validation")]
     for file in (path, *parts):
         if not overwrite and (file.exists() or file.is_symlink()):
-            raise SpecError(f"{file}: this file is there already; choose another name, or add --overwrite.")
+            raise SpecError(f"{file} already exists; choose another name, or add --overwrite.")
     choice = choice._replace(column=choice.column or _column(choice, data_root))
     data = _data(choice, choice.texts, choice.validation or choice.texts)
     unfit = corpus.problems(data, data_root)
@@ -129,13 +129,13 @@ def write(path: Path, choice: Choice, *, data_root: Path, overwrite: bool = Fals
     text = count(rows.rows("train"))
     if text.words < FEWEST_WORDS:
         raise DataError(
-            f"{listed(choice.texts, 'and')}: {several(text.words, 'word')} are too few to learn from, expected at "
-            f"least {FEWEST_WORDS:,}; name more text."
+            f"{listed(choice.texts, 'and')}: {several(text.words, 'word')} are too few for training, expected "
+            f"at least {FEWEST_WORDS:,}; give more text."
         )
     if parts and text.sentences == 1:
         raise DataError(
-            f"{listed(choice.texts, 'and')}: all text is one sentence, so none can be held out for validation; "
-            f"write each sentence in a line or row of its own, or name other text with --validation."
+            f"{listed(choice.texts, 'and')}: all text is one sentence, so no sentence can be held out for "
+            "validation; write each sentence in a line or row of its own, or give other text with --validation."
         )
     make_folder(path.absolute().parent)
     if parts:
@@ -311,7 +311,7 @@ def vocabulary_size(text: Text) -> tuple[int, str]:
     size = 2 ** math.floor(math.log2(min(ideal, text.different_words, max(PIECES_PER_WORD))))
     if size < text.signs + 32 or size > text.sub_words:
         size = max(FEWEST_SUB_WORDS, min(text.signs + 32, text.sub_words))
-        return size, f"sub-words: the text has few different words, and {text.signs} different bytes"
+        return size, f"sub-words; few, because the text has few different words, and {text.signs} different bytes"
     times = text.words * pieces_per_word(size) / size
     times = round(times, -1 if times < 1000 else -2)
     return size, f"sub-words; each then occurs about {times:,.0f} times on average, rare ones less"
@@ -328,9 +328,7 @@ def steps_of(text: Text, size: Size, *, pieces: float) -> tuple[int, str]:
     ideal = PASSES * tokens / size.tokens_per_step
     steps = int(round(min(max(ideal, FEWEST_STEPS), size.most_steps), -1 if ideal < 1000 else -2))
     passes = steps * size.tokens_per_step / tokens
-    read = (
-        f"read {passes:.0%} of the text" if passes < 0.95 else f"read the text {max(1, passes):.0f} times, about"
-    )
+    read = f"read {passes:.0%} of the text" if passes < 0.95 else f"read the text about {max(1, passes):.0f} times"
     return steps, f"optimiser steps; they {read}"
 
 

@@ -49,14 +49,14 @@ def effect_faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: s
     if isinstance(effect, Difference) and _of_nothing(effect):
         yield Fault(
             at,
-            f"{name} must have minus, at_least or at_most: compared with nothing, {effect.of.metric} says "
-            "what the claim says whatever comes out",
+            f"{name} must have minus, at_least or at_most: without a comparison, every value of "
+            f"{effect.of.metric} supports the claim",
         )
     if isinstance(effect, Difference) and effect.minus is None and effect.of.layers in OF_ITS_LOWEST:
         yield Fault(
             (*at, "of", "layers"),
-            f"{name}.of.layers is {effect.of.layers}, which noise alone makes positive; compare arms with minus, "
-            f"or have kind: shape with form: {effect.of.layers}",
+            f"{name}.of.layers is {effect.of.layers}, which is positive for noise too; compare arms with minus, "
+            f"or write kind: shape with form: {effect.of.layers}",
         )
     if effect is not None:
         yield from _repeated(effect, at, name=name)
@@ -76,7 +76,7 @@ def _of_nothing(effect: Difference) -> bool:
 def twice(words: Sequence[str], at: KeyPath, rule: str) -> Iterator[Fault]:
     """Yield a fault for each word that occurs more than once; `rule` is the beginning of its sentence."""
     for word in dict.fromkeys(word for word in words if words.count(word) > 1):
-        yield Fault(at, f"{rule}, but {word} is there {words.count(word)} times")
+        yield Fault(at, f"{rule}, but {word} occurs {words.count(word)} times")
 
 
 def _quantity(content: Any) -> Quantity | None:
@@ -101,11 +101,11 @@ def _of_quantity(of: Quantity, effect: Contrast | None, at: KeyPath, *, name: st
     over_layers = isinstance(effect, Shape) or (isinstance(effect, Trend) and effect.over == "layers")
     one_number = of.layers != "none" or of.layer is not None
     if over_layers and one_number:
-        yield Fault(at, f"{name} must have neither layers nor layer, as its effect goes over the layers")
+        yield Fault(at, f"{name} must have neither layers nor layer, because its effect covers all layers")
     elif layers_of(of.measure) == "all" and not over_layers and not one_number:
-        yield Fault(at, f"{name} must have layers or layer, as {of.measure} has a number of each layer")
+        yield Fault(at, f"{name} must have layers or layer, because {of.measure} has a number for each layer")
     elif layers_of(of.measure) == "none" and (over_layers or one_number):
-        yield Fault(at, f"{name} must read a measure of layers, but {of.measure} has none")
+        yield Fault(at, f"{name} must read a measure with layers, but {of.measure} has none")
 
 
 def _unknown_groups(of: Quantity, at: KeyPath, *, name: str) -> Iterator[Fault]:
@@ -116,13 +116,15 @@ def _unknown_groups(of: Quantity, at: KeyPath, *, name: str) -> Iterator[Fault]:
         kind = "task" if of.measure in OF_TASKS | OF_TREEBANKS else "group"
         yield Fault(
             at,
-            f'{name} must have groups, as every number of {of.measure} is of a {kind}; groups: ["*"] is the mean '
-            f"over all that were measured",
+            f"{name} must have groups, because every number of {of.measure} belongs to a {kind}; write groups: "
+            '["*"] for the mean over all of them',
         )
     for key in ("groups", "without", "or_groups"):
         for place, group in enumerate(getattr(of, key)):
             if not groups.names and not groups.families:
-                sentence = f"{name} must have no {key}, as {of.measure} {of.metric} has none; take them out"
+                sentence = (
+                    f"{name} must not have {key}, because {of.measure} {of.metric} has no groups; remove {key}"
+                )
                 yield Fault((*at, key), sentence, "key")
                 break
             if not groups.has(group):
@@ -154,7 +156,7 @@ def _repeated(effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]:
             yield from twice([*effect.arms_needed()], (*at, "minus"), f"{name} must compare different arms")
         case Ahead() if effect.over == effect.arm:
             yield Fault(
-                (*at, "over"), f"{name}.over must be another arm than {effect.arm}, which is its own equal"
+                (*at, "over"), f"{name}.over is the same arm as {name}.arm ({effect.arm}); name another arm"
             )
         case Share():
             yield from twice([*effect.arms_needed()], at, f"{name} must have three arms")
@@ -162,7 +164,7 @@ def _repeated(effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]:
             yield from twice([*effect.arms_needed()], (*at, "arms"), f"{name}.arms must differ")
         case Optimum():
             places = [format(place, "g") for place in effect.arms.values()]
-            yield from twice(places, (*at, "arms"), f"{name}.arms must lie at different places")
+            yield from twice(places, (*at, "arms"), f"{name}.arms must have different places")
         case Apart():
             yield from _repeated_pairs(effect, at, name=name)
         case Difference() | Ahead():  # their arms differ
@@ -183,7 +185,9 @@ def _repeated_pairs(effect: Apart, at: KeyPath, *, name: str) -> Iterator[Fault]
                 yield Fault((*at, key, index), f"{name}.{key} must pair different arms, but has {first} twice")
     pairs = [frozenset(pair) for pair in (*effect.pairs, *effect.than)]
     if any(one == other and len(one) > 1 for one, other in combinations(pairs, 2)):
-        yield Fault((*at, "pairs"), f"{name}.pairs must not have the same pair of arms twice, there or in than")
+        yield Fault(
+            (*at, "pairs"), f"{name} has the same pair of arms twice in pairs and than; name each pair once"
+        )
 
 
 SENTENCES = ("says", "source", "because")
@@ -230,7 +234,7 @@ def faults(claims: Any) -> Iterator[Fault]:
             if type(value) not in (int, str):
                 continue
             if value in seen:
-                sentence = f"claims has the {what} {shown(value)} twice; each may be there once"
+                sentence = f"claims has the {what} {shown(value)} twice; give each {what} once"
                 yield Fault((*at, what), sentence)
             seen.add(value)
 
@@ -244,9 +248,10 @@ def _of_claim(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
         yield from effect_faults(one.content, one.effect, one.at, name=one.name)
         if one.effect is not None and one.effect.in_each_seed and one.key != "provided":
             sentence = (
-                f"{one.name}.in_each_seed is for a condition (`provided`): an effect is judged by all its seeds"
+                f"{one.name}.in_each_seed works only in a condition (`provided`), because an effect is judged "
+                "by all seeds together"
             )
-            yield Fault((*one.at, "in_each_seed"), f"{sentence}; take it out", "key")
+            yield Fault((*one.at, "in_each_seed"), f"{sentence}; remove it", "key")
     called = f"claim {claim['name']}" if isinstance(claim.get("name"), str) else "this claim"
     yield from _effect_or_effects(claim, at, called=called)
     try:
@@ -290,11 +295,11 @@ def _effect_or_effects(claim: Mapping[str, Any], at: KeyPath, *, called: str) ->
     given = [key for key in ("effect", "effects") if claim.get(key) is not None]
     if len(given) == 2 or not (given or _unknown_keys(claim)):
         has = "both" if given else "neither"
-        sentence = f"{called} must have one effect, or effects where it has several parts, but has {has}"
+        sentence = f"{called} must have either effect, or effects for several parts, but has {has}"
         yield Fault(at, sentence)
     parts = claim.get("effects")
     if isinstance(parts, dict) and len(parts) < 2:
-        has = f"has only {next(iter(parts))}; write a single one as `effect`" if parts else "is empty"
+        has = f"has only {next(iter(parts))}; write a single part as `effect`" if parts else "is empty"
         yield Fault((*at, "effects"), f"claims.effects must have two parts or more, but {has}", "key")
 
 
@@ -326,9 +331,9 @@ def _of_needs(
                 lacking.remove(meant)
                 sentence = f"no effect of {called} uses {name}; did you mean {meant}, as in {used[meant].name}?"
             elif name in uses(beside):
-                sentence = f"only what stands beside {called} uses {name}; take it out, as nothing else needs it"
+                sentence = f"only effects under beside use {name} in {called}; remove it from claims.needs"
             else:
-                sentence = f"no effect of {called} uses {name}; take it out"
+                sentence = f"no effect of {called} uses {name}; remove it"
             yield Fault((*place, needed[name]), sentence)
         for name in lacking:
             meant = nearest(name, [other for other in needed if other not in used[name].together])

@@ -121,7 +121,9 @@ def _specs_not_there(claims: Any, specs: Path) -> Iterator[Fault]:
         if isinstance(name, str) and name and not (specs / name).is_file():
             meant = nearest(name, [other.name for other in specs.glob("*.yaml")])
             hint = (
-                f"did you mean {meant}?" if meant else "name a spec beside the folder of claims, or leave it out"
+                f"did you mean {meant}?"
+                if meant
+                else "name a spec in the folder that contains the folder of claims, or leave it out"
             )
             sentence = f"claims.needs.spec names {name}, but there is no file {specs / name}; {hint}"
             yield Fault(("claims", index, "needs", "spec"), sentence)
@@ -181,7 +183,7 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
         for claim in loaded.claims:
             if claim.name in seen:
                 files = f"{name} and {seen[claim.name]}"
-                sentence = f"claims names {files}, which both have a claim {claim.name}; rename one"
+                sentence = f"claims names {files}, but both files have a claim {claim.name}; rename one"
                 yield document.problem(("claims", index), sentence, at="value")
             seen.setdefault(claim.name, name)
 
@@ -358,7 +360,7 @@ def _sentence(mention: Mention, allowed: Collection[str], *, spec: str, elsewher
     hint = guess(mention.arm, allowed) or few
     if elsewhere is not None:
         return f"{named}, but claims.needs.spec is {elsewhere}, which does not have it{hint}"
-    other = "if another experiment has it, name that in claims.needs.spec"
+    other = "if another experiment has this arm, name its spec in claims.needs.spec"
     return f"{named}, but {spec} does not have it{hint} ({other})"
 
 
@@ -408,7 +410,7 @@ def group_faults(claims: Any, groups: Mapping[str, Sequence[str]], *, spec: str)
 def _of_quantity(of: Quantity, possible: Sequence[str], spec: str) -> Iterator[tuple[tuple[str, int], str]]:
     for place, group in _not_made(of, possible):
         others = f"only {listed(possible, 'and')}" if possible else "without groups"
-        never = f"{of.measure} of {spec} never makes the group {shown(group)} as it is set there"
+        never = f"{of.measure} of {spec} never makes the group {shown(group)} with these settings"
         yield ("groups", place), f"{never}, {others}{guess(group, possible)}"
 
 

@@ -66,11 +66,13 @@ class Quantity(Settings):
     def _one_way(self) -> Self:
         ways = [self.layers != "none", self.layer is not None, self.steps != "last"]
         if sum(ways) > 1:
-            raise ValueError("must have one of layers, layer and steps, but has several")
+            raise ValueError("must have only one of layers, layer and steps, but has several")
         if self.steps == "way" and self.until == 1:
-            raise ValueError("reads the way made by the end, which is all of it; say until when, below 1")
+            raise ValueError(
+                "has steps: way, so until must be below 1: at the end of training the way is always complete"
+            )
         if self.or_groups and not self.groups:
-            raise ValueError("has or_groups, so it must also have groups, which they stand for")
+            raise ValueError("has or_groups, so it must also have groups, which or_groups can replace")
         return self
 
 
@@ -174,7 +176,7 @@ class Difference(Contrast):
         if self.at_least is not None and self.at_most is not None:
             raise ValueError("must have at_least or at_most, but has both")
         if self.minus_of is not None and self.minus is None:
-            raise ValueError("has minus_of, so it must also have minus, the arm that it is read of")
+            raise ValueError("has minus_of, so it must also have minus, the arm whose number minus_of names")
         return self
 
 
@@ -198,10 +200,11 @@ class Trend(Contrast):
     def _enough_arms(self) -> Self:
         if self.over == "arms" and len(self.arms) < 3:
             raise ValueError(
-                f"must have three arms in order or more, but has {len(self.arms)}; or say over: layers"
+                f"must have at least three arms in order, but has {len(self.arms)}; add arms, or write over: "
+                "layers"
             )
         if self.over != "arms" and len(self.arms) != 1:
-            raise ValueError(f"must have one arm where it goes over {self.over}, but has {len(self.arms)}")
+            raise ValueError(f"must have one arm with over: {self.over}, but has {len(self.arms)}")
         return self
 
 
@@ -229,7 +232,7 @@ class Shape(Contrast):
     @model_validator(mode="after")
     def _differences_of_differences(self) -> Self:
         if self.minus is not None and self.form in ("top_over_lowest", "rise_after_inner"):
-            raise ValueError(f"has minus, so its form must be a difference of layers, but is {self.form}, a ratio")
+            raise ValueError(f"has minus, so its form must be a difference of layers, but {self.form} is a ratio")
         return self
 
 
@@ -282,10 +285,10 @@ class Optimum(Contrast):
     @model_validator(mode="after")
     def _places_on_the_scale(self) -> Self:
         if len(self.arms) < 4:
-            raise ValueError(f"must have four arms or more, each with its place, but has {len(self.arms)}")
+            raise ValueError(f"must have at least four arms, each with its place, but has {len(self.arms)}")
         places = [*self.arms.values(), self.above, self.below]
         if self.scale == "log_odds" and not all(0 < place < 1 for place in places):
-            raise ValueError("has the scale log_odds, so all its places must lie between 0 and 1")
+            raise ValueError("has the scale log_odds, so all its places must be between 0 and 1")
         if self.above >= self.below:
             raise ValueError(f"must have above less than below, but has {self.above} and {self.below}")
         return self

@@ -54,13 +54,16 @@ def _arm_name(name: str) -> str:
 
 def _not_empty(question: str) -> str:
     if not question.strip():
-        raise ValueError("must not be empty; write what the comparison is to find out, or leave it out")
+        raise ValueError("must not be empty; write the question of the comparison, or leave it out")
     return question
 
 
 def _experiment_name(name: str) -> str:
     if name in ("runs", "tokens"):
-        raise ValueError(f"must not be {name}: beside the experiments, a folder of this name holds all {name}")
+        raise ValueError(
+            f"must not be {name}, because the output root has a folder of this name for all {name}; choose "
+            "another name"
+        )
     return name
 
 
@@ -91,8 +94,8 @@ def _fair_baselines(measures: tuple[Any, ...]) -> tuple[Any, ...]:
     if (unlike := beside_others(measures)) is not None:
         kind, task = unlike
         raise ValueError(
-            f"must take the same examples of {task} for baselines as for {kind}, beside which they stand; give "
-            f"both the same effort and examples, or let baselines name other tasks"
+            f"must use the same examples of {task} for baselines as for {kind}, because they are compared; give "
+            "both the same effort and examples, or name other tasks for baselines"
         )
     return measures
 
@@ -101,7 +104,8 @@ def _same_length(lists: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]
     if len({len(values) for values in lists.values()}) > 1:
         lengths = listed([f"{path} has {len(values)}" for path, values in lists.items()], "and")
         raise ValueError(
-            f"must pair lists of one length, but {lengths}; write as many values for each, or vary them under axes"
+            f"must have lists of equal length, but {lengths}; write equally many values for each, or vary them "
+            "under axes"
         )
     return lists
 
@@ -181,14 +185,14 @@ class Range(Settings):
     @model_validator(mode="after")
     def _is_ordered(self) -> Self:
         if not self.low < self.high or (self.log and self.low <= 0):
-            above = " and above 0, as its logarithm is drawn" if self.log else ""
+            above = " and above 0, because its logarithm is drawn" if self.log else ""
             raise ValueError(f"must have a low below high{above}, but has {self.low} and {self.high}")
         return self
 
 
 def _two_or_more(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if len(values) < 2:
-        raise ValueError(f"must have two values or more to choose from, but has {len(values)}")
+        raise ValueError(f"must have at least two values to choose from, but has {len(values)}")
     return values
 
 

@@ -47,7 +47,7 @@ class OwnFigure:
 
     def __post_init__(self) -> None:
         if isinstance(self.how_to_read, str):  # as in ("one paragraph"), which is no tuple
-            raise TypeError("how_to_read must be a tuple of paragraphs, but is a text")
+            raise TypeError("how_to_read must be a tuple of paragraphs, but is one text; put it into a tuple")
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,7 @@ class NamedFigure:
         rows = self.attempt(self.card.rows, table.copy())
         if not isinstance(rows, type(table)):
             raise PluginError(
-                f"{self.name}: rows must return a DataFrame, but what it returns is {kind_of_part(rows)}; "
-                f"correct the file."
+                f"{self.name}: rows must return a DataFrame, but returns {kind_of_part(rows)}; correct the file."
             )
         return rows
 
@@ -102,7 +101,8 @@ def load_figure(name: str) -> NamedFigure:
     plugin = plugins.load(name)
     if not isinstance(plugin.part, OwnFigure):
         raise PluginError(
-            f"{name} must be an OwnFigure of ablations.spec.figures, but is {kind_of_part(plugin.part)}."
+            f"{name} must be an OwnFigure of ablations.spec.figures, but is {kind_of_part(plugin.part)}; "
+            "correct the file."
         )
     return NamedFigure(name, plugin.path, plugin.part)
 
@@ -123,7 +123,9 @@ def planned_figure(name: str, record: Mapping[str, str]) -> NamedFigure:
 
 def _checked(name: str) -> str:
     if not plugins.is_name(name):
-        raise ValueError(f"must be a file and a name in it, as in my_figure.py:LossByChange, but is {shown(name)}")
+        raise ValueError(
+            f"must be a file and a name in this file, as in my_figure.py:LossByChange, but is {shown(name)}"
+        )
     try:
         load_figure(name)
     except PluginError as error:
@@ -200,7 +202,7 @@ def load_published(path: Path) -> list[PublishedPoint]:
             else:
                 points.append(point)
     except csv.Error as error:
-        problems.append(Problem(str(path), reader.line_num, 1, f"this line is no line of a CSV file ({error})"))
+        problems.append(Problem(str(path), reader.line_num, 1, f"this line is not valid CSV ({error})"))
     if problems:
         raise SpecProblems(tuple(problems))
     return points

@@ -52,7 +52,7 @@ class Given(NamedTuple):
         """Return the setting and the spec's value as text: ``training.max_steps=200 (the spec says 500)``."""
         written = " ".join(self.written.split())
         if self.before is _ABSENT:
-            return f"{written} (the spec does not say it)"
+            return f"{written} (the spec does not set it)"
         before = json.dumps(self.before, ensure_ascii=False, default=str)
         return f"{written} (the spec says {before if len(before) <= 60 else shown(self.before)})"
 
@@ -165,7 +165,7 @@ def _setting(content: dict[str, Any], written: str, spec: Path) -> Given:
         if not key:
             raise _RefusedError(f"a setting is written KEY=VALUE, as in `{EXAMPLE}`")
         if path == ("arms",) and isinstance(before, dict) and key not in before:
-            raise _RefusedError(f"{key} is no arm that {spec} writes{guess(key, before) or _arms(before)}")
+            raise _RefusedError(f"{key} is not an arm of {spec}{guess(key, before) or _arms(before)}")
         before = before.get(key, _ABSENT) if isinstance(before, dict) else _ABSENT
         path = (*path, key)
         if rest[:1] == "=":
@@ -174,16 +174,17 @@ def _setting(content: dict[str, Any], written: str, spec: Path) -> Given:
         name = ".".join(map(str, path))
         if isinstance(before, list):
             raise _RefusedError(
-                f"{name} is a list, of which no part can be set; give the whole list: `{OPTION} {name}=[...]`"
+                f"{name} is a list, and a part of a list cannot be set; give the whole list: `{OPTION} "
+                f"{name}=[...]`"
             )
         if before is not _ABSENT and not isinstance(before, dict | None):
             raise _RefusedError(
-                f"{name} is {shown(before)} in {spec}, which has no keys; write `{OPTION} {name}=...`"
+                f"{name} is {shown(before)} in {spec} and has no keys; write `{OPTION} {name}=...`"
             )
     try:
         value = yamlfile.single_value(written, rest[1:])
     except SpecProblems as error:
-        raise _RefusedError(f"the value is no plain YAML: {error.problems[0].sentence}") from error
+        raise _RefusedError(f"the value is not valid YAML: {error.problems[0].sentence}") from error
     return Given(written, path, value, before)
 
 

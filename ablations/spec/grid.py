@@ -58,7 +58,10 @@ def generated(
     if not sizes:
         return [], wrong or [Fault(("grid",), NOTHING_VARIED, "key")]
     if math.prod(sizes) > MOST_ARMS:
-        sentence = f"grid generates {' x '.join(map(str, sizes))} arms; more than {MOST_ARMS} cannot be meant"
+        sentence = (
+            f"grid generates {' x '.join(map(str, sizes))} arms, but at most {MOST_ARMS} are allowed; vary "
+            "fewer values"
+        )
         return [], [*wrong, Fault(("grid",), sentence, "key")]
     combinations = list(_combinations(axes, paired))
     if not wrong:
@@ -75,11 +78,11 @@ def _path_faults(grid: Grid, base: str, settings: Collection[str] | None) -> lis
         within = next((other for other in earlier if f"{other}.".startswith(f"{path}.")), None)
         sentence = None
         if overlapping := around or within:
-            sentence = f"{path} overlaps with {overlapping}, which the grid varies already; vary one of them"
+            sentence = f"{path} overlaps with {overlapping}, which the grid also varies; vary only one of them"
         elif path in ("seed", "seeds"):
-            sentence = "seeds are replicates and cannot be varied; list them under seeds"
+            sentence = "seeds are replicates, so a grid cannot vary them; list them under seeds"
         elif settings is not None and path not in settings:
-            sentence = f"{path} is no setting of {base}{guess(path, settings)}"
+            sentence = f"{path} is not a setting of {base}{guess(path, settings)}"
         if sentence:
             grid_faults.append(Fault(("grid", source, path), sentence, "key"))
         earlier.append(path)
@@ -111,13 +114,17 @@ def _without_excluded(grid: Grid, combinations: list[Combination]) -> tuple[list
         place: KeyPath = ("grid", "exclude", position)
         wrong = _entry_faults(entry, {**grid.axes, **grid.zip}, place)
         if not wrong and not any(_matches(entry, combination) for combination in combinations):
-            sentence = "an entry of grid.exclude matches nothing, since grid.zip never pairs these values"
+            sentence = (
+                "an entry of grid.exclude matches no arm, because grid.zip never pairs these values; remove it"
+            )
             wrong = [Fault(place, sentence)]
         if not wrong:
             left = [combination for combination in left if not _matches(entry, combination)]
         grid_faults += wrong
     if not left:
-        grid_faults.append(Fault(("grid", "exclude"), "grid.exclude leaves no combination", "key"))
+        grid_faults.append(
+            Fault(("grid", "exclude"), "grid.exclude excludes every combination; remove an entry", "key")
+        )
     return left, grid_faults
 
 
@@ -130,8 +137,8 @@ def _entry_faults(entry: dict[str, Any], varied: dict[str, tuple[Any, ...]], pla
         return [
             Fault(
                 place,
-                "an entry of grid.exclude is empty, which would leave out every combination; name settings and "
-                "a value of each, as in `{objective.masking.ratio: 0.8}`",
+                "an entry of grid.exclude is empty, so it would exclude every combination; name settings with "
+                "a value each, as in `{objective.masking.ratio: 0.8}`",
             )
         ]
     grid_faults = []
@@ -201,16 +208,20 @@ def _value_name(value: Any) -> str:
 def _name_faults(arms: list[Arm], taken: Collection[str]) -> list[Fault]:
     names = collections.Counter(arm.name for arm in arms)
     longest = max(names, key=len, default="")
-    sentences = [f"grid generates an arm {name}, but arms has one of this name" for name in names if name in taken]
+    sentences = [
+        f"grid generates an arm {name}, but arms has an arm of this name; rename the arm under arms"
+        for name in names
+        if name in taken
+    ]
     sentences += [
-        f"grid generates {count} arms called {name}; write them under arms, each with a name of its own"
+        f"grid generates {count} arms with the name {name}; write them under arms, each with a name of its own"
         for name, count in names.items()
         if count > 1
     ]
     if len(longest) > LONGEST_NAME:
         sentences.append(
-            f"grid generates names of up to {len(longest)} characters, but a folder's name has {LONGEST_NAME} "
-            f"at most; vary less at once, or write such arms under arms"
+            f"grid generates names of up to {len(longest)} characters, but the name of a folder has at most "
+            f"{LONGEST_NAME}; vary fewer settings, or write these arms under arms"
         )
     return [Fault(("grid",), sentence, "key") for sentence in sentences]
 

@@ -33,7 +33,7 @@ from lightning_modules import plugins
 from lightning_modules.config import RunSettings
 
 NO_CLAIMS = (
-    "seeds are added until the claims are decided, but the spec names none; name a file of claims, as in "
+    "seeds are added until the claims are decided, but the spec names no claims; name a file of claims, as in "
     "`claims: [article]`, or write the seeds as a list"
 )
 
@@ -209,8 +209,8 @@ def _tasks_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> Ite
                 of, text = ("the built-in language", "files") if built_in else ("files", "the built-in language")
                 fit = [task for task in TASKS if TASKS[task].built_in != built_in and settings.takes(TASKS[task])]
                 sentence = (
-                    f"an entry of tasks must suit the text of every arm, but {name} is of {of} and the text of "
-                    f"{arms[not built_in][0]} of {text}; take {listed(fit)}"
+                    f"an entry of tasks must suit the text of every arm, but {name} is for {of} and the text of "
+                    f"{arms[not built_in][0]} is {text}; choose {listed(fit)}"
                 )
                 yield Fault(("measures", index, "tasks", place), sentence, "value")
 

@@ -66,8 +66,8 @@ def unmatched(match: object, objectives: Mapping[str, ObjectiveSettings]) -> str
     if match != "predictions" or words is None:
         return None
     return (
-        f"match: predictions cannot hold for arm {words}, which predicts pairs of words; match flops or steps, or "
-        f"give the arm an experiment of its own"
+        f"match: predictions is not possible for arm {words}, because it predicts pairs of words; write match: "
+        "flops or match: steps, or give the arm an experiment of its own"
     )
 
 

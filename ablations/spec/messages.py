@@ -208,7 +208,7 @@ def _unknown(spot: Spot) -> str:
         return f"{spot.name} is unknown; did you mean {listed(meant)}?"
     kind = kind_of(spot.owner)
     whole = (spot.name.rpartition(".")[0] or "this file") + (f" of kind {kind}" if kind else "")
-    return f"{spot.name} is unknown; {whole} takes {listed(list(spot.owner.model_fields), 'and')}"
+    return f"{spot.name} is unknown; {whole} has the settings {listed(list(spot.owner.model_fields), 'and')}"
 
 
 def _elsewhere(key: str) -> str | None:

@@ -52,7 +52,9 @@ def tune_faults(experiment: Experiment) -> Iterator[Fault]:
         return
     for index, seed in enumerate(tune.seeds):
         if seed in experiment.all_seeds:
-            sentence = f"tune.seeds has {seed}, which is a seed of the experiment; take others, as [1000]"
+            sentence = (
+                f"tune.seeds has {seed}, but this is a seed of the experiment; write other seeds, such as [1000]"
+            )
             yield Fault(("tune", "seeds", index), sentence)
     arms = arms_of(experiment)
     unfit = list(_arm_faults(tune, arms))
@@ -63,7 +65,11 @@ def tune_faults(experiment: Experiment) -> Iterator[Fault]:
         return
     tuned = [arms[name] for name in tuned_arms(experiment)]
     if not tuned:
-        yield Fault(("tune",), "tune has no arm to tune, as none of them is trained; take it out", "key")
+        yield Fault(
+            ("tune",),
+            "tune has no arm to tune, because no arm is trained (training.max_steps is 0); remove tune",
+            "key",
+        )
         return
     unfit = [fault for path in tune.settings for fault in _value_faults(tune, path, tuned)]
     yield from unfit or _number_faults(tune, tuned)
@@ -75,29 +81,31 @@ def _arm_faults(tune: Tune, arms: Mapping[str, Arm]) -> Iterator[Fault]:
             sentence = f"an entry of tune.arms must be the name of an arm, but is {shown(name)}{guess(name, arms)}"
             yield Fault(("tune", "arms", index), sentence)
         elif not settings_of(arms[name]).training.max_steps:
-            sentence = f"tune.arms has {name}, which takes no step (training.max_steps is 0); take it out"
+            sentence = f"tune.arms has {name}, but this arm is not trained (training.max_steps is 0); remove it"
             yield Fault(("tune", "arms", index), sentence)
 
 
 def _path_faults(tune: Tune, path: str, settings: Sequence[str]) -> Iterator[Fault]:
     place: KeyPath = ("tune", "settings", path)
     if "." not in path and (hint := guess(path, settings)):
-        yield Fault(place, f"tune.settings has {path}, which is no setting{hint}", "key")
+        yield Fault(place, f"tune.settings has {path}, which is not a setting{hint}", "key")
     elif path.partition(".")[0] not in ("training", "encoder"):
         yield Fault(
             place,
-            f"tune.settings has {path}, but only settings of training and encoder can be tuned, because with "
-            "another text or objective the loss is another one",
+            f"tune.settings has {path}, but only settings of training and encoder can be tuned, because losses "
+            "on different texts or objectives cannot be compared",
             "key",
         )
     elif path in MORE_TRAINING:
-        sentence = f"tune.settings has {path}, with which arms would differ in how much they train; take it out"
+        sentence = f"tune.settings has {path}, but then arms would differ in the amount of training; remove it"
         yield Fault(place, sentence, "key")
     elif path.startswith("training.seeds"):
-        sentence = f"tune.settings has {path}, but a seed is no setting to choose the best of; take it out"
+        sentence = f"tune.settings has {path}, but a best seed has no meaning; remove it"
         yield Fault(place, sentence, "key")
     elif path in WITHOUT_EFFECT:
-        yield Fault(place, f"tune.settings has {path}, which changes no loss; take it out", "key")
+        yield Fault(
+            place, f"tune.settings has {path}, but this setting does not change the loss; remove it", "key"
+        )
     elif isinstance(tune.settings[path], Range) and tune.budget is None:
         sentence = f"the range of {path} needs tune.budget, the number of trials; give it, or a list of values"
         yield Fault(place, sentence)
@@ -109,15 +117,15 @@ def _value_faults(tune: Tune, path: str, arms: Sequence[Arm]) -> Iterator[Fault]
     place: KeyPath = ("tune", "settings", path)
     for arm in arms:
         if path not in (paths := setting_paths(arm) or ()):
-            hint = guess(path, paths) or "; name in tune.arms the arms that have it"
-            sentence = f"{path} is no setting of arm {arm.name}{hint}"
+            hint = guess(path, paths) or "; list under tune.arms only arms that have it"
+            sentence = f"{path} is not a setting of arm {arm.name}{hint}"
             yield Fault(place, sentence, "key")
             return
     written = [_setting(settings_of(arm), path) for arm in arms]
     if other := next((arm for arm, value in zip(arms, written, strict=True) if value != written[0]), None):
         sentence = (
-            f"tune would replace {path}, in which arms {arms[0].name} and {other.name} differ; leave it out of "
-            "tune, or out of the arms"
+            f"tune would replace {path}, but arms {arms[0].name} and {other.name} differ in this setting; leave "
+            "it out of tune, or out of the arms"
         )
         yield Fault(place, sentence, "key")
         return
@@ -141,11 +149,13 @@ def _setting(settings: RunSettings, path: str) -> Any:
 
 def _number_faults(tune: Tune, arms: Sequence[Arm]) -> Iterator[Fault]:
     if tune.budget is not None and tune.budget < len(arms):
-        sentence = f"tune.budget is {tune.budget}, less than one trial for each of {len(arms)} arms; raise it"
+        sentence = (
+            f"tune.budget is {tune.budget}, which is less than one trial for each of {len(arms)} arms; raise it"
+        )
         yield Fault(("tune", "budget"), sentence)
     runs = (tune.budget or len(arms) * len(list(combinations(tune)))) * len(tune.seeds)
     if runs > MOST_ARMS:
-        sentence = f"tune makes {runs:,} trials; more than {MOST_ARMS:,} cannot be meant"
+        sentence = f"tune makes {runs:,} trials, but at most {MOST_ARMS:,} are allowed; give fewer values"
         yield Fault(("tune", "settings"), sentence, "key")
     if tune.budget is None:
         for arm, values in itertools.product(arms, combinations(tune)):
@@ -216,7 +226,7 @@ def require_search(tune: Tune) -> None:
     """Raise a SpecError if the search has a budget and Optuna is not installed."""
     if tune.budget is not None and find_spec("optuna") is None:
         raise SpecError(
-            "tune.budget needs Optuna, which is not installed; install the extra [tune], or take the budget away "
+            "tune.budget needs Optuna, which is not installed; install the extra [tune], or remove tune.budget "
             "to try every combination."
         )
 

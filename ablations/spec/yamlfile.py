@@ -174,11 +174,15 @@ def text_of(path: Path) -> str:
         meant = nearest(path.name, [sibling.name for sibling in path.parent.glob("*.yaml")])
         _stop(path, "this file does not exist" + (f"; did you mean {path.with_name(meant)}?" if meant else ""))
     except IsADirectoryError:
-        _stop(path, "this is a folder; name one file in it")
+        _stop(path, "this is a folder; name a file")
     except OSError as error:
         _stop(path, f"this file cannot be read: {error.strerror}")
     if len(content) > LARGEST_FILE:
-        _stop(path, f"this file is larger than {LARGEST_FILE // 1024} KiB; a spec is a page of text")
+        _stop(
+            path,
+            f"this file is larger than {LARGEST_FILE // 1024} KiB, but a spec is about a page of text; name "
+            "another file",
+        )
     return decoded(path, content)
 
 
@@ -194,7 +198,7 @@ def decoded(path: Path, content: bytes) -> str:
         # the decoder reports positions without the byte-order mark that it has dropped
         byte = error.object[error.start]
         before = error.object[: error.start].decode()
-        _stop(path, f"byte 0x{byte:02x} is not UTF-8; save the file as UTF-8", _position(before, len(before)))
+        _stop(path, f"the byte 0x{byte:02x} is not UTF-8; save the file as UTF-8", _position(before, len(before)))
 
 
 def _position(text: str, index: int) -> Mark:
@@ -238,7 +242,7 @@ def composed(file: str, text: str, example: str = "name: my-experiment") -> Node
         SpecProblems: the text is no YAML 1.2, or holds no document or several.
     """
     if version := re.search(r"^%YAML[ \t]+(?!1\.2\s)(\S*)", text, re.MULTILINE):
-        sentence = f"this file asks for YAML {version[1]}, but is read as YAML 1.2; drop its %YAML line"
+        sentence = f"this file declares YAML {version[1]}, but is read as YAML 1.2; remove the %YAML line"
         _stop(file, sentence, _position(text, version.start()))
     yaml = YAML(typ="safe", pure=True)
     yaml.Composer = _Composer
@@ -247,17 +251,17 @@ def composed(file: str, text: str, example: str = "name: my-experiment") -> Node
         root: Node | None = yaml.compose(text)
     except ReaderError as error:
         place = _position(text, error.position)
-        _stop(file, f"the character U+{error.character:04X} is not allowed in YAML", place)
+        _stop(file, f"the character U+{error.character:04X} is not allowed in YAML; remove it", place)
     except MarkedYAMLError as error:
         _stop(file, _syntax_sentence(error), _mark(error.problem_mark or error.context_mark))
     except (OverflowError, ValueError):  # ruamel hands any number after \U to chr()
         escape = re.search(r"\\U(?!000|0010)", text)
         place = _position(text, escape.start() if escape else 0)
-        _stop(file, "this escape names no character; the last one is \\U0010FFFF", place)
+        _stop(file, "this escape is not a character (the last one is \\U0010FFFF); correct it", place)
     if root is None:
         what = example.partition(":")[0]
         article = "an" if what[0] in "aeiou" else "a"
-        _stop(file, f"this file is empty; it starts with {article} {what}, as in `{example}`")
+        _stop(file, f"this file is empty; start it with {article} {what}, as in `{example}`")
     return root
 
 
@@ -295,7 +299,7 @@ class _Reader:
         """Return whether a value cannot be used, and collect its problems. An anchor is a problem, but its
         value can be used."""
         if node.anchor is not None:
-            self.refuse(node, f"anchors such as &{node.anchor} are not allowed; write the value where it is used")
+            self.refuse(node, f"anchors such as &{node.anchor} are not allowed; write the value at each place")
         if sentence:
             self.refuse(node, sentence)
         return sentence is not None
@@ -307,11 +311,11 @@ def _refusal(node: Node) -> str | None:
         return f"aliases such as *{node.value} are not allowed; write the value out"
     if node.tag is not None:
         tag = node.tag.replace("tag:yaml.org,2002:", "!!")
-        return f"tags such as {tag} are not allowed; write the plain value"
+        return f"tags such as {tag} are not allowed; write the value without a tag"
     if isinstance(node, ScalarNode) and re.search("[\ud800-\udfff]", node.value):
-        return "this text holds half a character (a lone surrogate); write the character itself"
+        return "this text has half of a character (a lone surrogate); write the whole character"
     if isinstance(node, ScalarNode) and (refused := REFUSED.search(node.value)):
-        return f"this text holds the character U+{ord(refused[0]):04X}, which cannot be shown; remove it"
+        return f"this text has the character U+{ord(refused[0]):04X}, which cannot be displayed; remove it"
     return None
 
 
@@ -333,13 +337,17 @@ def _syntax_sentence(error: MarkedYAMLError) -> str:
             r"mapping values are not",
             "a colon is not expected here; check the indentation, and quote text with ': ' in it",
         ),
-        (r"another document", "a second document starts here; a file holds one, so drop this `---`"),
+        (r"another document", "a second document starts here, but a file has only one; remove this `---`"),
         (
             r"too many values",
-            f"this file has more than {MOST_VALUES:,} keys and values; a spec has about a hundred",
+            f"this file has more than {MOST_VALUES:,} keys and values, but a spec has about a hundred; name "
+            "another file",
         ),
-        (r"maximum depth", f"this is nested more than {DEEPEST} levels deep; a spec needs about seven"),
-        (r"character '\\t'", "a tab cannot indent YAML; use spaces"),
+        (
+            r"maximum depth",
+            f"this is nested more than {DEEPEST} levels deep, but a spec needs about seven; check the indentation",
+        ),
+        (r"character '\\t'", "YAML cannot be indented with tabs; use spaces"),
         (
             r"unknown escape character '(.)'",
             r"\\\1 means nothing in double quotes; use single quotes, or \\\\ for \\",
@@ -349,11 +357,11 @@ def _syntax_sentence(error: MarkedYAMLError) -> str:
             r"expected ',' or '([]}])'",
             rf"a comma or \1 is missing before this; its bracket was opened on {opened}",
         ),
-        (r"expected <block end>", f"this does not continue what started on {opened}; check the indentation"),
+        (r"expected <block end>", f"this line does not fit what started on {opened}; check the indentation"),
         (r"unexpected end of stream", f"the quote opened on {opened} is never closed"),
         (r"could not find expected ':'", "a colon is missing after this key; write `key: value`"),
         (r"expected the node content", "a value is missing here"),
-        (r"expected '<document start>'", "what stands before this is no `key: value`"),
+        (r"expected '<document start>'", "the text before this is not `key: value`"),
         (r"sequence entries are not", "a list cannot start here; write [a, b], or `- a` on lines of their own"),
         (r"chomping|a comment or a line break", "text that starts with | or > must be in quotes"),
         (r"mapping keys are not", "text that starts with ? must be in quotes"),

@@ -73,7 +73,7 @@ def score_rows(task: Task, *, splits: Mapping[Split, Examples]) -> Iterator[dict
     """Yield the score of each baseline, from all examples of the given splits."""
     train, validation, test = (splits[split] for split in SPLITS)
     if empty := [split for split in SPLITS if not len(splits[split])]:
-        raise MeasureError(f"the {empty[0]} part has no examples; leave the task out.")
+        raise MeasureError(f"the {empty[0]} part of the task has no examples; add some, or leave the task out.")
     answers_by_metric: dict[str, Sequence[Any]] = {}
     if task.kind != "span":
         answers_by_metric["majority"] = constant(most_frequent(train), test)

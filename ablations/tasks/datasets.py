@@ -274,18 +274,19 @@ def no_documents(data: Data, data_root: Path) -> str | None:
         return None
     if data.half is not None:
         return (
-            f"data.half = {data.half} takes half of the training sentences: neighbours need not follow each other"
+            f"data.half = {data.half} takes only half of the training sentences, so the remaining neighbours "
+            "may not follow each other in the document"
         )
     if data.document is not None:
         return None
     files = (*data.train, *data.validation) if isinstance(data, FilesData) else ()
     if not files or any(not name.removesuffix(".gz").endswith(".txt") for name in files):
-        return "there is no data.document, the column that says which sentences follow each other"
+        return "data.document is not set, so it is not known which sentences follow each other"
     for name in files:
         if not (data_root / name).is_file():
             return f"{name} is not in {data_root}"
         if not _divided(data_root / name):
-            return f"{name} has no blank line in its first {LINES:,} that says where a document ends"
+            return f"{name} has no blank line in its first {LINES:,}, so it is not known where documents end"
     return None
 
 
@@ -357,13 +358,17 @@ class TaskFile(Settings):
             number = listed([str(count) for count in columns])
             yield f"text must name {number} columns for {self.kind}, but names {len(self.text)}"
         if (self.start is not None) != (self.kind == "span"):
-            yield f"start must be there for span and for nothing else, but the kind is {self.kind}"
+            yield f"start belongs to the kind span and to no other, but the kind is {self.kind}"
         if (self.positive is not None) != (self.metric == "f1"):
-            yield f"positive must be there for f1 and for nothing else, but the metric is {self.metric}"
+            yield f"positive belongs to the metric f1 and to no other, but the metric is {self.metric}"
         if self.groups and self.kind != "minimal_pairs":
-            yield f"groups must be for minimal_pairs, but the kind is {self.kind}; take it out"
+            yield f"groups works only with minimal_pairs, but the kind is {self.kind}; remove it"
         if set(self.files) != whole:
-            rest = "" if self.kind == "minimal_pairs" else "; with divided_by one file, test, serves all splits"
+            rest = (
+                ""
+                if self.kind == "minimal_pairs"
+                else ("; with divided_by, give only the file test for all splits")
+            )
             splits = listed([*self.files] or ["none"], "and")
             yield f"files must be {listed(sorted(whole), 'and')}, but are {splits}{rest}"
         for path in self.files.values():

@@ -113,7 +113,10 @@ def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: i
     """
     if task.built_in:
         if language_seed is None:
-            raise DataError(f"task {task.name}: is made by the built-in language, but the data are files.")
+            raise DataError(
+                f"task {task.name}: its examples come from the built-in language, but the data are files; leave "
+                "the task out."
+            )
         rows = built_in.rows(task, split, seed=language_seed)
     else:
         rows = _rows(task, split, data_root)
@@ -151,7 +154,7 @@ def _rows(task: Task, split: Split, data_root: Path) -> Iterator[dict[str, Any]]
     columns = task.columns
     place = data_root / task.files["test" if shared else split]
     if not place.is_file():
-        raise DataError(f"task {task.name}: {place} is not there; check --data-root, or leave the task out.")
+        raise DataError(f"task {task.name}: {place} does not exist; check --data-root, or leave the task out.")
     half = task.half if split == "train" else None
     for number, row in enumerate(_table(task, place, columns), start=1):
         if half is not None and half_of(number) != half:
@@ -262,8 +265,8 @@ def _tagged(task: Task, rows: list[dict[str, Any]]) -> Examples:
     for number, (some, of_some) in enumerate(zip(words, tags, strict=True), start=1):
         if not len(some) == len(of_some) > 0:
             raise DataError(
-                f"task {task.name}: example {number} has words and tags of the lengths {len(some)} and "
-                f"{len(of_some)}, expected a tag for each word, and a word at least; correct or remove it."
+                f"task {task.name}: example {number} has {len(some)} words and {len(of_some)} tags, expected at "
+                "least one word and a tag for each word; correct or remove it."
             )
         if any(map(_is_missing, [*some, *of_some])):
             raise DataError(
@@ -281,13 +284,13 @@ def _check_spans(task: Task, rows: list[dict[str, Any]]) -> None:
         context, start, answer = row[task.text[1]], int(row[task.start or ""]), row[task.label]
         if not answer.strip():
             raise DataError(
-                f"task {task.name}: example {number} has an answer without a word, expected a part of its "
-                f"context; remove it."
+                f"task {task.name}: example {number} has an answer without words, expected a part of its "
+                "context; remove it."
             )
         if context[start : start + len(answer)] != answer:
             raise DataError(
-                f"task {task.name}: example {number}: the answer {shown(answer)} does not stand at character "
-                f"{start} of its context; correct or remove it."
+                f"task {task.name}: example {number}: the answer {shown(answer)} is not at character {start} of "
+                "its context; correct or remove it."
             )
 
 
@@ -296,7 +299,8 @@ def _check_entity_tags(task: Task, tags: list[list[str]]) -> None:
         if (wrong := next((tag for tag in of_sentence if not is_entity_tag(tag)), None)) is not None:
             raise DataError(
                 f"task {task.name}: example {number} has the tag {shown(wrong)}, expected O or a tag of BIO, "
-                f"BIOES or BILOU such as B-LOC; write the tags so, or give the task the metric accuracy."
+                "BIOES or BILOU such as B-LOC; write the tags in this form, or give the task the metric "
+                "accuracy."
             )
 
 
@@ -369,9 +373,9 @@ def _require_shared_classes(task: Task, splits: Mapping[Split, Examples]) -> Non
     for split in SPLITS[1:]:
         if train and classes[split] and not train & classes[split]:
             raise DataError(
-                f"task {task.name}: no class of the {split} part ({_some(classes[split])}) is one of the training "
-                f"part ({_some(train)}), so no answer could be right; write the same classes into all parts, or "
-                f"leave the task out."
+                f"task {task.name}: the {split} part ({_some(classes[split])}) and the training part "
+                f"({_some(train)}) have no class in common, so no answer can be right; write the same classes "
+                "into all parts, or leave the task out."
             )
     if train and task.positive is not None and task.positive not in train:
         raise DataError(

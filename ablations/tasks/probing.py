@@ -225,8 +225,8 @@ def rows_of(parts: Mapping[Split, Probed], *, group: str) -> Iterator[dict[str, 
     classes = len(np.unique(parts["train"].label_N))
     if classes < 2:
         raise MeasureError(
-            f"probing: the training examples of {group} ({len(parts['train'].label_N):,}) have one class, but a "
-            f"probe tells classes apart; raise the measure's `examples` or leave the task out."
+            f"probing: the {len(parts['train'].label_N):,} training examples of {group} have only one class, "
+            "but a probe needs two; raise the measure's `examples`, or leave the task out."
         )
     parts = {split: replace(part, states_LND=each) for split, part, each in _standardised(parts)}
     layers = len(parts["train"].states_LND)

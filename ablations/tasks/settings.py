@@ -31,7 +31,7 @@ def _known_task(name: str) -> str:
     if plugins.is_text(name):
         _read_task(name)
     elif name not in TASKS:
-        of_file = "" if guess(name, TASKS) else "; name a task of your own by its file, as my_task.yaml"
+        of_file = "" if guess(name, TASKS) else "; name a task of your own by its file, such as my_task.yaml"
         raise ValueError(must_be(name, TASKS, one="a task") + of_file)
     return name
 
@@ -70,7 +70,7 @@ class TaskSettings(MeasureSettings):
         if unfit := {name: place for place, name in enumerate(names or ()) if not cls.takes(task_called(name))}:
             taken = [name for name, task in TASKS.items() if cls.takes(task)]
             out = listed(list(unfit), "and")
-            sentence = f"has {out}, but the measure takes {listed(taken, 'and')}; leave {out} out"
+            sentence = f"has {out}, but this measure can use only {listed(taken, 'and')}; leave {out} out"
             context = {"sentence": sentence, "at": (min(unfit.values()),)}
             raise PydanticCustomError("sentence", "{sentence}", context)
         return names
@@ -391,7 +391,9 @@ def _or_related(name: Any, built_in: Callable[[Any], Any]) -> Any:
         return built_in(name)
     task = _read_task(name)
     if task.kind != "regression" or len(task.text) != 2:
-        sentence = f"must be regression of two texts for retrieval, but {name} is {task.kind}; leave it out"
+        sentence = (
+            f"must be a regression task with two texts for retrieval, but {name} is {task.kind}; leave it out"
+        )
         raise PydanticCustomError("sentence", "{sentence}", {"sentence": sentence, "at": ()})
     return name
 
@@ -476,7 +478,7 @@ class GenerationSettings(MeasureSettings):
     @classmethod
     def _ascending(cls, iterations: tuple[int, ...]) -> tuple[int, ...]:
         if list(iterations) != sorted(iterations):
-            raise ValueError("must ascend, as the last number is the main one; put them in order")
+            raise ValueError("must ascend, because the last number is the main one; put the numbers in order")
         return iterations
 
     @property

@@ -67,9 +67,9 @@ def gold_trees(
                 trees.append(tree)
     if not trees:
         raise MeasureError(
-            f"sentences with trees are needed, of {FEWEST} to {longest} words besides punctuation and at most "
-            f"{max_length} sub-words, but none of {len(sentences):,} is one; give another treebank or raise the "
-            f"measure's `longest`."
+            f"none of the {len(sentences):,} sentences has a tree, {FEWEST} to {longest} words without "
+            f"punctuation and at most {max_length} sub-words; give another treebank, or raise the measure's "
+            "`longest`."
         )
     return trees
 

@@ -37,8 +37,8 @@ def _text(run: RunSettings) -> Iterator[Contradiction]:
     if run.training.max_steps and run.training.tokens_per_step < run.data.max_length:
         yield (
             ("training", "tokens_per_step"),
-            f"must be at least data.max_length, or the longest sentence would never fit, "
-            f"but {run.training.tokens_per_step} < {run.data.max_length}; raise it, or lower data.max_length",
+            "must be at least data.max_length, so that the longest sentence fits, but "
+            f"{run.training.tokens_per_step} < {run.data.max_length}; raise it, or lower data.max_length",
         )
     rows = run.training.tokens_per_step // run.data.max_length
     if run.training.max_steps and run.training.accumulate > max(rows, 1):
@@ -51,13 +51,13 @@ def _text(run: RunSettings) -> Iterator[Contradiction]:
     if sentences is not None and isinstance(run.data, LanguageData) and sentences > run.data.train:
         yield (
             ("training", "sentences"),
-            f"must be at most data.train, the sentences that there are, but {sentences} > {run.data.train}; lower "
-            f"it, or raise data.train",
+            f"must be at most the number of sentences (data.train), but {sentences} > {run.data.train}; lower "
+            "it, or raise data.train",
         )
     if run.objective.kind == "translation" and isinstance(run.data, ColumnSettings) and not run.data.target:
         yield (
             ("objective", "kind"),
-            "translation needs data.target, the column that holds the translations; name it, or drop the arm",
+            "translation needs data.target, the column of the translations; set it, or remove the arm",
         )
 
 
@@ -66,9 +66,8 @@ def _word_order(run: RunSettings) -> Iterator[Contradiction]:
     if isinstance(order, NGrams) and order.n >= longest:
         yield (
             ("training", "word_order", "n"),
-            f"must be below {longest} (data.max_length - 2, what a sentence holds), or no n-gram could move, "
-            f"but is "
-            f"{order.n}; lower it",
+            f"must be below {longest} (data.max_length - 2, the tokens of the longest sentence), because "
+            f"otherwise no n-gram can move, but is {order.n}; lower it",
         )
 
 
@@ -80,8 +79,7 @@ def _input_format(run: RunSettings) -> Iterator[Contradiction]:
         yield (
             ("training", "input_format"),
             f"must be sentences for {run.objective.kind}, which reads one sentence at a time, but is {name}; "
-            f"take it "
-            f"away, or drop the arm",
+            "remove the setting, or remove the arm",
         )
     data = run.data
     if name != "full_sentences" and isinstance(data, ColumnSettings) and not data.document:
@@ -91,8 +89,8 @@ def _input_format(run: RunSettings) -> Iterator[Contradiction]:
         if not plain:  # in plain text blank lines end documents
             yield (
                 ("training", "input_format"),
-                f"{name} needs data.document, the column that says which sentences follow each other; name it, or "
-                f"use sentences or full_sentences",
+                f"{name} needs data.document, the column whose value is the same for all sentences of a "
+                "document; set it, or use sentences or full_sentences",
             )
 
 
@@ -102,41 +100,41 @@ def _objective(run: RunSettings) -> Iterator[Contradiction]:
     if pair_loss != "none" and run.training.input_format not in PAIR_FORMATS:
         yield (
             ("objective", "pair_loss"),
-            f"{pair_loss} needs pairs, but training.input_format is {run.training.input_format}; set it to "
-            f"{' or '.join(PAIR_FORMATS)}",
+            f"{pair_loss} needs sentence pairs, but training.input_format is {run.training.input_format}; set "
+            f"training.input_format to {' or '.join(PAIR_FORMATS)}",
         )
     if pair_loss != "none" and objective.sees != "both_sides":
         yield (
             ("objective", "pair_loss"),
-            f"{pair_loss} is told from the first token, which sees no second segment with objective.sees = "
-            f"{objective.sees}; use both_sides",
+            f"{pair_loss} is predicted from the first token, but with objective.sees = {objective.sees} this "
+            "token does not see the second segment; use both_sides",
         )
     if isinstance(objective, PermutationLMSettings) and objective.predict * run.training.tokens_per_step < 1:
         yield (
             ("objective", "predict"),
-            f"objective.predict leaves nothing to predict in a step of training.tokens_per_step = "
-            f"{run.training.tokens_per_step}; raise it",
+            "objective.predict leaves less than one token to predict in a step (training.tokens_per_step = "
+            f"{run.training.tokens_per_step}); raise objective.predict",
         )
     if isinstance(objective, ReplacedTokenSettings):
         yield from _generator(run.encoder, objective.generator)
     if isinstance(objective, ReplacedTokenSettings) and objective.masking.keep == 1:
         yield (
             ("objective", "masking", "keep"),
-            "must be below 1 for replaced_token, whose generator would copy what it sees and replace nothing; "
-            "raise mask",
+            "must be below 1 for replaced_token, because with keep = 1 the generator sees every token and "
+            "replaces nothing; raise mask",
         )
     unread = objective.kind != "skip_gram" and objective.sees != "window"
     if unread and objective.window != ObjectiveSettings.model_fields["window"].default:
         yield (
             ("objective", "window"),
-            f"must stand with objective.sees = window, but that is {objective.sees}, which reads no window; set "
-            f"it, or take window away",
+            f"must be left out unless objective.sees is window, but objective.sees is {objective.sees}; change "
+            "objective.sees, or remove window",
         )
     if objective.kind in ("permutation_lm", "naive_bidirectional_lm") and run.encoder.positions == "none":
         yield (
             ("encoder", "positions"),
-            f"must not be none for {objective.kind}, whose predictions know nothing but their place; take it "
-            f"away, or drop the arm",
+            f"must not be none for {objective.kind}, because its predictions depend only on positions; remove "
+            "this setting, or remove the arm",
         )
 
 
@@ -144,8 +142,8 @@ def _optimizer(run: RunSettings) -> Iterator[Contradiction]:
     if run.training.optimizer.kind == "muon" and not run.objective.has_layers:
         yield (
             ("training", "optimizer"),
-            f"must not be muon for {run.objective.kind}, which has no blocks whose matrices it could train; use "
-            f"adamw or sgd",
+            f"must not be muon for {run.objective.kind}, because muon trains the matrices of blocks and "
+            f"{run.objective.kind} has no blocks; use adamw or sgd",
         )
 
 
@@ -172,8 +170,8 @@ def _generator(encoder: EncoderSettings, generator: GeneratorSettings) -> Iterat
     elif encoder.positions == "rotary" and width // shrink // heads % 2:
         yield (
             ("objective", "generator", "shrink"),
-            f"must leave heads of an even width for rotary positions, but the generator's are "
-            f"{width // shrink // heads} wide; choose another divisor of encoder.hidden_size",
+            "must leave heads of an even width for rotary positions, but the width of the generator's heads is "
+            f"{width // shrink // heads}; choose another divisor of encoder.hidden_size",
         )
 
 
@@ -182,36 +180,35 @@ def _masking(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradicti
     if masking.predict is not None and run.objective.kind != "masked_lm":
         yield (
             ("objective", "masking", "predict"),
-            f"objective.masking.predict is for masked_lm; take it away, since {run.objective.kind} predicts "
-            f"what it hides",
+            f"objective.masking.predict works only with masked_lm, because {run.objective.kind} always predicts "
+            "the hidden tokens; remove it",
         )
     if masking.random_differs and not masking.random:
         yield (
             ("objective", "masking", "random_differs"),
-            "must stand with random tokens, but objective.masking.random is 0; raise it, or take random_differs "
-            "away",
+            "must be left out without random tokens, but objective.masking.random is 0; raise "
+            "objective.masking.random, or remove random_differs",
         )
     yield from _schedule(run, masking)
     least = masking.least_predicted() * run.training.tokens_per_step
     if least < 1:
         yield (
             ("objective", "masking", *_lowest(masking, least=masking.least_predicted())),
-            f"objective.masking leaves nothing to predict: {least:.2g} tokens in a step of "
-            f"training.tokens_per_step = {run.training.tokens_per_step}; raise it",
+            f"objective.masking leaves less than one token to predict: {least:.2g} tokens in a step "
+            f"(training.tokens_per_step = {run.training.tokens_per_step}); raise it",
         )
     if isinstance(select, Cloze | GenericWords):
         if not (select.words or select.file or select.part_of_speech):
             yield (
                 ("objective", "masking", "select"),
-                f"{select.kind} needs words, file or part_of_speech, which say what is in its lexicon; add one",
+                f"{select.kind} needs a lexicon; add words, file or part_of_speech",
             )
         yield from _lexicon(run, select)
         if select.part_of_speech and not select.treebank and run.data.kind != "language":
             yield (
                 ("objective", "masking", "select", "part_of_speech"),
-                "part_of_speech needs treebank beside it, a CoNLL-U file or a parquet file with the columns "
-                "tokens "
-                "and upos, since only the built-in language knows the parts of speech of its words",
+                "part_of_speech needs treebank, because only the built-in language has parts of speech; set "
+                "treebank to a CoNLL-U file, or to a parquet file with the columns tokens and upos",
             )
     if isinstance(select, LabelWord):
         yield from _label_word(run, masking)
@@ -238,12 +235,18 @@ def _label_word(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradi
     would be hidden."""
     where = ("objective", "masking", "select")
     if not getattr(run.data, "label_words", ()):
-        yield where, "label_word needs data.label_words, the words that are written behind sentences; name them"
+        yield (
+            where,
+            (
+                "label_word needs data.label_words, the words that are written after sentences; set "
+                "data.label_words"
+            ),
+        )
     if masking.count != "fixed" or masking.ratio * run.data.max_length > 1 or masking.schedule or masking.predict:
         yield (
             where,
-            f"label_word hides one token a sentence; set objective.masking.count to fixed and ratio to at most "
-            f"{1 / run.data.max_length:.2g} (1 / data.max_length), without schedule and predict",
+            "label_word hides one token in each sentence; set objective.masking.count to fixed and ratio to at "
+            f"most {1 / run.data.max_length:.2g} (1 / data.max_length), without schedule and predict",
         )
     if run.training.input_format != "sentences" or not isinstance(run.training.word_order, Natural):
         yield (
@@ -259,15 +262,15 @@ def _schedule(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradict
     if masking.copies is not None:
         yield (
             ("objective", "masking", "copies"),
-            "must be the same whenever they come again, but objective.masking.schedule changes how much is "
-            "hidden; take one of the two away",
+            "must repeat the same masks, but objective.masking.schedule changes how many tokens are hidden; "
+            "remove one of the two",
         )
     steps = run.training.max_steps
     if isinstance(masking.schedule, Steps) and 0 < steps <= masking.schedule.at[-1]:
         yield (
             ("objective", "masking", "schedule", "at"),
-            f"must end before the last step, but {masking.schedule.at[-1]} is not one of the training.max_steps = "
-            f"{steps} steps, of which the first is 0; lower it",
+            f"must be below training.max_steps = {steps} (the first step has the number 0), but has "
+            f"{masking.schedule.at[-1]}; lower it",
         )
 
 
@@ -277,17 +280,18 @@ def _lexicon(run: RunSettings, select: Cloze | GenericWords) -> Iterator[Contrad
         if word.split() != [word]:
             yield (
                 (*at, "words"),
-                f"must hold single words, but {word!r} has a space; give its words one by one",
+                f"must have single words, but {word!r} has a space; write each word as an entry of its own",
             )
     if select.treebank and not select.part_of_speech:
         yield (
             (*at, "treebank"),
-            "must stand with part_of_speech, which alone is read from it; add that, or take treebank away",
+            "must come together with part_of_speech, which is read from it; add part_of_speech, or remove "
+            "treebank",
         )
     unknown = sorted(set(select.part_of_speech) - LANGUAGE_TAGS)
     if unknown and not select.treebank and run.data.kind == "language":
         yield (
             (*at, "part_of_speech"),
-            f"has {unknown[0]}, which no word of the built-in language is; its tags are "
-            f"{', '.join(sorted(LANGUAGE_TAGS))}; name one of these",
+            f"has {unknown[0]}, but no word of the built-in language has this tag; name one of "
+            f"{', '.join(sorted(LANGUAGE_TAGS))}",
         )

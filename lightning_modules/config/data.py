@@ -82,8 +82,8 @@ class ColumnSettings(TextSettings):
     @classmethod
     def _a_word_for_each_label(cls, words: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         if "label" in info.data and bool(words) != (info.data["label"] is not None):
-            missing = "label, the column of the labels that they name" if words else "a word for each label"
-            raise ValueError(f"must go with label: name {missing}, or leave both out")
+            missing = "label, the column of the labels" if words else "a word for each label"
+            raise ValueError(f"must come together with label; set {missing}, or leave both out")
         if words and (len(set(words)) < max(2, len(words)) or any(word.split() != [word] for word in words)):
             raise ValueError(f"must be two or more different words without spaces, but is {list(words)}")
         return words

@@ -90,7 +90,8 @@ class EncoderSettings(Settings):
         width = info.data.get("hidden_size")
         if width is not None and width % heads:
             raise ValueError(
-                f"must divide hidden_size, but {width} is not a multiple of {heads}; change one of the two"
+                f"must divide hidden_size, but hidden_size = {width} is not a multiple of {heads}; change one "
+                "of the two"
             )
         return heads
 

@@ -138,7 +138,7 @@ def _of_plugin(plugin: Plugin) -> type[OwnSelection]:
     if not isinstance(settings, type) or not issubclass(settings, OwnSelection):
         raise PluginError(
             f"{plugin.name} must be a subclass of OwnSelection of lightning_modules.config.masking, but is "
-            f"{kind_of_part(settings)}."
+            f"{kind_of_part(settings)}; correct the class."
         )
     if settings.allowed is OwnSelection.allowed and settings.joined is OwnSelection.joined:
         raise PluginError(
@@ -186,7 +186,9 @@ class Steps(Settings):
     @classmethod
     def _rising(cls, at: tuple[int, ...]) -> tuple[int, ...]:
         if list(at) != sorted(set(at)):
-            raise ValueError(f"must rise from entry to entry, but is {list(at)}; put them in order, each once")
+            raise ValueError(
+                f"must rise from entry to entry, but is {list(at)}; put the entries in order, each once"
+            )
         return at
 
     @field_validator("ratios")
@@ -194,7 +196,8 @@ class Steps(Settings):
     def _one_each(cls, ratios: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
         if "at" in info.data and len(ratios) != len(info.data["at"]):
             raise ValueError(
-                f"must have an entry for each of at, but {len(ratios)} is not {len(info.data['at'])}; give as many"
+                f"must have one entry for each entry of at, but has {len(ratios)} and at has "
+                f"{len(info.data['at'])}; give equally many"
             )
         return ratios
 

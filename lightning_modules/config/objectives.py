@@ -426,7 +426,7 @@ def _of_plugin(plugin: Plugin) -> type[ObjectiveSettings]:
     if not isinstance(settings, type) or not issubclass(settings, ObjectiveSettings):
         raise PluginError(
             f"{plugin.name} must be a subclass of ObjectiveSettings of lightning_modules.config.objectives, but "
-            f"is {kind_of_part(settings)}."
+            f"is {kind_of_part(settings)}; correct the class."
         )
     lacks = [name for name in NEEDED if getattr(settings, name) is getattr(ObjectiveSettings, name)]
     if lacks:
@@ -454,7 +454,7 @@ def _require_module(plugin: Plugin, settings: type[ObjectiveSettings]) -> None:
     if not isinstance(module, type) or not issubclass(module, Module):
         raise PluginError(
             f"{plugin.name}: module must be a subclass of Objective of lightning_modules.objectives.objective, "
-            f"but is {kind_of_part(module)}."
+            f"but is {kind_of_part(module)}; correct the class."
         )
     if lacks := sorted(module.__abstractmethods__):
         raise PluginError(

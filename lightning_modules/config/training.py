@@ -111,7 +111,9 @@ class SGD(Settings):
     @classmethod
     def _has_momentum(cls, nesterov: bool, info: ValidationInfo) -> bool:
         if nesterov and info.data.get("momentum") == 0:
-            raise ValueError("must be false without momentum, but momentum is 0; raise momentum, or take it away")
+            raise ValueError(
+                "must be false without momentum, but momentum is 0; raise momentum, or remove nesterov"
+            )
         return nesterov
 
 
@@ -221,7 +223,7 @@ class TrainingSettings(Settings):
     @classmethod
     def _each_logger_once(cls, loggers: tuple[LoggerName, ...]) -> tuple[LoggerName, ...]:
         if len(set(loggers)) < len(loggers):
-            raise ValueError(f"must name each logger once, but is {list(loggers)}; take the second one away")
+            raise ValueError(f"must name each logger once, but is {list(loggers)}; remove the repeated one")
         return loggers
 
     @field_validator("warmup_steps")

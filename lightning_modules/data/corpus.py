@@ -111,9 +111,7 @@ class Sentences:
                 yield Row(text, target, document)
         if document < 0:
             names = ", ".join(source.name for source in self._sources)
-            raise DataError(
-                f"{names}: no sentence is left, all rows are empty (data.{self._split}); give a file with text."
-            )
+            raise DataError(f"{names}: all rows are empty (data.{self._split}); give a file with text.")
 
     def _sentences(self, cells: Cells, source: Source) -> tuple[str, str | None]:
         where = f"{source.name}, {source.unit} {cells.number}"
@@ -124,8 +122,8 @@ class Sentences:
             return text, None
         if cells.target is None:
             raise DataError(
-                f"{where}: a sentence in column {self._columns.text!r} and none in {self._columns.target!r}, but "
-                f"every sentence needs its translation; add it or remove the row."
+                f"{where}: there is a sentence in column {self._columns.text!r}, but none in "
+                f"{self._columns.target!r}; add the translation, or remove the row."
             )
         return text, _sentence(cells.target, self._columns.target, where)
 
@@ -135,7 +133,7 @@ def _sentence(value: Any, column: str, where: str) -> str:
     if isinstance(value, str):
         return " ".join(value.split())
     content = "nothing (null)" if value is None else f"{value!r:.40} ({type(value).__name__})"
-    raise DataError(f"{where}: column {column!r} holds {content}, expected text; correct or remove the row.")
+    raise DataError(f"{where}: column {column!r} has {content}, expected text; correct or remove the row.")
 
 
 def _label_word(value: Any, words: tuple[str, ...], where: str) -> str:
@@ -146,8 +144,8 @@ def _label_word(value: Any, words: tuple[str, ...], where: str) -> str:
     if not number.isdecimal():
         numbers = ", ".join(f"{i} for {word}" for i, word in enumerate(words))
         raise DataError(
-            f"{where}: the label is {number!r:.40}, but a label has to be the number of its word in "
-            f"data.label_words ({numbers}); write the numbers in that column."
+            f"{where}: the label is {number!r:.40}, but a label must be the number of its word in "
+            f"data.label_words ({numbers}); write these numbers in the column."
         )
     raise DataError(
         f"{where}: the label is {number!r:.40}, but data.label_words has words for 0 to {len(words) - 1}; correct "
@@ -259,22 +257,24 @@ def _check_file(settings: FilesData, split: SplitName, path: Path) -> None:
     except OSError as error:
         raise DataError(f"{path} cannot be read (data.{split}): {error.strerror}; correct the path.") from error
     if stat.S_ISDIR(status.st_mode):
-        raise DataError(f"{path} is a folder, but data.{split} of kind files names files; name the files inside.")
+        raise DataError(
+            f"{path} is a folder, but data.{split} of kind files must name files; name the files in it."
+        )
     ending = format_of(path)
     if ending is None:
         raise DataError(
-            f"{path} has an ending that is not known (data.{split}), expected {', '.join(ENDINGS[:-1])} or "
-            f"{ENDINGS[-1]}, all but parquet also with .gz; convert or rename the file."
+            f"{path} has an unknown ending (data.{split}), expected {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]} "
+            "(all except parquet also with .gz); convert or rename the file."
         )
     if status.st_size == 0:
-        raise DataError(f"{path} is empty (data.{split}); give a file with a sentence a line or row.")
+        raise DataError(f"{path} is empty (data.{split}); give a file with one sentence in each line or row.")
     columns = _columns(settings)
     if ending == ".txt":
         for setting in ("target", "document", "label"):
             if getattr(columns, setting) is not None:
                 raise DataError(
-                    f"{path} is plain text without columns, but data.{setting} names one; "
-                    f"use a format with columns."
+                    f"{path} is plain text without columns, but data.{setting} names a column; use a file with "
+                    f"columns, or leave data.{setting} out."
                 )
     check_head(path, columns)
 
@@ -330,7 +330,10 @@ def _hub_folder(settings: HubData, data_root: Path) -> Path | None:
     if folder.is_dir():
         return folder
     if folder.is_file():
-        raise DataError(f"{folder} is a file, but data.path of kind hub is a folder or a name; use kind: files.")
+        raise DataError(
+            f"{folder} is a file, but data.path of kind hub must be a folder or a name on the hub; write kind: "
+            "files for a file."
+        )
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", settings.path) or settings.path.startswith("."):
         raise DataError(
             f"{folder} does not exist (data.path; relative paths start at --data-root); correct the path."
@@ -338,8 +341,8 @@ def _hub_folder(settings: HubData, data_root: Path) -> Path | None:
     if settings.revision is None or not re.fullmatch(r"[0-9a-f]{40}", settings.revision):
         given = "is missing" if settings.revision is None else f"is {settings.revision!r}"
         raise DataError(
-            f"data.revision {given}, but {settings.path!r} is no folder under {data_root} and on the hub the text "
-            f"could change under a finished run; give the commit, 40 hexadecimal digits."
+            f"data.revision {given}, but {settings.path!r} is not a folder under {data_root}, and a text on the "
+            "hub may change after a run; give the commit, 40 hexadecimal digits."
         )
     return None
 
@@ -361,7 +364,7 @@ def _check_hub_splits(settings: HubData, folder: Path) -> None:
             if name and splits and name not in splits:
                 listed = ", ".join(repr(str(existing)) for existing in splits)
                 raise DataError(
-                    f"{folder} has no split {name!r} (data.{setting}), only {listed}; name one that is there."
+                    f"{folder} has no split {name!r} (data.{setting}), only {listed}; name one of these."
                 )
     for name in Columns._fields:
         column = getattr(settings, name)
@@ -419,8 +422,8 @@ def _hub_explained(settings: HubData) -> Iterator[None]:
         raise
     except ConnectionError as error:
         raise DataError(
-            f"The data set {settings.path!r} cannot be fetched from the hub: no connection; run once with a "
-            f"network, after which it is read from Hugging Face's cache, or use local files."
+            f"The data set {settings.path!r} cannot be downloaded from the hub: no connection; give the command "
+            "once with a network (later it is read from Hugging Face's cache), or use local files."
         ) from error
     except (DatasetsError, OSError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split()).rstrip(".")

@@ -77,8 +77,8 @@ def collocated(type_W: NDArray[np.integer], sentence_W: NDArray[np.integer], set
     if len(by_length) < 2:
         raise DataError(
             f"objective.masking.select: pmi needs word n-grams that occur at least {settings.least_count} times "
-            f"(least_count), but no two words of the training text ({len(type_W):,}) are neighbours so often; "
-            f"lower least_count or give more text."
+            f"(least_count), but no two words of the training text ({len(type_W):,}) are "
+            "neighbours so often; lower least_count, or give more text."
         )
     rank_by_length = _ranks(pmi(by_length), by_length)
     chosen = _number_chosen(by_length, rank_by_length, settings.coverage)
@@ -206,11 +206,12 @@ def resolved(settings: Cloze | GenericWords, *, data: Data, data_root: Path) -> 
     """
     if not (settings.words or settings.file or settings.part_of_speech):
         raise DataError(
-            f"{WHERE}: {settings.kind} needs words, file or part_of_speech, but none of them is given; add one."
+            f"{WHERE}: {settings.kind} needs words, file or part_of_speech, but none of them is set; add one."
         )
     if settings.treebank and not settings.part_of_speech:
         raise DataError(
-            f"{WHERE}.treebank is only read for part_of_speech, which is not given; add it or remove treebank."
+            f"{WHERE}.treebank is read only for part_of_speech, which is not set; add part_of_speech, or remove "
+            "treebank."
         )
     words = {_checked(word, f"{WHERE}.words") for word in settings.words}
     if settings.file:
@@ -243,7 +244,8 @@ def _checked(word: str, where: str) -> str:
     """Return the bare word; a DataError if it is not a single word."""
     if word.split() != [word]:
         raise DataError(
-            f"{where}: {word!r} has a space, but a word is what stands between spaces; give its words one by one."
+            f"{where}: {word!r} has a space, but each entry must be one word; write each word as an entry of "
+            "its own."
         )
     return bare(word)
 
@@ -258,15 +260,15 @@ def _words_of_file(path: Path) -> set[str]:
             word = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
         except UnicodeDecodeError as error:
             raise DataError(
-                f"{path}, line {number}: byte {line[error.start]:#04x} is no UTF-8 ({where}); convert the file to "
-                f"UTF-8."
+                f"{path}, line {number}: byte {line[error.start]:#04x} is not UTF-8 ({where}); convert the file "
+                "to UTF-8."
             ) from error
         if word and not word.startswith(COMMENTS):
             words.add(_checked(word, f"{path}, line {number}"))
     if not words:
         raise DataError(
             f"{path} has no words ({where}): all its lines are blank or begin with {' or '.join(COMMENTS)}; "
-            f"write a word a line."
+            "write one word in each line."
         )
     return words
 
@@ -295,14 +297,19 @@ def _words_of_tags(settings: Cloze | GenericWords, data: Data, data_root: Path) 
         tag_by_word, source = _tags_of_language(data.seed), "the built-in language"
     else:
         raise DataError(
-            f"{WHERE}.part_of_speech needs a treebank, since data of kind {data.kind} has no parts of speech; set "
-            f"{WHERE}.treebank to a CoNLL-U file, or a parquet file with the columns tokens and upos."
+            f"{WHERE}.part_of_speech needs a treebank, because data of kind {data.kind} have no parts of "
+            f"speech; set {WHERE}.treebank to a CoNLL-U file, or a parquet file with the columns tokens and "
+            "upos."
         )
     tags = set(tag_by_word.values())
     for tag in settings.part_of_speech:
         if tag not in tags:
             listed = ", ".join(sorted(tags))
-            instead = f"only {listed}; name one of these" if tags else "as none has a tag; name another treebank"
+            instead = (
+                f"only {listed}; name one of these"
+                if tags
+                else ("because no word has a tag; name another treebank")
+            )
             raise DataError(f"{WHERE}.part_of_speech: no word of {source} is most often {tag!r}, {instead}.")
     return {word for word, tag in tag_by_word.items() if tag in settings.part_of_speech}
 

@@ -51,8 +51,9 @@ class BatchPlan:
         total = int(self._in_order(0).lengths_Q.sum())
         if steps and total < tokens_per_step:
             raise DataError(
-                f"data.train: {total:,} tokens (sentences: {len(split):,}) are fewer than one step of "
-                f"training.tokens_per_step = {tokens_per_step:,}; give more text or make the steps smaller."
+                f"data.train has {total:,} tokens ({len(split):,} sentences), which are fewer than a step has "
+                f"(training.tokens_per_step = {tokens_per_step:,}); give more text, or lower "
+                "training.tokens_per_step."
             )
         self._starts = self._cut(tokens_per_step, steps)
 

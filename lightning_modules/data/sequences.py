@@ -298,13 +298,13 @@ def require_documents(split: Split, pair_loss: PairLoss, input_format: InputForm
     if input_format in PAIR_FORMATS and np.diff(split.documents).all():
         asks = f"training.input_format = {input_format}" if pair_loss == "none" else pair_loss
         raise DataError(
-            f"data.train: {asks} needs documents of several sentences, but each has one; name the column "
-            f"data.document, or end documents with blank lines only."
+            f"data.train: {asks} needs documents of several sentences, but each document has one sentence; set "
+            "data.document to the column of documents, or separate only documents by blank lines."
         )
     if pair_loss == "next_sentence" and split.documents[-1] == 0:
         raise DataError(
             "data.train: next_sentence needs second segments from another document, but the text is one "
-            "document; name the column data.document, or end documents with blank lines."
+            "document; set data.document to the column of documents, or separate documents by blank lines."
         )
 
 

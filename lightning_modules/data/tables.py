@@ -92,7 +92,7 @@ def check_head(path: Path, columns: Columns) -> None:
         with _parquet(path) as file:
             _check_parquet_types(path, _flat_schema(file), columns)
     elif next(file_source(path, columns).cells(), None) is None and next(numbered_lines(path), None) is None:
-        raise DataError(f"{path} is empty; give a file with a sentence a line or row.")
+        raise DataError(f"{path} is empty; give a file with one sentence in each line or row.")
 
 
 def check_column(where: str, setting: str, name: str, names: Sequence[str]) -> None:
@@ -113,11 +113,11 @@ def column_error(where: str, setting: str, name: str, names: Sequence[str]) -> D
             f"{where} has {names.count(name)} columns {name!r} (data.{setting}), expected one; rename the others."
         )
     if not names:
-        return DataError(f"{where} has no column {name!r} (data.{setting}), nor any other; add it.")
+        return DataError(f"{where} has no column {name!r} (data.{setting}) and no other columns; add it.")
     lower = {n.lower(): n for n in names}
     near = difflib.get_close_matches(name.lower(), lower, n=1)
     columns = ", ".join(map(repr, names))
-    advice = f"did you mean {lower[near[0]]!r}?" if near else f"set data.{setting} to one that is there."
+    advice = f"did you mean {lower[near[0]]!r}?" if near else f"set data.{setting} to one of these."
     return DataError(f"{where} has no column {name!r} (data.{setting}), only {columns}; {advice}")
 
 
@@ -161,7 +161,7 @@ def text_columns(path: Path) -> list[str]:
     except DataError:
         raise
     except (OSError, ValueError, AttributeError, csv.Error, pa.ArrowException) as error:
-        raise DataError(f"{path} cannot be read ({_reason(error)}); make or copy it again.") from error
+        raise DataError(f"{path} cannot be read ({_reason(error)}); write or copy it again.") from error
 
 
 def column_names(path: Path) -> list[str]:
@@ -200,13 +200,13 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
                 yield number, text.removeprefix("\ufeff") if number == 1 else text
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path}, line {number}: byte {error.object[error.start]:#04x} at place {error.start + 1} of the line "
-            f"is no UTF-8; convert the file to UTF-8 or remove the line."
+            f"{path}, line {number}: byte {error.object[error.start]:#04x} at position {error.start + 1} of the "
+            "line is not UTF-8; convert the file to UTF-8, or remove the line."
         ) from error
     except (OSError, EOFError, zlib.error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         place = f" after line {number}" if number else ""
-        raise DataError(f"{path} cannot be read{place}: {reason}; make or copy it again.") from error
+        raise DataError(f"{path} cannot be read{place}: {reason}; write or copy it again.") from error
 
 
 def _txt(path: Path, columns: Columns) -> Iterator[Cells]:
@@ -236,9 +236,14 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 json.dumps(row, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
             reason = error.msg if isinstance(error, json.JSONDecodeError) else error
-            raise DataError(f"{where}: no valid JSON ({reason}); write one object a line.") from error
+            raise DataError(
+                f"{where}: this is not valid JSON ({reason}); write one object in each line."
+            ) from error
         if not isinstance(row, dict):
-            raise DataError(f"{where}: expected an object with columns, found {line.strip()[:40]}.")
+            raise DataError(
+                f"{where}: expected a JSON object with a key for each column, found {line.strip()[:40]}; "
+                "correct the line."
+            )
         yield number, row
 
 
@@ -252,8 +257,8 @@ def _csv_fields(path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[st
         yield from ((rows.line_num, row) for row in rows if row)
     except csv.Error as error:
         raise DataError(
-            f"{path}, line {rows.line_num}: {error}; write a field with a separator, a quote or a line break in "
-            f"quotes, and double its own quotes."
+            f"{path}, line {rows.line_num}: {error}; put fields with a separator, a quote or a line break in "
+            "quotes, and double the quotes inside."
         ) from error
 
 
@@ -297,7 +302,7 @@ def _of_width(path: Path, rows: Iterator[tuple[int, list[str]]], width: int) -> 
     for number, row in rows:
         if len(row) != width:
             raise DataError(
-                f"{path}, line {number}: expected as many fields as the first line names columns, {width}, but "
+                f"{path}, line {number}: expected {width} fields, one for each column of the first line, but "
                 f"found {len(row)}; correct the line."
             )
         yield number, row
@@ -330,7 +335,7 @@ def _parquet(path: Path) -> pq.ParquetFile:
 
 
 def _damaged_parquet(path: Path, error: Exception) -> DataError:
-    return DataError(f"{path} cannot be read as parquet: {_reason(error)}; make or copy it again.")
+    return DataError(f"{path} cannot be read as parquet: {_reason(error)}; write or copy it again.")
 
 
 def parquet_table(
@@ -367,8 +372,8 @@ def _check_parquet_types(path: Path, schema: pa.Schema, columns: Columns) -> Non
         check_column(str(path), setting, name, schema.names)
         if setting in ("text", "target") and not _is_text(schema.field(name).type):
             raise DataError(
-                f"{path}: column {name!r} (data.{setting}) holds {schema.field(name).type}, expected text; "
-                f"name a column of strings."
+                f"{path}: column {name!r} (data.{setting}) has values of type {schema.field(name).type}, "
+                "expected text; name a column of strings."
             )
 
 
@@ -411,7 +416,8 @@ def _values(path: Path, table: pa.Table, name: str | None, first: int) -> list[A
                 value.as_py()
             except UnicodeDecodeError as error:
                 raise DataError(
-                    f"{path}, row {row}: column {name!r} is no UTF-8 at byte {error.start + 1}; write it as UTF-8."
+                    f"{path}, row {row}: column {name!r} is not UTF-8 at byte {error.start + 1}; write it as "
+                    "UTF-8."
                 ) from error
         raise
 

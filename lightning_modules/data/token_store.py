@@ -158,7 +158,7 @@ def prepare(
     folder = store / name
     if not folder.exists():
         make_folder(store)
-        waiting = functools.partial(say, f"Waiting for another process that makes the token store {folder}.")
+        waiting = functools.partial(say, f"Waiting for another process that writes the token store {folder}.")
         with locked(store / f".{name}.lock", waiting=waiting):
             if not folder.exists():
                 _make(folder, settings, content, data_root, say)
@@ -254,7 +254,7 @@ def load(folder: Path, *, check: Literal["sizes", "hashes"] = "sizes") -> Tokens
 
 def _manifest(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
-        raise DataError(f"{folder} does not exist, expected a token store; run `ablate run`, which makes it.")
+        raise DataError(f"{folder} does not exist, expected a token store; give `ablate run`, which writes it.")
     try:
         manifest = read_json(folder / "tokens.json")
     except FilesError as error:
@@ -278,7 +278,9 @@ def _array(folder: Path, name: str, facts: dict[str, Any]) -> NDArray[Any]:
 
 
 def _damaged(folder: Path, why: str) -> DataError:
-    return DataError(f"The token store {folder} is damaged: {why}; delete the folder, which is then made again.")
+    return DataError(
+        f"The token store {folder} is damaged: {why}; delete the folder, then `ablate run` writes it again."
+    )
 
 
 class Words(NamedTuple):
@@ -320,7 +322,7 @@ def require_boundaries(split: Split, starts_V: NDArray[np.bool_], *, setting: st
     """
     if np.count_nonzero(starts_V[split.ids]) <= len(split):
         raise DataError(
-            f"{setting} needs words, but no sentence of data.train has two of them with a space between; put "
+            f"{setting} needs words, but no sentence of data.train has two words with a space between them; put "
             f"spaces between words, or {instead}."
         )
 

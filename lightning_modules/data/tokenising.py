@@ -102,7 +102,7 @@ def _write_split(
             sides["target"].add([row.target for row in batch if row.target is not None])
         documents.append(np.array([row.document for row in batch]))
         if time.monotonic() > spoken + SECONDS_OF_SILENCE:
-            say(f"data.{split}: {documents.length:,} sentences are cut into sub-words so far.")
+            say(f"data.{split}: {documents.length:,} sentences cut into sub-words so far.")
             spoken = time.monotonic()
     documents.close()
     return {

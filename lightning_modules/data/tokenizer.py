@@ -88,13 +88,13 @@ def train(texts: Iterable[str], vocab_size: int, *, what: str) -> Tokenizer:
     size = trained.get_vocab_size()
     if size > vocab_size:
         raise DataError(
-            f"data.vocab_size is {vocab_size:,}, but the special tokens and the different bytes of {what} are "
-            f"{size:,} sub-words already; raise it to at least that."
+            f"data.vocab_size is {vocab_size:,}, but the special tokens and the different bytes of {what} "
+            f"already need {size:,}; raise it to at least {size:,}."
         )
     if size < vocab_size:
         raise DataError(
             f"data.vocab_size is {vocab_size:,}, but {what} give only {size:,} sub-words; lower it to at most "
-            f"that, or give more text."
+            f"{size:,}, or give more text."
         )
     assert [trained.id_to_token(i) for i in range(FIRST_WORD_ID)] == list(SPECIAL_TOKENS)
     return trained
@@ -239,7 +239,7 @@ def read_tokenizer(folder: Path) -> FolderTokenizer:
     """
     if not folder.is_dir():
         raise DataError(
-            f"{folder} is no folder; data.tokenizer must name one with a tokenizer.json or a vocab.txt."
+            f"{folder} is not a folder; set data.tokenizer to a folder with a tokenizer.json or a vocab.txt."
         )
     try:
         config = _config(folder)
@@ -249,25 +249,25 @@ def read_tokenizer(folder: Path) -> FolderTokenizer:
         raise DataError(f"{folder}: its tokenizer cannot be read ({error}); copy the folder again.") from error
     if content is None:
         raise DataError(
-            f"{folder} has no tokenizer, expected tokenizer.json, vocab.txt, or vocab.json with merges.txt; save "
-            f"the model's own there."
+            f"{folder} has no tokenizer, expected tokenizer.json, vocab.txt, or vocab.json with merges.txt; "
+            "save the model's own tokenizer in this folder."
         )
     if kind not in ("WordPiece", "BPE"):
         raise DataError(
-            f"{folder}: its tokenizer is of the kind {kind}, expected WordPiece or BPE; use another model."
+            f"{folder}: its tokenizer is of type {kind}, expected WordPiece or BPE; use another tokenizer."
         )
     ids = content["model"]["vocab"] | {token["content"]: token["id"] for token in content["added_tokens"]}
     special = tuple(_special(i, config, ids) for i in range(FIRST_WORD_ID))
     for i, what in ((START, "start"), (END, "end")):
         if special[i] is None:
             raise DataError(
-                f"{folder}: its tokenizer names no token for the {what} of a sentence; add "
+                f"{folder}: its tokenizer has no token for the {what} of a sentence; add "
                 f"{' or '.join(NAMES[i])} to tokenizer_config.json."
             )
     if not content["model"].get("continuing_subword_prefix") and _space_of(content["model"]["vocab"]) is None:
         raise DataError(
-            f"{folder}: the pieces of its tokenizer do not show where a word begins, expected "
-            f"{' or '.join(SPACES)} before the first piece of a word; use another model."
+            f"{folder}: the pieces of its tokenizer do not mark where a word begins, expected "
+            f"{' or '.join(SPACES)} before the first piece of a word; use another tokenizer."
         )
     return FolderTokenizer(folder, content, special)
 

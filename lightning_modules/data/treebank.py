@@ -107,9 +107,9 @@ def _sentence(path: Path, text: str, lines: list[Line]) -> ConlluSentence:
         inside = number and number["last"] and expected <= covered
         if number is None or int(number["first"]) != expected or last < expected or inside:
             raise DataError(
-                f"{path}, line {line.number}: word number {line.columns[0]!r}, expected {expected}; number the "
-                f"words of a sentence 1, 2, 3 and so on, a multi-word token before its words, with an empty line "
-                f"between sentences."
+                f"{path}, line {line.number}: the number of the word is {line.columns[0]!r}, expected "
+                f"{expected}; number the words of each sentence 1, 2, 3 and so on, write a multi-word token "
+                "before its words, and put an empty line between sentences."
             )
         if expected > covered:
             surfaces.append(line)
@@ -120,8 +120,8 @@ def _sentence(path: Path, text: str, lines: list[Line]) -> ConlluSentence:
             words.append(line)
     if len(words) < max(1, covered):
         raise DataError(
-            f"{path}, line {lines[-1].number}: the sentence ends before its word {len(words) + 1}, expected it "
-            f"here; add what is missing."
+            f"{path}, line {lines[-1].number}: the sentence ends before its word {len(words) + 1}; add the "
+            "missing word."
         )
     rebuilt = "".join(line.form + " " * line.space_after for line in surfaces)
     return ConlluSentence(text or rebuilt, words, ranges)
@@ -174,7 +174,7 @@ def read_treebank(path: Path) -> list[LabelledSentence]:
         )
     sentences = list((_of_parquet if path.suffix.lower() == ".parquet" else _of_conllu)(path))
     if not sentences:
-        raise DataError(f"{path} has no sentence; give a treebank with at least one.")
+        raise DataError(f"{path} has no sentences; give a treebank with at least one.")
     return sentences
 
 
@@ -206,8 +206,8 @@ def _head(written: str, word: str, where: str) -> int | None:
         return None
     if not re.fullmatch(r"-?[0-9]{1,18}", written):
         raise DataError(
-            f"{where}: head {written!r} of {word!r}, expected 0 (root), the number of a word, or _ where nothing "
-            f"is said; correct it."
+            f"{where}: the head of {word!r} is {written!r}, expected 0 (root), the number of a word, or _ for "
+            "no annotation; correct it."
         )
     return int(written)
 
@@ -244,12 +244,12 @@ def _checked(
     """
     text, W = " ".join(text.split()), len(words)
     if not text:
-        raise DataError(f"{where(0)}: a sentence without text, expected some; correct or remove it.")
+        raise DataError(f"{where(0)}: a sentence has no text; correct or remove it.")
     for i, head in enumerate(heads):
         if head is not None and not 0 <= head <= W:
             raise DataError(
-                f"{where(i)}: head {head} of {words[i]!r}, expected 0 (root) or the number of a word, 1 to {W}; "
-                f"correct it."
+                f"{where(i)}: the head of {words[i]!r} is {head}, expected 0 (root) or the number of a word, 1 "
+                f"to {W}; correct it."
             )
     for i in range(W):
         above, steps = heads[i], 0
@@ -257,8 +257,8 @@ def _checked(
             above, steps = heads[above - 1], steps + 1
         if above:
             raise DataError(
-                f"{where(i)}: the heads above {words[i]!r} go in a circle, expected them to end at a root (head "
-                f"0); correct them."
+                f"{where(i)}: the heads above {words[i]!r} form a circle, expected a path to a root (head 0); "
+                "correct them."
             )
     return LabelledSentence(
         text=text,
@@ -305,8 +305,8 @@ def parquet_rows(path: Path, names: Sequence[str], *, where: str = "") -> Iterat
                 continue
             if words is None or values is None or len(words) != len(values) or None in words or None in values:
                 raise DataError(
-                    f"{path}, row {number}: expected a {_ENTRIES[name]} in {name} for every word in tokens"
-                    f"{where}; correct or remove the row."
+                    f"{path}, row {number}: {name} must have a {_ENTRIES[name]} for every word in "
+                    f"tokens{where}; correct or remove the row."
                 )
         yield tuple(row[name] for name in names)
 

@@ -395,7 +395,7 @@ def _require_first_words(split: Split, starts_V: NDArray[np.bool_]) -> None:
     lacking = np.count_nonzero(~starts_V[first_S] & (first_S != END))
     if lacking:
         raise DataError(
-            f"word_order moves words with the spaces before them, but the tokenizer puts none before the first "
-            f"word of a sentence ({lacking:,} of {len(split):,} sentences), as GPT-2's does; set its unit to "
-            f"sub_words, or give another data.tokenizer."
+            "word_order moves words with the spaces before them, but this tokenizer puts no space before the "
+            f"first word of a sentence ({lacking:,} of {len(split):,} sentences), like that of GPT-2; set "
+            "training.word_order.unit to sub_words, or use another data.tokenizer."
         )

@@ -99,8 +99,8 @@ def export_series(
     checkpoints = source.directory.kept_checkpoints()
     if not checkpoints:
         raise CheckpointError(
-            f"{run_dir}: there is no checkpoint of a step (checkpoints/step=*.ckpt); train the run "
-            f"again, or export the last one without --all-steps."
+            f"{run_dir} has no checkpoints of steps (checkpoints/step=*.ckpt); train the run again, or leave "
+            "--all-steps out to export the last checkpoint."
         )
     entries = []
     with whole_folder(folder) as temporary:
@@ -143,8 +143,8 @@ def _source(run_dir: Path, *, encoder_alone: bool, origin: Origin | None) -> _So
     output: StockOutput | None = run.objective.stock_output
     if output is None:
         raise ExportError(
-            f"{run_dir}: objective.kind is {run.objective.kind}, which no stock class of transformers "
-            f"computes; read checkpoints/last.safetensors with this package."
+            f"{run_dir}: objective.kind is {run.objective.kind}, but no stock class of transformers can compute "
+            "it; read checkpoints/last.safetensors with this package."
         )
     output = "states" if encoder_alone else output
     stock = choose(STOCKS, run, output, where=str(run_dir))

@@ -268,15 +268,15 @@ def choose(stocks: Sequence[Stock], run: RunSettings, output: StockOutput, *, wh
         not stock.misfits(run, "states") for stock in stocks if "states" in stock.classes
     )
     remedy = (
-        "add --encoder to export the encoder alone, which a stock class holds"
+        "add --encoder to export only the encoder, which a stock class can hold"
         if has_encoder
         else "read checkpoints/last.safetensors with this package, or train an arm with these settings"
     )
     lacking = " and ".join(f"{key} is {_written(value)}" for key, value in misfits.items())
     needs = " and ".join(f"{key}: {' or '.join(map(_written, nearest.held(key)))}" for key in misfits)
     raise ExportError(
-        f"{where}: {lacking}, which no stock class of transformers holds with the other settings of the run; the "
-        f"nearest, {nearest.classes[output]}, needs {needs}; {remedy}."
+        f"{where}: {lacking}, but no stock class of transformers can hold this with the other settings of the "
+        f"run; the nearest, {nearest.classes[output]}, needs {needs}; {remedy}."
     )
 
 

@@ -18,8 +18,8 @@ def build(run: RunSettings, tokens: Tokens) -> Objective:
     objective: Objective = (resolve_name(module) if isinstance(module, str) else module).of_text(run, tokens)
     if run.objective.output in ("next", "hidden") and not hasattr(objective, "head"):
         raise PluginError(
-            f"{run.objective.kind} has the output {run.objective.output}, but its module builds no self.head; "
-            f"build it, or leave the output out."
+            f"{run.objective.kind} has the output {run.objective.output}, but its module has no self.head; "
+            "define self.head, or leave output out."
         )
     objective.initialise()
     return objective

@@ -374,15 +374,15 @@ def _allowed(
     if not in_list_N.any():
         so = "nothing could be hidden" if isinstance(select, Cloze) else "it would change nothing"
         raise DataError(
-            f"objective.masking.select: none of the lexicon's words ({len(select.words):,}) occurs in "
-            f"data.train, so {so}; give words that the text has."
+            f"objective.masking.select: none of the words of the lexicon ({len(select.words):,}) occurs in "
+            f"data.train, so {so}; give words that occur in the text."
         )
     if isinstance(select, Cloze):
         return in_list_N
     if listed_W.all():
         raise DataError(
-            f"objective.masking.select: every word of data.train is among the lexicon's words "
-            f"({len(select.words):,}), so nothing could be hidden; give a shorter list."
+            f"objective.masking.select: every word of data.train is in the lexicon ({len(select.words):,} "
+            "words), so nothing could be hidden; give a shorter list."
         )
     return ~in_list_N
 
@@ -394,16 +394,16 @@ def _label_tokens(tokens: Tokens, split: Split) -> NDArray[np.bool_]:
         pieces = tokens.tokenizer.encode(word, add_special_tokens=False).ids
         if len(pieces) != 1:
             raise DataError(
-                f"data.label_words: {word!r} is cut into {len(pieces)} sub-words, but one token is to be hidden; "
-                f"raise data.vocab_size, or choose a shorter word."
+                f"data.label_words: {word!r} is cut into {len(pieces)} sub-words, but must be one token; raise "
+                "data.vocab_size, or choose a shorter word."
             )
         ids += pieces
     last_S = split.offsets[1:] - 2  # the last token before END
     lost = len(split) - np.isin(split.ids[last_S], ids).sum()
     if lost:
         raise DataError(
-            f"objective.masking.select: data.max_length has cut the label words off {lost:,} of {len(split):,} "
-            f"sentences of data.train; raise it."
+            f"objective.masking.select: the label words of {lost:,} of {len(split):,} sentences of data.train "
+            "were cut off; raise data.max_length."
         )
     is_label_N = np.zeros(len(split.ids), np.bool_)
     is_label_N[last_S] = True

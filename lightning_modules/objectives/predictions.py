@@ -134,7 +134,7 @@ def require_predictions(run: RunSettings, tokens: Tokens) -> None:
     )
     if least < 1:
         raise DataError(
-            f"objective.masking.select: {what}{masking.select.kind} leaves {least:.2g} tokens to predict "
-            f"in a step of training.tokens_per_step = {tokens_per_step:,}, expected at least 1; give words that "
-            f"data.train has more of, or raise objective.masking.ratio."
+            f"objective.masking.select: {what}{masking.select.kind} leaves {least:.2g} tokens to predict in a "
+            f"step (training.tokens_per_step = {tokens_per_step:,}), expected at least 1; give more frequent "
+            "words, or raise objective.masking.ratio."
         )

@@ -156,7 +156,8 @@ def with_folder(run: RunSettings, data_root: Path) -> RunSettings:
     content = content_sha256(folder, weights=init.weights == "folder", head=init.head == "folder")
     if init.content not in (None, content):
         raise DataError(
-            f"init.content is {init.content}, but {folder} has {content}; give the folder that is meant."
+            f"init.content is {init.content}, but the content of {folder} is {content}; name the folder with "
+            "this content, or remove init.content."
         )
     objective = run.objective.model_copy(update={"head": pretrained.architecture.head})
     return run.model_copy(
@@ -186,33 +187,38 @@ def read_folder(folder: Path) -> Pretrained:
         DataError: it is missing or incomplete, or the encoder cannot hold its architecture.
     """
     if not folder.is_dir():
-        raise DataError(f"init.path: {folder} is no folder; give one with config.json, tokenizer and {WEIGHTS}.")
+        raise DataError(
+            f"init.path: {folder} is not a folder; name a folder with config.json, tokenizer and {WEIGHTS}."
+        )
     try:
         config = json.loads((folder / "config.json").read_bytes())
         kind = config.get("model_type")
     except FileNotFoundError:
         raise DataError(
-            f"init.path: {folder} has no config.json; give the folder of a Hugging Face model."
+            f"init.path: {folder} has no config.json; name the folder of a Hugging Face model."
         ) from None
     except (OSError, ValueError, AttributeError) as error:
         raise DataError(f"{folder / 'config.json'} cannot be read ({error}); copy the folder again.") from error
     architecture = ARCHITECTURES.get(kind)
     if architecture is None:
         raise DataError(
-            f"init.path: {folder} holds a model of model_type {json.dumps(kind)}, expected "
-            f"{' or '.join(ARCHITECTURES)}; `ablate analyse` measures the layers of others."
+            f"init.path: {folder} has a model of model_type {json.dumps(kind)}, expected "
+            f"{' or '.join(ARCHITECTURES)}; use another model (`ablate analyse` can measure this one)."
         )
     for name, values in architecture.needs.items():
         if config.get(name, values[0]) not in values:
             raise DataError(
-                f"init.path: {folder} holds a {architecture.name} with {name}: {json.dumps(config[name])}, which "
-                f"our encoder does not compute, expected {json.dumps(values[0])}; use another model."
+                f"init.path: {folder} has a {architecture.name} with {name}: {json.dumps(config[name])}, but "
+                f"the encoder supports only {json.dumps(values[0])}; use another model."
             )
     try:
         config = {"vocab_size": {"bert": 30522, "gpt2": 50257}[kind]} | config
         architecture.encoder(config), config[architecture.positions]
     except KeyError as error:
-        raise DataError(f"{folder / 'config.json'} has no {error.args[0]}; copy the model's own there.") from error
+        raise DataError(
+            f"{folder / 'config.json'} has no {error.args[0]}; replace it by the config.json that came with the "
+            "model."
+        ) from error
     return Pretrained(folder, architecture, config, read_tokenizer(folder))
 
 
@@ -223,8 +229,8 @@ def _require_fit(run: RunSettings, pretrained: Pretrained) -> None:
     objective = run.objective
     if objective.kind != architecture.objective:
         raise DataError(
-            f"objective.kind is {objective.kind}, but init.path {folder} holds a {architecture.name}, which only "
-            f"{architecture.objective} goes on with; change one of the two."
+            f"objective.kind is {objective.kind}, but init.path {folder} has a {architecture.name}, which needs "
+            f"objective.kind {architecture.objective}; change one of the two."
         )
     if objective.sees != architecture.sees:
         raise DataError(
@@ -233,29 +239,29 @@ def _require_fit(run: RunSettings, pretrained: Pretrained) -> None:
         )
     if objective.kind == "masked_lm" and tokenizer.special[MASK] is None:
         raise DataError(
-            f"init.path: the tokenizer of {folder} has no mask, which masked_lm shows; add mask_token to its "
-            f"tokenizer_config.json."
+            f"init.path: the tokenizer of {folder} has no mask token, which masked_lm needs; add mask_token to "
+            "its tokenizer_config.json."
         )
     if isinstance(objective, MaskedLMSettings) and objective.pair_loss != "none":
         raise DataError(
-            f"objective.pair_loss is {objective.pair_loss}, but the head for pairs of {folder} is not read; leave "
-            f"pair_loss out."
+            f"objective.pair_loss is {objective.pair_loss}, but the head for pairs in {folder} cannot be "
+            "loaded; leave pair_loss out."
         )
     if getattr(objective, "label_smoothing", 0) and architecture.head == "tied":
         raise DataError(
-            f"objective.label_smoothing must be 0 with init.path {folder}, whose head does not score special ids; "
-            f"leave it out."
+            f"objective.label_smoothing must be 0 with init.path {folder}, because its head gives no scores to "
+            "special ids; leave it out."
         )
     _require_equal(objective, "objective", "head", architecture.head, folder)
     if tokenizer.rows > config["vocab_size"]:
         raise DataError(
-            f"init.path: the tokenizer of {folder} has {tokenizer.rows:,} ids, but the model has "
-            f"{config['vocab_size']:,} by its config.json; put the model's own tokenizer there."
+            f"init.path: the tokenizer of {folder} has {tokenizer.rows:,} ids, but config.json says "
+            f"{config['vocab_size']:,}; save the model's own tokenizer in this folder."
         )
     if run.training.input_format in PAIR_FORMATS and config.get("type_vocab_size", 2) < 2:
         raise DataError(
-            f"training.input_format is {run.training.input_format}, but the model of {folder} knows one segment "
-            f"only; use sentences or full_sentences."
+            f"training.input_format is {run.training.input_format}, but the model of {folder} has only one "
+            "segment; use sentences or full_sentences."
         )
     if init.weights == "folder":
         _require_weights(pretrained, head=init.head == "folder")
@@ -267,19 +273,21 @@ def _require_weights(pretrained: Pretrained, *, head: bool) -> None:
     shapes = {plain_name(name, architecture): shape for name, shape in shapes_of(folder).items()}
     if missing := sorted(set(_needed(pretrained)) - set(shapes)):
         raise DataError(
-            f"init.path: {folder} lacks {len(missing):,} of the weights that a {architecture.name} has, such as "
-            f"{missing[0]}; copy the whole folder."
+            f"init.path: {len(missing):,} of the weights of a {architecture.name} are missing in {folder}, such "
+            f"as {missing[0]}; copy the whole folder."
         )
     if head and (missing := sorted(set(_head_needed(architecture)) - set(shapes))):
         raise DataError(
-            f"init.path: {folder} has an encoder without the head of {architecture.objective} ({missing[0]}); "
-            f"write init.head: random to start with a random head, whose predictions mean nothing before training."
+            f"init.path: {folder} has an encoder, but no head of {architecture.objective} ({missing[0]} is "
+            "missing); write init.head: random to start with a random head, which predicts nothing useful "
+            "before training."
         )
     expected = [pretrained.config["vocab_size"], pretrained.architecture.encoder(pretrained.config)["hidden_size"]]
     if (actual := shapes[f"{architecture.body['tokens']}.weight"]) != expected:
         raise DataError(
-            f"init.path: the weights of {folder} have a vocabulary of {actual[0]:,} ids of width {actual[1]:,}, "
-            f"and its config.json says {expected[0]:,} of width {expected[1]:,}; they are not of one model."
+            f"init.path: the weights of {folder} have {actual[0]:,} ids of width {actual[1]:,}, but its "
+            f"config.json says {expected[0]:,} ids of width {expected[1]:,}; the two files are not of the same "
+            "model, so copy the whole folder again."
         )
 
 
@@ -321,7 +329,7 @@ def weight_files(folder: Path) -> list[Path]:
             f"`save_pretrained` of transformers."
         ) from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{folder / INDEX} is no index of weights; copy the folder again.") from error
+        raise DataError(f"{folder / INDEX} is not an index of weights; copy the folder again.") from error
 
 
 def shapes_of(folder: Path) -> dict[str, list[int]]:
@@ -344,8 +352,8 @@ def shapes_of(folder: Path) -> dict[str, list[int]]:
             raise DataError(f"{path} cannot be read as safetensors; copy the folder again.") from error
         if size != whole:
             raise DataError(
-                f"{path} has {size:,} bytes, but its header says {whole:,}, as if copying had been interrupted; "
-                f"copy the folder again."
+                f"{path} has {size:,} bytes, but its header says {whole:,}, so it was probably not copied "
+                "completely; copy the folder again."
             )
     return shapes
 
@@ -367,7 +375,8 @@ def _data(run: RunSettings, init: HuggingFaceInit, pretrained: Pretrained) -> An
     _require_equal(data, "data", "vocab_size", size, folder)
     if data.tokenizer not in (None, init.path):
         raise DataError(
-            f"data.tokenizer is {data.tokenizer}, but {folder} of init.path has its own; leave it out."
+            f"data.tokenizer is {data.tokenizer}, but the model of init.path {folder} has its own tokenizer; "
+            "leave data.tokenizer out."
         )
     if data.max_length > positions and "max_length" in data.model_fields_set:
         raise DataError(
@@ -383,8 +392,8 @@ def _require_equal(section: Any, name: str, key: str, value: Any, folder: Path) 
     if key in section.model_fields_set and given != value:
         shown = [one.model_dump() if isinstance(one, EmbeddingSettings) else one for one in (given, value)]
         raise DataError(
-            f"{name}.{key} is {json.dumps(shown[0])}, but it is {json.dumps(shown[1])} in the model of {folder}; "
-            f"leave it out."
+            f"{name}.{key} is {json.dumps(shown[0])}, but the model of {folder} has {json.dumps(shown[1])}; "
+            f"leave {name}.{key} out."
         )
 
 

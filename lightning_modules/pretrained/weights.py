@@ -34,7 +34,8 @@ def load_pretrained(objective: Objective, data_root: Path) -> None:
     pretrained = read_folder(data_root / init.path)
     if content_sha256(pretrained.folder, head=init.head == "folder", weights=True) != init.content:
         raise DataError(
-            f"init.path: {pretrained.folder} has changed since the run was planned; plan again with `ablate run`."
+            f"init.path: {pretrained.folder} has changed since the run was planned; restore the folder, or give "
+            "`ablate run` to plan a new run."
         )
     state = state_of(pretrained, run, head=init.head == "folder")
     lacking, unexpected = objective.load_state_dict(state, strict=False)

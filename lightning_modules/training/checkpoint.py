@@ -45,10 +45,11 @@ def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
     """
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
         raise CheckpointError(
-            f"{path}: TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, which lets a checkpoint execute code; unset it."
+            f"{path}: TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, so a checkpoint could execute code; unset this "
+            "variable."
         )
     if not path.is_file():
-        raise CheckpointError(f"{path}: there is no such checkpoint; train the run first.")
+        raise CheckpointError(f"{path} does not exist; train the run first.")
     try:
         _require_whole(path)
         content = torch.load(path, map_location=map_location, weights_only=True)
@@ -56,8 +57,8 @@ def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
         raise _foreign(path) from error
     except Exception as error:  # a malicious file can make the reader raise any error
         raise CheckpointError(
-            f"{path}: the checkpoint is damaged or was cut short; delete it, and the run starts again "
-            f"from the beginning."
+            f"{path}: the checkpoint is damaged or incomplete; delete it, then the run starts again from the "
+            "beginning."
         ) from error
     if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
         raise _foreign(path)
@@ -82,8 +83,8 @@ def _require_whole(path: Path) -> None:
 
 def _foreign(path: Path) -> CheckpointError:
     return CheckpointError(
-        f"{path}: holds something else than tensors and plain values and was not opened; "
-        f"use only checkpoints that this project wrote."
+        f"{path} contains other things than tensors and plain values, so it was not opened; use only "
+        "checkpoints that this project wrote."
     )
 
 

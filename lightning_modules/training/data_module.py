@@ -182,8 +182,9 @@ def load_tokens(directory: RunDirectory, *, data_root: Path) -> Tokens:
     tokens = prepare(directory.settings().data, data_root=data_root, store=store)
     if tokens.address != address:
         raise DataError(
-            f"{directory.path / 'run.json'}: the text has changed since the run was planned "
-            f"(tokens {address} then, {tokens.address} now); plan again with `ablate run`."
+            f"{directory.path / 'run.json'}: the text has changed since the run was planned (tokens {address} "
+            f"then, {tokens.address} now); restore the text, or give `ablate run` with the spec to plan a new "
+            "run."
         )
     return tokens
 

@@ -113,8 +113,8 @@ def _built(run: RunSettings, tokens: Tokens) -> Objective:
         if (no_room := out_of_memory(error)) is None:
             raise
         raise OutOfMemoryError(
-            f"building the model ran out of memory ({no_room}); lower encoder.hidden_size or "
-            "encoder.num_hidden_layers, or have fewer runs at once (--slots)."
+            f"building the model ran out of memory ({no_room}); lower encoder.hidden_size, "
+            "encoder.num_hidden_layers, or --slots."
         ) from error
 
 

@@ -145,8 +145,9 @@ class Meter(Callback):
         for name, value in sums.items():
             if not math.isfinite(value):
                 raise NonFiniteLossError(
-                    f"step {trainer.global_step}: the {name} is {value}, and the last checkpoint is from before; "
-                    f"lower training.learning_rate or training.gradient_clip_val, or lengthen the warm-up."
+                    f"step {trainer.global_step}: the {name} is {value}, so training stopped (the last "
+                    "checkpoint is from an earlier step); lower training.learning_rate or "
+                    "training.gradient_clip_val, or raise training.warmup_steps."
                 )
 
     def _write_line(self, trainer: L.Trainer, module: L.LightningModule) -> None:

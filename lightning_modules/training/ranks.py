@@ -127,8 +127,9 @@ def _wait(ranks: list[subprocess.Popen[bytes]], stop: StopRequest) -> ExitCode:
     if died and not meaningful:
         number, name = next(iter(died.items()))
         raise RankDiedError(
-            f"process {number + 1} of the {len(ranks)} that train the run was killed ({name}), most often because "
-            "memory is short; lower --slots, then start again: the run goes on from its last checkpoint."
+            f"process {number + 1} of the {len(ranks)} that train the run was killed ({name}), probably because "
+            "memory is short; lower --slots and give the command again: the run continues from its last "
+            "checkpoint."
         )
     return (meaningful or [ExitCode.FAILED])[0]
 
@@ -145,7 +146,7 @@ def _wake(ranks: list[subprocess.Popen[bytes]], suspended: Counter[int]) -> None
         # Calls count, not the clock, which goes on while this process itself is suspended.
         if suspended[number] * POLL_SECONDS >= SECONDS_SUSPENDED:
             print(
-                f"process {number + 1} of the {len(ranks)} that train the run was suspended; it is woken",
+                f"process {number + 1} of the {len(ranks)} that train the run was suspended; it is resumed now",
                 flush=True,
             )
             ranks[number].send_signal(signal.SIGCONT)
@@ -188,9 +189,9 @@ def rank_of_nodes(*, devices: int, nodes: int) -> int:
     expected = {"WORLD_SIZE": devices * nodes} if "RANK" in os.environ else by_slurm
     if any(os.environ.get(name) != str(number) for name, number in expected.items()):
         raise RunDirectoryError(
-            f"--nodes {nodes} --devices {devices} takes {devices * nodes} processes that SLURM starts on {nodes} "
-            f"nodes, but this is none of them; start it with `srun --nodes={nodes} --ntasks-per-node={devices}`, "
-            "or let `ablate run --on slurm` do that."
+            f"--nodes {nodes} --devices {devices} needs {devices * nodes} processes that SLURM starts on "
+            f"{nodes} nodes, but SLURM did not start this process; start it with `srun --nodes={nodes} "
+            f"--ntasks-per-node={devices}`, or let `ablate run --on slurm` do that."
         )
     return cluster_environment().global_rank()
 

@@ -143,12 +143,11 @@ class RunDirectory:
             return content
         except (FileNotFoundError, NotADirectoryError) as error:
             raise RunDirectoryError(
-                f"{self.path}: there is no run.json; `ablate run` makes run folders, "
-                f"point this command at one under OUT/runs."
+                f"{self.path} has no run.json, so it is not the folder of a run; name a folder under OUT/runs."
             ) from error
         except (OSError, ValueError, AttributeError, RecursionError) as error:
             raise RunDirectoryError(
-                f"{path} cannot be read or has changed since it was written; delete the file, and `ablate run` "
+                f"{path} cannot be read or has changed since it was written; delete the file, then `ablate run` "
                 "writes it again."
             ) from error
 
@@ -168,8 +167,8 @@ class RunDirectory:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"])
             raise RunDirectoryError(
-                f"{self.path / 'run.json'}: settings.{place}: {first['msg']}; "
-                f"the file was changed by hand or by another version, plan the run again."
+                f"{self.path / 'run.json'}: settings.{place}: {first['msg']}; the file was written by another "
+                "version or changed by hand; use that version, or train the run again."
             ) from error
 
     def state(self) -> RunState:
@@ -200,8 +199,8 @@ class RunDirectory:
             return None
         except (OSError, ValueError, RecursionError) as error:
             raise RunDirectoryError(
-                f"{path} cannot be read or has changed since it was written, so nobody knows how far the run is; "
-                "delete the file, and `ablate run` goes on from the last checkpoint."
+                f"{path} cannot be read or has changed since it was written, so the progress of the run is "
+                "unknown; delete the file, then `ablate run` continues from the last checkpoint."
             ) from error
 
     def write_state(self, state: StateName, **fields: Any) -> None:
@@ -261,8 +260,8 @@ class RunDirectory:
             return {}
         except (OSError, ValueError, RecursionError) as error:
             raise RunDirectoryError(
-                f"{path} cannot be read, so nobody knows on which machine the run was begun; delete the file if "
-                "it was this one."
+                f"{path} cannot be read, so it is unknown on which machine the run started; delete the file if "
+                "it was this machine."
             ) from error
 
     def last_validation_loss(self) -> float | None:
@@ -305,7 +304,7 @@ class RunDirectory:
         written = self._read_log()
         if self.state().log_sha256 not in (None, hashlib.sha256(written).hexdigest()):
             raise RunDirectoryError(
-                f"{self.metrics} has changed since the training ended; copy it back, or delete {self.path}, and "
+                f"{self.metrics} has changed since training ended; restore it, or delete {self.path}, then "
                 "`ablate run` trains the run again."
             )
         return written
@@ -328,8 +327,8 @@ class RunDirectory:
                 break
         if sha256 not in (None, hashlib.sha256(kept).hexdigest()):
             raise RunDirectoryError(
-                f"{self.metrics} has changed since the run was saved at step {step}; copy it back, or delete "
-                f"{self.last_checkpoint}, and the run starts again from the beginning."
+                f"{self.metrics} has changed since the run was saved at step {step}; restore it, or delete "
+                f"{self.last_checkpoint}, then the run starts again from the beginning."
             )
         self._log = kept
         if self.metrics.exists():
@@ -408,8 +407,9 @@ class RunDirectory:
         descriptor, token = self._lock
         if os.pread(descriptor, 2 * len(token), 0) != token:
             raise RunBusyError(
-                f"{self.path}: another process took this run while it was trained here, so the locks of this file "
-                "system do not hold between machines; start it in one place, or mount the file system with locks."
+                f"{self.path}: another process started to train this run too, so the locks of this file system "
+                "do not work between machines; train the run in one place only, or mount the file system with "
+                "locks."
             )
         try:
             if os.path.samestat(os.fstat(descriptor), os.stat(self.path / "lock")):
@@ -417,8 +417,8 @@ class RunDirectory:
         except FileNotFoundError:
             pass
         raise RunBusyError(
-            f"{self.path}: its file lock was removed while the run was trained, so that another process may train "
-            "it now; leave this file alone, and start again."
+            f"{self.path}: its file lock was removed during training, so another process may train this run "
+            "too; do not remove this file, and start again."
         )
 
     def _take(self, descriptor: int, patience: float) -> None:

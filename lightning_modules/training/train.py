@@ -55,8 +55,8 @@ def record_provenance(directory: RunDirectory, *, devices: int, threads: int | N
     if before:
         if changed := changes(before, record):
             raise RunDirectoryError(
-                f"{directory.path}: it was begun elsewhere, and would not end with the same bits here "
-                f"({'; '.join(changed)}); go on there, or add --other-machine to go on here."
+                f"{directory.path} was started elsewhere and would not end with the same bits here "
+                f"({'; '.join(changed)}); continue it there, or add --other-machine to continue it here."
             )
         record = before | {"resumed": [*before.get("resumed", []), record["started"]]}
     write_json(directory.path / "provenance.json", record)
@@ -129,8 +129,8 @@ def _outcome(error: BaseException) -> tuple[ExitCode, str | None]:
         return ExitCode.INTERRUPTED, None
     if not isinstance(error, AblationsError) and (no_room := out_of_memory(error)) is not None:
         error = OutOfMemoryError(
-            f"training ran out of memory ({no_room}); raise training.accumulate, which cuts a step into "
-            "parts, or lower training.tokens_per_step, or have fewer runs at once (--slots)."
+            f"training ran out of memory ({no_room}); raise training.accumulate (which cuts a step into parts), "
+            "or lower training.tokens_per_step or --slots."
         )
     if isinstance(error, AblationsError):
         return error.exit_code, str(error)
@@ -156,7 +156,7 @@ def refuse_unsafe_environment() -> None:
     """Raise an error if an environment variable would let a checkpoint execute code."""
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
         raise RunDirectoryError(
-            "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, which lets a checkpoint execute code; unset it."
+            "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, so a checkpoint could execute code; unset this variable."
         )
 
 
@@ -224,18 +224,29 @@ def _rank_of_nodes(
 @click.command()
 @click.argument("run_dir", type=click.Path(path_type=Path))
 @click.option(
-    "--devices", type=click.IntRange(min=1), default=1, show_default=True, help="Processes of each node."
+    "--devices", type=click.IntRange(min=1), default=1, show_default=True, help="Number of processes on each node."
 )
 @click.option(
-    "--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Above 1, start by srun or torchrun."
+    "--nodes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of nodes; above 1, start the command with srun or torchrun.",
 )
 @click.option("--accelerator", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True)
-@click.option("--threads", type=click.IntRange(min=1), help="Threads of each process, at the run's first start.")
 @click.option(
-    "--data-root", type=click.Path(path_type=Path), default=".", help="Where relative paths of the data start."
+    "--threads",
+    type=click.IntRange(min=1),
+    help="Number of threads of each process, read only at the first start of the run.",
 )
-@click.option("--tied", is_flag=True, help="Save and end when standard input closes.")
-@click.option("--other-machine", is_flag=True, help="Go on with what was begun on another kind of machine.")
+@click.option(
+    "--data-root",
+    type=click.Path(path_type=Path),
+    default=".",
+    help="Folder from which relative paths of the data start.",
+)
+@click.option("--tied", is_flag=True, help="Save the run and end when standard input closes.")
+@click.option("--other-machine", is_flag=True, help="Continue a run that started on another kind of machine.")
 def main(
     run_dir: Path,
     devices: int,

@@ -181,21 +181,19 @@ def refused(sentence, call, *arguments, **more):
 def test_what_is_refused_about_a_run(trained):
     folder, _ = trained("masked_lm", done=False)
     refused(
-        f"{folder}: the run is interrupted at step 8 of 12; end it with `ablate run`, or name a checkpoint in "
-        "--model_args, as in step=N (steps kept: 8).",
+        f"{folder}: the run is interrupted at step 8 of 12; finish it with `ablate run`, or name a checkpoint "
+        "with step=N in --model_args (steps kept: 8).",
         model,
         folder,
     )
-    refused(
-        f"{folder}: there is no checkpoint of step 3 (steps kept: 8); name another step.", model, folder, step=3
-    )
+    refused(f"{folder} has no checkpoint of step 3 (steps kept: 8); name another step.", model, folder, step=3)
     refused(
         f"{folder}: masked_lm has no score left_to_right, expected main or within_word; correct --model_args.",
         model,
         folder,
         score="left_to_right",
     )
-    refused("--device tpu: expected cpu or cuda; give one of these.", model, folder, step=8, device="tpu")
+    refused("--device is tpu, expected cpu or cuda; give one of these.", model, folder, step=8, device="tpu")
     expected = "expected run=FOLDER and, where needed, step=N and score=NAME; correct it."
     refused(f"--model_args has dtype, {expected}", model, folder, dtype="float32")
     refused(f"--model_args lacks run, {expected}", model, "")
@@ -205,8 +203,8 @@ def test_what_is_refused_about_a_run(trained):
 def test_an_objective_without_a_likelihood_is_refused(kind, make_run):
     folder = make_run(settings(kind)).path  # not even trained
     refused(
-        f"{folder}: objective.kind is {kind}, which gives no probability to a sentence; give a run of masked_lm, "
-        "causal_lm or mixture.",
+        f"{folder}: objective.kind is {kind}, which gives no probability to a sentence; name a run of "
+        "masked_lm, causal_lm or mixture.",
         model,
         folder,
     )
@@ -215,8 +213,8 @@ def test_an_objective_without_a_likelihood_is_refused(kind, make_run):
 def test_what_is_refused_about_a_task(trained):
     scorer = model(trained("masked_lm")[0])
     refused(
-        "a_task: a continuation has 70 pieces, but the run reads 62 at once (data.max_length without START and "
-        "END); leave the task out.",
+        "a_task: a continuation has 70 pieces, but the run reads at most 62 at once (data.max_length "
+        "without START and END); leave the task out.",
         scorer.loglikelihood,
         requests(("the dog", " cat" * 70)),
     )

@@ -60,7 +60,7 @@ def test_a_value_may_be_no_number_but_not_be_left_out():
 def test_every_observation_says_where_it_comes_from(name):
     with pytest.raises(ResultsError) as error:
         results.table([row(**{name: None})])
-    assert str(error.value) == f"results, row 0: {name!r} is missing; every observation has one."
+    assert str(error.value) == f"results, row 0: {name!r} is missing; every row needs one."
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_one_observation_is_one_row_whatever_its_value():
     with pytest.raises(ResultsError) as error:
         results.table([row(layer=1), row(layer=2), row(layer=1, value=0.3)])
     assert str(error.value) == (
-        "results, row 2: there is already an observation for run_id=0a1b2c3d4e, arm=mlm, seed=0, step=500, "
-        "measure=layer_change, metric=pwcca, layer=1."
+        "results, row 2: run_id=0a1b2c3d4e, arm=mlm, seed=0, step=500, measure=layer_change, metric=pwcca, "
+        "layer=1 has an observation already; remove one of the two rows."
     )
 
 
@@ -139,7 +139,8 @@ def test_a_missing_file_is_a_sentence(tmp_path):
     with pytest.raises(ResultsError) as error:
         results.read(tmp_path / "results.parquet")
     assert str(error.value) == (
-        f"{tmp_path}/results.parquet: there are no results here; `ablate run` writes them once a run is measured."
+        f"{tmp_path}/results.parquet does not exist, so there are no results yet; `ablate run` writes them "
+        "after a run is measured."
     )
 
 
@@ -181,8 +182,8 @@ def test_a_foreign_table_is_a_sentence(tmp_path):
     with pytest.raises(ResultsError) as error:
         results.read(path)
     assert str(error.value) == (
-        f"{path}: this is no table of results: it lacks arm and also has lr; "
-        f"give one with the columns {', '.join(results.COLUMNS)}."
+        f"{path} is not a table of results: it lacks arm and also has lr; give a table with the columns "
+        f"{', '.join(results.COLUMNS)}."
     )
 
 

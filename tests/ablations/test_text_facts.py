@@ -64,8 +64,8 @@ def test_sentences_are_counted_as_they_are(spec):
     assert (validation["sentences"], validation["repeated"], validation["in_training"]) == (5, 1, 3)
     assert validation["unknown"] == 3  # the bytes of a snowman
     assert (
-        "data.validation: 3 sentences (60%) are also in data.train, where the models learn them, so that losses "
-        "and measures look better than they are; remove them from one of the two."
+        "data.validation: 3 sentences (60%) are also in data.train, so losses and measures look better than "
+        "they are; remove these sentences from one of the two files."
     ) in text["notes"]
 
 
@@ -86,8 +86,8 @@ def test_test_examples_of_tasks_that_are_training_sentences_are_counted(spec, ta
     (text,) = json.loads(result.stdout)["texts"]
     assert text["tasks"] == [{"task": "pairs.yaml", "examples": 4, "in_training": 3}]
     assert text["notes"][-1] == (
-        "pairs.yaml: 3 test examples (75%) have a text that is also a sentence of data.train, so that scores may "
-        "look better than they are; remove them from one of the two."
+        "pairs.yaml: 3 test examples (75%) have a text that is also a sentence of data.train, so scores may "
+        "look better than they are; remove them from the examples or from the training text."
     )
     shown = ablate(spec, "--set", f"measures={json.dumps(measures)}").stdout
     assert "Test examples of its tasks" in shown

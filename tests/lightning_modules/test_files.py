@@ -186,7 +186,7 @@ def test_a_missing_folder_and_a_folder_in_the_way_are_sentences(tmp_path):
     with pytest.raises(FilesError) as caught:
         write_json(tmp_path, 1)
     assert str(caught.value) == (
-        f"{tmp_path} cannot be written: there is a folder of that name; move the folder away, then start again."
+        f"{tmp_path} cannot be written: a folder has this name; move the folder away, then start again."
     )
 
 
@@ -273,7 +273,7 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     with pytest.raises(FilesError) as error, whole_folder(path):
         raise AssertionError("the block is not entered")
     assert str(error.value) == (
-        f"{path} is there already and is no empty folder; choose another folder, or remove it."
+        f"{path} already exists and is not an empty folder; choose another folder, or remove it."
     )
 
 

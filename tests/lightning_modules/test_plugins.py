@@ -69,9 +69,10 @@ def test_a_file_of_the_command_line_takes_the_place_of_that_beside_the_spec(besi
 @pytest.mark.parametrize(
     ("text", "name", "sentence"),
     [
-        ("", "b.py:Rank", "b.py:Rank: {}/b.py cannot be read (No such file or directory); put the file beside the "
-         "spec, or name its place with --plugin."),
-        ("import math\nOther = 1\n", "a.py:Rank", "a.py:Rank: {}/a.py has no Rank; its names are math, Other."),
+        ("", "b.py:Rank",
+            "b.py:Rank: {}/b.py cannot be read (No such file or directory); put the file beside the spec, or "
+            "name it with --plugin."),
+        ("import math\nOther = 1\n", "a.py:Rank", "a.py:Rank: {}/a.py has no Rank; it defines math, Other."),
         ("x = 1\ndef f(:\n", "a.py:Rank", "a.py:Rank: {}/a.py, line 2: SyntaxError: invalid syntax; correct the "
          "file."),
         ("x = 1\n\n1 / 0\n", "a.py:Rank", "a.py:Rank: {}/a.py, line 3: ZeroDivisionError: division by zero; "
@@ -101,8 +102,8 @@ def test_another_process_loads_the_same_source_or_none(beside, tmp_path):
     with pytest.raises(PluginError) as error:
         plugins.recall(records)
     assert str(error.value) == (
-        f"a.py:Rank: {folder}/a.py has changed since the run was planned with it; put it back, or start `ablate "
-        f"run` on the spec, which plans a run with the new source."
+        f"a.py:Rank: {folder}/a.py has changed since the run was planned; restore the file, or give `ablate "
+        "run` with the spec, which plans a new run with the changed file."
     )
 
 

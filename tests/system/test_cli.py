@@ -94,9 +94,8 @@ def test_plan_says_that_the_operations_of_word_vectors_are_a_bound(tmp_path, dat
     assert "FLOPs of" not in ablate("plan", write_spec(tmp_path), *where).stdout
     arms = {"mlm": {"objective": {"kind": "masked_lm"}}, "words": {"objective": {"kind": "skip_gram"}}}
     assert (
-        "\nFLOPs of words are an upper bound: sentences end and frequent words are left out, which leaves a "
-        "third to "
-        "a half of the pairs of words; the run counts them.\n"
+        "\nFLOPs of words are an upper bound: only a third to a half of the pairs of words is left, because "
+        "sentences end and frequent words are left out; the run counts the exact number.\n"
     ) in ablate("plan", write_spec(tmp_path, arms=arms), *where).stdout
 
 
@@ -133,8 +132,7 @@ def test_validate_finds_all_files_that_are_not_there_at_once(tmp_path):
     (tmp_path / "a.csv").write_text("text\na dog barks\n")
     result = ablate("validate", spec, "--data-root", tmp_path)
     no_book = (
-        f"{tmp_path}/a.csv has no column 'book' (data.document), only 'text'; set data.document to one that "
-        "is there."
+        f"{tmp_path}/a.csv has no column 'book' (data.document), only 'text'; set data.document to one of these."
     )
     root = "relative paths start at --data-root); correct the path."
     assert (result.exit_code, result.stdout) == (2, "")
@@ -159,8 +157,8 @@ def test_a_text_that_is_no_utf_8_is_said_once_where_its_file_is_named(tmp_path, 
         arms={"mlm": {"objective": {"kind": "masked_lm"}}, "clm": {"objective": {"kind": "causal_lm"}}},
     )
     assert ablate("validate", spec, "--data-root", tmp_path).stderr == (
-        f"{spec}:{place_of(spec, '[' + chr(34) + 'good.txt')}: {tmp_path}/old.txt, line 1: byte 0xff at place 1 "
-        "of the line is no UTF-8; convert the file to UTF-8 or remove the line.\n"
+        f"{spec}:{place_of(spec, '[' + chr(34) + 'good.txt')}: {tmp_path}/old.txt, line 1: byte 0xff at "
+        "position 1 of the line is not UTF-8; convert the file to UTF-8, or remove the line.\n"
     )
 
 
@@ -169,9 +167,9 @@ def test_a_vocabulary_that_the_text_cannot_fill_is_said_at_its_line(tmp_path, da
     spec = write_spec(tmp_path, data=data | {"vocab_size": 54321})
     result = ablate("run", spec, "--out", tmp_path / "out", "--data-root", data_root)
     assert result.exit_code == 2
-    assert re.sub(r"only [\d,]+", "only N", result.stderr) == (
-        f"{spec}:{place_of(spec, '54321')}: data.vocab_size is 54,321, but the sentences of data.train give only "
-        "N sub-words; lower it to at most that, or give more text.\n"
+    assert re.sub(r"(only|most) [\d,]+\d", r"\1 N", result.stderr) == (
+        f"{spec}:{place_of(spec, '54321')}: data.vocab_size is 54,321, but the sentences of data.train give "
+        "only N sub-words; lower it to at most N, or give more text.\n"
     )
 
 
@@ -198,14 +196,13 @@ def test_sentences_that_the_text_does_not_have_are_found_before_the_first_run(tm
     for arm, sentence in (
         (
             many,
-            "training.sentences is 1,000,000, but data.train has {sentences:,}; lower it, give more text, or "
-            "take it "
-            "away to use all.",
+            "training.sentences is 1,000,000, but data.train has only {sentences:,} sentences; lower it, give "
+            "more text, or remove the setting to use all sentences.",
         ),
         (
             few,
-            "one step of training.tokens_per_step = 128 takes more tokens than the training text has, {tokens:,} "
-            "with training.sentences = 3; give more text or make the steps smaller.",
+            "a step has 128 tokens (training.tokens_per_step), but the training text has only {tokens:,} with "
+            "training.sentences = 3; give more text, or lower training.tokens_per_step.",
         ),
     ):
         spec = write_spec(tmp_path, arms={"part": arm})
@@ -225,8 +222,8 @@ def test_a_step_larger_than_the_text_is_found_before_the_first_run(tmp_path, dat
     store = next(path for path in (tmp_path / "out/tokens").iterdir() if path.is_dir())
     there = len(load(store).train.ids)
     assert result.stderr == (
-        f"{spec}:{place_of(spec, '1000000')}: arm mlm: one step of training.tokens_per_step = 1,000,000 "
-        f"takes more tokens than the training text has, {there:,}; give more text or make the steps smaller.\n"
+        f"{spec}:{place_of(spec, '1000000')}: arm mlm: a step has 1,000,000 tokens (training.tokens_per_step), "
+        f"but the training text has only {there:,}; give more text, or lower training.tokens_per_step.\n"
     )
     assert not (tmp_path / "out/runs").exists()
 
@@ -236,8 +233,8 @@ def test_a_step_larger_than_the_text_is_found_before_the_first_run(tmp_path, dat
     [
         (
             {"kind": "layer_change", "tokens": 100},
-            "layer_change needs at least 5 tokens per feature, 160 at a width of 32, but got {there}; "
-            "give more tokens or fewer features.",
+            "layer_change needs at least 5 tokens per feature, which is 160 at a width of 32, but got "
+            "{there}; give more tokens or fewer features.",
         ),
         (
             {"kind": "token_information", "tokens": 100, "clusters": 50},
@@ -296,8 +293,8 @@ def test_a_measure_that_is_missing_is_to_do_and_why_it_was_refused_is_said_every
     assert ablate("validate", spec, "--data-root", root).stdout == f"{spec}: good, 1 run\n  {not_run}\n"
     assert ablate("validate", spec, "--no-files").stdout == f"{spec}: good, 1 run\n"
     assert (
-        "\nThe time does not count baselines and geometry: how long a measure takes is known once a run of the "
-        "same kind was trained and measured here in one go.\n"
+        "\nThe time does not include baselines and geometry: the duration of a measure is known only after a "
+        "run of the same kind was trained and measured here without interruption.\n"
     ) in planned
     assert planned.endswith("\n1 run, 1 to do; time left: unknown\n")
 
@@ -310,7 +307,7 @@ def test_a_measure_that_is_missing_is_to_do_and_why_it_was_refused_is_said_every
     assert (run["state"], run["not_measured"]) == ("done", ["baselines mrpc"])
     assert run["refused"]["baselines mrpc"].startswith(why)
     assert told["left_out"] == ["baselines"]
-    assert f"\nWhen last tried, baselines mrpc was refused: {why}" in ablate("plan", spec, *where).stdout
+    assert f"\nThe last attempt to measure baselines mrpc failed: {why}" in ablate("plan", spec, *where).stdout
     status = ablate("status", spec, *where).stdout
     assert f"{run['folder']}: not measured: baselines (mrpc)\n" in status
     assert f"{run['folder']}: baselines mrpc was refused: {why}" in status
@@ -420,7 +417,7 @@ def test_doctor_finds_nothing_wrong_here_and_a_dangerous_environment(tmp_path, m
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     result = ablate("doctor", "--out", tmp_path)
     assert result.exit_code == 1
-    assert "lets a checkpoint execute code; unset it" in result.output
+    assert "is set, so a checkpoint could execute code; unset it" in result.output
 
 
 def test_training_refuses_an_environment_that_lets_checkpoints_execute_code(tmp_path, monkeypatch):
@@ -430,7 +427,7 @@ def test_training_refuses_an_environment_that_lets_checkpoints_execute_code(tmp_
     done = CliRunner().invoke(train, [str(tmp_path)])
     assert done.exit_code == 2
     assert done.stderr == (
-        "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, which lets a checkpoint execute code; unset it.\n"
+        "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, so a checkpoint could execute code; unset this variable.\n"
     )
 
 
@@ -439,20 +436,19 @@ def test_training_refuses_an_environment_that_lets_checkpoints_execute_code(tmp_
     [
         (
             "{objective: {kind: masked_lm, masking: {select: {kind: cloze, words: [zzz]}}}}",
-            r"objective\.masking\.select: none of the lexicon's words \(1\) occurs in data\.train, so nothing "
-            r"could be hidden; give words that the text has\.",
+            r"objective\.masking\.select: none of the words of the lexicon \(1\) occurs in data\.train, so "
+            r"nothing could be hidden; give words that occur in the text\.",
         ),
         (
             "{objective: {kind: masked_lm, masking: {select: {kind: pmi, least_count: 1000000}}}}",
             r"objective\.masking\.select: pmi needs word n-grams that occur at least 1000000 times "
-            r"\(least_count\), but no two words of the training text \([\d,]+\) are neighbours so often; lower "
-            r"least_count or give more text\.",
+            r"\(least_count\), but no two words of the training text \([\d,]+\) are neighbours "
+            r"so often; lower least_count, or give more text\.",
         ),
         (
             "{objective: {kind: masked_lm, masking: {ratio: 0.01, select: {kind: cloze, words: [damen]}}}}",
-            r"objective\.masking\.select: the lexicon of cloze leaves 0\.\d+ tokens to predict in a step of "
-            r"training\.tokens_per_step = 128, expected at least 1; give words that data\.train has more of, or "
-            r"raise "
+            r"objective\.masking\.select: the lexicon of cloze leaves 0\.\d+ tokens to predict in a step "
+            r"\(training\.tokens_per_step = 128\), expected at least 1; give more frequent words, or raise "
             r"objective\.masking\.ratio\.",
         ),
     ],
@@ -481,16 +477,16 @@ def test_what_an_arm_needs_of_the_text_is_asked_before_any_run_starts(arm, sente
             "a dog barks\n\nthe cat is old\n\n" * 40,
             "{input_format: segment_pair}",
             "train.txt",
-            "data.train: training.input_format = segment_pair needs documents of several sentences, but each has "
-            "one; "
-            "name the column data.document, or end documents with blank lines only.",
+            "data.train: training.input_format = segment_pair needs documents of several sentences, but each "
+            "document has one sentence; set data.document to the column of documents, or separate only "
+            "documents by blank lines.",
         ),
         (
             "thedogbarks\nthecatisold\n" * 40,
             "{word_order: {kind: ngrams}}",
             "{kind: ngrams}",
-            "training.word_order needs words, but no sentence of data.train has two of them with a space "
-            "between; put spaces between words, or set its unit to sub_words.",
+            "training.word_order needs words, but no sentence of data.train has two words with a space between "
+            "them; put spaces between words, or set its unit to sub_words.",
         ),
     ],
     ids=["pairs", "words"],
@@ -524,9 +520,9 @@ def test_too_few_sentences_that_follow_each_other_are_found_before_any_run_start
     assert result.exit_code == 2
     said = result.stderr
     assert re.sub(r"has \d+ pairs", "has few pairs", said) == (
-        f"{spec}:{place_of(spec, '{kind: retrieval')}: arm only: measure retrieval: data.validation has few "
-        f"pairs of sentences that follow each other in a document and stand nowhere else, but needs 40; give more "
-        f"text, or leave next_sentence out of the measure's tasks.\n"
+        f"{spec}:{place_of(spec, '{kind: retrieval')}: arm only: measure retrieval: "
+        f"data.validation has few pairs of sentences that follow each other in a document and occur nowhere else, "
+        "but next_sentence needs 40; give more text, or leave next_sentence out of the measure's tasks.\n"
     )
     assert not (tmp_path / "out" / "runs").exists()
 
@@ -547,7 +543,7 @@ def test_a_lexicon_that_is_not_there_is_found_with_its_line(tmp_path):
 
 
 def test_a_folder_without_runs_is_said_and_one_that_cannot_be_made_is_refused(tmp_path, data_root):
-    none = f"{tmp_path}/gone has no runs; `ablate run` makes them in the folder that --out names.\n"
+    none = f"{tmp_path}/gone has no runs; name the folder of your runs with --out, or start `ablate run`.\n"
     assert ablate("status", "--out", tmp_path / "gone").stdout == none
     assert json.loads(ablate("status", "--json", "--out", tmp_path / "gone").stdout) == {"runs": [], "notes": []}
     spec = write_spec(tmp_path)
@@ -555,5 +551,5 @@ def test_a_folder_without_runs_is_said_and_one_that_cannot_be_made_is_refused(tm
         result = ablate(*command, spec, "--out", "/proc/x", "--data-root", data_root)
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr == (
-            "/proc/x cannot be written: no folder can be made there; choose another folder, then start again.\n"
+            "/proc/x cannot be written: no folder can be created there; choose another folder, then start again.\n"
         )

@@ -114,7 +114,7 @@ def test_a_grid_stopped_and_killed_and_continued_ends_with_the_same_bits(tmp_pat
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 130
-    assert "interrupted; the same command goes on from here" in output
+    assert "interrupted; the same command continues from here" in output
     assert list(states(out).values()) == ["interrupted"]  # and the other run has not begun
     (stopped,) = states(out)
     saved = read_checkpoint(stopped / "checkpoints/last.ckpt")["global_step"]

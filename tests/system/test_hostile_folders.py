@@ -96,8 +96,8 @@ def test_a_small_table_that_would_fill_the_memory_is_refused(tmp_path):
     with pytest.raises(ResultsError) as error:
         results.read(path)
     assert str(error.value) == (
-        f"{path}: this is no whole parquet file (it has more rows than bytes); delete it and start "
-        "`ablate measure` again."
+        f"{path} is not a complete parquet file (it has more rows than bytes); delete it and start `ablate "
+        "measure` again."
     )
 
 
@@ -198,5 +198,5 @@ def test_a_spec_holds_no_commands_of_a_terminal(tmp_path, command):
     for text in (f"question: {quoted}", f"{quoted}: 1", f"arms: [{quoted}]"):
         path.write_text(text)
         assert [problem.sentence for problem in yamlfile.read(path).problems] == [
-            f"this text holds the character U+{code:04X}, which cannot be shown; remove it"
+            f"this text has the character U+{code:04X}, which cannot be displayed; remove it"
         ]

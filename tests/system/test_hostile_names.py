@@ -138,7 +138,7 @@ def test_nothing_is_added_to_a_file_behind_a_link(tmp_path, name):
         with pytest.raises(FilesError) as error:
             _add_to(run, name)
         assert str(error.value) == (
-            f"{run.path / name} cannot be written: it is a link, or a link on the way leads back to itself; "
+            f"{run.path / name} cannot be written: it is a link, or a link in its path leads back to itself; "
             "remove the link, then start again."
         )
     assert victim.read_text() == "old"

@@ -82,10 +82,10 @@ def test_a_grid_that_is_killed_in_several_ways_ends_with_the_table_of_a_local_ru
     first.send_signal(signal.SIGINT)
     assert first.wait(LIMIT) == 130, grid.printed()
     messages = grid.out / "grid" / "ray" / "messages.txt"
-    assert f"submitted: 2 runs; what Ray says of them is in {messages}\n" in grid.printed()
+    assert f"submitted: 2 runs; the messages of Ray are in {messages}\n" in grid.printed()
     assert "Task attempt failed" in messages.read_text()  # Ray told of the processes that were killed
     assert "Task attempt failed" not in grid.printed()
-    assert grid.printed().rpartition("page: ")[0].endswith("interrupted; the same command goes on from here\n")
+    assert grid.printed().rpartition("page: ")[0].endswith("interrupted; the same command continues from here\n")
     states = {path.parent.name[:3]: json.loads(path.read_text()) for path in grid.out.glob("runs/*/state.json")}
     assert states["mlm"]["state"] == "interrupted"
     assert states["mlm"]["saved_step"] > 0  # a minute is not over, so it was saved on request
@@ -152,8 +152,8 @@ def test_what_no_node_has_is_refused_before_anything_is_done(cluster, tmp_path):
     grid = Grid(tmp_path, cluster, gpus=4)
     assert grid.start().wait(LIMIT) == 2
     assert grid.printed() == (
-        f"{grid.place}: arm clm: a run asks for 1 core, 4 GPUs, which no node has (2 cores, 0 GPUs; 2 cores, "
-        "1 GPU); ask for less in the file of --place, or add a node to the cluster.\n"
+        f"{grid.place}: arm clm: a run needs 1 core, 4 GPUs, but no node has that much (2 cores, 0 GPUs; 2 "
+        "cores, 1 GPU); lower the resources in the file of --place, or add a node to the cluster.\n"
     )
     assert not grid.out.exists()
 
@@ -169,8 +169,8 @@ def test_a_first_node_that_is_lost_is_one_sentence_and_the_runs_at_work_are_save
         cluster.stop(signal.SIGKILL)
     assert first.wait(LIMIT) == 2, grid.printed()
     assert grid.printed().endswith(
-        f"the first node of Ray, {address}, does not answer any more (Connection refused); the runs at work "
-        "are saved; start the cluster again, then the same command.\n"
+        f"the first node of Ray, {address}, does not answer any more (Connection refused); the runs at work are "
+        "saved, so start the cluster again, then the same command.\n"
     )
     wait_for(lambda: not Path(f"/proc/{trains}").exists())
     (state,) = grid.out.glob("runs/mlm-*/state.json")

@@ -154,7 +154,7 @@ def test_a_job_that_never_starts_is_explained_left_and_taken_up_again(nodes, tmp
     for done in (submits, watches):
         assert done.exit_code == 130
         assert (
-            "interrupted; the jobs go on, and the same command shows them again; to end them: scancel "
+            "interrupted; the jobs continue, and the same command shows them again; to end them: scancel "
             f"--name=grid-{name}\n"
         ) in done.output
     assert waits in watches.output.splitlines()
@@ -164,8 +164,8 @@ def test_a_job_that_never_starts_is_explained_left_and_taken_up_again(nodes, tmp
     here = grid.ablate("run")
     assert here.exit_code == 2
     assert here.stderr == (
-        "1 job in SLURM's queue will train runs that are asked for here; add `--on slurm` to watch them, or end "
-        f"them with `scancel --name=grid-{name}`.\n"
+        "1 job in SLURM's queue will train the same runs; add `--on slurm` to watch them, or end them with "
+        f"`scancel --name=grid-{name}`.\n"
     )
     assert queued(nodes) == ["PENDING"]
 
@@ -199,7 +199,7 @@ def test_more_nodes_than_the_partition_has_are_refused_before_anything_is_done(n
     assert done.exit_code == 2
     above = "arms.clm." if "arms" in wrong else ""
     assert done.stderr == (
-        f"{grid.place}: {above}nodes must be at most 2, as the partition has no more, but is 5.\n"
+        f"{grid.place}: {above}nodes must be at most 2, because the partition has no more nodes, but is 5.\n"
     )
     assert not grid.out.exists()
 
@@ -213,8 +213,8 @@ def test_a_run_that_another_process_trains_is_not_submitted(nodes, tmp_path):
         done = grid.on_slurm()
     assert done.exit_code == 2
     assert done.stderr == (
-        f"{workspace.planned[0].directory.path.name}: a process that is no job in the queue is at work here; wait "
-        "for it or end it, then start again; nothing was submitted.\n"
+        f"{workspace.planned[0].directory.path.name}: a process that is no job in the queue is using this run; "
+        "wait for it or end it, then give the command again; nothing was submitted.\n"
     )
     assert queued(nodes) == []
 

@@ -210,12 +210,12 @@ def _count_elsewhere(labels_N: np.ndarray, sentences_N: np.ndarray) -> np.ndarra
 def _require_whole_sentences(sentences_N: np.ndarray, half_N: np.ndarray) -> None:
     values = np.unique(half_N).tolist()
     if values != [0, 1]:
-        raise MeasureError(f"halves must be 0 and 1, both present, but are {values}.")
+        raise MeasureError(f"halves must have the values 0 and 1, each at least once, but has {values}.")
     both = np.intersect1d(sentences_N[half_N == 0], sentences_N[half_N == 1])
     if len(both):
         raise MeasureError(
-            f"each sentence must lie in one half, but the halves share {len(both)} of {sentences_N.max() + 1}; "
-            f"split with `halves`."
+            f"each sentence must be in one half, but {len(both)} of {sentences_N.max() + 1} sentences are in "
+            "both; split the text with `halves`."
         )
 
 
@@ -341,7 +341,7 @@ def most_frequent(labels_N: Labels, types: int) -> np.ndarray:
         MeasureError: labels that are no integers or none at all, or `types` below 1.
     """
     if types < 1:
-        raise MeasureError(f"at least 1 type must be kept, but types is {types}.")
+        raise MeasureError(f"types must be at least 1, but is {types}.")
     labels_N = as_labels(labels_N, name="labels")
     by_count = np.argsort(-np.bincount(labels_N), kind="stable")
     return np.isin(labels_N, by_count[:types])

@@ -129,7 +129,7 @@ def require_equal_lengths(**arrays: Labels) -> None:
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise MeasureError(f"each token needs one of each, but the lengths are {listed}.")
+        raise MeasureError(f"all lists must have one entry for each token, but their lengths are {listed}.")
 
 
 def entropy(labels_N: Labels) -> float:

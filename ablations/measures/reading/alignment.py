@@ -89,7 +89,7 @@ def words_of_characters(text: str, words: Sequence[str], *, where: str) -> NDArr
         actual = shown(text[characters[begin].start :], 30) if begin < len(characters) else "the end"
         expected = f"word {len(ends) + 1}, {shown(words[len(ends)])}" if len(ends) < len(words) else "the end"
         raise MeasureError(
-            f"{where}: labels that do not align with the text: expected {expected}, but found {actual} in "
+            f"{where}: the labels do not match the text: expected {expected}, but the text has {actual} in "
             f"{shown(text, 80)}; give words and text of the same sentence."
         )
     return word_C

@@ -188,8 +188,8 @@ def labels_of_split(
         if i == len(labelled) or not np.array_equal(labelled.sentence(i), split.sentence(i)):
             difference = f"is {shown(sentences[i].text, 80)}" if i < len(labelled) else "is missing"
             raise MeasureError(
-                f"labels of another text: sentence {i + 1} with labels {difference}, expected that of the tokens; "
-                f"give labels of this text."
+                f"the labels are of another text: sentence {i + 1} with labels {difference}, expected the "
+                "sentence of the tokens; give labels of this text."
             )
     return labels
 
@@ -213,13 +213,13 @@ def with_texts(
         if _without_spaces(sentence.text) != _without_spaces(text):
             raise MeasureError(
                 f"{labels_from} has labels of another text than {texts_from}: sentence {number} is "
-                f"{shown(sentence.text, 80)} there and {shown(text, 80)} here; give labels of these sentences in "
-                f"this order."
+                f"{shown(sentence.text, 80)} in the labels and {shown(text, 80)} in the text; give labels of "
+                "these sentences in this order."
             )
     if len(sentences) != len(texts):
         raise MeasureError(
-            f"{labels_from} and {texts_from} agree as far as both go, but not in their numbers of sentences, "
-            f"{len(sentences):,} and {len(texts):,}; give labels of these sentences in this order."
+            f"{labels_from} has {len(sentences):,} sentences and {texts_from} has {len(texts):,}, which are the "
+            "same up to the end of the shorter file; give labels of all sentences and no others."
         )
     return [sentence._replace(text=text) for sentence, text in zip(sentences, texts, strict=True)]
 

@@ -113,8 +113,8 @@ def whole_sentences(
     sentences = int(np.searchsorted(before[1:], tokens, side="right"))
     if not sentences or not before[sentences]:
         raise MeasureError(
-            f"the validation text has no sentence within {tokens:,} tokens that a measure could read; "
-            f"raise the measure's `tokens`, or give more validation text."
+            f"the first {tokens:,} tokens of the validation text contain no whole sentence that a measure can "
+            "read; raise the measure's `tokens`, or give more validation text."
         )
     end, lengths = int(offsets[sentences]), np.diff(offsets[: sentences + 1])
     sentence = np.repeat(np.arange(sentences), lengths)

@@ -142,8 +142,8 @@ def _unbiased_cka(batches: Sequence[tuple[AnySide, AnySide]], *, measure: str) -
     for name, side in (("x", xs), ("y", ys)):
         if _summed(_unbiased_hsic, side, side) <= NO_SIMILARITY * _summed(_hsic, side, side):
             raise MeasureError(
-                f"{measure} is undefined: all tokens of {name} are equally alike, so that its unbiased HSIC "
-                f"with itself is 0; use more tokens."
+                f"{measure} is undefined: all pairs of tokens of {name} are equally similar, so its unbiased "
+                "HSIC with itself is 0; use more tokens."
             )
     return _ratio(*(_summed(_unbiased_hsic, *sides) for sides in ((xs, ys), (xs, xs), (ys, ys))))
 
@@ -168,8 +168,8 @@ def _rbf_kernel(x_ND: Tensor, bandwidth: float, *, name: str) -> Tensor:
     median = float(np.median(squared_NN.cpu().numpy()))
     if median == 0:
         raise MeasureError(
-            f"RBF CKA is undefined: half of all pairs of rows of {name} are equal, so the median distance is 0; "
-            f"drop repeated tokens."
+            f"RBF CKA is undefined: at least half of all pairs of rows of {name} are equal, so the median "
+            "distance is 0; leave repeated tokens out."
         )
     kernel_NN = torch.expm1(squared_NN / (-2 * bandwidth**2 * median))
     return kernel_NN - kernel_NN.mean(0) - kernel_NN.mean(1, keepdim=True) + kernel_NN.mean()
@@ -202,8 +202,8 @@ def _ranked_similarities(x_ND: Tensor, *, name: str) -> np.ndarray:
     x_ND = x_ND - x_ND[:, :1]  # makes a constant row exactly 0
     if (constant := (x_ND == 0).all(1)).any():
         raise MeasureError(
-            f"RSA correlates rows, but in {int(constant.sum())} of the {len(x_ND)} rows of {name} all values are "
-            f"equal, first in row {int(constant.nonzero()[0])}; leave such tokens out on both sides."
+            f"RSA correlates rows, but all values are equal in {int(constant.sum())} of the {len(x_ND)} rows of "
+            f"{name}, first in row {int(constant.nonzero()[0])}; leave these tokens out on both sides."
         )
     x_ND = x_ND - x_ND.mean(1, keepdim=True)
     x_ND = x_ND / x_ND.norm(dim=1, keepdim=True)
@@ -248,7 +248,8 @@ def svcca(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, variance: float = 0
     """
     if not (isinstance(variance, Real) and 0 < variance <= 1):
         raise MeasureError(
-            f"SVCCA keeps a share of the variance, above 0 and at most 1, but variance is {variance!r}."
+            "variance is the share of variance that SVCCA keeps and must be above 0 and at most 1, but is "
+            f"{variance!r}."
         )
     pair = _canonical_pair(x_ND, y_NE, measure="SVCCA")
     return _correlations(*pair, variance).mean().item()
@@ -276,7 +277,7 @@ def pwcca(
         MeasureError: as `cca`, and for another name of `weights`.
     """
     if weights not in ("first", "svcca_repo"):
-        raise MeasureError(f"PWCCA weights are 'first' or 'svcca_repo', but weights is {weights!r}.")
+        raise MeasureError(f"weights of PWCCA must be 'first' or 'svcca_repo', but is {weights!r}.")
     x, y = _canonical_pair(x_ND, y_NE, measure="PWCCA")
     if weights == "svcca_repo":
         return _repository_pwcca(y, x) if x.width > y.width else _repository_pwcca(x, y)
@@ -313,8 +314,8 @@ def require_tokens(tokens: int, features: int, *, measure: str) -> None:
     then."""
     if tokens < REFUSED_BELOW * features:
         raise MeasureError(
-            f"{measure} needs at least {REFUSED_BELOW} tokens per feature, {REFUSED_BELOW * features} at a width "
-            f"of {features}, but got {tokens}; give more tokens or fewer features."
+            f"{measure} needs at least {REFUSED_BELOW} tokens per feature, which is {REFUSED_BELOW * features} "
+            f"at a width of {features}, but got {tokens}; give more tokens or fewer features."
         )
 
 
@@ -324,8 +325,8 @@ def _canonical_pair(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, measure: 
     require_tokens(tokens, features, measure=measure)
     if tokens < WARNED_BELOW * features:
         warnings.warn(
-            f"{measure} of {tokens} tokens at a width of {features}: below {WARNED_BELOW} tokens per feature most "
-            f"of a weak similarity is chance; show its floor beside it.",
+            f"{measure} of {tokens} tokens at a width of {features}: with fewer than {WARNED_BELOW} tokens per "
+            "feature, most of a weak similarity is chance; show its floor beside it.",
             stacklevel=3,
         )
     return x, y

@@ -162,8 +162,8 @@ class MomentSide(AnySide):
             )
         if 0 < squares < sums.tokens * SMALLEST**2:
             raise MeasureError(
-                f"Side {index} varies too little for precise sums: by less than {SMALLEST:g}; divide it by its "
-                f"largest absolute value."
+                f"The values of side {index} vary too little for precise sums (by less than {SMALLEST:g}); "
+                "divide them by the largest absolute value."
             )
         self._scale = squares**-0.5 if squares else 1.0
         self._squares = float(squares > 0)
@@ -214,8 +214,8 @@ class MomentSide(AnySide):
             raise MeasureError(MIXED.format(measure=measure))
         if other._sums is not self._sums:
             raise MeasureError(
-                f"{measure} compares sides of the same Moments, but x and y are of different ones; add the "
-                f"batches of both to the same Moments."
+                f"{measure} compares sides of the same Moments, but x and y belong to different Moments; add "
+                "the batches of both to the same Moments."
             )
         if not self._sums.holds(self._index, other._index):
             raise MeasureError(
@@ -228,8 +228,8 @@ class MomentSide(AnySide):
     def _require_current(self) -> None:
         if self._tokens != self._sums.tokens:
             raise MeasureError(
-                f"Side {self._index} was asked for when the number of tokens was {self._tokens}, but now it is "
-                f"{self._sums.tokens}; ask for it again."
+                f"Side {self._index} was read when there were {self._tokens} tokens, but now there are "
+                f"{self._sums.tokens}; read the side again."
             )
 
     def _centred_product(self, other: "MomentSide") -> Tensor:
@@ -305,9 +305,7 @@ class Moments:
         """
         sums = self._begun()
         if not 0 <= index < len(sums.origin):
-            raise MeasureError(
-                f"There is no side {index}: sides are counted from 0, and the last is {len(sums.origin) - 1}."
-            )
+            raise MeasureError(f"There is no side {index}: the sides are 0 to {len(sums.origin) - 1}.")
         if sums.tokens < 1:
             raise MeasureError("These Moments hold no tokens; add a batch first.")
         if index not in self._sides:
@@ -341,8 +339,8 @@ class Moments:
         missing = {side for pair in self._pairs or () for side in pair} - set(range(len(origin)))
         if missing:
             raise MeasureError(
-                f"`pairs` name side {min(missing)}, but sides are counted from 0, and the last is "
-                f"{len(origin) - 1}; name sides that there are."
+                f"`pairs` names side {min(missing)}, but the sides are 0 to {len(origin) - 1}; name existing "
+                "sides."
             )
         self._sums = Sums(origin, self._pairs)
 
@@ -350,8 +348,8 @@ class Moments:
         rows, widths = [shape[0] for shape in shapes], [shape[1] for shape in shapes]
         if len(set(rows)) > 1:
             raise MeasureError(
-                f"Moments add the same tokens in every side, but the sides have {_listed(rows)} rows; capture all "
-                f"from the same token occurrences, in the same order."
+                f"All sides of Moments must have the same tokens, but they have {_listed(rows)} rows; capture "
+                "all sides from the same token occurrences, in the same order."
             )
         expected = [len(vector_D) for vector_D in self._sums.origin] if self._sums else widths
         if widths != expected:
@@ -365,13 +363,13 @@ class Moments:
         one, another = ([vector_D.cpu() for vector_D in sums.origin] for sums in (mine, theirs))
         if self._pairs != other._pairs or len(one) != len(another) or not all(map(torch.equal, one, another)):
             raise MeasureError(
-                "Only Moments of the same pairs and the same origin can be added or subtracted; make the second "
-                "ones as Moments(pairs=..., origin=first.origin)."
+                "Only Moments with the same pairs and the same origin can be added or subtracted; create the "
+                "second as Moments(pairs=..., origin=first.origin)."
             )
         if sign < 0 and len(other) > len(self):
             raise MeasureError(
-                f"Moments can be subtracted from those of as many tokens or more, but have {len(other)} "
-                f"against {len(self)}; subtract a part from the whole."
+                f"Moments of {len(other)} tokens cannot be subtracted from Moments of {len(self)} tokens; "
+                "subtract a part from the whole."
             )
         result = Moments(pairs=self._pairs)
         result._sums = mine.combined(theirs, sign=sign)
@@ -394,13 +392,13 @@ def _require_finite(values: Matrix, *, name: str) -> None:
             continue
         if math.isfinite(largest):
             raise MeasureError(
-                f"{name} reaches {largest:.3g}, too much for sums of fourth powers; divide it by its largest "
-                f"absolute value."
+                f"{name} has values up to {largest:.3g}, which is too large for sums of fourth powers; divide "
+                "it by its largest absolute value."
             )
         row, column = (~block_ND.isfinite()).nonzero()[0].tolist()
         raise MeasureError(
             f"{name} must be finite, but the batch has {block_ND[row, column].item()} at row {start + row}, "
-            f"column {column}; look for a diverged run or for padding that was kept."
+            f"column {column}; check whether the run diverged or padding was kept."
         )
 
 
@@ -413,7 +411,7 @@ def _means(x_ND: Tensor) -> Tensor:
 
 def _vector(values_D: Tensor, *, name: str) -> Tensor:
     if len(shape := np.shape(values_D)) != 1:
-        raise MeasureError(f"{name} must be a vector, a number for each feature, but its shape is {shape}.")
+        raise MeasureError(f"{name} must be a vector with a number for each feature, but its shape is {shape}.")
     return as_matrix(values_D[None], name=name)[0].clone()
 
 

@@ -43,8 +43,8 @@ def as_matrix(values: Matrix, *, name: str, dtype: torch.dtype = torch.float64) 
         finite = values.isfinite()
         row, column = (~finite).nonzero()[0].tolist()
         raise MeasureError(
-            f"{name} must be finite, but NaN or infinity stands in {int((~finite).sum())} of {finite.numel()} "
-            f"values, first at row {row}, column {column}; look for a diverged run or for padding that was kept."
+            f"{name} must be finite, but {int((~finite).sum())} of {finite.numel()} values are NaN or infinity, "
+            f"first at row {row}, column {column}; check whether the run diverged or padding was kept."
         )
     return values
 
@@ -58,14 +58,15 @@ def as_tensor(values: Matrix, *, name: str) -> Tensor:
     """
     if isinstance(values, np.ma.MaskedArray):
         raise MeasureError(
-            f"{name} is a masked array, whose mask would be ignored; give an array of the rows that count."
+            f"{name} is a masked array, but its mask would be ignored; give an array with only the rows that "
+            "count."
         )
     if not isinstance(values, Tensor):
         array = np.asarray(values)
         if array.dtype.kind == "O" and array.ndim == 0:
             raise MeasureError(
-                f"{name} must be a matrix of tokens by features here, but it is a {type(values).__name__}; "
-                f"give the matrix that it was made of."
+                f"{name} must be a matrix of tokens by features, but is a {type(values).__name__}; give the "
+                "matrix itself."
             )
         if array.dtype.kind not in "fiub":
             raise MeasureError(f"{name} must hold real numbers, but its type is {array.dtype}.")
@@ -76,8 +77,8 @@ def as_tensor(values: Matrix, *, name: str) -> Tensor:
         raise MeasureError(f"{name} must hold real numbers, but its type is {values.dtype}.")
     if values.ndim != 2 or values.numel() == 0:
         raise MeasureError(
-            f"{name} must be a matrix of tokens by features, but its shape is {tuple(values.shape)}; "
-            f"make every token, padding left out, a row."
+            f"{name} must be a matrix of tokens by features, but its shape is {tuple(values.shape)}; give one "
+            "row for each token, without padding."
         )
     return values.detach().double() if values.dtype == torch.bool else values.detach()
 
@@ -121,8 +122,8 @@ RANK_CUTOFF = 1e-6
 """Share of the largest singular value below which a direction is noise of float32, not data."""
 
 MIXED = (
-    "{measure} compares two matrices or two sides of the same Moments, but x and y are one of each; "
-    "add both to the same Moments."
+    "{measure} compares two matrices, or two sides of the same Moments, but got a matrix and a side; add both "
+    "to the same Moments."
 )
 
 
@@ -321,7 +322,8 @@ def require_variance(side: AnySide, *, name: str, measure: str) -> None:
     """Raise a MeasureError if all rows of a side are equal."""
     if not side.squared_length > 0:
         raise MeasureError(
-            f"{measure} is undefined: all {len(side)} rows of {name} are equal; look for a collapsed run."
+            f"{measure} is undefined: all {len(side)} rows of {name} are equal; check whether the run has "
+            "collapsed."
         )
 
 

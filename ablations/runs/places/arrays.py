@@ -135,8 +135,8 @@ def _record(path: Path, kind: type[RecordFile]) -> RecordFile:
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
     raise ResultsError(
-        f"{path} is damaged or of another version ({reason}); end its jobs, if there are any, then remove "
-        f"{path.parent}."
+        f"{path} is damaged or was written by another version ({reason}); end its jobs if any are in the queue, "
+        f"then remove {path.parent}."
     )
 
 

@@ -78,9 +78,7 @@ def give_up(job: JobFiles) -> None:
         before = job.attempts().endings.get(name)
         log = job.directory(name).path / "log.txt"
         reason = (
-            before.message
-            if before
-            else f"its job was ended each time; {log} or the logs in {job.folder} may say why"
+            before.message if before else f"its job was ended each time; read {log} and the logs in {job.folder}"
         )
         note(
             job,
@@ -151,8 +149,8 @@ def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
         node = os.environ.get("SLURMD_NODENAME", platform.node())
         for name in names:
             message = (
-                f"the job asked for {several(resources.gpus, 'GPU')}, but torch finds {len(gpus)} on {node}; "
-                "install a torch with CUDA, or set gpus to 0."
+                f"the job requested {several(resources.gpus, 'GPU')}, but torch finds {len(gpus)} on {node}; "
+                "install torch with CUDA, or set gpus to 0."
             )
             note(job, name, message, is_final=False)
         return

@@ -18,7 +18,7 @@ from lightning_modules.config import Settings
 
 def _word(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.,:&|*+@-]*", text):
-        raise ValueError(f"must be a name as SLURM has them, but is {shown(text)}; write it without spaces")
+        raise ValueError(f"must be a name that SLURM accepts, but is {shown(text)}; write it without spaces")
     return text
 
 
@@ -73,8 +73,8 @@ class Resources(Settings):
     def _fits(self) -> Self:
         if self.nodes > 1 and max(self.runs_at_once, self.runs_per_job or 1) > 1:
             raise ValueError(
-                f"a job on several nodes trains one run, but nodes is {self.nodes} and runs_at_once or "
-                "runs_per_job is above 1; set these to 1"
+                f"a job on several nodes trains only one run, but nodes is {self.nodes} and runs_at_once or "
+                "runs_per_job is above 1; set both to 1"
             )
         if self.runs_per_job is not None and self.runs_per_job < self.runs_at_once:
             raise ValueError(
@@ -261,7 +261,8 @@ def load(path: Path | None, kind: type[AnyPlace], *, arms: Sequence[str]) -> Pla
     file = PlaceFile(path, place)
     if file.before is not None and not file.before.is_file():
         raise SpecError(
-            f"{path}: before names {file.before}, but there is no such file; write it, or leave before out."
+            f"{path}: before names {file.before}, but this file does not exist; correct the name, or leave "
+            "before out."
         )
     return file
 

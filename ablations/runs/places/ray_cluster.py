@@ -86,12 +86,12 @@ def carry_out(
         require_free(todo, "was not started here")
         with written_to(messages):
             tasks, groups = _submit(ray, workspace, todo, place.content)
-            submitted = f"submitted: {several(len(tasks), 'run')}; what Ray says of them is in {messages}"
+            submitted = f"submitted: {several(len(tasks), 'run')}; the messages of Ray are in {messages}"
             console.print(submitted, highlight=False, soft_wrap=True)
             interrupted, outcomes = _watch(ray, workspace, todo, tasks, groups, console)
     failed = say_failed(outcomes, console)
     if interrupted:
-        console.print("interrupted; the same command goes on from here", style="yellow", highlight=False)
+        console.print("interrupted; the same command continues from here", style="yellow", highlight=False)
     return interrupted, failed
 
 
@@ -161,8 +161,8 @@ def require_first_node(address: str) -> None:
         except OSError as error:
             if time.monotonic() >= deadline:
                 raise RayError(
-                    f"the first node of Ray, {address}, does not answer any more ({error.strerror or error}); the "
-                    "runs at work are saved; start the cluster again, then the same command."
+                    f"the first node of Ray, {address}, does not answer any more ({error.strerror or error}); "
+                    "the runs at work are saved, so start the cluster again, then the same command."
                 ) from None
         time.sleep(SECONDS_BETWEEN_LOOKS)
 
@@ -195,14 +195,15 @@ def connected(address: str) -> Iterator[Any]:
         ray.init(address=address, log_to_driver=False, configure_logging=False)
     except ray.exceptions.AuthenticationError:
         raise RayError(
-            f"this machine has no token for the cluster of Ray at {address}; copy the cluster's to "
-            "~/.ray/auth_token with mode 0600, then start again."
+            f"this machine has no token for the cluster of Ray at {address}; copy the token of the cluster to "
+            "~/.ray/auth_token with mode 0600, then give the command again."
         ) from None
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
         raise RayError(
-            f"no cluster of Ray can be used at {address} ({reason}); start one with `ray start --head`, or write "
-            "the address of one into the file of --place, whose token and version of Ray this machine has."
+            f"the cluster of Ray at {address} cannot be used ({reason}); start one with `ray start --head`, or "
+            "write the address of another into the file of --place (this machine needs its token and the same "
+            "version of Ray)."
         ) from error
     handler = signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray's own would end at once
     try:
@@ -221,12 +222,14 @@ def require_secret_token() -> None:
     """
     if os.environ.get("RAY_AUTH_MODE") == "disabled":
         raise RayError(
-            "RAY_AUTH_MODE is disabled, so that whoever reaches the cluster of Ray can run programs as you; unset "
-            "it, make a token with `ray get-auth-token --generate`, and start the cluster again."
+            "RAY_AUTH_MODE is disabled, so anyone who reaches the cluster of Ray can run programs in your "
+            "name; unset it, create a token with `ray get-auth-token --generate`, and start the cluster again."
         )
     path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     if path.is_file() and stat.S_IMODE(path.stat().st_mode) & 0o077:
-        raise RayError(f"{path}: others can read this token of Ray; start again after `chmod 600 {path}`.")
+        raise RayError(
+            f"{path}: other users can read this token of Ray; give `chmod 600 {path}`, then the same command."
+        )
 
 
 def _require_listening(address: str) -> None:
@@ -238,8 +241,8 @@ def _require_listening(address: str) -> None:
         _connect(address)
     except OSError as error:
         raise RayError(
-            f"no cluster of Ray is at {address} ({error.strerror or error}); start one with `ray start --head`, "
-            "or write its address into the file of --place."
+            f"there is no cluster of Ray at {address} ({error.strerror or error}); start one with `ray start "
+            "--head`, or write its address into the file of --place."
         ) from None
 
 
@@ -265,21 +268,21 @@ def require_resources(
         resources = place.content.of_arm(arm)
         where = f"{place.path or '--on ray'}: arm {arm}"
         if resources.gpu_type is not None and resources.gpu_type not in types:
-            choice = listed(types) if types else "left out, as Ray knows the type of no GPU here,"
+            choice = listed(types) if types else "left out, because Ray knows no GPU type in this cluster,"
             guessed = guess(resources.gpu_type, types) or "."
             raise SpecError(f"{where}: gpu_type must be {choice}, but is {shown(resources.gpu_type)}{guessed}")
         needs = resources.needs()
         fit = sum(all(node.get(name, 0) >= amount for name, amount in needs.items()) for node in nodes)
         if 0 < fit < resources.nodes:
             raise SpecError(
-                f"{where}: a run asks for {resources.nodes} nodes with {in_words(needs)} each, but the cluster "
-                f"has {fit}; ask for less in the file of --place, or add a node to the cluster."
+                f"{where}: a run needs {resources.nodes} nodes with {in_words(needs)} each, but the cluster has "
+                f"{fit}; lower the resources in the file of --place, or add a node to the cluster."
             )
         if not fit:
             largest = "; ".join(sorted({in_words({name: node.get(name, 0) for name in needs}) for node in nodes}))
             raise SpecError(
-                f"{where}: a run asks for {in_words(needs)}, which no node has ({largest}); ask for less in the "
-                "file of --place, or add a node to the cluster."
+                f"{where}: a run needs {in_words(needs)}, but no node has that much ({largest}); lower the "
+                "resources in the file of --place, or add a node to the cluster."
             )
 
 
@@ -371,8 +374,8 @@ def attempt(folder: str, number: int) -> None:
     path = Path(folder)
     if not (path / "array.json").is_file():
         raise FilesError(
-            f"{path} is not there on {socket.gethostname()}; choose an output root (--out) that all nodes of the "
-            "cluster see."
+            f"{path} does not exist on {socket.gethostname()}; choose an output root (--out) that all nodes of "
+            "the cluster share."
         )
     one = arrays.read(path)[number]
     if job.begin(one):
@@ -406,7 +409,7 @@ def _why_ended(ray: Any, task: Any) -> str:
         return str(cause) if isinstance(cause, AblationsError) else f"Ray: {type(cause).__name__}: {cause}"
     except ray.exceptions.RayError as error:
         return f"Ray: {' '.join(str(error).split())}"
-    return "its task has ended without it; the logs in its folder may say why"
+    return "its task has ended, but the run has not; read the logs in its folder"
 
 
 def _let_save(ray: Any, tasks: Sequence[Any], console: Console) -> None:

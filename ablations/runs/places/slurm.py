@@ -41,18 +41,24 @@ KEPT_VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
 because its commands would take them for options."""
 
 WAITS_FOR_EVER = {
-    "JobHeldUser": "`scontrol release` lets it start",
-    "JobHeldAdmin": "an administrator held it; ask why",
-    "job requeued in held state": "look into its log, then `scontrol release` lets it start",
-    "launch failed requeued held": "look into its log, then `scontrol release` lets it start",
-    "PartitionTimeLimit": "time_limit is above that of the partition; `scancel` the job, lower it, start again",
-    "PartitionNodeLimit": "it asks for more nodes than the partition has; `scancel` it, lower nodes, start again",
-    "PartitionConfig": "no node has what it asks for; `scancel` the job, lower cpus, gpus or memory, start again",
+    "JobHeldUser": "give `scontrol release` to let it start",
+    "JobHeldAdmin": "an administrator holds it; ask why",
+    "job requeued in held state": "look into its log, then give `scontrol release` to let it start",
+    "launch failed requeued held": "look into its log, then give `scontrol release` to let it start",
+    "PartitionTimeLimit": (
+        "time_limit is above the limit of the partition; `scancel` the job, lower time_limit, start again"
+    ),
+    "PartitionNodeLimit": (
+        "it needs more nodes than the partition has; `scancel` the job, lower nodes, start again"
+    ),
+    "PartitionConfig": "no node has the resources; `scancel` the job, lower cpus, gpus or memory, start again",
     "PartitionDown": "the partition is down; wait, or choose another",
     "PartitionInactive": "the partition is inactive; wait, or choose another",
-    "BadConstraints": "no node has its constraint; `scancel` it, change constraint, start again",
-    "AccountNotAllowed": "the partition does not take its account; `scancel` it, change account, start again",
-    "AssocMaxJobsLimit": "your account may run no more jobs at once; it waits for others to end",
+    "BadConstraints": "no node meets its constraint; `scancel` the job, change constraint, start again",
+    "AccountNotAllowed": (
+        "the partition does not accept its account; `scancel` the job, change account, start again"
+    ),
+    "AssocMaxJobsLimit": "your account runs as many jobs as it may; the job waits for others to end",
     "BeginTime": "SLURM starts a job again about two minutes after it ended",
 }
 """Advice by SLURM's reason why a job waits: for reasons that do not go away by themselves, and for some that
@@ -166,8 +172,8 @@ def _answer_of(command: list[str]) -> str:
         ) from None
     except subprocess.TimeoutExpired:
         raise QueueError(
-            f"{name} did not answer within {SECONDS_TO_ANSWER:.0f} seconds, so nobody knows what is in the queue; "
-            "start the same command again when `squeue` answers."
+            f"{name} did not answer within {SECONDS_TO_ANSWER:.0f} seconds, so the state of the queue is "
+            "unknown; give the same command again when `squeue` answers."
         ) from None
     if done.returncode:
         raise QueueError(f"{name} refuses: {_reason(done.stderr)}.")
@@ -239,7 +245,7 @@ def carry_out(
         _submit_all(submissions(workspace, missing, place=place.content), before=place.before)
     if missing:
         console.print(f"submitted: {several(len(missing), 'run')}", highlight=False)
-    lost = f"its job has left the queue without it; the logs in {workspace.folder / 'slurm'} may say why"
+    lost = f"its job has left the queue, but the run has not ended; read the logs in {workspace.folder / 'slurm'}"
     interrupted, outcomes = watch(
         workspace, todo, console, look=lambda: _look(workspace), why_lost=lambda name: lost
     )
@@ -247,7 +253,7 @@ def carry_out(
     if interrupted:
         names = sorted({job.queued.name for job in in_queue(workspace.out)})
         console.print(
-            "interrupted; the jobs go on, and the same command shows them again; to end them: "
+            "interrupted; the jobs continue, and the same command shows them again; to end them: "
             + " ".join(["scancel", *(f"--name={name}" for name in names)]),
             style="yellow",
             highlight=False,
@@ -276,7 +282,7 @@ def require_partitions(place: PlaceFile[SlurmPlace]) -> None:
         most = available.get(job.partition or "")
         if most is not None and job.nodes > most:
             raise SpecError(
-                f"{place.path}: {above}nodes must be at most {most}, as the partition has no more, "
+                f"{place.path}: {above}nodes must be at most {most}, because the partition has no more nodes, "
                 f"but is {job.nodes}."
             )
 
@@ -394,7 +400,7 @@ def _look(workspace: Workspace) -> tuple[set[str] | None, str]:
     try:
         watched = in_queue(workspace.out)
     except QueueError as error:
-        return None, f"the queue does not answer, the jobs go on: {error}"
+        return None, f"the queue does not answer, but the jobs continue: {error}"
     return {name for job in watched for name in job.files.run_names}, in_words([job.queued for job in watched])
 
 
@@ -417,7 +423,7 @@ def status_notes(out: Path) -> list[str]:
     try:
         watched = in_queue(out)
     except QueueError as error:
-        return [f"What is in the queue is not known: {error}"]
+        return [f"The state of the queue is unknown: {error}"]
     if not watched:
         return []
     numbers = [job.queued.job for job in watched]
@@ -441,6 +447,6 @@ def require_not_queued(out: Path, items: Sequence[PlannedRun]) -> None:
     if jobs:
         cancelled = " ".join(f"--name={name}" for name in sorted({job.name for job in jobs}))
         raise SpecError(
-            f"{several(len(jobs), 'job')} in SLURM's queue will train runs that are asked for here; add "
-            f"`--on slurm` to watch them, or end them with `scancel {cancelled}`."
+            f"{several(len(jobs), 'job')} in SLURM's queue will train the same runs; add `--on slurm` to watch "
+            f"them, or end them with `scancel {cancelled}`."
         )

@@ -35,8 +35,8 @@ def require_free(items: Sequence[PlannedRun], stranger: str, *, patience: float 
     while busy := [item.directory.path.name for item in items if item.directory.is_locked()]:
         if time.monotonic() >= deadline:
             raise SpecError(
-                f"{listed(busy, 'and')}: a process that {stranger} is at work here; wait for it or end it, then "
-                "start again; nothing was submitted."
+                f"{listed(busy, 'and')}: a process that {stranger} is using this run; wait for it or end it, "
+                "then give the command again; nothing was submitted."
             )
         time.sleep(0.5)
 

@@ -120,8 +120,8 @@ def neighbour_pairs(split: Split, sentences: int) -> NeighbourPairs:
             pairs.append((i, int(places[int(uniform * len(places))])))
     if len(pairs) < FEWEST:
         raise MeasureError(
-            f"conditional_independence needs two known tokens in a row in at least {FEWEST} sentences, but finds "
-            f"them in {len(pairs)} of {min(sentences, len(split)):,}; give more text."
+            f"conditional_independence needs at least {FEWEST} sentences with two neighbouring tokens that are "
+            f"not [UNK], but only {len(pairs)} of {min(sentences, len(split)):,} have them; give more text."
         )
     return NeighbourPairs(*np.array(pairs).T)
 

@@ -358,8 +358,8 @@ def _made_up(
         )
     if not generated:
         raise MeasureError(
-            f"generation asks for a language model, but {objective.run.objective.kind} is none; leave the measure "
-            f"out, or give the arm a spec of its own."
+            f"generation needs a language model, but {objective.run.objective.kind} is not one; leave the "
+            "measure out, or give the arm a spec of its own."
         )
     return generated
 

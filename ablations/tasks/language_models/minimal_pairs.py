@@ -90,8 +90,8 @@ def minimal_pairs_rows(
     pairs = pairs_of(examples, tokenizer, settings, max_length=max_length)
     if not pairs.good:
         raise MeasureError(
-            f"minimal_pairs: {settings.task_name} has no pair of sentences with at most {max_length} tokens, "
-            f"START and END included; raise data.max_length, or leave the task out."
+            f"minimal_pairs: {settings.task_name} has no pair of sentences with at most {max_length} tokens "
+            "(START and END included); raise data.max_length, or leave the task out."
         )
     known_V = (counts_V > 0) & (np.arange(len(counts_V)) >= FIRST_WORD_ID)
     each = zip(pairs.good, pairs.bad, strict=True)

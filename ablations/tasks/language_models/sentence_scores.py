@@ -62,8 +62,8 @@ def masked_log_probabilities(objective: Objective, *, asks: str) -> LogProbabili
     """
     if objective.run.objective.output != "hidden":
         raise MeasureError(
-            f"{asks} asks for hidden tokens, but {objective.run.objective.kind} does not predict them; leave the "
-            f"measure out, or give the arm a spec of its own."
+            f"{asks} needs an objective that predicts hidden tokens, but {objective.run.objective.kind} does "
+            "not; leave the measure out, or give the arm a spec of its own."
         )
     objective.eval()
     encoder, head, sees = objective.encoder, objective.head, objective.run.objective.sees

@@ -315,9 +315,9 @@ def enough_followed(tokens: Tokens, split: Literal["train", "validation"], count
     pairs = followed_sentences(getattr(tokens, split), tokens.tokenizer, count)
     if (number := len(pairs.first)) < fewest:
         raise MeasureError(
-            f"data.{split} has {number} {'pair' if number == 1 else 'pairs'} of sentences that follow each other "
-            f"in a document and stand nowhere else, but needs {fewest}; give more text, or leave "
-            f"{NEXT_SENTENCE} out of the measure's tasks."
+            f"data.{split} has {number} {'pair' if number == 1 else 'pairs'} of sentences that follow each "
+            f"other in a document and occur nowhere else, but {NEXT_SENTENCE} needs {fewest}; give more text, "
+            f"or leave {NEXT_SENTENCE} out of the measure's tasks."
         )
     return pairs
 

@@ -118,8 +118,8 @@ def train(
     target = {i: right for i in index_M.tolist() if (right := trainee.answers.target(texts, i)) is not None}
     if not target:
         raise MeasureError(
-            f"the answers of all training examples ({len(index_M):,}) lie behind data.max_length; raise it, or "
-            f"leave the task out."
+            f"the answers of all training examples ({len(index_M):,}) were cut off, because they come after "
+            "data.max_length tokens; raise data.max_length, or leave the task out."
         )
     kept_M = np.array(list(target), dtype=np.int64)
     per_pass = -(-len(kept_M) // BATCH)
@@ -189,6 +189,6 @@ class _Stepper:
 def _require_finite(losses: list[Tensor], recipe: Recipe) -> None:
     if not torch.isfinite(torch.stack(losses)).all():
         raise MeasureError(
-            f"the loss became no number ({recipe.name}); give lower learning_rates, or look at the run, whose "
-            f"states may be no numbers."
+            f"the loss became NaN or infinite ({recipe.name}); give lower learning_rates, or check whether the "
+            "run itself diverged."
         )

@@ -177,7 +177,9 @@ class _Transfer:
         self.settings, self.task, self.say, self.tokenizer = settings, settings.task, say, tokenizer
         examples = {split: _part(splits[split], settings.most(split)) for split in SPLITS}
         if empty := [split for split in SPLITS if not len(examples[split])]:
-            raise MeasureError(f"the {empty[0]} part has no examples; leave the task out.")
+            raise MeasureError(
+                f"the {empty[0]} part of the task has no examples; add some, or leave the task out."
+            )
 
         def read(some: Examples) -> Texts:
             return texts_of(self.task, some, tokenizer, max_length=max_length)

@@ -56,7 +56,7 @@ def minimal_pairs(language: Language, paradigm: str, count: int) -> Iterator[Min
         DataError: there is no such paradigm, or the count is negative.
     """
     if paradigm not in PARADIGMS:
-        raise DataError(f"There is no paradigm {paradigm!r}; choose one of {', '.join(PARADIGMS)}.")
+        raise DataError(f"{paradigm!r} is not a paradigm; choose one of {', '.join(PARADIGMS)}.")
     if count < 0:
         raise DataError(f"The number of minimal pairs must be 0 or more, but is {count}.")
     return _pairs(language, paradigm, count)

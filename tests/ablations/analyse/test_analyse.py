@@ -158,11 +158,11 @@ def test_the_page_says_what_was_measured_and_what_was_refused(place, undrawn):
         "its distances; for 150, give more text."
     )
     assert [text.rpartition(": ")[0] for text in texts[2:]] == [
-        "layer_change",
+        "layer_change: groups with fewer than 160 tokens have no curve",
         "token_information",
         "bert and untrained",
     ]
-    assert "neighbours needs 2 types of 100 occurrences or more" in texts[4]
+    assert "neighbours needs 2 types with 100 occurrences or more" in texts[4]
     for text in texts[1:]:
         assert text in done.stdout
     curves = {curve["arm"]: curve for curve in said["figures"][0]["panels"][0]["curves"]}
@@ -244,8 +244,8 @@ def test_labels_of_another_text_are_refused(place):
     done = ablate("analyse", folder, "--text", place / "text.txt", "--labels", labels, "--out", place / "out")
     assert done.exit_code == 2
     assert done.stderr == (
-        f'{labels} has labels of another text than {place / "text.txt"}: sentence 4 is "other words" there and '
-        f'"{TEXT[3]}" here; give labels of these sentences in this order.\n'
+        f'{labels} has labels of another text than {place / "text.txt"}: sentence 4 is "other words" in the '
+        f'labels and "{TEXT[3]}" in the text; give labels of these sentences in this order.\n'
     )
     assert not (place / "out").exists()
 
@@ -278,7 +278,7 @@ def test_marian_as_it_is_on_the_hub_has_a_table_and_no_labels(place):
     with pytest.raises(MeasureError) as error:
         quietly(folder, place, labels=labels)
     assert str(error.value) == (
-        "the model's tokenizer does not say where its tokens stand in the text; give a model with a "
+        "the model's tokenizer does not give the positions of its tokens in the text; give a model with a "
         "tokenizer.json, or leave --labels out."
     )
     assert not (place / "out").exists()
@@ -316,8 +316,8 @@ def test_which_column_is_meant_must_be_clear(tmp_path):
         for column in (None, "n"):
             wrong(
                 path,
-                f"{path} has no column {column or 'text'!r} with text (with text: 'de', 'en'); name one "
-                "with --column.",
+                f"{path} has no column {column or 'text'!r} with text (columns with text: 'de', 'en'); name one "
+                "of these with --column.",
                 column=column,
             )
 
@@ -334,11 +334,11 @@ def test_text_that_cannot_be_read_is_a_sentence(tmp_path):
     (tmp_path / "a.pdf").write_text("a")
     wrong(
         tmp_path / "a.pdf",
-        f"{tmp_path / 'a.pdf'} has an ending that is not known, expected .parquet, .jsonl, .csv, .tsv or .txt, "
-        f"all but parquet also with .gz; convert or rename the file.",
+        f"{tmp_path / 'a.pdf'} has an unknown ending, expected .parquet, .jsonl, .csv, .tsv or .txt (all except "
+        "parquet also with .gz); convert or rename the file.",
     )
     (tmp_path / "a.txt").write_text(" \n\n")
-    wrong(tmp_path / "a.txt", f"{tmp_path / 'a.txt'} has no sentence; give a file with text.")
+    wrong(tmp_path / "a.txt", f"{tmp_path / 'a.txt'} has no sentences; give a file with text.")
     wrong(
         tmp_path / "a.txt",
         f"{tmp_path / 'a.txt'} is plain text, which has no columns; leave --column out.",
@@ -347,10 +347,10 @@ def test_text_that_cannot_be_read_is_a_sentence(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"text": 3}\n')
     wrong(
         tmp_path / "a.jsonl",
-        f"{tmp_path / 'a.jsonl'}, line 2: column 'text' holds 3, expected text; correct or remove it.",
+        f"{tmp_path / 'a.jsonl'}, line 2: column 'text' has 3, expected text; correct or remove this row.",
     )
     (tmp_path / "b.jsonl").write_text("[")
-    with pytest.raises(DataError, match=r"b\.jsonl cannot be read \(.+\); make or copy it again\.$"):
+    with pytest.raises(DataError, match=r"b\.jsonl cannot be read \(.+\); write or copy it again\.$"):
         list(sentences(tmp_path / "b.jsonl"))
 
 

@@ -37,8 +37,8 @@ def test_a_model_that_has_diverged_is_refused_with_its_first_broken_layer(place)
     n = sum(len(line.split()) for line in TEXT)
     assert (done.exit_code, done.stderr) == (
         2,
-        f"{folder}: {n:,} of {n:,} states of layer 2 hold NaN or infinity, as of a diverged training or of "
-        f"damaged weights; give another checkpoint of the model.\n",
+        f"{folder}: {n:,} of {n:,} states of layer 2 hold NaN or infinity, because training diverged or the "
+        "weights are damaged; give another checkpoint of the model.\n",
     )
     assert not (place / "out").exists()
 
@@ -49,8 +49,8 @@ def test_one_sentence_says_that_a_text_is_too_short_for_all(place):
     done = ablate("analyse", folder, "--text", place / "text.txt", "--out", place / "out")
     assert (done.exit_code, done.stderr) == (
         2,
-        f"{place / 'text.txt'} has 1 token in 1 sentence, too few for any measure of a model of width 16; give at "
-        f"least 80 tokens.\n",
+        f"{place / 'text.txt'} has 1 token in 1 sentence, which is too few for any measure of a model of width "
+        "16; give at least 80 tokens.\n",
     )
 
 
@@ -58,8 +58,8 @@ def test_sentences_of_one_token_have_no_neighbours_to_know_of(place):
     (place / "text.txt").write_text("\n".join("abcdefgh" * 20) + "\n")
     quietly(tiny_models.save(place / "bert"), place, measures=[SHAPE, INFORMATION])
     assert notices(place) == [
-        "bert and untrained: token_information of the previous token needs a sentence of two tokens or more, but "
-        "the text has none; use other text or ask `about` the input alone."
+        "bert and untrained: token_information about the previous token needs a sentence of two tokens or "
+        "more, but the text has none; use other text, or write `about: [input]`."
     ]
 
 
@@ -125,9 +125,8 @@ def test_the_measures_may_come_from_a_file(place, undrawn):
     assert (done.exit_code, done.stderr) == (
         2,
         f"{asked}:2:5: an entry of measures must be of kind layer_change, token_information, read_out, "
-        f'neighbours, geometry or minimal_pairs, but is "validation"\n'
-        f"{asked}:3:22: measures.geometry.cluster is unknown; measures.geometry of kind geometry takes "
-        f"checkpoints, tokens and kind\n",
+        f'neighbours, geometry or minimal_pairs, but is "validation"\n{asked}:3:22: measures.geometry.cluster '
+        "is unknown; measures.geometry of kind geometry has the settings checkpoints, tokens and kind\n",
     )
 
 
@@ -141,26 +140,24 @@ def test_a_file_of_measures_may_not_say_what_the_command_says(place):
     done = ablate(*told)
     assert (done.exit_code, done.stderr) == (
         2,
-        f"{asked}:2:22: measures.geometry.checkpoints is not asked for here: every checkpoint of a series is "
-        f"measured; leave it out\n"
-        f"{asked}:4:5: measures.layer_change.tokens is not asked for here: --tokens says how many are read, the "
-        f"same for all measures; leave it out\n"
-        f"{asked}:5:5: measures.layer_change.treebank is not asked for here: --labels gives the treebank of the "
-        f"text; leave it out\n",
+        f"{asked}:2:22: measures.geometry.checkpoints cannot be set here: every checkpoint of a series is "
+        f"measured; leave it out\n{asked}:4:5: measures.layer_change.tokens cannot be set here: --tokens sets "
+        f"how many tokens all measures read; leave it out\n{asked}:5:5: measures.layer_change.treebank cannot "
+        "be set here: --labels names the treebank of the text; leave it out\n",
     )
     asked.write_text("measures:\n  - {kind: layer_change, groups: [frequency, part_of_speech]}\n")
     done = ablate(*told)
     assert (done.exit_code, done.stderr) == (
         2,
-        "layer_change: groups has part_of_speech, of which a text alone says nothing; give --labels, or leave "
+        "layer_change: groups has part_of_speech, but the text has no parts of speech; give --labels, or leave "
         "part_of_speech out.\n",
     )
     asked.write_text("measures:\n  - {kind: token_information, about: [output], clusters: 8}\n")
     done = ablate(*told)
     assert (done.exit_code, done.stderr) == (
         2,
-        "token_information: about has output, but what a model from elsewhere is to predict is not known; leave "
-        "output out, and ask for next where it is the token behind.\n",
+        "token_information: about has output, but it is not known what a model from elsewhere predicts; leave "
+        "output out, or write next if the model predicts the next token.\n",
     )
     assert not (place / "out").exists()
 
@@ -180,8 +177,8 @@ def test_too_few_tokens_for_a_measure_leave_the_others(place):
         quietly(place / "bert", place, measures=[CHANGE], name="nothing")
     there = sum(len(line.split()) for line in TEXT[:8])
     assert str(error.value) == (
-        f"layer_change needs at least 5 tokens per feature, 80 at a width of 16, but got {there}; give more "
-        "tokens or fewer features."
+        "layer_change needs at least 5 tokens per feature, which is 80 at a width of 16, but got "
+        f"{there}; give more tokens or fewer features."
     )
     assert not (place / "out/nothing").exists()
 
@@ -192,8 +189,8 @@ def test_doubts_of_a_measure_are_told(place):
     told = [notice for notice in notices(place) if "PWCCA" in notice]
     n = sum(len(line.split()) for line in TEXT[:20])
     assert told == [
-        f"bert and untrained: layer_change: PWCCA of {n} tokens at a width of 16: below 10 tokens per feature "
-        f"most of a weak similarity is chance; show its floor beside it."
+        f"bert and untrained: layer_change: PWCCA of {n} tokens at a width of 16: with fewer than 10 tokens per "
+        "feature, most of a weak similarity is chance; show its floor beside it."
     ]
 
 
@@ -204,20 +201,21 @@ def test_what_is_asked_for_wrongly_ends_with_2_and_a_sentence(place):
     done = ablate("analyse", folder, "--text", text, "--out", place / "out")
     assert (done.exit_code, done.stderr) == (
         2,
-        f"the tokenizer of {folder} makes no token of the text, special ones apart; give text in the language of "
-        f"the model.\n",
+        f"the tokenizer of {folder} makes no tokens from the text except special ones; give text in the "
+        "language of the model.\n",
     )
     loose = tiny_models.save(place / "t5", "t5")
     text.write_text("a " * 300)
     done = ablate("analyse", loose, "--text", text, "--tokens", 200, "--out", place / "out")
     assert (done.exit_code, done.stderr) == (
         2,
-        f"{text}: the first sentence has 300 tokens, more than the 200 to be measured; raise --tokens.\n",
+        f"{text}: the first sentence has 300 tokens, but --tokens allows only 200; raise --tokens.\n",
     )
     done = ablate("analyse", place, "--text", text, "--out", place / "out")
     assert (done.exit_code, done.stderr) == (
         2,
-        f"{place} has no config.json, so it holds no Hugging Face model; `ablate export` makes one of a run.\n",
+        f"{place} has no config.json, so it is not the folder of a Hugging Face model; for a run, write such a "
+        "folder with `ablate export`.\n",
     )
     assert ablate("analyse", folder).exit_code == 2
     assert not (place / "out").exists()
@@ -230,7 +228,7 @@ def test_an_experiment_is_not_overwritten_but_an_earlier_analysis_is(place):
     with pytest.raises(MeasureError) as error:
         quietly(folder, place, measures=[SHAPE])
     assert str(error.value) == (
-        f"{place / 'out/bert'} holds an experiment; choose another --name for the results."
+        f"{place / 'out/bert'} has the results of an experiment; choose another --name for the results."
     )
     first = quietly(folder, place, measures=[SHAPE], name="other")
     pd.testing.assert_frame_equal(first, quietly(folder, place, measures=[SHAPE], name="other"))
@@ -259,7 +257,9 @@ def test_a_killed_analysis_leaves_whole_results_and_goes_on(place):
     killed_at("untrained: measuring geometry")
     first = results.read(place / "out/bert/results.parquet")
     assert set(first["arm"]) == {"bert"}
-    assert notices(place)[0] == "The analysis has not ended, all of untrained still to come; run it again."
+    assert (
+        notices(place)[0] == "The analysis has not ended: it still lacks untrained; give the same command again."
+    )
     said = json.loads((page.write(place / "out/bert").parent / "report.json").read_text())
     assert notices(place)[0] in [notice["text"] for notice in said["notices"]]
     lines.clear()
@@ -324,8 +324,8 @@ def test_the_analysis_of_another_model_of_the_same_name_is_kept(place):
     done = ablate("analyse", second, "--text", place / "text.txt", "--out", place / "out")
     assert (done.exit_code, done.stderr) == (
         2,
-        f"{place / 'out/bert'} holds the analysis of another model: {load(first).run_id}, and {second} is "
-        f"{load(second).run_id}; choose another --name for the results, or remove that folder.\n",
+        f"{place / 'out/bert'} has the analysis of another model ({load(first).run_id}; {second} is "
+        f"{load(second).run_id}); choose another --name for the results, or remove {place / 'out/bert'}.\n",
     )
     pd.testing.assert_frame_equal(results.read(place / "out/bert/results.parquet"), before)
 
@@ -344,6 +344,6 @@ def test_names_of_folders_and_arms(tmp_path):
     with pytest.raises(MeasureError) as error:
         analyse_folder.place(tmp_path, "../runs")
     assert str(error.value) == (
-        "--name '../runs' cannot name the folder of results: expected lower-case letters, digits and ._- that "
-        "start with a letter or a digit, and not runs or tokens."
+        "--name '../runs' cannot be the name of the folder of results: use lower-case letters, digits and ._- "
+        "with a letter or a digit first, but not the names runs and tokens."
     )

@@ -118,26 +118,27 @@ def test_folders_that_make_no_arms_are_sentences(tmp_path):
     first = tiny_models.save(tmp_path / "a/bert")
     second = tiny_models.save(tmp_path / "b/bert")
     assert refusal(first, second) == (
-        f"{first} and {second} hold the same weights and config.json; leave one of them out."
+        f"{first} and {second} have the same weights and config.json; leave one of them out."
     )
     small = tiny_models.save(tmp_path / "c/bert", num_hidden_layers=2)
     assert [arm.name for arm in arms_of([first, small], seed=0)] == ["a-bert", "c-bert"]
     series = tmp_path / "series"
     (series / "nothing").mkdir(parents=True)
     assert refusal(series) == (
-        f"{series} has no config.json, so it holds no Hugging Face model; `ablate export` makes one of a run."
+        f"{series} has no config.json, so it is not the folder of a Hugging Face model; for a run, write such a "
+        "folder with `ablate export`."
     )
     (tmp_path / "c/bert").rename(series / "step2")
     (tmp_path / "b/bert").rename(series / "step1")
     assert refusal(series) == (
-        f"{series / 'step1'} and {series / 'step2'} are no checkpoints of one model: in config.json "
-        f"num_hidden_layers is 3 and 2; give the models as folders of their own."
+        f"{series / 'step1'} and {series / 'step2'} are not checkpoints of the same model: in config.json "
+        "num_hidden_layers is 3 and 2; name the folder of each model in the command."
     )
     (series / "step2").rename(series / "step_1")
-    shared_step = "are both of step 1; remove one of them, as a series has one checkpoint a step."
+    shared_step = "are both of step 1, but a series has one checkpoint for each step; remove one of them."
     assert refusal(series).endswith(shared_step)
     (series / "index.json").write_text("[]")
     assert refusal(series) == (
-        f"{series / 'index.json'} is no index of checkpoints, expected one of `ablate export --all-steps`; export "
-        f"the series again, or remove the file where the folders are named after their steps."
+        f"{series / 'index.json'} is not an index of checkpoints as `ablate export --all-steps` writes it; "
+        "export the series again, or remove the file if the names of the folders give their steps."
     )

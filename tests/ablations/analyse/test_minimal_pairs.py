@@ -149,8 +149,8 @@ def test_pairs_that_are_too_long_are_left_out(tmp_path):
     with pytest.raises(MeasureError) as error:
         table_of(load(folder), root)
     assert str(error.value) == (
-        "minimal_pairs: lm_syneval has no pair of sentences with at most 40 tokens, special ones included; leave "
-        "the task out."
+        "minimal_pairs: lm_syneval has no pair of sentences with at most 40 tokens, special tokens included; "
+        "leave the task out."
     )
 
 
@@ -230,17 +230,17 @@ def test_an_encoder_without_its_head_is_refused(tmp_path):
     folder = tiny_models.save(tmp_path / "bert")
     refused(
         load(folder),
-        f"minimal_pairs asks for hidden tokens, but {folder} lacks weights of a head that predicts them, as "
-        f"cls.predictions.bias; give a masked LM with its head, or leave the measure out.",
+        f"minimal_pairs needs a model that predicts hidden tokens, but {folder} lacks weights of the head that "
+        "predicts them, such as cls.predictions.bias; give a masked LM with its head, or leave the measure out.",
     )
 
 
 def test_other_models_are_refused(tmp_path):
     refused(
         load(tiny_models.save(tmp_path / "gpt2", "gpt2")),
-        "minimal_pairs asks for hidden tokens, which models of model_type 'gpt2' do not predict, expected bert, "
-        "roberta, distilbert, electra, albert, xlm-roberta, camembert, mpnet, deberta-v2, modernbert, longformer, "
-        "roformer, xlm-roberta-xl or roberta-prelayernorm; leave the measure out.",
+        "minimal_pairs needs a model that predicts hidden tokens, but models of model_type 'gpt2' do not, "
+        "expected bert, roberta, distilbert, electra, albert, xlm-roberta, camembert, mpnet, deberta-v2, "
+        "modernbert, longformer, roformer, xlm-roberta-xl or roberta-prelayernorm; leave the measure out.",
     )
 
 
@@ -259,8 +259,8 @@ def test_a_tokenizer_without_a_mask_is_refused(tmp_path):
     tiny_models.tokenizer(mask_token=None).save_pretrained(folder)
     refused(
         load(folder),
-        f"minimal_pairs needs a fast tokenizer with the tokens [CLS], [SEP] and [MASK], which that of {folder} is "
-        f"not; give a model with its tokenizer.json, or leave the measure out.",
+        f"minimal_pairs needs a fast tokenizer with the tokens [CLS], [SEP] and [MASK], but {folder} has none; "
+        "give a model with its tokenizer.json, or leave the measure out.",
     )
 
 

@@ -236,7 +236,8 @@ def test_a_space_between_special_tokens_is_no_text_but_one_at_a_word_is(tmp_path
         with pytest.raises(MeasureError) as error:
             tokenise(loaded, [nothing], tokens=100)
         assert str(error.value) == (
-            f"the tokenizer of {folder} makes no token of the text, special ones apart; give text in the language "
+            f"the tokenizer of {folder} makes no tokens from the text except special ones; give "
+            f"text in the language "
             f"of the model."
         )
     assert read_as("b c") == ["b", "Ġ", "c"]
@@ -420,7 +421,8 @@ def test_a_pickle_that_is_more_than_tensors_is_not_opened(tmp_path):
         torch.save({"weight": Touch(marker)}, file)
     refused(
         folder,
-        f"{folder}: its weights hold something else than tensors and were not opened; save them as safetensors.",
+        f"{folder}: its weights contain other things than tensors, so they were not opened; save them as "
+        "safetensors.",
     )
     assert not marker.exists()
 
@@ -445,8 +447,8 @@ def test_code_in_the_folder_is_not_executed(tmp_path):
     (folder / "config.json").write_text(json.dumps(config | {"auto_map": mapped, "model_type": "mine"}))
     refused(
         folder,
-        f"{folder}: models of model_type 'mine' cannot be analysed, expected {SUPPORTED}; give a model of one "
-        f"of these.",
+        f"{folder}: models of model_type 'mine' cannot be analysed, expected {SUPPORTED}; use a model of one "
+        f"of these types.",
     )
     assert not marker.exists()
 
@@ -466,8 +468,8 @@ def test_another_architecture_is_refused_with_those_that_are_supported(kind, tmp
     (folder / "config.json").write_text(json.dumps({"model_type": kind}))
     refused(
         folder,
-        f"{folder}: models of model_type {kind!r} cannot be analysed, expected {SUPPORTED}; give a model of one "
-        f"of these.",
+        f"{folder}: models of model_type {kind!r} cannot be analysed, expected {SUPPORTED}; use a model of one "
+        f"of these types.",
     )
 
 
@@ -493,12 +495,13 @@ def test_without_the_library_one_sentence_says_how_to_install_it(tmp_path, monke
 def test_a_folder_that_lacks_something_is_refused_with_what_it_lacks(tmp_path):
     refused(
         tmp_path / "none",
-        f"{tmp_path / 'none'} is no folder; give one that holds the config.json, weights and tokenizer of a "
-        f"model.",
+        f"{tmp_path / 'none'} is not a folder; name a folder with the config.json, weights and tokenizer of a "
+        "model.",
     )
     refused(
         tmp_path,
-        f"{tmp_path} has no config.json, so it holds no Hugging Face model; `ablate export` makes one of a run.",
+        f"{tmp_path} has no config.json, so it is not the folder of a Hugging Face model; for a run, write such "
+        "a folder with `ablate export`.",
     )
     folder = tiny_models.save(tmp_path / "bert")
     (folder / "model.safetensors").rename(tmp_path / "kept")
@@ -510,7 +513,11 @@ def test_a_folder_that_lacks_something_is_refused_with_what_it_lacks(tmp_path):
     (tmp_path / "kept").rename(folder / "model.safetensors")
     for path in folder.glob("tokenizer*"):
         path.unlink()
-    refused(folder, f"{folder} has no tokenizer; save the model's own there, best as tokenizer.json.")
+    refused(
+        folder,
+        f"{folder} has no tokenizer; save the model's own tokenizer in this folder, if possible as "
+        "tokenizer.json.",
+    )
 
 
 def test_damaged_files_are_named(tmp_path):
@@ -518,20 +525,23 @@ def test_damaged_files_are_named(tmp_path):
     config, weights = (folder / "config.json").read_text(), (folder / "model.safetensors").read_bytes()
     (folder / "tokenizer.json").write_text("{")
     with pytest.raises(
-        MeasureError, match=r"bert: the tokenizer cannot be loaded \(.+\); save the model's own there, "
+        MeasureError,
+        match=r"bert: the tokenizer cannot be loaded \(.+\); save the model's own tokenizer in this folder, ",
     ):
         load(folder)
     (folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
     refused(
         folder,
         f"{folder}: the model cannot be loaded (Error while deserializing header: incomplete metadata, file not "
-        f"fully covered); make or copy the folder again.",
+        "fully covered); write or copy the folder again.",
     )
     (folder / "model.safetensors.index.json").write_text("[]")
     (folder / "model.safetensors").unlink()
-    refused(folder, f"{folder / 'model.safetensors.index.json'} is no index of weights; make or copy it again.")
+    refused(
+        folder, f"{folder / 'model.safetensors.index.json'} is not an index of weights; write or copy it again."
+    )
     (folder / "config.json").write_text(config[:20])
-    with pytest.raises(MeasureError, match=r"config\.json cannot be read \(.+\); make or copy it again\.$"):
+    with pytest.raises(MeasureError, match=r"config\.json cannot be read \(.+\); write or copy it again\.$"):
         load(folder)
     for nothing in ("{}", '{"model_type": null}', '{"model_type": ["bert"]}'):
         (folder / "config.json").write_text(nothing)
@@ -558,17 +568,17 @@ def test_weights_of_another_model_are_refused(tmp_path):
     shutil.copy(gpt / "model.safetensors", bert / "model.safetensors")
     refused(
         bert,
-        f"{bert}: its weights lack {needed} of those that BertModel needs, such as embeddings.LayerNorm.bias; "
-        f"they and config.json are not of one model.",
+        f"{bert}: {needed} of the weights that BertModel needs are missing, such as embeddings.LayerNorm.bias; "
+        "the weights and config.json are not of the same model, so copy the whole folder again.",
     )
     tiny_models.save(tmp_path / "bert")
     config = json.loads((bert / "config.json").read_text())
     (bert / "config.json").write_text(json.dumps(config | {"intermediate_size": 48}))
     refused(
         bert,
-        f"{bert}: its weights lack {3 * LAYERS} of those that BertModel needs, such as "
-        f"encoder.layer.0.intermediate.dense.bias (there of shape (32,)); they and config.json are not of one "
-        f"model.",
+        f"{bert}: {3 * LAYERS} of the weights that BertModel needs are missing, such as "
+        "encoder.layer.0.intermediate.dense.bias (in the file with shape (32,)); the weights and config.json "
+        "are not of the same model, so copy the whole folder again.",
     )
 
 
@@ -584,8 +594,9 @@ def test_what_the_states_do_not_depend_on_may_be_missing(tmp_path):
     save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
     refused(
         folder,
-        f"{folder}: its weights lack 1 of those that BertModel needs, such as "
-        f"encoder.layer.1.output.LayerNorm.bias; they and config.json are not of one model.",
+        f"{folder}: 1 of the weights that BertModel needs are missing, such as "
+        "encoder.layer.1.output.LayerNorm.bias; the weights and config.json are not of the same model, so copy "
+        "the whole folder again.",
     )
 
 
@@ -595,7 +606,8 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path):
     with pytest.raises(MeasureError) as error:
         tokenise(loaded, ["a b", "z"], tokens=100)
     assert str(error.value) == (
-        f"{folder}: the tokenizer gives the id 30, but the model has 12 ids; put the model's own tokenizer there."
+        f"{folder}: the tokenizer gives the id 30, but the model has 12 ids; save the model's own "
+        f"tokenizer in this folder."
     )
 
 
@@ -604,6 +616,6 @@ def test_a_text_without_a_token_is_refused(tmp_path):
     with pytest.raises(MeasureError) as error:
         tokenise(loaded, ["[SEP]", " "], tokens=100)
     assert str(error.value) == (
-        f"the tokenizer of {loaded.folder} makes no token of the text, special ones apart; give text in the "
+        f"the tokenizer of {loaded.folder} makes no tokens from the text except special ones; give text in the "
         f"language of the model."
     )

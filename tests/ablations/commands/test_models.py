@@ -60,5 +60,5 @@ def test_the_command_writes_the_questions_into_the_card_and_names_class_and_fold
     result = CliRunner().invoke(main, ["export", str(directory.path), str(one)])
     assert result.exit_code == 2
     assert (
-        result.stderr == f"{one} is there already and is no empty folder; choose another folder, or remove it.\n"
+        result.stderr == f"{one} already exists and is not an empty folder; choose another folder, or remove it.\n"
     )

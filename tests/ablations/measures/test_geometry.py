@@ -321,7 +321,7 @@ def test_a_state_that_equals_the_mean_has_cosines_of_zero_without_it():
 def test_one_sentence_equal_states_and_zeros_are_refused():
     states_ND = generator(0).standard_normal((6, 3))
     assert complaint([states_ND], sample_of([1, 2, 2, 1, 4, 4], [3] * 6)) == (
-        "geometry compares occurrences of different sentences, but the text has 1 sentence; use more text."
+        "geometry compares occurrences in different sentences, but the text has 1 sentence; use more text."
     )
     sample = sample_of([1, 2, 2, 1, 4, 4], [0, 0, 1, 1, 2, 2])
     assert complaint([states_ND, np.full((6, 3), 0.1)], sample) == (
@@ -330,11 +330,11 @@ def test_one_sentence_equal_states_and_zeros_are_refused():
     )
     states_ND[4] = 0
     assert complaint([states_ND], sample) == (
-        "a cosine needs states that are not 0, but in 1 of 6 all values are 0, first in row 4; "
-        "leave such tokens out."
+        "a cosine needs states that are not 0, but all values are 0 in 1 of 6 rows, first in row 4; leave "
+        "these tokens out."
     )
     states_ND[4] = np.inf
     assert complaint([states_ND], sample) == (
-        f"states must be finite, but NaN or infinity stands in {states_ND.shape[1]} of {states_ND.size} values, "
-        f"first at row 4, column 0; look for a diverged run or for padding that was kept."
+        f"states must be finite, but {states_ND.shape[1]} of {states_ND.size} values are NaN or infinity, first "
+        "at row 4, column 0; check whether the run diverged or padding was kept."
     )

@@ -228,8 +228,8 @@ def test_too_few_sentences_are_refused(objective, sample, tokens):
     with pytest.raises(MeasureError) as error:
         list(influence(objective, tokens.validation, sample, asked(sentences=5000)))
     assert str(error.value) == (
-        "influence needs a group of tokens in 5000 sentences of two words or more, but none by frequency is in as "
-        "many; give more text or lower the measure's `sentences`."
+        "influence needs a group of tokens that occurs in 5000 sentences of two words or more, but no group by "
+        "frequency does; give more text, or lower the measure's `sentences`."
     )
 
 
@@ -238,6 +238,6 @@ def test_encoders_without_attention_of_one_kind_are_refused(tokens, sample):
     with pytest.raises(MeasureError) as error:
         list(influence(words, tokens.validation, sample, asked()))
     assert str(error.value) == (
-        "influence hides a token from attention, but skip_gram has no layers of one attention; leave the measure "
-        "out, or give the arm a spec of its own."
+        "influence hides a token from attention, but skip_gram has no single stack of attention layers; leave "
+        "the measure out, or give the arm a spec of its own."
     )

@@ -134,8 +134,8 @@ def test_without_labels_there_are_no_parts_of_speech():
 def test_too_few_tokens_for_the_width_are_refused_and_a_few_more_have_no_error():
     layers, sample = made_up(20)
     warning = (
-        r"^PWCCA of 20 tokens at a width of 4: below 10 tokens per feature most of a weak similarity is chance; "
-        r"show its floor beside it\.$"
+        r"^PWCCA of 20 tokens at a width of 4: with fewer than 10 tokens per feature, most of a weak "
+        r"similarity is chance; show its floor beside it\.$"
     )
     with pytest.warns(UserWarning, match=warning):
         found = list(changes(layers, sample.sentence_N))
@@ -143,6 +143,6 @@ def test_too_few_tokens_for_the_width_are_refused_and_a_few_more_have_no_error()
     with pytest.raises(MeasureError) as error:
         list(changes([layer[:19] for layer in layers], sample.sentence_N[:19]))
     assert str(error.value) == (
-        "layer_change needs at least 5 tokens per feature, 20 at a width of 4, but got 19; give more "
-        "tokens or fewer features."
+        "layer_change needs at least 5 tokens per feature, which is 20 at a width of 4, but got 19; "
+        "give more tokens or fewer features."
     )

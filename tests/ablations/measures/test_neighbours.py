@@ -152,13 +152,13 @@ def test_states_without_direction_and_impossible_numbers_are_refused():
     x_ND = np.ones((5, 2))
     x_ND[2] = x_ND[4] = 0
     assert complaint(nearest_others, x_ND, neighbours=1) == (
-        "a cosine needs states that are not 0, but in 2 of 5 all values are 0, first in row 2; "
-        "leave such tokens out."
+        "a cosine needs states that are not 0, but all values are 0 in 2 of 5 rows, first in row 2; leave "
+        "these tokens out."
     )
     x_ND[2] = np.nan
     assert complaint(nearest_others, x_ND, neighbours=1) == (
-        "states must be finite, but NaN or infinity stands in 2 of 10 values, first at row 2, column 0; "
-        "look for a diverged run or for padding that was kept."
+        "states must be finite, but 2 of 10 values are NaN or infinity, first at row 2, column 0; check "
+        "whether the run diverged or padding was kept."
     )
     message = (
         "neighbours must be at least 1 and less than the number of tokens, {}, but is {}; "
@@ -446,8 +446,8 @@ def test_the_rows_ignore_lengths_and_rotations_and_repeat():
 def test_too_little_text_is_refused_before_there_are_states():
     sample = sample_of(np.repeat([4, 7, 9], [50, 19, 18]))
     message = (
-        "neighbours needs 2 types of {} occurrences or more, but the text has {}, and the count of its second "
-        "most frequent type is 19; use more text or fewer occurrences."
+        "neighbours needs 2 types with {} occurrences or more, but the text has {}, and its second most "
+        "frequent type occurs 19 times; use more text, or lower the measure's `occurrences`."
     )
     assert complaint(require_occurrences, sample, asked()) == message.format(20, 1)
     assert complaint(require_occurrences, sample, asked(occurrences=60)) == message.format(60, 0)

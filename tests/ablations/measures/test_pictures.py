@@ -58,8 +58,8 @@ def test_words_of_several_pieces_are_refused(tokens, sample):
     with pytest.raises(MeasureError) as error:
         occurrences(sample, asked("the", "hippopotamus"), tokens.tokenizer)
     assert str(error.value) == (
-        f"pictures show words that are one sub-word, but 'hippopotamus' is {pieces} of them; choose a more "
-        f"frequent word."
+        f"pictures show words of one sub-word, but 'hippopotamus' has {pieces} sub-words; choose a more "
+        "frequent word."
     )
 
 
@@ -69,6 +69,6 @@ def test_rare_words_are_refused(tokens, sample):
     with pytest.raises(MeasureError) as error:
         occurrences(few, asked(word), tokens.tokenizer)
     assert str(error.value) == (
-        f"pictures need 5 occurrences of each word, but the validation text has 0 of {word!r}; choose a "
-        f"more frequent word."
+        f"pictures need 5 occurrences of each word, but {word!r} occurs 0 times in the validation text; choose "
+        "a more frequent word."
     )

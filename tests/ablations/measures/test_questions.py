@@ -114,8 +114,8 @@ def test_the_output_of_a_text_with_one_token_is_refused():
     with pytest.raises(MeasureError) as error:
         questions_of(one, wanted(), "hidden")
     assert str(error.value) == (
-        "the output label needs a text of at least 2 different tokens, got 1; use another text or leave `output` "
-        "out of `about`."
+        "the output label needs a text with at least 2 different tokens, but the text has 1; use another text, "
+        "or leave `output` out of `about`."
     )
 
 

@@ -296,9 +296,10 @@ def test_too_little_and_unequal_text_is_a_sentence():
     with pytest.raises(MeasureError) as error:
         read_out(np.eye(5), np.arange(5), np.arange(5), seed=0)
     assert str(error.value) == (
-        "probes need at least 6 sentences, some to learn from and others to be scored on, got 5; use more text."
+        "probes need at least 6 sentences (they learn from some and are scored on others), but the text has 5; "
+        "use more text."
     )
-    with pytest.raises(MeasureError, match="the lengths are states 8, labels 7, sentences 8"):
+    with pytest.raises(MeasureError, match="their lengths are states 8, labels 7, sentences 8"):
         read_out(np.eye(8), np.arange(7), np.arange(8), seed=0)
     with pytest.raises(MeasureError, match="states must be finite"):
         read_out(np.full((8, 2), np.nan), np.arange(8), np.arange(8), seed=0)

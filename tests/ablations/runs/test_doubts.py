@@ -26,7 +26,7 @@ def files(train, validation, **more):
 
 def test_arms_that_decide_the_same_are_named_together():
     assert equal_arms({"a": 1, "b": 2, "c": 1, "d": 3}) == [
-        "a and c have equal settings: they share their runs, and every difference between them is 0."
+        "a and c have equal settings, so they share their runs and every difference between them is 0."
     ]
     assert equal_arms({"a": 1, "b": 2}) == []
 
@@ -44,7 +44,8 @@ def test_validation_text_that_is_training_text_is_found_by_name_and_by_content(t
     ]
     assert validated_on_training({"a": alike, "b": copied, "c": good}, tmp_path) == [
         f"a: data.validation reads one.txt, as data.train does: {ON_TRAINING} file.",
-        f"b: data.validation reads copy.txt, which has the content of one.txt of data.train: {ON_TRAINING} file.",
+        f"b: data.validation reads copy.txt, which has the same content as one.txt of data.train: {ON_TRAINING} "
+        "file.",
     ]
     hub = HubData(kind="hub", path="x", revision="1" * 40, train="all", validation="all")
     assert validated_on_training({"a": hub}, tmp_path) == [
@@ -75,8 +76,8 @@ def test_a_split_that_is_mostly_unknown_or_cut_off_is_named(report):
     share = round(100 * greek["splits"]["validation"]["source"]["unknown_share"])
     assert share > 50
     assert unknown == (
-        f"data.validation: {share}% of the tokens of its sentences are [UNK], because their letters do not occur "
-        "in data.train; losses and measures on it say little."
+        f"data.validation: {share}% of the tokens of its sentences are [UNK], because their letters do not "
+        "occur in data.train; losses and measures on this text say little."
     )
     facts = book["splits"]["validation"]["source"]
     assert (facts["tokens"], facts["cut"]) == (32, 1)
@@ -99,7 +100,7 @@ def test_unknown_tokens_of_a_given_tokenizer_are_its_own(tmp_path):
     assert "data.train: data.tokenizer made [UNK] of 18 pieces of the sentences." in said
     assert unfit_tokens({"a": stored})[0] == (
         "data.train: 40% of the tokens of its sentences are [UNK], because data.tokenizer does not know them; "
-        "losses and measures on it say little."
+        "losses and measures on this text say little."
     )
 
 
@@ -121,7 +122,7 @@ def test_every_command_says_it_and_the_page_too(tmp_path, data_root):
         seeds=[0],
     )
     on_training = f"data.validation reads train.tsv, as data.train does: {ON_TRAINING} file."
-    equal = "a and b have equal settings: they share their runs, and every difference between them is 0."
+    equal = "a and b have equal settings, so they share their runs and every difference between them is 0."
     for command in ("validate", "plan", "run"):
         where = ["--out", str(tmp_path / "out")] * (command != "validate")
         done = CliRunner().invoke(main, [command, str(spec), "--data-root", str(data_root), *where])
@@ -154,7 +155,10 @@ def test_runs_of_an_earlier_version_are_counted_with_the_settings_that_differ(tm
     start(before)
     assert before.earlier_runs() == []
     longer = opened(tmp_path, training={"max_steps": 8, "tokens_per_step": 128})
-    said = f"runs of an earlier version of this spec are in {tmp_path / 'out' / 'runs'} and not counted here: "
+    said = (
+        f"runs of an earlier version of this spec are in {tmp_path / 'out' / 'runs'} and not used by the current "
+        "version: "
+    )
     assert longer.earlier_runs() == [f"2 {said}arm a differed in training.max_steps (4, now 8)."]
     fewer = opened(tmp_path, arms={"b": SPEC["arms"]["b"], "c": {}}, seeds=[1, 2])
     # Arm a, seed 1 is now called c: the run is the same.

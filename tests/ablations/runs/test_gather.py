@@ -92,8 +92,8 @@ def test_runs_that_were_measured_on_different_files_are_not_put_into_one_table(r
     with pytest.raises(ResultsError) as error:
         gather("x", [run, later], keys={"k": None})
     assert str(error.value) == (
-        f"{other}: validation was measured on other files than the runs before it, which are not there now; put "
-        f"them back and start `ablate run` again."
+        f"{other}: validation was measured on other files than in earlier runs, which are missing now; put "
+        "them back and give `ablate run` again."
     )
     assert gather("x", [run, later], keys={"k": "b"})["run_id"].unique().tolist() == ["s"]
 

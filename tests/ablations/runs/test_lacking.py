@@ -184,11 +184,11 @@ def test_what_is_gone_and_what_is_done_about_it_are_sentences():
     assert plan.checkpoint_sentences([run_of("a", ["validation"], "whole")]) == []
     said = [run_of("a", ["validation", "geometry"]), run_of("b", ["validation", "geometry"]), run_of("c", [])]
     assert plan.checkpoint_sentences(said) == [
-        "The last checkpoint of a (seed 0) and b (seed 0) is gone, and validation, geometry must be measured from "
-        "it: `ablate run` removes what was measured and logged of them and trains them again from the first step.",
+        "The last checkpoint of a (seed 0) and b (seed 0) is gone, but validation, geometry must be measured "
+        "from it: `ablate run` removes the rows and the log of them and trains them again from the first step.",
         "The last checkpoint of c (seed 0) is gone, and no measure needs it: `ablate run` does not train it "
         "again. To have it trained again, delete its folder in runs.",
     ]
     assert plan.checkpoint_sentences([run_of("a", ["validation"], "damaged")])[0].startswith(
-        "The last checkpoint of a (seed 0) is damaged, and validation must be measured from it"
+        "The last checkpoint of a (seed 0) is damaged, but validation must be measured from it"
     )

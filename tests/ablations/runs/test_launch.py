@@ -28,7 +28,10 @@ def test_four_gpus_are_shared_out_without_overlap():
     assert shared == ["0", "1", "0", "1", "0"]  # small runs of one device each share a card
     with pytest.raises(ResultsError) as error:
         assign_devices(four, slots=3, devices=2)
-    assert str(error.value) == "--slots 3 with --devices 2 needs 6 GPUs, but finds 4; lower one of the two."
+    assert (
+        str(error.value)
+        == "--slots 3 with --devices 2 needs 6 GPUs, but this machine has 4; lower one of the two."
+    )
 
 
 def test_threads_share_the_cores(monkeypatch):
@@ -80,8 +83,8 @@ def test_every_run_has_an_outcome_and_a_dead_worker_is_replaced(pool, tmp_path):
     outcomes = pool().run(runs, ended=ended.append)
     assert ended == outcomes
     died = (
-        "its worker process died 3 times without progress, at last of {}; {} may say why, and a machine that is "
-        "short of memory needs a lower --slots."
+        "its worker process died 3 times without progress, the last time of {}; read {}, and lower --slots if "
+        "the machine is short of memory."
     )
     by_run = {one.run_dir: (one.code, one.message, one.seconds) for one in outcomes}
     assert by_run == {

@@ -56,8 +56,8 @@ def test_a_sample_that_holds_nothing_is_refused(tokens):
     with pytest.raises(MeasureError) as error:
         first_tokens(tokens.validation, 1)
     assert str(error.value) == (
-        "the validation text has no sentence within 1 tokens that a measure could read; raise the measure's "
-        "`tokens`, or give more validation text."
+        "the first 1 tokens of the validation text contain no whole sentence that a measure can read; raise "
+        "the measure's `tokens`, or give more validation text."
     )
 
 
@@ -201,8 +201,8 @@ def test_a_bug_in_one_measure_takes_no_other_away_and_the_log_has_it(make_run, t
     with pytest.raises(MeasureError) as error:
         measure(directory, tokens, [change], data_root=directory.path, say=lambda _: None)
     assert str(error.value) == (
-        "layer_change: measuring ran out of memory (no room for 2.50 GiB); lower its tokens, or have fewer runs "
-        "at once (--slots)."
+        "layer_change: measuring ran out of memory (no room for 2.50 GiB); lower the measure's tokens, or "
+        "lower --slots."
     )
 
 
@@ -431,11 +431,10 @@ Mine = Card(settings=Settings, rows=rows, metrics=("rank",))
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        ([], "mine.py:Mine has yielded no rows; let rows yield one at least."),
+        ([], "mine.py:Mine: its function rows has yielded nothing; yield at least one row."),
         (
             [{"metric": "rnk", "value": 1.0}],
-            "mine.py:Mine has yielded the metric rnk, which is not among the metrics of its card (rank); add it "
-            "there.",
+            "mine.py:Mine has yielded the metric rnk, which its card does not list (rank); add it to the card.",
         ),
         ([{"metric": "rank"}], "results, row 0: 'value' is missing; write NaN where there is no number."),
         ([{"metric": "rank", "value": "high"}], "results, row 0: value is 'high', expected a number."),

@@ -205,8 +205,8 @@ def test_too_few_tokens_are_refused(planned, tokens, tmp_path):
     with pytest.raises(MeasureError) as error:
         compare(tmp_path, planned, ASKED.model_copy(update={"tokens": 70}))
     assert str(error.value) == (
-        f"PWCCA needs at least 5 tokens per feature, 80 at a width of 16, but got {there}; give more "
-        "tokens or fewer features."
+        f"PWCCA needs at least 5 tokens per feature, which is 80 at a width of 16, but got {there}; "
+        "give more tokens or fewer features."
     )
     assert measure_pairs.rows(tmp_path).empty
 

@@ -54,8 +54,8 @@ def test_at_first_every_arm_has_the_seeds_of_the_first_look(spec):
     assert seeds_of(workspace) == {"a": [10, 11, 12], "b": [10, 11, 12]}
     assert workspace.look_due() is None  # nothing is trained
     assert workspace.seeds_to_come() == [
-        "seeds: planned so far are 3 for 2 arms; the claims are looked at with 3, 4, 5 and 6 seeds, and arms of "
-        "open claims get more, which makes 12 runs at most."
+        "seeds: 3 for 2 arms planned so far; the claims are judged with 3, 4, 5 and 6 seeds, and arms of open "
+        "claims get more seeds, up to 12 runs in all."
     ]
     assert workspace.plan().looks == some()
 
@@ -122,8 +122,9 @@ def test_other_seeds_than_those_of_the_first_run_are_refused(spec):
     with pytest.raises(SpecError) as raised:
         opened(written(spec.parent, seeds=SEEDS | {"up_to": 20}))
     assert str(raised.value) == (
-        "seeds: the runs began with looks at 3, 4, 5 and 6 seeds, the first of them 10, and others would change "
-        "the error rate; write the seeds as they were, or give the experiment another name and another start."
+        "seeds: this experiment started with looks at 3, 4, 5 and 6 seeds, beginning with seed 10, and other "
+        "looks would change the error rate; write the seeds as they were, or give the experiment another name "
+        "and another first seed."
     )
 
 
@@ -134,6 +135,6 @@ def test_a_damaged_looks_json_is_named(spec):
     with pytest.raises(ResultsError) as raised:
         opened(spec)
     assert str(raised.value) == (
-        f"{folder / 'looks.json'} cannot be read; delete it, and `ablate run` takes the looks again, with the "
-        "same results."
+        f"{folder / 'looks.json'} cannot be read; delete it, and `ablate run` judges the claims again at each "
+        "look, with the same results."
     )

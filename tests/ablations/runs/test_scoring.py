@@ -108,7 +108,7 @@ def test_what_is_not_run_and_what_is_no_evidence_is_said(tmp_path):
     skipping = RunSettings.model_validate(changed | {"objective": {"kind": "skip_gram"}})
     assert caveats(FILES, [("mlm", files), ("words", skipping)], data_root=tmp_path) == [
         f"fine_tuning: rte not run: classification/rte/train.parquet is not in {tmp_path}.",
-        "minimal_pairs: not run for words: skip_gram has no probability of a sentence.",
+        "minimal_pairs: not run for words: skip_gram gives no probability to a sentence.",
         f"minimal_pairs: blimp not run: blimp/test.parquet is not in {tmp_path}.",
         f"minimal_pairs: lm_syneval not run: lm_syneval/test.parquet is not in {tmp_path}.",
     ]
@@ -146,7 +146,7 @@ def test_information_about_the_output_alone_is_left_out_where_there_is_none():
     runs = [(kind, settings(kind)) for kind in ("causal_lm", "masked_lm", "translation", "naive_bidirectional_lm")]
     assert [len(list(for_run(asked, run))) for _, run in runs] == [1, 1, 0, 0]
     assert [len(list(for_run(both, run))) for _, run in runs] == [1, 1, 1, 1]
-    lacks = "predicts no output that belongs to a token it reads"
+    lacks = "does not predict an output for a token that it reads"
     assert caveats(asked, runs, data_root=Path()) == [
         f"token_information: not run for translation: translation {lacks}.",
         f"token_information: not run for naive_bidirectional_lm: naive_bidirectional_lm {lacks}.",
@@ -156,7 +156,10 @@ def test_information_about_the_output_alone_is_left_out_where_there_is_none():
 def test_text_of_files_has_no_built_in_task(tmp_path):
     with pytest.raises(DataError) as error:
         read_examples(TASKS["language_topic"], "test", data_root=tmp_path)
-    assert str(error.value) == "task language_topic: is made by the built-in language, but the data are files."
+    assert str(error.value) == (
+        "task language_topic: its examples come from the built-in language, but the data are files; leave the "
+        "task out."
+    )
 
 
 def test_measures_of_a_task_share_until_another_task_or_other_weights_come(tokens, tmp_path):

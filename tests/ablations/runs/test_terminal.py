@@ -132,4 +132,6 @@ def test_of_many_runs_each_arm_has_a_row_with_its_states(show, capsys, monkeypat
     assert "mlm 123 120 trained, 2 running, 1 failed" in rows
     assert f"clm {MOST_ROWS - 122} planned" in rows
     assert f"all 2 arms {MOST_ROWS + 1} 120 trained, {MOST_ROWS - 122} planned, 2 running, 1 failed" in rows
-    assert f"One row an arm, as there are more than {MOST_ROWS} runs; --json has each run." in " ".join(rows)
+    assert f"Each row is an arm, because there are more than {MOST_ROWS} runs; --json shows each run." in " ".join(
+        rows
+    )

@@ -64,7 +64,7 @@ def test_before_the_trials_arms_have_the_settings_of_the_spec_and_are_not_to_be_
     ]
     assert len(set(rates(workspace).values())) == 1
     assert workspace.warnings()[0] == (
-        "tune: 0 trials ended; not tuned yet: mlm and clm. Until then the settings of the spec stand here; "
+        "tune: 0 trials ended; not tuned yet: mlm and clm. For these arms the settings of the spec are shown; "
         "`ablate run` trains the trials first."
     )
 
@@ -107,10 +107,10 @@ def test_an_arm_is_tuned_when_all_its_trials_have_ended(spec):
     assert workspace.waiting_arms() == ["clm"]
     assert {item.run.arm for item in workspace.todo(workspace.planned)} == {"mlm"}
     assert workspace.warnings()[:2] == [
-        "tune: 4 trials ended; not tuned yet: clm. Until then the settings of the spec stand here; `ablate run` "
-        "trains the trials first.",
-        "tune: the best of arm mlm lies at the edge of what was tried (training.learning_rate 0.001), so a better "
-        "one may lie beyond; try more on that side.",
+        "tune: 4 trials ended; not tuned yet: clm. For these arms the settings of the spec are shown; `ablate "
+        "run` trains the trials first.",
+        "tune: the best value of arm mlm is at the edge of the tried values (training.learning_rate 0.001), so "
+        "a better value may be outside; add values on that side.",
     ]
 
 
@@ -156,8 +156,7 @@ def test_an_arm_of_which_every_trial_diverged_says_so(spec):
     with pytest.raises(SpecError) as raised:
         opened(spec)
     assert str(raised.value) == (
-        "tune: all 3 trials of arm mlm diverged, so none of the values is fit; try others, as smaller learning "
-        "rates."
+        "tune: all 3 trials of arm mlm diverged; give other values, such as smaller learning rates."
     )
 
 

@@ -54,8 +54,9 @@ def test_looking_tokenises_nothing_and_says_that_steps_are_not_matched(spec):
     assert not (spec.parent / "out").exists()
     assert len(set(steps(workspace).values())) == 1
     sentence = (
-        f"{spec}: match: predictions counts predictions in tokens, and {spec.parent / 'out/tokens'} has none of "
-        f"this text yet; `ablate run {spec}` makes them. Until then every arm has the steps of the spec."
+        f"{spec}: match: predictions needs the tokens of this text, but they are not in "
+        f"{spec.parent / 'out/tokens'} yet; `ablate run {spec}` writes them. Until then every arm is shown with "
+        "the steps of the spec."
     )
     assert workspace.unmatched() == [sentence]
     assert workspace.warnings()[0] == sentence
@@ -83,7 +84,7 @@ def test_results_of_changed_settings_have_a_folder_of_their_own_that_says_so(spe
     assert changed.folder == spec.parent / "out/it-seeds-1-training.max_steps-6"
     assert changed.changed() == [
         "Changed by --set: seeds=[1] (the spec says [0, 1]) and training.max_steps=6 (the spec says 4). The "
-        f"results go to {changed.folder}, apart from those of it."
+        f"results go to {changed.folder}, so those of it stay as they are."
     ]
     plan = json.loads((changed.folder / "plan.json").read_text(encoding="utf-8"))
     assert (plan["given"], plan["changed_from"]) == (

@@ -90,8 +90,8 @@ def test_it_says_where_it_wrote_and_what_is_next(tmp_path):
     done, path = ablate("claims", spec, "--new"), tmp_path / "claims" / "mine.yaml"
     assert (done.exit_code, done.output) == (
         0,
-        f"{path}: written, with a first claim to change; `ablate validate --claims-schema` explains it\n"
-        f"next: set `claims: [mine]` in {spec}, then `ablate validate {spec}`\n",
+        f"{path} is written with a first claim for you to change; `ablate validate --claims-schema` explains "
+        f"every key\nnext: set `claims: [mine]` in {spec}, then `ablate validate {spec}`\n",
     )
     spec.write_text(SPEC + "claims: [mine]\n", encoding="utf-8")
     assert ablate("validate", spec).exit_code == 0
@@ -116,7 +116,7 @@ def test_no_file_is_overwritten(tmp_path):
         done = ablate("claims", spec, "--new")
         assert (done.exit_code, done.stderr) == (
             2,
-            f"{path}: this file is there already and stays as it is; add your claims to it.\n",
+            f"{path} already exists and was not changed; add your claims to it.\n",
         )
         assert path.is_symlink() or path.read_text() == "mine"
         path.unlink()

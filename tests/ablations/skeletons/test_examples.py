@@ -54,9 +54,9 @@ def test_says_what_was_copied_which_files_are_missing_and_what_to_do_next(tmp_pa
     spec = "experiments/masking-ratio.yaml"
     sentence, following = result.stdout.splitlines()[-2:]
     assert sentence == (
-        "The package does not hold the text of this experiment (tatoeba/en-de.train.parquet and "
-        "tatoeba/en-de.validation.parquet): put these files below one folder, which --data-root names; the "
-        "package's NOTICE says where they come from."
+        "The package does not contain the text of this experiment (tatoeba/en-de.train.parquet and "
+        "tatoeba/en-de.validation.parquet): put these files into one folder and name it with --data-root; the "
+        "file NOTICE of the package gives their sources."
     )
     assert following.startswith(f"next: `ablate validate {spec} --data-root FOLDER`, ")
 
@@ -68,7 +68,8 @@ def test_no_file_is_written_over_and_then_nothing_is_copied(tmp_path):
     with pytest.raises(FilesError) as error:
         examples.copy("article-tiny", tmp_path)
     assert str(error.value) == (
-        f"{claims} is there already and differs from the example; move it away, or start in another folder."
+        f"{claims} already exists and differs from the example; move it away, or give the command in another "
+        "folder."
     )
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [claims]
     claims.unlink()

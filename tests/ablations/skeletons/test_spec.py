@@ -70,7 +70,7 @@ def test_translations_need_the_column_that_holds_them(folder):
     result = ablate("init", "it.yaml", "--text", "pairs.jsonl", "--arm", "mt", "--column", "de")
     assert (result.exit_code, result.stderr) == (
         2,
-        "--arm mt: translation needs the column of the translations; name it with --target.\n",
+        "--arm mt needs the column of the translations; name it with --target.\n",
     )
     assert ablate("init", "it.yaml", "--text", "pairs.jsonl").stderr == (
         f"{folder}/pairs.jsonl has text in de and en; name the column of the sentences with --column.\n"
@@ -85,7 +85,7 @@ def test_nothing_that_is_there_is_overwritten_without_a_word(folder):
     result = ablate("init", "it.yaml", "--text", "Books 1.txt")
     assert (result.exit_code, result.stderr) == (
         2,
-        "it-train.txt: this file is there already; choose another name, or add --overwrite.\n",
+        "it-train.txt already exists; choose another name, or add --overwrite.\n",
     )
     assert not (folder / "it.yaml").exists()
     assert (folder / "it-train.txt").read_text() == "mine"
@@ -104,16 +104,13 @@ def test_a_text_for_validation_is_taken_as_it_is(folder):
 
 
 def test_what_is_missing_is_said_in_a_sentence(folder):
-    assert (
-        "Error: --text is missing; name the file of your text, as in --text sentences.txt."
-        in ablate("init").stderr
-    )
+    assert "Error: --text is missing; name your text file, as in --text sentences.txt." in ablate("init").stderr
     for option in ("--text", "--validation"):  # init has no --data-root and no data.train to speak of
         result = ablate("init", "--text", "Books 1.txt", option, "gone.txt")
         assert result.stderr.endswith(f"Error: Invalid value for '{option}': File 'gone.txt' does not exist.\n")
     (folder / "short.txt").write_text("a dog barks\n")
     assert ablate("init", "--text", "short.txt").stderr == (
-        "short.txt: 3 words are too few to learn from, expected at least 2,000; name more text.\n"
+        "short.txt: 3 words are too few for training, expected at least 2,000; give more text.\n"
     )
 
 
@@ -123,7 +120,7 @@ def test_on_a_terminal_it_asks_for_what_is_not_said(folder, monkeypatch):
     result = ablate("init", input="\n".join(answers) + "\n")
     assert result.exit_code == 0, result.output
     assert "Error: File 'gone.txt' does not exist." in result.output
-    assert "Error: gpt is none of mlm, clm, mt, mixture, electra, xlnet." in result.output
+    assert "Error: gpt is not one of mlm, clm, mt, mixture, electra, xlnet." in result.output
     assert "Size of the model (tiny, small, base) [tiny]: " in result.output
     assert "Error: 0 is not in the range x>=1." in result.output
     experiment = load.load(folder / "mine.yaml")
@@ -142,7 +139,7 @@ def test_sizes_follow_the_text():
     assert vocabulary_size(large)[0] == 32_768
     assert steps_of(small, SIZES["tiny"], pieces=2.2) == (
         690,
-        "optimiser steps; they read the text 10 times, about",
+        "optimiser steps; they read the text about 10 times",
     )
     assert steps_of(large, SIZES["tiny"], pieces=1.3) == (2000, "optimiser steps; they read 10% of the text")
 
@@ -181,8 +178,8 @@ def test_a_text_of_one_line_is_refused_and_leaves_nothing(folder):
     (folder / "line.txt").write_text("a dog barks " * 1_000)
     before = sorted(folder.iterdir())
     assert ablate("init", "--text", "line.txt").stderr == (
-        "line.txt: all text is one sentence, so none can be held out for validation; write each sentence in a "
-        "line or row of its own, or name other text with --validation.\n"
+        "line.txt: all text is one sentence, so no sentence can be held out for validation; write each "
+        "sentence in a line or row of its own, or give other text with --validation.\n"
     )
     assert sorted(folder.iterdir()) == before
 

@@ -21,8 +21,8 @@ ALL = "score, accuracy, spearman, exact_match or shuffled_score"
 BAD = [
     (
         "{kind: difference, of: {measure: fine_tuning, metric: score}, arm: mlm, minus: clm}",
-        'effect.of must have groups, as every number of fine_tuning is of a task; groups: ["*"] is the mean over '
-        "all that were measured",
+        "effect.of must have groups, because every number of fine_tuning belongs to a task; write groups: "
+        '["*"] for the mean over all of them',
     ),
     (
         "{kind: difference, of: {measure: probing, metric: accuracy, layers: top, groups: [tree_deph]}, arm: mlm, "
@@ -35,43 +35,43 @@ BAD = [
     ),
     (
         f"{{kind: difference, {CHANGE}, arm: mlm, minus: clm}}",
-        "effect.of must have layers or layer, as layer_change has a number of each layer",
+        "effect.of must have layers or layer, because layer_change has a number for each layer",
     ),
     (
         f"{{kind: shape, {LOSS}, arm: mlm, minus: clm, form: rise_to_top}}",
-        "effect.of must read a measure of layers, but validation has none",
+        "effect.of must read a measure with layers, but validation has none",
     ),
     (
         "{kind: shape, of: {measure: layer_change, metric: pwcca, layers: sum}, arm: mlm, minus: clm, "
         "form: rise_to_top}",
-        "effect.of must have neither layers nor layer, as its effect goes over the layers",
+        "effect.of must have neither layers nor layer, because its effect covers all layers",
     ),
     (
         f"{{kind: difference, {LOSS}, arm: mlm, minus: mlm}}",
-        "effect must compare different arms, but mlm is there 2 times",
+        "effect must compare different arms, but mlm occurs 2 times",
     ),
     (
         f"{{kind: difference, {LOSS}, arm: [mlm, clm], minus: [mt, clm]}}",
-        "effect must compare different arms, but clm is there 2 times",
+        "effect must compare different arms, but clm occurs 2 times",
     ),
     (
         "{kind: difference, of: {measure: token_information, metric: cross_fitted, layers: rise_to_top}, "
         "arm: mlm, at_least: 0.1}",
-        "effect.of.layers is rise_to_top, which noise alone makes positive; compare arms with minus, or have "
+        "effect.of.layers is rise_to_top, which is positive for noise too; compare arms with minus, or write "
         "kind: shape with form: rise_to_top",
     ),
-    (f"{{kind: trend, {LOSS}, arms: [mlm, mlm, mlm]}}", "effect.arms must differ, but mlm is there 3 times"),
+    (f"{{kind: trend, {LOSS}, arms: [mlm, mlm, mlm]}}", "effect.arms must differ, but mlm occurs 3 times"),
     (
         f"{{kind: ahead, {LOSS}, arm: mlm, over: mlm}}",
-        "effect.over must be another arm than mlm, which is its own equal",
+        "effect.over is the same arm as claims.effect.arm (mlm); name another arm",
     ),
     (
         f"{{kind: share, {LOSS}, kept_by: mlm, whole: mlm, none: clm, smallest_gain: 0.1}}",
-        "effect must have three arms, but mlm is there 2 times",
+        "effect must have three arms, but mlm occurs 2 times",
     ),
     (
         f"{{kind: optimum, {LOSS}, arms: {{a: 1, b: 2, c: 2, d: 3}}, above: 1, below: 2, smallest_bend: 0.1}}",
-        "effect.arms must lie at different places, but 2 is there 2 times",
+        "effect.arms must have different places, but 2 occurs 2 times",
     ),
     (
         "{kind: apart, metric: pwcca, pairs: [[mlm, clm], [mt, mt]]}",
@@ -79,12 +79,12 @@ BAD = [
     ),
     (
         "{kind: apart, metric: pwcca, pairs: [[mlm, clm]], than: [[clm, mlm]]}",
-        "effect.pairs must not have the same pair of arms twice, there or in than",
+        "effect has the same pair of arms twice in pairs and than; name each pair once",
     ),
     (
         f"{{kind: difference, {LOSS}, arm: mlm}}",
-        "effect must have minus, at_least or at_most: compared with nothing, loss says what the claim says "
-        "whatever comes out",
+        "effect must have minus, at_least or at_most: without a comparison, every value of loss supports the "
+        "claim",
     ),
 ]
 
@@ -134,13 +134,13 @@ def test_an_arm_that_the_claim_does_not_need_is_shown_where_it_is_written(tmp_pa
         assert (problem.line, problem.column) == (before.count("\n") + 1, place + 1)
         assert problem.sentence == "claims.effect uses zzz, which is not in claims.needs.arms; add it there"
         others = {one.sentence for one in error.value.problems} - {problem.sentence}
-        assert others <= {f"no effect of claim both-sides-help uses {arm}; take it out" for arm in arms}
+        assert others <= {f"no effect of claim both-sides-help uses {arm}; remove it" for arm in arms}
 
 
 def test_a_curve_of_three_arms_is_too_short(tmp_path):
     short = f"{{kind: optimum, {LOSS}, arms: {{mlm: 1, b: 2, clm: 3}}, above: 1, below: 2, smallest_bend: 0.1}}"
     assert problems(tmp_path, GOOD.replace(LINE, f"    effect: {short}")) == [
-        "claims.effect must have four arms or more, each with its place, but has 3"
+        "claims.effect must have at least four arms, each with its place, but has 3"
     ]
 
 
@@ -156,7 +156,7 @@ def test_conditions_need_their_arms_and_what_stands_beside_may_have_others(tmp_p
     ]
     both = with_more(f"    beside: {{it: {loss}}}\n").replace("[mlm, clm]", "[mlm, clm, clm-450]")
     assert problems(tmp_path, both) == [
-        "only what stands beside claim both-sides-help uses clm-450; take it out, as nothing else needs it"
+        "only effects under beside use clm-450 in claim both-sides-help; remove it from claims.needs"
     ]
 
 
@@ -195,13 +195,13 @@ def test_all_problems_of_all_claims_are_said_at_once_with_their_lines(tmp_path):
         (5, "claims.says"),
         (8, "claims.effect.of.metric"),
         (20, "claims.expect"),
-        (27, "no effect of claim third uses mlm; take it out"),
+        (27, "no effect of claim third uses mlm; remove it"),
         (28, "claims.effect"),
     ]
 
 
 def test_an_empty_file_is_told_how_a_file_of_claims_begins(tmp_path):
-    assert problems(tmp_path, "") == ["this file is empty; it starts with a version, as in `version: 1`"]
+    assert problems(tmp_path, "") == ["this file is empty; start it with a version, as in `version: 1`"]
     assert problems(tmp_path, "[1]") == ["this file must hold keys, as in `version: 1`, but is a list"]
 
 

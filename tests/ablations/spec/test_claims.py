@@ -60,11 +60,11 @@ BAD = [
         "7:25: no effect of claim both-sides-help uses cln; did you mean clm, as in claims.effect?",
     ),
     ("[mlm, clm]", "[mlm]", "8:78: claims.effect uses clm, which is not in claims.needs.arms; add it there"),
-    ("[mlm, clm]", "[mlm, clm, mlm]", "7:19: claims.needs.arms must differ, but mlm is there 2 times"),
+    ("[mlm, clm]", "[mlm, clm, mlm]", "7:19: claims.needs.arms must differ, but mlm occurs 2 times"),
     (
         "[validation]",
         "[validation, parsing]",
-        "7:54: no effect of claim both-sides-help uses parsing; take it out",
+        "7:54: no effect of claim both-sides-help uses parsing; remove it",
     ),
     (
         "[validation]",
@@ -75,13 +75,13 @@ BAD = [
     (
         "[validation]",
         "[parsing]",
-        "7:42: no effect of claim both-sides-help uses parsing; take it out\n"
-        "8:46: claims.effect uses validation, which is not in claims.needs.measures; add it there",
+        "7:42: no effect of claim both-sides-help uses parsing; remove it\n8:46: claims.effect uses "
+        "validation, which is not in claims.needs.measures; add it there",
     ),
     (
         "    effect: {kind",
         "    effects:\n      one: {kind",
-        "8:5: claims.effects must have two parts or more, but has only one; write a single one as `effect`",
+        "8:5: claims.effects must have two parts or more, but has only one; write a single part as `effect`",
     ),
     ("effect: {kind", "effcet: {kind", "8:5: claims.effcet is unknown; did you mean effect?"),
     (
@@ -106,7 +106,7 @@ def test_neither_or_both_of_effect_and_effects_is_wrong(tmp_path):
     line = next(line for line in GOOD.splitlines(keepends=True) if "effect:" in line)
     with pytest.raises(
         SpecProblems,
-        match=r":3:5: claim both-sides-help must have one effect, or effects where .* parts, but has neither$",
+        match=r":3:5: claim both-sides-help must have either effect, or effects .*, but has neither$",
     ):
         claims_file.load(write(tmp_path, GOOD.replace(line, "")))
     again = (
@@ -144,8 +144,8 @@ def test_the_wrong_form_of_one_part_hides_nothing_of_another(tmp_path):
         claims_file.load(path)
     assert [str(problem).removeprefix(f"{path}:") for problem in error.value.problems] == [
         "5:11: claims.says must not be empty",
-        f"7:61: claims.needs.spec names gone.yaml, but there is no file {tmp_path / 'gone.yaml'}; name a spec "
-        "beside the folder of claims, or leave it out",
+        f"7:61: claims.needs.spec names gone.yaml, but there is no file {tmp_path / 'gone.yaml'}; name a "
+        "spec in the folder that contains the folder of claims, or leave it out",
         "9:52: claims.effects.wrong-form.of.measure must be a measure of the table of results, but is "
         '"validatoin"; did you mean validation?',
         "9:89: claims.effects.wrong-form.mius is unknown; did you mean minus?",
@@ -153,8 +153,8 @@ def test_the_wrong_form_of_one_part_hides_nothing_of_another(tmp_path):
         "loss?",
         "10:82: claims.effects.wrong-arm uses n1, which is not in claims.needs.arms; add it there",
         "11:22: claims.smallest_effect must be greater than 0, but is -1; raise it",
-        '15:11: claims has the name "both-sides-help" twice; each may be there once',
-        "16:13: claims has the number 6 twice; each may be there once",
+        '15:11: claims has the name "both-sides-help" twice; give each name once',
+        "16:13: claims has the number 6 twice; give each number once",
     ]
 
 
@@ -164,11 +164,11 @@ def test_a_name_or_number_is_there_once(tmp_path):
     with pytest.raises(SpecProblems) as error:
         claims_file.load(path)
     assert str(error.value).splitlines() == [
-        f'{path}:13:11: claims has the name "both-sides-help" twice; each may be there once',
-        f"{path}:14:13: claims has the number 6 twice; each may be there once",
+        f'{path}:13:11: claims has the name "both-sides-help" twice; give each name once',
+        f"{path}:14:13: claims has the number 6 twice; give each number once",
     ]
     twice = GOOD + GOOD.partition("claims:\n")[2].replace("name: both-sides-help", "name: other")
-    with pytest.raises(SpecProblems, match=r":14:13: claims has the number 6 twice; each may be there once$"):
+    with pytest.raises(SpecProblems, match=r":14:13: claims has the number 6 twice; give each number once$"):
         claims_file.load(write(tmp_path, twice))
 
 
@@ -216,7 +216,7 @@ def test_an_experiment_that_a_claim_sends_its_readers_to_must_be_there(tmp_path)
     assert str(error.value) == f"{sentence}did you mean spec.yaml?"
     first_text = first.read_text(encoding="utf-8")
     first.rename(tmp_path / "other.yaml")
-    remedy = "name a spec beside the folder of claims, or leave it out"
+    remedy = "name a spec in the folder that contains the folder of claims, or leave it out"
     assert problems_of(tmp_path / "other.yaml") == [f"{sentence}{remedy}"]
     (tmp_path / "specc.yaml").write_text(first_text, encoding="utf-8")
     assert load.load(tmp_path / "other.yaml").claims == ("first",)
@@ -245,7 +245,7 @@ def test_a_claim_in_two_files_is_a_problem_of_the_spec(tmp_path):
     write(tmp_path, name="second")
     path = spec(tmp_path, "[first, second]")
     assert problems_of(path) == [
-        f"{path}:7:17: claims names second and first, which both have a claim both-sides-help; rename one"
+        f"{path}:7:17: claims names second and first, but both files have a claim both-sides-help; rename one"
     ]
 
 
@@ -320,16 +320,16 @@ def found(measure, metric, groups, *, needs=None, or_groups=(), kinds=("files",)
 @pytest.mark.parametrize(
     ("measure", "metric", "group", "why"),
     [
-        ("fine_tuning", "score", "sst1", '"sst1" as it is set there, only sst2 and mrpc; did you mean sst2?'),
-        ("fine_tuning", "score", "rte@100", '"rte@100" as it is set there, only sst2 and mrpc'),
-        ("token_information", "plug_in", "next token", '"next token" as it is set there, only previous token'),
-        ("layer_change", "pwcca", "tag NOUN", '"tag NOUN" as it is set there, only rank'),
-        ("conditional_independence", "joint", "ratio=0.3", '"ratio=0.3" as it is set there, only ratio=0.15 and'),
+        ("fine_tuning", "score", "sst1", '"sst1" with these settings, only sst2 and mrpc; did you mean sst2?'),
+        ("fine_tuning", "score", "rte@100", '"rte@100" with these settings, only sst2 and mrpc'),
+        ("token_information", "plug_in", "next token", '"next token" with these settings, only previous token'),
+        ("layer_change", "pwcca", "tag NOUN", '"tag NOUN" with these settings, only rank'),
+        ("conditional_independence", "joint", "ratio=0.3", '"ratio=0.3" with these settings, only ratio=0.15 and'),
         (
             "generation",
             "fluency",
             "iterations=9",
-            '"iterations=9" as it is set there, only causal_lm, iterations=1',
+            '"iterations=9" with these settings, only causal_lm, iterations=1',
         ),
     ],
 )

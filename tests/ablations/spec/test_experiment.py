@@ -140,8 +140,8 @@ def test_looks_rise_from_the_first_to_the_last(first, up_to):
     [
         (
             {"first": 3, "up_to": 9, "until": "decided"},
-            "seeds are added until the claims are decided, but the spec names none; name a file of claims, as in "
-            "`claims: [article]`, or write the seeds as a list",
+            "seeds are added until the claims are decided, but the spec names no claims; name a file of "
+            "claims, as in `claims: [article]`, or write the seeds as a list",
         ),
         (
             {"first": 5, "up_to": 4, "until": "decided"},

@@ -86,9 +86,8 @@ def test_the_rest_of_the_file_stays_letter_by_letter(spec):
         .replace("  - 0\n  - 1\n", "  [0]\n")
     )
     head = (
-        "# Changed by --set: arms.a.encoder.norm=pre (the spec does not say it)\n"
-        "# Changed by --set: seeds=[0] (the spec says [0, 1])\n"
-        "# Changed by --set: training.max_steps=200 (the spec says 4)\n"
+        "# Changed by --set: arms.a.encoder.norm=pre (the spec does not set it)\n# Changed by --set: seeds=[0] "
+        "(the spec says [0, 1])\n# Changed by --set: training.max_steps=200 (the spec says 4)\n"
     )
     assert changed.text == head + expected
     assert changed.name == "it"
@@ -183,15 +182,16 @@ def test_slips_are_said_with_the_option_that_they_are_in(spec):
         "=3": example,
         ".max_steps=3": example,
         "training..x=3": example,
-        "seeds.0=3": "seeds is a list, of which no part can be set; give the whole list: `--set seeds=[...]`",
-        "training.max_steps.x=3": f"training.max_steps is 4 in {spec}, which has no keys; write "
-        "`--set training.max_steps=...`",
-        "arms.d.encoder.norm=pre": f"d is no arm that {spec} writes; it writes a, b.2, c=3",
-        "arms.b2.encoder.norm=pre": f"b2 is no arm that {spec} writes; did you mean b.2?",
-        "seeds=[1": "the value is no plain YAML: a comma or ] is missing before this; its bracket was opened on "
-        "line 1",
-        "seeds=&x [1]": "the value is no plain YAML: anchors such as &x are not allowed; write the value where it "
-        "is used",
+        "seeds.0=3": "seeds is a list, and a part of a list cannot be set; "
+        "give the whole list: `--set seeds=[...]`",
+        "training.max_steps.x=3": f"training.max_steps is 4 in {spec} and has no keys; "
+        "write `--set training.max_steps=...`",
+        "arms.d.encoder.norm=pre": f"d is not an arm of {spec}; it writes a, b.2, c=3",
+        "arms.b2.encoder.norm=pre": f"b2 is not an arm of {spec}; did you mean b.2?",
+        "seeds=[1": "the value is not valid YAML: a comma or ] is missing "
+        "before this; its bracket was opened on line 1",
+        "seeds=&x [1]": "the value is not valid YAML: anchors such as &x are not "
+        "allowed; write the value at each place",
         "seeds=1": "seeds must be a list, but is 1; write [1]",
     }.items():
         assert problems(spec, option) == [f"--set {option}: {sentence}"], option

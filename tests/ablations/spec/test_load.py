@@ -64,12 +64,13 @@ KEYS = [
     (
         "mlm: {}",
         "mlm: {seed: 3}",
-        "9:9: arms.mlm.seed is unknown; arms.mlm takes preset, data, encoder, objective, training and init",
+        "9:9: arms.mlm.seed is unknown; arms.mlm has the settings preset, data, encoder, objective, training "
+        "and init",
     ),
     (
         "kind: causal_lm}",
         "kind: causal_lm, masking: {}}",
-        "10:38: objective.masking is unknown; objective of kind causal_lm takes kind, sees, window, "
+        "10:38: objective.masking is unknown; objective of kind causal_lm has the settings kind, sees, window, "
         "token_dropout, head and label_smoothing",
     ),
     (
@@ -186,4 +187,4 @@ def test_a_file_that_is_not_there_has_a_neighbour_that_was_meant(tmp_path):
 def test_a_folder_is_no_spec(tmp_path):
     with pytest.raises(SpecError) as caught:
         load.load(tmp_path)
-    assert str(caught.value) == f"{tmp_path}:1:1: this is a folder; name one file in it"
+    assert str(caught.value) == f"{tmp_path}:1:1: this is a folder; name a file"

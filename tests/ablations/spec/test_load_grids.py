@@ -18,23 +18,23 @@ GRIDS = [
     (
         "masking.ratio",
         "masking.rate",
-        "16:5: objective.masking.rate is no setting of mlm; did you mean objective.masking.ratio?",
+        "16:5: objective.masking.rate is not a setting of mlm; did you mean objective.masking.ratio?",
     ),
-    ("base: mlm", "base: clm", "16:5: objective.masking.ratio is no setting of clm"),
+    ("base: mlm", "base: clm", "16:5: objective.masking.ratio is not a setting of clm"),
     (
         "encoder.norm: [post, pre]",
         "seed: [0, 1]",
-        "17:5: seeds are replicates and cannot be varied; list them under seeds",
+        "17:5: seeds are replicates, so a grid cannot vary them; list them under seeds",
     ),
     (
         "encoder.norm: [post, pre]",
         "objective.masking: [{ratio: 1}]",
-        "17:5: objective.masking overlaps with objective.masking.ratio, which the grid varies already; "
-        "vary one of them",
+        "17:5: objective.masking overlaps with objective.masking.ratio, which the grid also varies; vary only "
+        "one of them",
     ),
     ("[post, pre]", "[]", "17:19: grid.axes.encoder.norm must not be empty"),
     ("[post, pre]", "post", '17:19: grid.axes.encoder.norm must be a list, but is the text "post"; write [post]'),
-    ("[0.05, 0.15]", "[1, 1.0]", "16:34: grid.axes.objective.masking.ratio has 1.0 twice; each may be there once"),
+    ("[0.05, 0.15]", "[1, 1.0]", "16:34: grid.axes.objective.masking.ratio has 1.0 twice; give it once"),
     (
         "[0.05, 0.15]",
         "[0.05, 1.5]",
@@ -44,8 +44,8 @@ GRIDS = [
     (
         "encoder.norm: [post, pre]",
         "encoder.hidden_size: [32, 30]",
-        "17:31: arm mlm,ratio=0.05,hidden_size=30: encoder.num_attention_heads must divide hidden_size, "
-        "but 30 is not a multiple of 4; change one of the two",
+        "17:31: arm mlm,ratio=0.05,hidden_size=30: encoder.num_attention_heads must divide hidden_size, but "
+        "hidden_size = 30 is not a multiple of 4; change one of the two",
     ),
     (
         "  axes:\n    objective.masking.ratio: [0.05, 0.15]\n    encoder.norm: [post, pre]\n",
@@ -56,8 +56,8 @@ GRIDS = [
     (
         "  axes:\n    objective.masking.ratio: [0.05, 0.15]\n",
         "  zip:\n    objective.masking.ratio: [0.05, 0.15, 0.4]\n",
-        "16:5: grid.zip must pair lists of one length, but objective.masking.ratio has 3 and encoder.norm has 2; "
-        "write as many values for each, or vary them under axes",
+        "16:5: grid.zip must have lists of equal length, but objective.masking.ratio has 3 and encoder.norm "
+        "has 2; write equally many values for each, or vary them under axes",
     ),
     (
         "  axes:\n    objective.masking.ratio: [0.05, 0.15]\n    encoder.norm: [post, pre]\n",
@@ -89,33 +89,32 @@ GRIDS = [
     (
         "[post, pre]\n",
         "[post, pre]\n  exclude: [{}]\n",
-        "18:13: an entry of grid.exclude is empty, which would leave out every combination; name settings and a "
-        "value of each, as in `{objective.masking.ratio: 0.8}`",
+        "18:13: an entry of grid.exclude is empty, so it would exclude every combination; name settings with a "
+        "value each, as in `{objective.masking.ratio: 0.8}`",
     ),
     (
         "[post, pre]\n",
         "[post, pre]\n  exclude: [{encoder.norm: pre}, {encoder.norm: post}]\n",
-        "18:3: grid.exclude leaves no combination",
+        "18:3: grid.exclude excludes every combination; remove an entry",
     ),
     (
         "    encoder.norm: [post, pre]\n",
         "  zip: {encoder.norm: [post, pre], training.max_steps: [20, 30]}\n"
         "  exclude: [{encoder.norm: pre, training.max_steps: 20}]\n",
-        "18:13: an entry of grid.exclude matches nothing, since grid.zip never pairs these values",
+        "18:13: an entry of grid.exclude matches no arm, because grid.zip never pairs these values; remove it",
     ),
     (
         "[0.05, 0.15]",
         f"[{', '.join(str(n / 20_000) for n in range(1, 10_002))}]",
-        "13:1: grid generates 10001 x 2 arms; more than 10000 cannot be meant",
+        "13:1: grid generates 10001 x 2 arms, but at most 10000 are allowed; vary fewer values",
     ),
     (
         "masking.ratio: [0.05, 0.15]",
         "masking: [{ratio: 0.15}, {ratio: '0.15'}]",
-        "13:1: grid generates 2 arms called mlm,masking=ratio-0.15,norm=post; write them under arms, "
-        "each with a name of its own\n"
-        "13:1: grid generates 2 arms called mlm,masking=ratio-0.15,norm=pre; write them under arms, "
-        "each with a name of its own\n"
-        '16:48: objective.masking.ratio must be a valid number, but is the text "0.15"; write 0.15',
+        "13:1: grid generates 2 arms with the name mlm,masking=ratio-0.15,norm=post; write them under arms, "
+        "each with a name of its own\n13:1: grid generates 2 arms with the name "
+        "mlm,masking=ratio-0.15,norm=pre; write them under arms, each with a name of its own\n16:48: "
+        'objective.masking.ratio must be a valid number, but is the text "0.15"; write 0.15',
     ),
 ]
 
@@ -127,13 +126,16 @@ def test_one_mistake_in_a_grid_is_one_sentence(wrong, old, new, expected):
 
 def test_a_generated_name_that_is_taken_is_refused(wrong):
     spec = edited("mlm: {}\n", "mlm: {}\n  mlm,ratio=0.15,norm=pre: {}\n") + GRID
-    assert wrong(spec) == ["14:1: grid generates an arm mlm,ratio=0.15,norm=pre, but arms has one of this name"]
+    assert wrong(spec) == [
+        "14:1: grid generates an arm mlm,ratio=0.15,norm=pre, but arms has an arm of this name; rename the arm "
+        "under arms"
+    ]
 
 
 def test_a_generated_name_must_fit_a_folder(wrong):
     name = "m" * 190
     spec = edited("mlm: {}", f"{name}: {{}}") + edited("base: mlm", f"base: {name}", GRID)
     assert wrong(spec) == [
-        "13:1: grid generates names of up to 211 characters, but a folder's name has 200 at most; "
-        "vary less at once, or write such arms under arms"
+        "13:1: grid generates names of up to 211 characters, but the name of a folder has at most 200; vary "
+        "fewer settings, or write these arms under arms"
     ]

@@ -30,14 +30,14 @@ TASK_SETTINGS = (
         (
             "{kind: minimal_pairs, tasks: [blimp, sst2, cola]}",
             "sst2",
-            "measures.minimal_pairs.tasks has sst2 and cola, but the measure takes blimp, lm_syneval and "
-            "language_minimal_pairs; leave sst2 and cola out",
+            "measures.minimal_pairs.tasks has sst2 and cola, but this measure can use only blimp, lm_syneval "
+            "and language_minimal_pairs; leave sst2 and cola out",
         ),
         (
             "{kind: minimal_pairs, tasks: [blimp]}",
             "blimp",
-            "an entry of tasks must suit the text of every arm, but blimp is of files and the text of mlm of the "
-            "built-in language; take language_minimal_pairs",
+            "an entry of tasks must suit the text of every arm, but blimp is for files and the text of mlm is "
+            "the built-in language; choose language_minimal_pairs",
         ),
     ],
     ids=["another kind", "another text"],
@@ -59,14 +59,15 @@ TREEBANK = "set treebank to a CoNLL-U or parquet file"
 @pytest.mark.parametrize(
     ("measure", "sentence"),
     [
-        ("parsing", f"data of kind files has no trees; {TREEBANK}, or leave parsing out"),
+        ("parsing", f"data of kind files have no trees; {TREEBANK}, or leave parsing out"),
         (
             "{kind: structural_probe, effort: quick}",
-            f"data of kind files has no trees; {TREEBANK}, or leave structural_probe out",
+            f"data of kind files have no trees; {TREEBANK}, or leave structural_probe out",
         ),
         (
             "{kind: influence, groups: [part_of_speech]}",
-            f"groups has part_of_speech, but data of kind files has none; {TREEBANK}, or leave it out",
+            f"groups has part_of_speech, but data of kind files have no parts of speech; {TREEBANK}, or leave "
+            "part_of_speech out",
         ),
     ],
     ids=["parsing", "structural_probe", "influence"],
@@ -87,8 +88,8 @@ def test_a_task_of_the_built_in_language_is_refused_where_one_arm_reads_files(wr
     spec = edited("[layer_change]", "[{kind: minimal_pairs, tasks: [language_minimal_pairs]}]")
     (problem,) = wrong(spec.replace("clm: {", "clm: {data: {kind: files, train: a, validation: b}, "))
     assert problem == (
-        "12:42: an entry of tasks must suit the text of every arm, but language_minimal_pairs is of the built-in "
-        "language and the text of clm of files; take blimp or lm_syneval"
+        "12:42: an entry of tasks must suit the text of every arm, but language_minimal_pairs is for the "
+        "built-in language and the text of clm is files; choose blimp or lm_syneval"
     )
 
 

@@ -73,7 +73,7 @@ VALUES = [
     (
         "max_steps: 20",
         "loggers: [wandb, wandb]",
-        "7:21: training.loggers must name each logger once, but is ['wandb', 'wandb']; take the second one away",
+        "7:21: training.loggers must name each logger once, but is ['wandb', 'wandb']; remove the repeated one",
     ),
     (
         "max_steps: 20",
@@ -83,14 +83,14 @@ VALUES = [
     (
         "num_attention_heads: 4",
         "num_attention_heads: 5",
-        "5:49: encoder.num_attention_heads must divide hidden_size, but 64 is not a multiple of 5; change "
-        "one of the two",
+        "5:49: encoder.num_attention_heads must divide hidden_size, but hidden_size = 64 is not a multiple of "
+        "5; change one of the two",
     ),
     (
         "{hidden_size: 64, num_attention_heads: 4}",
         "{hidden_size: 30}",
-        "5:24: encoder.num_attention_heads must divide hidden_size, but 30 is not a multiple of 4; change "
-        "one of the two",
+        "5:24: encoder.num_attention_heads must divide hidden_size, but hidden_size = 30 is not a multiple of "
+        "4; change one of the two",
     ),
     (
         "hidden_size: 64",
@@ -167,7 +167,7 @@ VALUES = [
     (
         "question: Which objective?",
         'question: " "',
-        "3:11: question must not be empty; write what the comparison is to find out, or leave it out",
+        "3:11: question must not be empty; write the question of the comparison, or leave it out",
     ),
     ("question: Which objective?", "question: 42", "3:11: question must be text, but is 42; put it in quotes"),
     (
@@ -176,7 +176,7 @@ VALUES = [
         "4:36: an entry of data.train must be text, but is 3; put it in quotes\n"
         "4:52: an entry of data.validation must not be empty",
     ),
-    ("seeds: [0, 1]", "seeds: [0, 1, 0]", "11:15: seeds has 0 twice; each may be there once"),
+    ("seeds: [0, 1]", "seeds: [0, 1, 0]", "11:15: seeds has 0 twice; give it once"),
     ("seeds: [0, 1]", "seeds: []", "11:8: seeds must not be empty"),
     ("seeds: [0, 1]", "seeds: 3", "11:8: seeds must be a list, but is 3; write [3]"),
     (
@@ -207,19 +207,19 @@ VALUES = [
     (
         "[layer_change]",
         "[layer_change, {kind: layer_change}]",
-        '12:26: measures has "layer_change" twice; each may be there once',
+        '12:26: measures has "layer_change" twice; give it once',
     ),
     (
         "[layer_change]",
         "[{kind: probing, tasks: [tree_depth], effort: quick}, baselines]",
-        "12:11: measures must take the same examples of tree_depth for baselines as for probing, beside which "
-        "they stand; give both the same effort and examples, or let baselines name other tasks",
+        "12:11: measures must use the same examples of tree_depth for baselines as for probing, because they "
+        "are compared; give both the same effort and examples, or name other tasks for baselines",
     ),
     (
         "[layer_change]",
         "[{kind: baselines, tasks: [sst2, blimp]}]",
-        f"12:44: measures.baselines.tasks has blimp, but the measure takes {listed(WITH_ANSWERS, 'and')}; "
-        "leave blimp out",
+        "12:44: measures.baselines.tasks has blimp, but this measure can use only "
+        f"{listed(WITH_ANSWERS, 'and')}; leave blimp out",
     ),
     (
         "[layer_change]",
@@ -259,12 +259,14 @@ NAMES = [
     (
         "name: trial",
         "name: runs",
-        "1:7: name must not be runs: beside the experiments, a folder of this name holds all runs",
+        "1:7: name must not be runs, because the output root has a folder of this name for all runs; choose "
+        "another name",
     ),
     (
         "name: trial",
         "name: tokens",
-        "1:7: name must not be tokens: beside the experiments, a folder of this name holds all tokens",
+        "1:7: name must not be tokens, because the output root has a folder of this name for all tokens; "
+        "choose another name",
     ),
     ("mlm: {}", "../mlm: {}", f'9:3: a name in arms must consist of letters, digits and ._+=,- {FOLDER} "../mlm"'),
     ("mlm: {}", "a b: {}", f'9:3: a name in arms must consist of letters, digits and ._+=,- {FOLDER} "a b"'),

@@ -210,6 +210,6 @@ def test_pairs_of_words_are_no_predicted_tokens(tokens):
     with pytest.raises(SpecError) as error:
         matching.matched(spec, grid.runs(spec), text=lambda run: tokens)
     assert str(error.value) == (
-        "x: match: predictions cannot hold for arm vectors, which predicts pairs of words; match flops or steps, "
-        "or give the arm an experiment of its own."
+        "x: match: predictions is not possible for arm vectors, because it predicts pairs of words; write "
+        "match: flops or match: steps, or give the arm an experiment of its own."
     )

@@ -156,7 +156,7 @@ def test_both_directions_are_good(direction):
 
 # Arms -------------------------------------------------------------------------------------------------
 
-OTHER = "if another experiment has it, name that in claims.needs.spec"
+OTHER = "if another experiment has this arm, name its spec in claims.needs.spec"
 
 
 def test_a_misspelt_arm_is_said_at_every_place_with_the_nearest_name(tmp_path):
@@ -304,7 +304,8 @@ def test_a_metric_without_groups_takes_none(tmp_path):
     of = "{measure: validation, metric: bleu, groups: [masked]}"
     claims = GOOD.replace("{measure: validation, metric: loss}", of)
     assert sentences(tmp_path, claims=claims) == [
-        "claims/first.yaml:8:72: claims.effect.of must have no groups, as validation bleu has none; take them out"
+        "claims/first.yaml:8:72: claims.effect.of must not have groups, because validation bleu has no groups; "
+        "remove groups"
     ]
 
 

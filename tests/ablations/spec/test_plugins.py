@@ -84,8 +84,16 @@ def rows(readings, settings, say):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("Rank = 7", "mine.py:Rank must be a Card of ablations.catalogue, but is of the type int"),
-        ("Rank = Settings", "mine.py:Rank must be a Card of ablations.catalogue, but is the class Settings"),
+        (
+            "Rank = 7",
+            "mine.py:Rank must be a Card of ablations.catalogue, but is of the type int; write the "
+            "card as docs/plugins.md shows",
+        ),
+        (
+            "Rank = Settings",
+            "mine.py:Rank must be a Card of ablations.catalogue, but is the class Settings; write "
+            "the card as docs/plugins.md shows",
+        ),
         (
             'Rank = Card(rows=rows, metrics=("rank",))',
             "mine.py:Rank must have settings, a subclass of MeasureSettings of ablations.measures.settings; write "
@@ -101,7 +109,7 @@ def rows(readings, settings, say):
         ),
         (
             "Other = 7",
-            "mine.py:Rank: mine.py has no Rank; its names are Card, MeasureSettings, Settings, rows, Other",
+            "mine.py:Rank: mine.py has no Rank; it defines Card, MeasureSettings, Settings, rows, Other",
         ),
     ],
 )
@@ -113,7 +121,7 @@ def test_what_a_card_lacks_is_one_sentence(folder, text, sentence):
 def test_a_missing_file_is_one_sentence_at_the_measure(folder):
     assert problems(folder, measures=["validation", "nowhere.py:Rank"]) == [
         "nowhere.py:Rank: nowhere.py cannot be read (No such file or directory); put the file beside the spec, or "
-        "name its place with --plugin"
+        "name it with --plugin"
     ]
 
 
@@ -122,17 +130,18 @@ def test_a_missing_file_is_one_sentence_at_the_measure(folder):
     [
         (
             "my_figure",
-            "an entry of figures must be a file and a name in it, as in my_figure.py:LossByChange, but is "
-            '"my_figure"',
+            "an entry of figures must be a file and a name in this file, as in my_figure.py:LossByChange, but "
+            'is "my_figure"',
         ),
         (
             "my_measures.py:Rank",
-            "my_measures.py:Rank must be an OwnFigure of ablations.spec.figures, but is of the type Card",
+            "my_measures.py:Rank must be an OwnFigure of ablations.spec.figures, but is of the type "
+            "Card; correct the file",
         ),
         (
             "nowhere.py:Rank",
             "nowhere.py:Rank: nowhere.py cannot be read (No such file or directory); put the file beside the "
-            "spec, or name its place with --plugin",
+            "spec, or name it with --plugin",
         ),
     ],
 )
@@ -179,7 +188,7 @@ def test_a_claim_may_read_a_measure_of_ones_own(folder):
     ]
     file.write_text(CLAIM.replace("METRIC", "rank").replace(", LAYER", ""))
     assert problems(folder, **changes) == [
-        "claims.effect.of must have layers or layer, as my_measures.py:Rank has a number of each layer"
+        "claims.effect.of must have layers or layer, because my_measures.py:Rank has a number for each layer"
     ]
 
 
@@ -249,12 +258,12 @@ def objectives(folder, **objective):
         (
             "Words",
             "mine.py:Words must be a subclass of ObjectiveSettings of lightning_modules.config.objectives, but is "
-            "the class Words",
+            "the class Words; correct the class",
         ),
         (
             "Unfit",
             "mine.py:Unfit: module must be a subclass of Objective of lightning_modules.objectives.objective, but "
-            "is of the type int",
+            "is of the type int; correct the class",
         ),
         (
             "Gone",
@@ -264,7 +273,7 @@ def objectives(folder, **objective):
         (
             "Foreign",
             "mine.py:Foreign: module must be a subclass of Objective of lightning_modules.objectives.objective, "
-            "but is the class Encoder",
+            "but is the class Encoder; correct the class",
         ),
         (
             "Abstract",
@@ -291,7 +300,7 @@ def test_what_an_objective_lacks_is_one_sentence(folder, kind, sentence):
         (
             "Bare",
             "mine.py:Bare must be a subclass of OwnSelection of lightning_modules.config.masking, but is the "
-            "class Bare",
+            "class Bare; correct the class",
         ),
     ],
 )

@@ -32,7 +32,7 @@ def sentences(folder, *, of_arms=None, **tune):
 
 def test_a_seed_of_the_experiment_is_no_seed_of_trials(tmp_path):
     assert sentences(tmp_path, settings=RATES, seeds=[5, 1]) == [
-        "tune.seeds has 1, which is a seed of the experiment; take others, as [1000]"
+        "tune.seeds has 1, but this is a seed of the experiment; write other seeds, such as [1000]"
     ]
 
 
@@ -41,7 +41,7 @@ def test_arms_are_named_as_the_spec_names_them_and_are_trained(tmp_path):
     arms["start"]["training"] = {"max_steps": 0}
     assert sentences(tmp_path, of_arms=arms, settings=RATES, arms=["mln", "start"]) == [
         'an entry of tune.arms must be the name of an arm, but is "mln"; did you mean mlm?',
-        "tune.arms has start, which takes no step (training.max_steps is 0); take it out",
+        "tune.arms has start, but this arm is not trained (training.max_steps is 0); remove it",
     ]
 
 
@@ -50,33 +50,33 @@ def test_arms_are_named_as_the_spec_names_them_and_are_trained(tmp_path):
     [
         (
             "objective.masking.ratio",
-            "tune.settings has objective.masking.ratio, but only settings of training and encoder can be tuned, "
-            "because with another text or objective the loss is another one",
+            "tune.settings has objective.masking.ratio, but only settings of training and encoder can be "
+            "tuned, because losses on different texts or objectives cannot be compared",
         ),
         (
             "learning_rate",
-            "tune.settings has learning_rate, which is no setting; did you mean training.learning_rate?",
+            "tune.settings has learning_rate, which is not a setting; did you mean training.learning_rate?",
         ),
         (
             "training.max_steps",
-            "tune.settings has training.max_steps, with which arms would differ in how much they train; "
-            "take it out",
+            "tune.settings has training.max_steps, but then arms would differ in the amount of training; "
+            "remove it",
         ),
         (
             "training.validate_every",
-            "tune.settings has training.validate_every, which changes no loss; take it out",
+            "tune.settings has training.validate_every, but this setting does not change the loss; remove it",
         ),
         (
             "training.seeds.init",
-            "tune.settings has training.seeds.init, but a seed is no setting to choose the best of; take it out",
+            "tune.settings has training.seeds.init, but a best seed has no meaning; remove it",
         ),
         (
             "training.learning_rte",
-            "training.learning_rte is no setting of arm mlm; did you mean training.learning_rate?",
+            "training.learning_rte is not a setting of arm mlm; did you mean training.learning_rate?",
         ),
         (
             "encoder.sandwich",
-            "encoder.sandwich is no setting of arm mlm; name in tune.arms the arms that have it",
+            "encoder.sandwich is not a setting of arm mlm; list under tune.arms only arms that have it",
         ),
     ],
 )
@@ -90,8 +90,8 @@ def test_a_setting_in_which_arms_differ_is_refused(tmp_path):
         "fast": {"objective": {"kind": "masked_lm"}},
     }
     assert sentences(tmp_path, of_arms=arms, settings=RATES) == [
-        "tune would replace training.learning_rate, in which arms slow and fast differ; leave it out of tune, or "
-        "out of the arms"
+        "tune would replace training.learning_rate, but arms slow and fast differ in this setting; leave it "
+        "out of tune, or out of the arms"
     ]
     resolved = grid.resolved(load(write_spec(tmp_path, tune={"settings": RATES})))
     assert tuned_arms(load(write_spec(tmp_path, json.dumps(resolved)))) == ["mlm", "mt"]  # which writes all of it
@@ -117,7 +117,7 @@ def test_values_that_do_not_go_together_are_found(tmp_path):
 
 def test_a_budget_has_a_trial_for_each_arm_and_a_range_needs_one(tmp_path):
     assert sentences(tmp_path, settings=RATES, budget=1) == [
-        "tune.budget is 1, less than one trial for each of 2 arms; raise it"
+        "tune.budget is 1, which is less than one trial for each of 2 arms; raise it"
     ]
     assert sentences(tmp_path, settings=RANGE) == [
         "the range of training.learning_rate needs tune.budget, the number of trials; give it, or a list of values"
@@ -128,10 +128,10 @@ def test_a_budget_has_a_trial_for_each_arm_and_a_range_needs_one(tmp_path):
 
 def test_one_value_is_no_search(tmp_path):
     assert sentences(tmp_path, settings={"training.learning_rate": [1e-3]}) == [
-        "tune.settings.training.learning_rate must have two values or more to choose from, but has 1"
+        "tune.settings.training.learning_rate must have at least two values to choose from, but has 1"
     ]
     assert sentences(tmp_path, settings={"training.learning_rate": [1e-3, 1e-3]}) == [
-        "tune.settings.training.learning_rate has 0.001 twice; each may be there once"
+        "tune.settings.training.learning_rate has 0.001 twice; give it once"
     ]
     assert sentences(tmp_path, settings={"encoder.dropout": {"low": 0, "hgh": 1}}, budget=2) == [
         "tune.settings.encoder.dropout.hgh is unknown; did you mean high?"

@@ -100,12 +100,12 @@ def test_a_key_may_be_text_that_yaml_1_1_would_merge_or_read_as_a_date(tmp_path)
 
 def test_half_a_character_is_refused(tmp_path):
     (problem,) = read(tmp_path, 'a: "\\ud800"\n').problems
-    assert problem.sentence == "this text holds half a character (a lone surrogate); write the character itself"
+    assert problem.sentence == "this text has half of a character (a lone surrogate); write the whole character"
 
 
 def test_a_character_that_no_path_has_is_refused(tmp_path):
     path = tmp_path / "spec.yaml"
     path.write_text('name: "a\\0b"\n')
     assert [str(problem) for problem in yamlfile.read(path).problems] == [
-        f"{path}:1:7: this text holds the character U+0000, which cannot be shown; remove it"
+        f"{path}:1:7: this text has the character U+0000, which cannot be displayed; remove it"
     ]

@@ -210,7 +210,7 @@ def test_minimal_pairs_are_refused():
         BaselinesSettings(kind="baselines", tasks=("blimp",))
     taken = [name for name, task in TASKS.items() if task.kind != "minimal_pairs"]
     assert error.value.errors()[0]["msg"] == (
-        f"has blimp, but the measure takes {listed(taken, 'and')}; leave blimp out"
+        f"has blimp, but this measure can use only {listed(taken, 'and')}; leave blimp out"
     )
 
 
@@ -218,7 +218,7 @@ def test_a_task_without_examples_is_refused():
     splits = of(lambda texts: Examples(texts, None, None, ["0"] * len(texts)))
     with pytest.raises(MeasureError) as error:
         list(score_rows(TASKS["sst2"], splits=splits | {"validation": splits["validation"].take([])}))
-    assert str(error.value) == "the validation part has no examples; leave the task out."
+    assert str(error.value) == "the validation part of the task has no examples; add some, or leave the task out."
 
 
 def given_to(settings, splits, monkeypatch):

@@ -27,8 +27,8 @@ from tests.support.tiny_text import sentences, settings
 
 WORDS = ("negative", "positive")
 NO_NUMBER = (
-    "a label has to be the number of its word in data.label_words (0 for negative, 1 for positive); write the "
-    "numbers in that column."
+    "a label must be the number of its word in data.label_words (0 for negative, 1 for positive); write these "
+    "numbers in the column."
 )
 TASK = TASKS["sst2_at_mask"]
 PHRASES = [*sentences(1800, seed=1), *["positive and negative"] * 200]  # label words may occur in sentences
@@ -106,9 +106,9 @@ def test_halves_and_label_words_count_in_the_address_where_they_are_given(root):
     [
         (
             {"label": None},
-            "must go with label: name label, the column of the labels that they name, or leave both out",
+            "must come together with label; set label, the column of the labels, or leave both out",
         ),
-        ({"label_words": []}, "must go with label: name a word for each label, or leave both out"),
+        ({"label_words": []}, "must come together with label; set a word for each label, or leave both out"),
         ({"label_words": ["one"]}, "must be two or more different words without spaces, but is ['one']"),
         (
             {"label_words": ["one", "one"]},
@@ -137,7 +137,8 @@ def test_a_label_without_a_word_is_refused(tmp_path):
         )
     (tmp_path / "a.txt").write_text("good\n")
     sentence = (
-        f"{tmp_path}/a.txt is plain text without columns, but data.label names one; use a format with columns."
+        f"{tmp_path}/a.txt is plain text without columns, but data.label names a column; use a file with "
+        "columns, or leave data.label out."
     )
     told = sentence_of(data(train="a.txt", validation="a.txt", text="text"), tmp_path)
     assert told.splitlines() == [sentence, sentence]  # one of the training text, one of the validation text
@@ -214,14 +215,12 @@ def test_label_words_that_are_no_tokens_or_were_cut_off_are_refused(root):
 
     pieces = error_of(vocab_size=36)
     assert pieces.startswith("data.label_words: 'negative' is cut into ")
-    assert pieces.endswith(
-        " sub-words, but one token is to be hidden; raise data.vocab_size, or choose a shorter word."
-    )
+    assert pieces.endswith(" sub-words, but must be one token; raise data.vocab_size, or choose a shorter word.")
     whole = prepare(data(), data_root=root, store=root / "store").train
     lost = int((whole.lengths > 10).sum())
     assert error_of(max_length=10) == (
-        f"objective.masking.select: data.max_length has cut the label words off {lost:,} of {len(whole):,} "
-        f"sentences of data.train; raise it."
+        f"objective.masking.select: the label words of {lost:,} of {len(whole):,} sentences of data.train were "
+        "cut off; raise data.max_length."
     )
 
 
@@ -276,6 +275,6 @@ def test_a_task_on_the_half_that_is_the_text_is_refused():
     with pytest.raises(MeasureError) as caught:
         _require_other_half(run("second"), asked)
     assert str(caught.value) == (
-        "sst2_at_mask learns from the second half of its file, which is the text's; set data.half to the other "
-        "one."
+        "sst2_at_mask learns from the second half of its file, but the training text is the same half; set "
+        "data.half to the other half."
     )

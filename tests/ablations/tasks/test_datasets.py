@@ -129,14 +129,14 @@ def problems(folder, measure, task):
             "1:1",
             "metric must be accuracy, matthews or f1 for classification, but is pearson",
         ),
-        (("accuracy", "f1"), "1:1", "positive must be there for f1 and for nothing else, but the metric is f1"),
+        (("accuracy", "f1"), "1:1", "positive belongs to the metric f1 and to no other, but the metric is f1"),
         (("[sentence]", "[a, b, c]"), "1:1", "text must name 1 or 2 columns for classification, but names 3"),
         (("label:", "lable:"), "4:1", "lable is unknown; did you mean label?"),
         (
             ("train: train.tsv, ", ""),
             "1:1",
-            "files must be test, train and validation, but are validation and test; with divided_by one file, "
-            "test, serves all splits",
+            "files must be test, train and validation, but are validation and test; with divided_by, give only "
+            "the file test for all splits",
         ),
         (
             ("test.jsonl", "test.json"),
@@ -159,7 +159,7 @@ def test_what_is_wrong_with_its_file_is_one_sentence_with_its_line(folder, chang
 def test_a_file_in_another_encoding_is_one_sentence_and_a_mark_of_utf_8_is_none(folder):
     (folder / "mine.yaml").write_bytes(b"# caf\xe9\n" + CLASSES.encode())
     assert problems(folder, "probing", "mine.yaml") == [
-        "mine.yaml:1:6: byte 0xe9 is not UTF-8; save the file as UTF-8"
+        "mine.yaml:1:6: the byte 0xe9 is not UTF-8; save the file as UTF-8"
     ]
     (folder / "mine.yaml").write_text(CLASSES, encoding="utf-8-sig")
     load.load(write_spec(folder, measures=[{"kind": "probing", "tasks": ["mine.yaml"]}]))
@@ -167,16 +167,16 @@ def test_a_file_in_another_encoding_is_one_sentence_and_a_mark_of_utf_8_is_none(
 
 def test_a_task_of_another_kind_or_without_a_file_is_one_sentence(folder):
     assert problems(folder, "minimal_pairs", "animals.yaml") == [
-        "measures.minimal_pairs.tasks has animals.yaml, but the measure takes blimp, lm_syneval and "
+        "measures.minimal_pairs.tasks has animals.yaml, but this measure can use only blimp, lm_syneval and "
         "language_minimal_pairs; leave animals.yaml out"
     ]
     assert problems(folder, "retrieval", "animals.yaml") == [
-        "an entry of measures.retrieval.tasks must be regression of two texts for retrieval, but animals.yaml is "
-        "classification; leave it out"
+        "an entry of measures.retrieval.tasks must be a regression task with two texts for retrieval, but "
+        "animals.yaml is classification; leave it out"
     ]
     (sentence,) = problems(folder, "probing", "animals")
-    assert sentence.endswith('but is "animals"; name a task of your own by its file, as my_task.yaml')
+    assert sentence.endswith('but is "animals"; name a task of your own by its file, such as my_task.yaml')
     assert problems(folder, "probing", "nowhere.yaml") == [
         "nowhere.yaml: nowhere.yaml cannot be read (No such file or directory); put the file beside the spec, or "
-        "name its place with --plugin"
+        "name it with --plugin"
     ]

@@ -159,7 +159,10 @@ def test_minimal_pairs_are_equally_many_of_each_paradigm():
 def test_a_built_in_task_needs_the_language():
     with pytest.raises(DataError) as error:
         read_examples(TASKS["language_tense"], "test", data_root=NOWHERE)
-    assert str(error.value) == "task language_tense: is made by the built-in language, but the data are files."
+    assert str(error.value) == (
+        "task language_tense: its examples come from the built-in language, but the data are files; leave the "
+        "task out."
+    )
 
 
 # Files -----------------------------------------------------------------------------------------------
@@ -263,7 +266,7 @@ def error_of(task, tmp_path, split="test"):
 def test_a_file_that_is_missing_or_damaged_or_lacks_something_is_named(tmp_path):
     place = tmp_path / "classification/sst2/test.parquet"
     assert error_of(TASKS["sst2"], tmp_path) == (
-        f"task sst2: {place} is not there; check --data-root, or leave the task out."
+        f"task sst2: {place} does not exist; check --data-root, or leave the task out."
     )
     write(place, text=["a"], label=[1])
     assert error_of(TASKS["sst2"], tmp_path) == (
@@ -320,13 +323,13 @@ def test_a_column_of_another_type_is_refused_with_its_row(task, columns, said, t
 def test_answers_that_do_not_suit_their_text_are_refused(tmp_path):
     write(tmp_path / "ner/wikigold/test.parquet", tokens=[["a"], ["In", "Rome"]], ner_tags=[["O"], ["O"]])
     assert error_of(TASKS["wikigold"], tmp_path) == (
-        "task wikigold: example 2 has words and tags of the lengths 2 and 1, expected a tag for each word, and "
-        "a word at least; correct or remove it."
+        "task wikigold: example 2 has 2 words and 1 tags, expected at least one word and a tag for each word; "
+        "correct or remove it."
     )
     write(tmp_path / "ner/wikigold/test.parquet", tokens=[["a"], ["In", "Rome"]], ner_tags=[["O"], ["O", "LOC"]])
     assert error_of(TASKS["wikigold"], tmp_path) == (
         'task wikigold: example 2 has the tag "LOC", expected O or a tag of BIO, BIOES or BILOU such as B-LOC; '
-        "write the tags so, or give the task the metric accuracy."
+        "write the tags in this form, or give the task the metric accuracy."
     )
     write(tmp_path / "ner/wikigold/test.parquet", tokens=[["In", None]], ner_tags=[["O", "O"]])
     assert error_of(TASKS["wikigold"], tmp_path) == (
@@ -342,8 +345,7 @@ def test_answers_that_do_not_suit_their_text_are_refused(tmp_path):
     )
     everywhere = replace(TASKS["xquad"], divided_by=None)
     assert error_of(everywhere, tmp_path) == (
-        'task xquad: example 1: the answer "He" does not stand at character 0 of its context; correct or remove '
-        "it."
+        'task xquad: example 1: the answer "He" is not at character 0 of its context; correct or remove it.'
     )
     write(
         tmp_path / "qa_xquad/en.test.parquet",
@@ -354,7 +356,7 @@ def test_answers_that_do_not_suit_their_text_are_refused(tmp_path):
         title=["x"],
     )
     assert error_of(everywhere, tmp_path) == (
-        "task xquad: example 1 has an answer without a word, expected a part of its context; remove it."
+        "task xquad: example 1 has an answer without words, expected a part of its context; remove it."
     )
 
 
@@ -371,12 +373,13 @@ def parts_of(tmp_path, task, train, test):
 
 def test_a_part_without_a_class_of_the_training_part_is_refused(tmp_path):
     assert parts_of(tmp_path, TASKS["sst2"], [0, 1, 1], [-1, -1]) == (
-        'task sst2: no class of the test part ("-1") is one of the training part ("0", "1"), so no answer could '
-        "be right; write the same classes into all parts, or leave the task out."
+        'task sst2: the test part ("-1") and the training part ("0", "1") have no class in common, so no '
+        "answer can be right; write the same classes into all parts, or leave the task out."
     )
     assert parts_of(tmp_path, TASKS["trec"], [0, 1, 2, 3, 4, 5], [0.0, 1.0]) == (
-        'task trec: no class of the test part ("0.0", "1.0") is one of the training part ("0", "1", "2", "3", '
-        '"4", ...), so no answer could be right; write the same classes into all parts, or leave the task out.'
+        'task trec: the test part ("0.0", "1.0") and the training part ("0", "1", "2", "3", "4", ...) have no '
+        "class in common, so no answer can be right; write the same classes into all parts, or leave the task "
+        "out."
     )
 
 

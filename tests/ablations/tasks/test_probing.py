@@ -157,8 +157,8 @@ def test_one_class_is_refused():
     with pytest.raises(MeasureError) as error:
         list(rows_of(only, group="made up"))
     assert str(error.value) == (
-        "probing: the training examples of made up (600) have one class, but a probe tells classes apart; raise "
-        "the measure's `examples` or leave the task out."
+        "probing: the 600 training examples of made up have only one class, but a probe needs two; raise the "
+        "measure's `examples`, or leave the task out."
     )
 
 
@@ -294,5 +294,5 @@ def test_tasks_without_classes_are_refused():
         probing_settings("stsb")
     taken = [name for name, task in TASKS.items() if task.kind in ("classification", "tagging")]
     assert error.value.errors()[0]["msg"] == (
-        f"has stsb, but the measure takes {listed(taken, 'and')}; leave stsb out"
+        f"has stsb, but this measure can use only {listed(taken, 'and')}; leave stsb out"
     )

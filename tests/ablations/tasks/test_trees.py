@@ -88,8 +88,8 @@ def test_sentences_are_chosen_by_their_length_without_punctuation(tokenizer):
     with pytest.raises(MeasureError) as error:
         words(max_length=4)
     assert str(error.value) == (
-        "sentences with trees are needed, of 3 to 10 words besides punctuation and at most 4 sub-words, but "
-        "none of 4 is one; give another treebank or raise the measure's `longest`."
+        "none of the 4 sentences has a tree, 3 to 10 words without punctuation and at most 4 sub-words; give "
+        "another treebank, or raise the measure's `longest`."
     )
 
 

@@ -104,8 +104,8 @@ def test_splits_are_those_that_are_given_and_can_be_read_again(tmp_path):
 def test_csv_without_a_translation_is_refused_like_null(tmp_path):
     pd.DataFrame({"text": ["a", "b"], "target": ["A", None]}).to_csv(tmp_path / "a.csv", index=False)
     expected = (
-        f"{tmp_path}/a.{{}}: a sentence in column 'text' and none in 'target', but every sentence needs its "
-        f"translation; add it or remove the row."
+        f"{tmp_path}/a.{{}}: there is a sentence in column 'text', but none in 'target'; add the translation, "
+        "or remove the row."
     )
     assert sentence_of(files("a.csv", target="target"), tmp_path) == expected.format("csv, line 3")
     pd.read_csv(tmp_path / "a.csv").to_parquet(tmp_path / "a.parquet")
@@ -127,7 +127,7 @@ def test_a_value_that_is_no_text_has_a_line(tmp_path, column, value, found):
     good = {"text": "a", "target": "A"}
     (tmp_path / "a.jsonl").write_text(json.dumps(good) + "\n" + json.dumps(good | {column: value}) + "\n")
     assert sentence_of(files("a.jsonl", target="target"), tmp_path) == (
-        f"{tmp_path}/a.jsonl, line 2: column '{column}' holds {found}, expected text; correct or remove the row."
+        f"{tmp_path}/a.jsonl, line 2: column '{column}' has {found}, expected text; correct or remove the row."
     )
 
 
@@ -135,8 +135,7 @@ def test_text_without_a_sentence_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("\n \n\t\n")
     write_jsonl(tmp_path / "b.jsonl", [("",), ("  ",)])
     assert sentence_of(files(["a.txt", "b.jsonl"]), tmp_path) == (
-        f"{tmp_path}/a.txt, {tmp_path}/b.jsonl: no sentence is left, all rows are empty (data.train); "
-        f"give a file with text."
+        f"{tmp_path}/a.txt, {tmp_path}/b.jsonl: all rows are empty (data.train); give a file with text."
     )
 
 
@@ -191,15 +190,18 @@ def test_every_problem_is_found_at_once_without_reading_the_text(tmp_path):
         ("train", f"{root}/missing.txt{absent}"),
         (
             "train",
-            f"{root}/folder.txt is a folder, but data.train of kind files names files; name the files inside.",
+            f"{root}/folder.txt is a folder, but data.train of kind files must name files; name the files in it.",
         ),
         (
             "train",
-            f"{root}/a.json has an ending that is not known (data.train), expected .parquet, .jsonl, .csv, .tsv "
-            f"or .txt, all but parquet also with .gz; convert or rename the file.",
+            f"{root}/a.json has an unknown ending (data.train), expected .parquet, .jsonl, .csv, .tsv or .txt "
+            "(all except parquet also with .gz); convert or rename the file.",
         ),
         ("train", f"{root}/good.jsonl/a.txt{absent}"),
-        ("validation", f"{root}/empty.csv is empty (data.validation); give a file with a sentence a line or row."),
+        (
+            "validation",
+            f"{root}/empty.csv is empty (data.validation); give a file with one sentence in each line or row.",
+        ),
         (
             "test",
             f"{root}/other.csv has no column 'text' (data.text), only 'Target', 'document', 'texts'; "
@@ -218,7 +220,8 @@ def test_every_problem_is_found_at_once_without_reading_the_text(tmp_path):
 def test_plain_text_has_no_columns(tmp_path, setting):
     (tmp_path / "a.txt").write_text("a\n")
     assert sentence_of(files("a.txt", validation="a.txt", **{setting: "x"}), tmp_path).splitlines()[0] == (
-        f"{tmp_path}/a.txt is plain text without columns, but data.{setting} names one; use a format with columns."
+        f"{tmp_path}/a.txt is plain text without columns, but data.{setting} names a column; use a file with "
+        f"columns, or leave data.{setting} out."
     )
 
 

@@ -78,7 +78,7 @@ def test_other_formats_and_parts_of_splits(tmp_path):
 def test_what_is_missing_is_a_sentence(folder):
     root = folder.parent
     assert sentence_of(hub(train="training"), root) == (
-        f"{folder} has no split 'training' (data.train), only 'train', 'validation'; name one that is there."
+        f"{folder} has no split 'training' (data.train), only 'train', 'validation'; name one of these."
     )
     assert sentence_of(hub(text="txt"), root) == (
         "data set, split 'validation' has no column 'txt' (data.text), only 'text', 'pair', "
@@ -89,7 +89,7 @@ def test_what_is_missing_is_a_sentence(folder):
         "'pair.de'; did you mean 'pair.en'?"
     )
     assert sentence_of(hub(text="n"), root) == (
-        "data set, split 'validation', row 1: column 'n' holds 1 (int), expected text; correct or remove the row."
+        "data set, split 'validation', row 1: column 'n' has 1 (int), expected text; correct or remove the row."
     )
     assert sentence_of(hub(name="french"), root) == (
         "The data set 'data set' cannot be read: BuilderConfig 'french' not found. Available: ['default']; "
@@ -113,7 +113,7 @@ def test_a_damaged_file_in_a_folder_is_a_sentence(folder):
 def test_a_remote_data_set_needs_a_commit(tmp_path):
     (tmp_path / "file").write_text("")
     moves = (
-        f"but 'a/b' is no folder under {tmp_path} and on the hub the text could change under a finished run; "
+        f"but 'a/b' is not a folder under {tmp_path}, and a text on the hub may change after a run; "
         f"give the commit, 40 hexadecimal digits."
     )
     for settings, sentence in (
@@ -125,7 +125,8 @@ def test_a_remote_data_set_needs_a_commit(tmp_path):
         ),
         (
             hub(path="file"),
-            f"{tmp_path}/file is a file, but data.path of kind hub is a folder or a name; use kind: files.",
+            f"{tmp_path}/file is a file, but data.path of kind hub must be a folder or a name on the hub; write "
+            "kind: files for a file.",
         ),
     ):
         assert problems(settings, tmp_path) == [("path", sentence)]
@@ -144,9 +145,9 @@ def test_without_a_network_a_remote_data_set_is_a_sentence(tmp_path):
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
     )
     assert ended.stderr.splitlines()[-1] == (
-        "lightning_modules.errors.DataError: The data set 'nobody/nothing' cannot be fetched from the hub: no "
-        "connection; run once with a network, after which it is read from Hugging Face's cache, or use local "
-        "files."
+        "lightning_modules.errors.DataError: The data set 'nobody/nothing' cannot be downloaded from the hub: "
+        "no connection; give the command once with a network (later it is read from Hugging Face's cache), or "
+        "use local files."
     )
 
 
@@ -164,7 +165,7 @@ def test_the_address_of_a_folder_is_what_is_in_it(folder):
     with pytest.raises(DataError) as error:
         content_address(hub(path="renamed"), root)
     assert str(error.value) == (
-        f"{renamed} has no split 'validation' (data.validation), only 'train', 'test'; name one that is there."
+        f"{renamed} has no split 'validation' (data.validation), only 'train', 'test'; name one of these."
     )
 
 

@@ -171,9 +171,9 @@ def test_an_ngram_counts_from_least_count_on():
 
 def refusal(*, words, least_count):
     return (
-        f"objective.masking.select: pmi needs word n-grams that occur at least {least_count} times (least_count), "
-        f"but no two words of the training text ({words}) are neighbours so often; lower least_count or give more "
-        f"text."
+        f"objective.masking.select: pmi needs word n-grams that occur at least {least_count} times "
+        f"(least_count), but no two words of the training text ({words}) are neighbours so "
+        "often; lower least_count, or give more text."
     )
 
 
@@ -336,29 +336,29 @@ def validation_words(seed: int):
 
 def test_no_list_at_all_is_refused(tmp_path):
     assert error_of(tmp_path) == (
-        "objective.masking.select: cloze needs words, file or part_of_speech, but none of them is given; add one."
+        "objective.masking.select: cloze needs words, file or part_of_speech, but none of them is set; add one."
     )
     with pytest.raises(DataError) as error:
         resolved(GenericWords(kind="generic", treebank="bank.parquet"), data=FILES, data_root=tmp_path)
     assert str(error.value) == (
-        "objective.masking.select: generic needs words, file or part_of_speech, but none of them is given; add "
-        "one."
+        "objective.masking.select: generic needs words, file or part_of_speech, but none of them is set; add one."
     )
     assert error_of(tmp_path, words=("good",), treebank="bank.parquet") == (
-        "objective.masking.select.treebank is only read for part_of_speech, which is not given; add it or remove "
-        "treebank."
+        "objective.masking.select.treebank is read only for part_of_speech, which is not set; add "
+        "part_of_speech, or "
+        "remove treebank."
     )
 
 
 def test_words_with_spaces_are_refused(tmp_path):
     assert error_of(tmp_path, words=("good", "very good")) == (
-        "objective.masking.select.words: 'very good' has a space, but a word is what stands between spaces; give "
-        "its words one by one."
+        "objective.masking.select.words: 'very good' has a space, but each entry must be one word; write each "
+        "word as an entry of its own."
     )
     (tmp_path / "list.txt").write_text("good\n\ngood\t3\n")
     assert error_of(tmp_path, file="list.txt") == (
-        f"{tmp_path}/list.txt, line 3: 'good\\t3' has a space, but a word is what stands between spaces; give its "
-        f"words one by one."
+        f"{tmp_path}/list.txt, line 3: 'good\\t3' has a space, but each entry must be one word; write each word "
+        "as an entry of its own."
     )
 
 
@@ -372,13 +372,13 @@ def test_errors_of_files(tmp_path):
     )
     (tmp_path / "latin.txt").write_bytes("good\nna\u00efve\n".encode("latin-1"))
     assert error_of(tmp_path, file="latin.txt") == (
-        f"{tmp_path}/latin.txt, line 2: byte 0xef is no UTF-8 (objective.masking.select.file); convert the file "
-        f"to UTF-8."
+        f"{tmp_path}/latin.txt, line 2: byte 0xef is not UTF-8 (objective.masking.select.file); convert the "
+        "file to UTF-8."
     )
     (tmp_path / "empty.txt").write_text("; nothing\n\n# here\n")
     assert error_of(tmp_path, file="empty.txt") == (
         f"{tmp_path}/empty.txt has no words (objective.masking.select.file): all its lines are blank or begin "
-        f"with ; or #; write a word a line."
+        "with ; or #; write one word in each line."
     )
 
 
@@ -408,8 +408,8 @@ def test_errors_of_treebanks(tmp_path):
     for name, tags in (("short", ["DET"]), ("null", None), ("nulls", [None, "NOUN"])):
         treebank(tmp_path / f"{name}.parquet", [*SENTENCES, (["a", "word"], tags)])
         assert error(f"{name}.parquet") == (
-            f"{name}.parquet, row 5: expected a tag in upos for every word in tokens "
-            f"(objective.masking.select.treebank); correct or remove the row."
+            f"{name}.parquet, row 5: upos must have a tag for every word in tokens "
+            "(objective.masking.select.treebank); correct or remove the row."
         )
     (tmp_path / "text.parquet").write_text("no parquet, although it says so in its name")
     assert error("text.parquet").startswith(
@@ -432,10 +432,9 @@ def test_errors_of_parts_of_speech(tmp_path):
         "these."
     )
     assert error_of(tmp_path, part_of_speech=("VERB",)) == (
-        "objective.masking.select.part_of_speech needs a treebank, since data of kind files has no parts of "
+        "objective.masking.select.part_of_speech needs a treebank, because data of kind files have no parts of "
         "speech; set objective.masking.select.treebank to a CoNLL-U file, or a parquet file with the columns "
-        "tokens "
-        "and upos."
+        "tokens and upos."
     )
 
 

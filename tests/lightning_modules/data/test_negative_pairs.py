@@ -310,7 +310,7 @@ def test_next_sentence_needs_two_documents():
         RunData(objective, SimpleNamespace(train=one))
     assert str(error.value) == (
         "data.train: next_sentence needs second segments from another document, but the text is one document; "
-        "name the column data.document, or end documents with blank lines."
+        "set data.document to the column of documents, or separate documents by blank lines."
     )
     assert not looked_through
     RunData(objective, SimpleNamespace(train=two))

@@ -78,8 +78,8 @@ def test_too_little_text_for_one_step_is_refused():
     with pytest.raises(DataError) as error:
         BatchPlan(two, tokens_per_step=100, steps=1, seed=0)
     assert str(error.value) == (
-        "data.train: 11 tokens (sentences: 2) are fewer than one step of training.tokens_per_step = 100; "
-        "give more text or make the steps smaller."
+        "data.train has 11 tokens (2 sentences), which are fewer than a step has (training.tokens_per_step = "
+        "100); give more text, or lower training.tokens_per_step."
     )
     assert len(BatchPlan(two, tokens_per_step=100, steps=0, seed=0)) == 0
 

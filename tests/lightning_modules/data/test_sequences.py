@@ -435,8 +435,8 @@ def test_an_epoch_of_fewer_tokens_than_a_step_is_refused():
     with pytest.raises(DataError) as error:
         BatchPlan(split, tokens_per_step=240, steps=3, seed=0, input_format="sentence_pair", max_length=64)
     assert str(error.value) == (
-        "data.train: 126 tokens (sentences: 4) are fewer than one step of training.tokens_per_step = 240; give "
-        "more text or make the steps smaller."
+        "data.train has 126 tokens (4 sentences), which are fewer than a step has (training.tokens_per_step = "
+        "240); give more text, or lower training.tokens_per_step."
     )
 
 

@@ -139,8 +139,8 @@ def test_bytes_that_are_no_text_have_a_line_and_a_place(tmp_path, name):
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
     line, place = (2, 11) if name == "a.jsonl" else (3, 3)
     assert sentence_of(tmp_path / name, Columns("en")) == (
-        f"{tmp_path / name}, line {line}: byte 0xeb at place {place} of the line is no UTF-8; "
-        f"convert the file to UTF-8 or remove the line."
+        f"{tmp_path / name}, line {line}: byte 0xeb at position {place} of the line is not UTF-8; convert the "
+        "file to UTF-8, or remove the line."
     )
 
 
@@ -148,7 +148,7 @@ def test_bytes_that_are_no_text_in_parquet_have_a_row(tmp_path):
     strings = pa.array([b"ok"] * 4999 + [b"Zo\xeb"], pa.binary()).view(pa.string())
     pq.write_table(pa.table({"en": strings}), path := tmp_path / "a.parquet")
     assert sentence_of(path, Columns("en")) == (
-        f"{path}, row 5000: column 'en' is no UTF-8 at byte 3; write it as UTF-8."
+        f"{path}, row 5000: column 'en' is not UTF-8 at byte 3; write it as UTF-8."
     )
 
 
@@ -160,7 +160,7 @@ def test_a_missing_column_lists_those_there_are(tmp_path, ending):
         (Columns("En"), "no column 'En' (data.text), only {}; did you mean 'en'?"),
         (
             Columns("en", "french"),
-            "no column 'french' (data.target), only {}; set data.target to one that is there.",
+            "no column 'french' (data.target), only {}; set data.target to one of these.",
         ),
         (Columns("en", "de", "docs"), "no column 'docs' (data.document), only {}; did you mean 'doc'?"),
     ):
@@ -180,7 +180,9 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path):
 
 def test_a_parquet_column_of_another_type_is_refused(tmp_path):
     pq.write_table(pa.table({"en": [1, 2]}), path := tmp_path / "a.parquet")
-    expected = f"{path}: column 'en' (data.text) holds int64, expected text; name a column of strings."
+    expected = (
+        f"{path}: column 'en' (data.text) has values of type int64, expected text; name a column of strings."
+    )
     assert sentence_of(path, Columns("en")) == expected
     with pytest.raises(DataError) as caught:
         check_head(path, Columns("en"))
@@ -217,8 +219,8 @@ def test_a_field_may_be_as_long_as_a_book(tmp_path):
 def test_a_row_with_too_few_or_too_many_fields(tmp_path):
     for path in (_text(tmp_path / "a.csv", "en,de\na,b\nc\n"), _text(tmp_path / "a.tsv", "en\tde\na\tb\nc\n")):
         assert sentence_of(path, Columns("en", "de")) == (
-            f"{path}, line 3: expected as many fields as the first line names columns, 2, but found 1; "
-            f"correct the line."
+            f"{path}, line 3: expected 2 fields, one for each column of the first line, but found 1; correct "
+            "the line."
         )
 
 
@@ -228,8 +230,8 @@ def test_a_row_with_too_few_or_too_many_fields(tmp_path):
 def test_wrong_quotes_in_csv(tmp_path, row, what):
     path = _text(tmp_path / "a.csv", f"en,de\na,b\n{row}")
     assert sentence_of(path, Columns("en")) == (
-        f"{path}, line 3: {what}; write a field with a separator, a quote or a line break in quotes, and double "
-        f"its own quotes."
+        f"{path}, line 3: {what}; put fields with a separator, a quote or a line break in quotes, and double "
+        "the quotes inside."
     )
 
 
@@ -253,7 +255,7 @@ def test_a_parquet_file_cut_anywhere_is_a_sentence(tmp_path):
     whole = path.read_bytes()
     for length in range(0, len(whole), 7):
         path.write_bytes(whole[:length])
-        where = rf"^{re.escape(str(path))} cannot be read as parquet: .*[^.]; make or copy it again\.$"
+        where = rf"^{re.escape(str(path))} cannot be read as parquet: .*[^.]; write or copy it again\.$"
         with pytest.raises(DataError, match=where):
             cells(path)
 
@@ -264,7 +266,7 @@ def test_damage_inside_a_parquet_file_is_a_sentence(tmp_path):
     whole = bytearray(path.read_bytes())
     whole[len(whole) // 2] ^= 1
     path.write_bytes(whole)
-    where = rf"^{re.escape(str(path))} cannot be read as parquet: .*[^.]; make or copy it again\.$"
+    where = rf"^{re.escape(str(path))} cannot be read as parquet: .*[^.]; write or copy it again\.$"
     with pytest.raises(DataError, match=where):
         cells(path, Columns("en"))
 
@@ -274,4 +276,4 @@ def test_the_head_alone_finds_what_the_head_shows(tmp_path):
     check_head(path, Columns("en"))  # the second line is not looked at
     with pytest.raises(DataError) as caught:
         check_head(_text(tmp_path / "a.txt.gz", ""), Columns("en"))
-    assert str(caught.value) == f"{tmp_path}/a.txt.gz is empty; give a file with a sentence a line or row."
+    assert str(caught.value) == f"{tmp_path}/a.txt.gz is empty; give a file with one sentence in each line or row."

@@ -301,8 +301,8 @@ def test_a_store_that_may_not_be_written_is_a_sentence(tokens, root, tmp_path, m
 
 def test_text_that_is_unfit_leaves_nothing(root, tmp_path):
     sentence = (
-        r"^data\.vocab_size is 60,000, but the sentences of data\.train give only [\d,]+ sub-words; lower it to "
-        r"at most that, or give more text\.$"
+        r"^data\.vocab_size is 60,000, but the sentences of data\.train give only [\d,]+ sub-words; lower it "
+        r"to at most [\d,]+, or give more text\.$"
     )
     with pytest.raises(DataError, match=sentence):
         prepare(settings(vocab_size=60_000), data_root=root, store=tmp_path)
@@ -310,7 +310,7 @@ def test_text_that_is_unfit_leaves_nothing(root, tmp_path):
     with pytest.raises(DataError) as caught:
         prepare(settings(validation=str(tmp_path / "bad.jsonl")), data_root=root, store=tmp_path / "store")
     assert str(caught.value) == (
-        f"{tmp_path}/bad.jsonl, line 2: no valid JSON (Expecting value); write one object a line."
+        f"{tmp_path}/bad.jsonl, line 2: this is not valid JSON (Expecting value); write one object in each line."
     )
     assert {path.suffix for path in tmp_path.rglob("*") if path.is_file()} == {".lock", ".jsonl"}
 
@@ -388,7 +388,7 @@ def test_a_folder_that_is_not_there_is_a_sentence(tmp_path):
     with pytest.raises(DataError) as caught:
         load(tmp_path / "no")
     assert str(caught.value) == (
-        f"{tmp_path}/no does not exist, expected a token store; run `ablate run`, which makes it."
+        f"{tmp_path}/no does not exist, expected a token store; give `ablate run`, which writes it."
     )
 
 
@@ -397,8 +397,8 @@ def test_a_damaged_store_is_made_again_once_it_is_deleted(root, copy, tokens):
     with pytest.raises(DataError) as caught:
         prepare(settings(), data_root=root, store=copy.parent)
     assert str(caught.value) == (
-        f"The token store {copy} is damaged: tokens.json is missing or unreadable; delete the folder, which is "
-        f"then made again."
+        f"The token store {copy} is damaged: tokens.json is missing or unreadable; delete the folder, then "
+        "`ablate run` writes it again."
     )
     shutil.rmtree(copy)
     assert prepare(settings(), data_root=root, store=copy.parent).report["files"] == tokens.report["files"]

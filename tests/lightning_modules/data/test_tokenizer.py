@@ -190,8 +190,8 @@ def test_a_vocabulary_that_the_text_cannot_fill_is_refused():
         train(["aa ab"], 1000, what="the translations of data.train")
     # 5 special tokens, 3 bytes (space, a, b) and the merges " a", " aa", " ab"
     assert str(caught.value) == (
-        "data.vocab_size is 1,000, but the translations of data.train give only 11 sub-words; lower it to at most "
-        "that, or give more text."
+        "data.vocab_size is 1,000, but the translations of data.train give only 11 sub-words; lower it to at "
+        "most 11, or give more text."
     )
     assert train(["aa ab"], 11, what="the translations of data.train").get_vocab_size() == 11
 
@@ -208,8 +208,8 @@ def test_a_vocabulary_smaller_than_the_bytes_of_the_text_is_refused():
     with pytest.raises(DataError) as caught:
         train(["aa ab"], 7, what="the sentences of data.train")
     assert str(caught.value) == (
-        "data.vocab_size is 7, but the special tokens and the different bytes of the sentences of data.train are "
-        "8 sub-words already; raise it to at least that."
+        "data.vocab_size is 7, but the special tokens and the different bytes of the sentences of data.train "
+        "already need 8; raise it to at least 8."
     )
     assert train(["aa ab"], 8, what="the sentences of data.train").get_vocab_size() == 8
 
@@ -299,8 +299,8 @@ def test_pieces_that_do_not_show_where_a_word_begins_are_refused(tmp_path):
         with pytest.raises(DataError) as error:
             read_tokenizer(folder)
         assert str(error.value) == (
-            f"{folder}: the pieces of its tokenizer do not show where a word begins, expected ▁ or Ġ before the "
-            f"first piece of a word; use another model."
+            f"{folder}: the pieces of its tokenizer do not mark where a word begins, expected ▁ or Ġ before the "
+            "first piece of a word; use another tokenizer."
         )
 
 
@@ -324,12 +324,12 @@ def test_tokenizers_that_cannot_be_read_are_one_sentence(tmp_path):
     assert refusal("[").startswith(f"{tmp_path}: its tokenizer cannot be read (")
     unigram = json.dumps({"model": {"type": "Unigram", "vocab": []}, "added_tokens": []})
     assert refusal(unigram) == (
-        f"{tmp_path}: its tokenizer is of the kind Unigram, expected WordPiece or BPE; use another model."
+        f"{tmp_path}: its tokenizer is of type Unigram, expected WordPiece or BPE; use another tokenizer."
     )
     nameless = json.dumps({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "added_tokens": []})
     assert refusal(nameless) == (
-        f"{tmp_path}: its tokenizer names no token for the start of a sentence; add cls_token or bos_token to "
-        f"tokenizer_config.json."
+        f"{tmp_path}: its tokenizer has no token for the start of a sentence; add cls_token or bos_token to "
+        "tokenizer_config.json."
     )
 
 

@@ -174,37 +174,36 @@ def test_a_file_that_is_none(tmp_path):
         ),
         (
             line("1") + line("2", "4") + line("3"),
-            ", line 2: head 4 of 'word', expected 0 (root) or the number of a word, 1 to 3; correct it.",
+            ", line 2: the head of 'word' is 4, expected 0 (root) or the number of a word, 1 to 3; correct it.",
         ),
         (
             line("1", "-1"),
-            ", line 1: head -1 of 'word', expected 0 (root) or the number of a word, 1 to 1; correct it.",
+            ", line 1: the head of 'word' is -1, expected 0 (root) or the number of a word, 1 to 1; correct it.",
         ),
         (
             line("1") + "\n" + line("1", "zero"),
-            ", line 3: head 'zero' of 'word', expected 0 (root), the number of a word, or _ where nothing is "
-            "said; correct it.",
+            ", line 3: the head of 'word' is 'zero', expected 0 (root), the number of a word, or _ for no "
+            "annotation; correct it.",
         ),
         (
             line("1") + line("2", "2"),
-            ", line 2: the heads above 'word' go in a circle, expected them to end at a root (head 0); correct "
-            "them.",
+            ", line 2: the heads above 'word' form a circle, expected a path to a root (head 0); correct them.",
         ),
         (
             line("1") + line("2", "4", "x") + line("3", "2") + line("4", "3"),
-            ", line 2: the heads above 'x' go in a circle, expected them to end at a root (head 0); correct them.",
+            ", line 2: the heads above 'x' form a circle, expected a path to a root (head 0); correct them.",
         ),
         (
             line("1", form=" ") + line("2", form=" "),
-            ", line 1: a sentence without text, expected some; correct or remove it.",
+            ", line 1: a sentence has no text; correct or remove it.",
         ),
         (
             line("1-2") + line("1"),
-            ", line 2: the sentence ends before its word 2, expected it here; add what is missing.",
+            ", line 2: the sentence ends before its word 2; add the missing word.",
         ),
         (
             line("1.1"),
-            ", line 1: the sentence ends before its word 1, expected it here; add what is missing.",
+            ", line 1: the sentence ends before its word 1; add the missing word.",
         ),
     ],
 )
@@ -274,7 +273,7 @@ def test_malformed_parquet(tmp_path):
         for cut in (None, [], [None] * len(sentences[1].words)):
             values = [right[name][0], cut, right[name][2]]
             assert error_of(parquet(path, sentences, **{name: values})) == (
-                f", row 2: expected a {entry} in {name} for every word in tokens; correct or remove the row."
+                f", row 2: {name} must have a {entry} for every word in tokens; correct or remove the row."
             )
     for text in (None, "", " "):
         assert error_of(parquet(path, sentences, text=[text, "b", "c"])) == (
@@ -287,8 +286,8 @@ def test_malformed_parquet(tmp_path):
     words, W = sentences[2].words, len(sentences[2].words)
     heads = [*right["heads"][:2], [0] * (W - 1) + [W + 1]]
     assert error_of(parquet(path, sentences, heads=heads)) == (
-        f", row 3, word {W}: head {W + 1} of {words[-1]!r}, expected 0 (root) or the number of a word, 1 to {W}; "
-        f"correct it."
+        f", row 3, word {W}: the head of {words[-1]!r} is {W + 1}, expected 0 (root) or the number of a word, 1 "
+        f"to {W}; correct it."
     )
     path.write_text("no parquet, although it says so in its name")
     assert error_of(path).startswith(" cannot be read as parquet: Parquet magic bytes not found")

@@ -376,9 +376,9 @@ def test_first_words_without_a_beginning_are_refused_and_their_sub_words_are_mov
     with pytest.raises(DataError) as error:
         arranged(split, ONE)
     assert str(error.value) == (
-        "word_order moves words with the spaces before them, but the tokenizer puts none before the first word of "
-        "a sentence (1 of 3 sentences), as GPT-2's does; set its unit to sub_words, or give another "
-        "data.tokenizer."
+        "word_order moves words with the spaces before them, but this tokenizer puts no space before the first "
+        "word of a sentence (1 of 3 sentences), like that of GPT-2; set training.word_order.unit to sub_words, "
+        "or use another data.tokenizer."
     )
     new, _ = arranged(split, sub_words(ONE))
     assert sorted(new.sentence(0).tolist()) == sorted(sentence)

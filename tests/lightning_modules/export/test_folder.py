@@ -178,7 +178,7 @@ def test_a_folder_that_is_not_empty_is_refused_and_a_failure_leaves_nothing(trai
         with pytest.raises(FilesError) as error:
             write(directory.path, target)
         assert str(error.value) == (
-            f"{target} is there already and is no empty folder; choose another folder, or remove it."
+            f"{target} already exists and is not an empty folder; choose another folder, or remove it."
         )
 
     def fail(*arguments):
@@ -197,14 +197,14 @@ def test_a_run_that_cannot_be_exported_is_refused_before_anything_is_written(mak
     with pytest.raises(ExportError) as error:
         export(vectors.path, tmp_path / "exported")
     assert str(error.value) == (
-        f"{vectors.path}: objective.kind is skip_gram, which no stock class of transformers computes; read "
-        f"checkpoints/last.safetensors with this package."
+        f"{vectors.path}: objective.kind is skip_gram, but no stock class of transformers can compute it; read "
+        "checkpoints/last.safetensors with this package."
     )
     untrained = make_run(settings(), name="untrained-s0-0000000002")
     with pytest.raises(CheckpointError) as error:
         export_series(untrained.path, tmp_path / "exported")
     assert str(error.value) == (
-        f"{untrained.path}: there is no checkpoint of a step (checkpoints/step=*.ckpt); train the run "
-        f"again, or export the last one without --all-steps."
+        f"{untrained.path} has no checkpoints of steps (checkpoints/step=*.ckpt); train the run again, or leave "
+        "--all-steps out to export the last checkpoint."
     )
     assert not (tmp_path / "exported").exists()

@@ -305,8 +305,8 @@ def test_a_wrong_arrangement_is_noticed(encoder, objective, spoil, tmp_path):
 # Refusals --------------------------------------------------------------------------------------------
 
 PACKAGE = "read checkpoints/last.safetensors with this package, or train an arm with these settings."
-ALONE = "add --encoder to export the encoder alone, which a stock class holds."
-NOBODY = "which no stock class of transformers holds with the other settings of the run; the nearest,"
+ALONE = "add --encoder to export only the encoder, which a stock class can hold."
+NOBODY = "but no stock class of transformers can hold this with the other settings of the run; the nearest,"
 
 
 @pytest.mark.parametrize(

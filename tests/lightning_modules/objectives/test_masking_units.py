@@ -197,21 +197,21 @@ def test_a_lexicon_that_matches_nothing_or_everything_is_refused(text):
     with pytest.raises(DataError) as error:
         Units(nothing, text, text.train)
     assert str(error.value) == (
-        "objective.masking.select: none of the lexicon's words (2) occurs in data.train, so nothing could be "
-        "hidden; give words that the text has."
+        "objective.masking.select: none of the words of the lexicon (2) occurs in data.train, so nothing could "
+        "be hidden; give words that occur in the text."
     )
     with pytest.raises(DataError) as error:  # else the arm would be uniform under another name
         Units(GenericWords(kind="generic", words=("zebra",)), text, text.train)
     assert str(error.value) == (
-        "objective.masking.select: none of the lexicon's words (1) occurs in data.train, so it would change "
-        "nothing; give words that the text has."
+        "objective.masking.select: none of the words of the lexicon (1) occurs in data.train, so it would "
+        "change nothing; give words that occur in the text."
     )
     all_of_it = {"kind": "generic", "words": [*WORDS, "grand", "piano"]}
     with pytest.raises(DataError) as error:
         Units(MaskingSettings.model_validate({"select": all_of_it}).select, text, text.train)
     assert str(error.value) == (
-        "objective.masking.select: every word of data.train is among the lexicon's words (10), so nothing "
-        "could be hidden; give a shorter list."
+        "objective.masking.select: every word of data.train is in the lexicon (10 words), so nothing could be "
+        "hidden; give a shorter list."
     )
 
 
@@ -220,8 +220,9 @@ def test_pmi_on_too_little_text_is_refused(text):
     with pytest.raises(DataError) as error:
         Units(rare, text, text.train)
     assert re.sub(r"\([\d,]+\)", "(W)", str(error.value)) == (
-        "objective.masking.select: pmi needs word n-grams that occur at least 1000000 times (least_count), but no "
-        "two words of the training text (W) are neighbours so often; lower least_count or give more text."
+        "objective.masking.select: pmi needs word n-grams that occur at least 1000000 times (least_count), but "
+        "no two words of the training text (W) are neighbours so often; lower least_count, or "
+        "give more text."
     )
 
 
@@ -235,8 +236,8 @@ def test_a_text_without_spaces_has_no_words(select, tmp_path):
     with pytest.raises(DataError) as error:
         Units(settings, tokens, tokens.train)
     assert str(error.value) == (
-        f"objective.masking.select: {settings.kind} needs words, but no sentence of data.train has two of them "
-        f"with a space between; put spaces between words, or use uniform."
+        f"objective.masking.select: {settings.kind} needs words, but no sentence of data.train has two words "
+        "with a space between them; put spaces between words, or use uniform."
     )
 
 

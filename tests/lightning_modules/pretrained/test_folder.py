@@ -67,29 +67,29 @@ def test_a_run_is_known_by_the_content_of_its_folder_and_not_by_its_place(root):
     assert identity(resolved(root, "bert", path="moved", init={"weights": "random"}), "t") == random
     stated = refusal(root, path="moved", init={"content": run.init.content})
     assert stated == (
-        f"init.content is {run.init.content}, but {root / 'moved'} has {changed.init.content}; give the folder "
-        f"that is meant."
+        f"init.content is {run.init.content}, but the content of {root / 'moved'} is {changed.init.content}; "
+        "name the folder with this content, or remove init.content."
     )
 
 
 def test_settings_that_contradict_the_folder_are_one_sentence(root):
     folder = root / "bert"
     assert refusal(root, encoder={"hidden_size": 64}) == (
-        f"encoder.hidden_size is 64, but it is 16 in the model of {folder}; leave it out."
+        f"encoder.hidden_size is 64, but the model of {folder} has 16; leave encoder.hidden_size out."
     )
     assert resolved(root, "bert", encoder={"hidden_size": 16, "dropout": 0.0}).encoder.dropout == 0
     assert refusal(root, data={"vocab_size": 99}) == (
-        f"data.vocab_size is 99, but it is 84 in the model of {folder}; leave it out."
+        f"data.vocab_size is 99, but the model of {folder} has 84; leave data.vocab_size out."
     )
     assert refusal(root, data={"max_length": 41}) == (
         f"data.max_length is 41, but the model of {folder} has 40 positions; lower it."
     )
     assert refusal(root, objective={"kind": "causal_lm"}) == (
-        f"objective.kind is causal_lm, but init.path {folder} holds a BERT, which only masked_lm goes on with; "
-        f"change one of the two."
+        f"objective.kind is causal_lm, but init.path {folder} has a BERT, which needs objective.kind masked_lm; "
+        "change one of the two."
     )
     assert refusal(root, objective={"head": "linear"}) == (
-        f'objective.head is "linear", but it is "bert" in the model of {folder}; leave it out.'
+        f'objective.head is "linear", but the model of {folder} has "bert"; leave objective.head out.'
     )
     assert refusal(root, objective={"sees": "left_only"}) == (
         f"objective.sees is left_only, but the model of init.path {folder} was trained with both_sides; leave "
@@ -100,46 +100,47 @@ def test_settings_that_contradict_the_folder_are_one_sentence(root):
 def test_folders_that_the_encoder_cannot_hold_are_one_sentence(root):
     folder = root / "bert"
     assert refusal(root, path="none") == (
-        f"init.path: {root / 'none'} is no folder; give one with config.json, tokenizer and model.safetensors."
+        f"init.path: {root / 'none'} is not a folder; name a folder with config.json, tokenizer and "
+        "model.safetensors."
     )
     edit(folder, hidden_act="relu")
     assert refusal(root) == (
-        f'init.path: {folder} holds a BERT with hidden_act: "relu", which our encoder does not compute, expected '
-        f'"gelu"; use another model.'
+        f'init.path: {folder} has a BERT with hidden_act: "relu", but the encoder supports only "gelu"; use '
+        "another model."
     )
     edit(folder, hidden_act="gelu", model_type="roberta")
     assert refusal(root) == (
-        f'init.path: {folder} holds a model of model_type "roberta", expected bert or gpt2; `ablate analyse` '
-        f"measures the layers of others."
+        f'init.path: {folder} has a model of model_type "roberta", expected bert or gpt2; use another model '
+        "(`ablate analyse` can measure this one)."
     )
     edit(folder, model_type="bert", num_hidden_layers=3)
     assert refusal(root) == (
-        f"init.path: {folder} lacks 16 of the weights that a BERT has, such as "
-        f"encoder.layer.2.attention.output.LayerNorm.bias; copy the whole folder."
+        f"init.path: 16 of the weights of a BERT are missing in {folder}, such as "
+        "encoder.layer.2.attention.output.LayerNorm.bias; copy the whole folder."
     )
     edit(folder, num_hidden_layers=2, vocab_size=90)
     assert refusal(root) == (
-        f"init.path: the weights of {folder} have a vocabulary of 84 ids of width 16, and its config.json says 90 "
-        f"of width 16; they are not of one model."
+        f"init.path: the weights of {folder} have 84 ids of width 16, but its config.json says 90 ids of width "
+        "16; the two files are not of the same model, so copy the whole folder again."
     )
     edit(folder, vocab_size=60)
     assert refusal(root) == (
-        f"init.path: the tokenizer of {folder} has 81 ids, but the model has 60 by its config.json; put the "
-        f"model's own tokenizer there."
+        f"init.path: the tokenizer of {folder} has 81 ids, but config.json says 60; save the model's own "
+        "tokenizer in this folder."
     )
     edit(folder, vocab_size=84)
     (folder / "vocab.txt").rename(root / "vocab.txt")
     assert refusal(root) == (
-        f"{folder} has no tokenizer, expected tokenizer.json, vocab.txt, or vocab.json with merges.txt; save the "
-        f"model's own there."
+        f"{folder} has no tokenizer, expected tokenizer.json, vocab.txt, or vocab.json with merges.txt; save "
+        "the model's own tokenizer in this folder."
     )
     (root / "vocab.txt").rename(folder / "vocab.txt")
     weights = folder / "model.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-1])
     assert refusal(root) == (
-        f"{weights} has {len(whole) - 1:,} bytes, but its header says {len(whole):,}, as if copying had been "
-        f"interrupted; copy the folder again."
+        f"{weights} has {len(whole) - 1:,} bytes, but its header says {len(whole):,}, so it was probably not "
+        "copied completely; copy the folder again."
     )
     weights.write_bytes(whole[:20])
     assert refusal(root) == f"{weights} cannot be read as safetensors; copy the folder again."
@@ -160,5 +161,5 @@ def test_text_may_be_cut_by_the_tokenizer_of_a_folder_alone(root):
     with pytest.raises(DataError) as error:
         with_folder(wrong, root)
     assert str(error.value) == (
-        f"data.vocab_size is 99, but it is 81 in the model of {root / 'bert'}; leave it out."
+        f"data.vocab_size is 99, but the model of {root / 'bert'} has 81; leave data.vocab_size out."
     )

@@ -81,8 +81,9 @@ def test_an_encoder_without_a_head_starts_with_the_head_of_the_seed(tmp_path):
     with pytest.raises(DataError) as error:
         resolved(tmp_path, "bert")
     assert str(error.value) == (
-        f"init.path: {tmp_path / 'bert'} has an encoder without the head of masked_lm (cls.predictions.bias); "
-        f"write init.head: random to start with a random head, whose predictions mean nothing before training."
+        f"init.path: {tmp_path / 'bert'} has an encoder, but no head of masked_lm (cls.predictions.bias is "
+        "missing); write init.head: random to start with a random head, which predicts nothing useful before "
+        "training."
     )
     run = resolved(tmp_path, "bert", init={"head": "random"})
     assert compare(run, stock, of_head=False) < 1e-5
@@ -122,5 +123,6 @@ def test_a_folder_that_changed_after_planning_is_refused(tmp_path):
     with pytest.raises(DataError) as error:
         loaded(run)
     assert str(error.value) == (
-        f"init.path: {tmp_path / 'bert'} has changed since the run was planned; plan again with `ablate run`."
+        f"init.path: {tmp_path / 'bert'} has changed since the run was planned; restore the folder, or give "
+        "`ablate run` to plan a new run."
     )

@@ -78,8 +78,8 @@ def test_plain_values_that_are_no_checkpoint_are_refused(tmp_path, content):
     with pytest.raises(CheckpointError) as error:
         read_checkpoint(tmp_path / "last.ckpt")
     assert str(error.value) == (
-        f"{tmp_path / 'last.ckpt'}: holds something else than tensors and plain values and was not opened; "
-        f"use only checkpoints that this project wrote."
+        f"{tmp_path / 'last.ckpt'} contains other things than tensors and plain values, so it was not opened; "
+        "use only checkpoints that this project wrote."
     )
 
 
@@ -94,8 +94,8 @@ def test_a_digit_that_changed_in_the_state_is_noticed_and_a_state_without_checks
     with pytest.raises(RunDirectoryError) as error:
         directory.state()
     assert str(error.value) == (
-        f"{path} cannot be read or has changed since it was written, so nobody knows how far the run is; delete "
-        "the file, and `ablate run` goes on from the last checkpoint."
+        f"{path} cannot be read or has changed since it was written, so the progress of the run is unknown; "
+        "delete the file, then `ablate run` continues from the last checkpoint."
     )
     path.write_text(json.dumps({"state": "interrupted", "saved_step": 6}))
     assert directory.state().saved_step == 6
@@ -113,8 +113,8 @@ def test_settings_that_changed_on_the_disk_are_noticed_and_those_without_checksu
         with pytest.raises(RunDirectoryError) as error:
             directory.settings()
         assert str(error.value) == (
-            f"{path} cannot be read or has changed since it was written; delete the file, and `ablate run` writes "
-            "it again."
+            f"{path} cannot be read or has changed since it was written; delete the file, then `ablate run` "
+            "writes it again."
         )
 
 
@@ -128,8 +128,8 @@ def test_a_log_that_changed_while_the_run_was_stopped_is_refused_and_starts_anew
         directory.metrics.write_bytes(changed)
         assert trained(directory) == ExitCode.WRONG_SETTINGS
         assert (
-            f"{directory.metrics} has changed since the run was saved at step 5; copy it back, or delete "
-            f"{directory.last_checkpoint}, and the run starts again from the beginning."
+            f"{directory.metrics} has changed since the run was saved at step 5; restore it, or delete "
+            f"{directory.last_checkpoint}, then the run starts again from the beginning."
         ) in capsys.readouterr().err
         assert directory.metrics.read_bytes() == changed
     directory.metrics.write_bytes(written + b'{"step": 6, "half')  # what a kill leaves is no damage
@@ -139,7 +139,7 @@ def test_a_log_that_changed_while_the_run_was_stopped_is_refused_and_starts_anew
     with pytest.raises(RunDirectoryError) as error:
         directory.require_log()
     assert str(error.value) == (
-        f"{directory.metrics} has changed since the training ended; copy it back, or delete {directory.path}, and "
+        f"{directory.metrics} has changed since training ended; restore it, or delete {directory.path}, then "
         "`ablate run` trains the run again."
     )
     (directory.path / "state.json").unlink()  # and with it what it knew of the log: the checkpoint knows it too
@@ -181,8 +181,8 @@ def test_a_run_that_is_taken_where_locks_do_not_hold_is_left_to_who_took_it(make
     with pytest.raises(RunBusyError) as error:
         trained(directory, SecondPlace(3, RunDirectory(directory.path)))
     assert str(error.value) == (
-        f"{directory.path}: another process took this run while it was trained here, so the locks of this file "
-        "system do not hold between machines; start it in one place, or mount the file system with locks."
+        f"{directory.path}: another process started to train this run too, so the locks of this file system do "
+        "not work between machines; train the run in one place only, or mount the file system with locks."
     )
     lines = directory.metrics.read_text().splitlines()
     assert max(json.loads(line)["step"] for line in lines) == 3  # nothing was written after
@@ -239,8 +239,8 @@ def test_a_run_whose_lock_file_was_removed_leaves_the_folder_to_others_and_can_g
     with pytest.raises(RunBusyError) as error:
         trained(directory, Thief(3, directory))
     assert str(error.value) == (
-        f"{directory.path}: its file lock was removed while the run was trained, so that another process may "
-        "train it now; leave this file alone, and start again."
+        f"{directory.path}: its file lock was removed during training, so another process may train this run "
+        "too; do not remove this file, and start again."
     )
     lines = directory.metrics.read_text().splitlines()
     assert max(json.loads(line)["step"] for line in lines) == 3  # nothing was written after

@@ -45,8 +45,8 @@ def test_it_is_refused_in_one_sentence_and_nothing_is_lost(begun, capsys):
     assert go_on(begun) == ExitCode.WRONG_SETTINGS
     sentence = capsys.readouterr().err
     assert sentence == (
-        f"{begun.path}: it was begun elsewhere, and would not end with the same bits here "
-        f"({'; '.join(changed())}); go on there, or add --other-machine to go on here.\n"
+        f"{begun.path} was started elsewhere and would not end with the same bits here "
+        f"({'; '.join(changed())}); continue it there, or add --other-machine to continue it here.\n"
     )
     assert begun.last_checkpoint.read_bytes() == checkpoint
     assert json.loads((begun.path / "provenance.json").read_text()) == here
@@ -81,8 +81,8 @@ def test_a_record_that_cannot_be_read_is_no_leave_to_go_on(begun, capsys, conten
     checkpoint = begun.last_checkpoint.read_bytes()
     assert go_on(begun) == ExitCode.WRONG_SETTINGS
     assert capsys.readouterr().err == (
-        f"{path} cannot be read, so nobody knows on which machine the run was begun; delete the file if it was "
-        "this one.\n"
+        f"{path} cannot be read, so it is unknown on which machine the run started; delete the file if it was "
+        "this machine.\n"
     )
     assert begun.last_checkpoint.read_bytes() == checkpoint
     path.unlink()

@@ -75,8 +75,8 @@ def test_a_killed_rank_is_named_and_takes_the_others_along(rank, waits, trained,
     with pytest.raises(RankDiedError) as error:
         trained(*scripts)
     assert str(error.value) == (
-        f"process {rank + 1} of the 2 that train the run was killed (SIGKILL), most often because memory is "
-        "short; lower --slots, then start again: the run goes on from its last checkpoint."
+        f"process {rank + 1} of the 2 that train the run was killed (SIGKILL), probably because memory is "
+        "short; lower --slots and give the command again: the run continues from its last checkpoint."
     )
     assert error.value.exit_code == ExitCode.RANK_DIED
 
@@ -115,7 +115,7 @@ def test_a_frozen_rank_for_which_the_others_wait_is_woken(trained, monkeypatch, 
     waits, ends = fails(0, after=over), f"import time\ntime.sleep(0.2)\nopen({str(over)!r}, 'w')\nos._exit(0)"
     assert trained(waits, ends, after=freeze) == ExitCode.DONE
     assert seen == [False]
-    assert capfd.readouterr().out == "process 2 of the 2 that train the run was suspended; it is woken\n"
+    assert capfd.readouterr().out == "process 2 of the 2 that train the run was suspended; it is resumed now\n"
 
 
 def test_ranks_that_are_all_frozen_stay_so(trained, monkeypatch, tmp_path):

@@ -243,8 +243,8 @@ def test_a_loss_that_is_no_number_ends_the_run_with_a_sentence(make_run, tokens,
     code = start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
     assert code == ExitCode.NOT_FINITE
     sentence = (
-        "step 6: the norm of the gradient is nan, and the last checkpoint is from before; lower "
-        "training.learning_rate or training.gradient_clip_val, or lengthen the warm-up."
+        "step 6: the norm of the gradient is nan, so training stopped (the last checkpoint is from an earlier "
+        "step); lower training.learning_rate or training.gradient_clip_val, or raise training.warmup_steps."
     )
     assert sentence in capsys.readouterr().err
     assert directory.state().state == "failed"
@@ -263,8 +263,8 @@ def test_memory_that_is_used_up_ends_the_run_with_a_sentence_and_its_own_code(ma
     assert code == ExitCode.OUT_OF_MEMORY == 67
     assert directory.state().exit_code == 67
     assert directory.state().message == (
-        "training ran out of memory (no room for 4.29e+09 GiB); raise training.accumulate, which cuts a step into "
-        "parts, or lower training.tokens_per_step, or have fewer runs at once (--slots)."
+        "training ran out of memory (no room for 4.29e+09 GiB); raise training.accumulate (which cuts a step "
+        "into parts), or lower training.tokens_per_step or --slots."
     )
 
 
@@ -273,8 +273,8 @@ def test_a_model_that_does_not_fit_is_told_from_a_step_that_does_not(make_run, t
     monkeypatch.setattr(fit, "build", lambda *_: torch.empty(2**60))
     assert start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest()) == 67
     assert directory.state().message == (
-        "building the model ran out of memory (no room for 4.29e+09 GiB); lower encoder.hidden_size or "
-        "encoder.num_hidden_layers, or have fewer runs at once (--slots)."
+        "building the model ran out of memory (no room for 4.29e+09 GiB); lower encoder.hidden_size, "
+        "encoder.num_hidden_layers, or --slots."
     )
 
 
@@ -309,8 +309,8 @@ def test_a_checkpoint_that_was_cut_short_is_a_sentence(make_run, tokens, keep):
     with pytest.raises(CheckpointError) as error:
         read_checkpoint(directory.last_checkpoint)
     assert str(error.value) == (
-        f"{directory.last_checkpoint}: the checkpoint is damaged or was cut short; delete it, and the run starts "
-        f"again from the beginning."
+        f"{directory.last_checkpoint}: the checkpoint is damaged or incomplete; delete it, then the run starts "
+        "again from the beginning."
     )
 
 
@@ -324,8 +324,8 @@ def test_a_checkpoint_never_executes_anything(tmp_path, capsys):
     with pytest.raises(CheckpointError) as error:
         read_checkpoint(tmp_path / "last.ckpt")
     assert str(error.value) == (
-        f"{tmp_path / 'last.ckpt'}: holds something else than tensors and plain values and was not opened; "
-        f"use only checkpoints that this project wrote."
+        f"{tmp_path / 'last.ckpt'} contains other things than tensors and plain values, so it was not opened; "
+        "use only checkpoints that this project wrote."
     )
     assert "executed" not in capsys.readouterr().out
 
@@ -353,8 +353,8 @@ def test_no_checkpoint_is_opened_where_the_environment_lets_it_execute_code(tmp_
     with pytest.raises(CheckpointError) as error:
         read_checkpoint(tmp_path / "last.ckpt")
     assert str(error.value) == (
-        f"{tmp_path / 'last.ckpt'}: TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, which lets a checkpoint "
-        f"execute code; unset it."
+        f"{tmp_path / 'last.ckpt'}: TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, so a checkpoint could execute "
+        "code; unset this variable."
     )
     assert "executed" not in capsys.readouterr().out
 
@@ -365,8 +365,8 @@ def test_a_state_that_cannot_be_read_is_no_run_that_nobody_started(make_run, con
     assert directory.state() == RunState(state="planned", step=0)
     (directory.path / "state.json").write_bytes(content.encode("latin-1"))
     sentence = (
-        f"{directory.path}/state.json cannot be read or has changed since it was written, so nobody knows how far "
-        "the run is; delete the file, and `ablate run` goes on from the last checkpoint."
+        f"{directory.path}/state.json cannot be read or has changed since it was written, so the progress of "
+        "the run is unknown; delete the file, then `ablate run` continues from the last checkpoint."
     )
     for ask in (directory.state, directory.is_trained, lambda: directory.write_state("running")):
         with pytest.raises(RunDirectoryError) as caught:

@@ -244,7 +244,8 @@ def test_a_spec_without_claims_says_how_to_name_them(spec, tmp_path):
     assert result.exit_code == 2
     assert (
         result.stderr
-        == f"{spec}: the spec names no claims; add them, as in `claims: [article]`, or begin with --new.\n"
+        == f"{spec}: the spec names no claims; name a file of claims, as in `claims: [article]`, or write a "
+        f"first one with `ablate claims {spec} --new`.\n"
     )
 
 

@@ -153,7 +153,10 @@ def test_the_command_lists_figures_and_writes_one(tmp_path):
     assert all(file.is_file() for file in files)
     assert sorted(folder.rglob("*")) == before  # nothing is written into published results
     result = CliRunner().invoke(main, ["figure", str(folder), "learning-gain", "--for", "slides", "--wide"])
-    assert (result.exit_code, "Error: --wide is for papers; leave it out." in result.stderr) == (2, True)
+    assert (result.exit_code, "Error: --wide works only with --for paper; leave it out." in result.stderr) == (
+        2,
+        True,
+    )
 
 
 def test_settings_of_a_command_line_lead_to_the_figures_of_their_results(tmp_path):
@@ -176,7 +179,7 @@ def test_settings_of_a_command_line_lead_to_the_figures_of_their_results(tmp_pat
     listed = CliRunner().invoke(main, ["figure", *options])
     assert listed.stdout.startswith("layer_change-pwcca "), listed.output
     result = CliRunner().invoke(main, ["figure", str(tmp_path / "out" / "tried-seeds-0"), "--set", "seeds=[0]"])
-    sentence = "Error: --set is for a spec, and a folder of results is named; leave one out."
+    sentence = "Error: --set needs a spec, but you named a folder of results; leave --set out, or name the spec."
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, sentence)
 
 

@@ -150,7 +150,9 @@ def test_a_source_that_is_not_that_of_the_plan_is_not_executed(tmp_path, capsys)
 
 
 def test_one_paragraph_in_place_of_several_is_refused():
-    with pytest.raises(TypeError, match="how_to_read must be a tuple of paragraphs, but is a text"):
+    with pytest.raises(
+        TypeError, match="how_to_read must be a tuple of paragraphs, but is one text; put it into a tuple"
+    ):
         OwnFigure(title="mine", how_to_read=("read it"), rows=len, draw=print)
 
 

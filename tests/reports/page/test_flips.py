@@ -184,8 +184,10 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(experiment):
     assert "mt: no predictions are kept; set `predictions: true` in a measure of its spec" in refusal(
         f"{experiment}:mlm", f"{experiment}:mt"
     )
-    assert "A and B must both be experiments, or both arms or runs." in refusal(experiment, f"{experiment}:mlm")
-    assert "--examples and --by are for two arms" in refusal(experiment, experiment, "--examples", "2")
+    assert (
+        "A and B are of different kinds; name two experiments, two arms (out/NAME:ARM) or two runs (out/runs/RUN)."
+    ) in refusal(experiment, f"{experiment}:mlm")
+    assert "--examples and --by work only for two arms" in refusal(experiment, experiment, "--examples", "2")
 
 
 def test_a_published_folder_gives_the_same_comparison_without_texts(experiment, tmp_path):

@@ -203,17 +203,21 @@ def test_halves_hold_whole_sentences_at_random():
 def test_unfit_halves_and_labels_are_refused():
     labels, sentences = np.arange(4), np.array([0, 0, 1, 1])
     for clusters, half, expected in (
-        (labels, np.zeros(4), "halves must be 0 and 1, both present, but are [0.0]."),
+        (labels, np.zeros(4), "halves must have the values 0 and 1, each at least once, but has [0.0]."),
         (
             labels,
             labels % 2,
-            "each sentence must lie in one half, but the halves share 2 of 2; split with `halves`.",
+            "each sentence must be in one half, but 2 of 2 sentences are in both; split the text with `halves`.",
         ),
-        (labels[1:], labels // 2, "each token needs one of each, but the lengths are tokens 4, clusters 3."),
+        (
+            labels[1:],
+            labels // 2,
+            "all lists must have one entry for each token, but their lengths are tokens 4, clusters 3.",
+        ),
         (
             labels,
             labels[1:],
-            "each token needs one of each, but the lengths are tokens 4, sentences 4, halves 3.",
+            "all lists must have one entry for each token, but their lengths are tokens 4, sentences 4, halves 3.",
         ),
     ):
         with pytest.raises(MeasureError) as error:
@@ -226,4 +230,7 @@ def test_unfit_halves_and_labels_are_refused():
         cross_fitted_estimate(
             labels, [labels, labels], sentences_N=sentences, half_N=labels // 2, blocks_N=np.zeros(3, int)
         )
-    assert str(error.value) == "each token needs one of each, but the lengths are halves 4, blocks 3."
+    assert (
+        str(error.value)
+        == "all lists must have one entry for each token, but their lengths are halves 4, blocks 3."
+    )

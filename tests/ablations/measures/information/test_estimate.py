@@ -180,15 +180,15 @@ def test_too_few_tokens_are_refused_with_the_clusters_they_are_enough_for():
 
 def test_unfit_labels_and_states_are_refused():
     assert complaint(token_information, np.ones((3, 2)), [1, 2, 3], [1, 2], clusters=1, seed=0) == (
-        "each token needs one of each, but the lengths are states 3, labels 3, sentences 2."
+        "all lists must have one entry for each token, but their lengths are states 3, labels 3, sentences 2."
     )
     assert complaint(token_information, np.ones((2, 2)), [0.5, 1], [1, 2], clusters=1, seed=0) == (
         "labels must be a list of integers, one for each token, but they are float64 of shape (2,)."
     )
-    assert complaint(most_frequent, [1, 2], 0) == "at least 1 type must be kept, but types is 0."
+    assert complaint(most_frequent, [1, 2], 0) == "types must be at least 1, but is 0."
     states = np.ones((40, 2))
     states[3, 1] = np.nan
     assert complaint(token_information, states, np.zeros(40, int), np.arange(40), clusters=2, seed=0) == (
-        "states must be finite, but NaN or infinity stands in 1 of 80 values, first at row 3, column 1; look for "
-        "a diverged run or for padding that was kept."
+        "states must be finite, but 1 of 80 values are NaN or infinity, first at row 3, column 1; check "
+        "whether the run diverged or padding was kept."
     )

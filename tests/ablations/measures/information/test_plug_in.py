@@ -140,7 +140,11 @@ def test_tokens_drawn_with_replacement_would_raise_the_estimate_where_the_jackkn
 
 def test_unfit_labels_are_refused():
     for tokens, clusters, expected in (
-        ([1, 2, 3], [1, 2], "each token needs one of each, but the lengths are tokens 3, clusters 2."),
+        (
+            [1, 2, 3],
+            [1, 2],
+            "all lists must have one entry for each token, but their lengths are tokens 3, clusters 2.",
+        ),
         (
             [0.5, 1],
             [1, 2],
@@ -162,7 +166,10 @@ def test_unfit_labels_are_refused():
         assert str(error.value) == expected
     with pytest.raises(MeasureError) as error:
         plug_in_estimate([1, 2], [1, 2], blocks_N=np.zeros(3, int))
-    assert str(error.value) == "each token needs one of each, but the lengths are tokens 2, blocks 3."
+    assert (
+        str(error.value)
+        == "all lists must have one entry for each token, but their lengths are tokens 2, blocks 3."
+    )
 
 
 def mixture(types=300, tokens=6000, width=16):
@@ -391,6 +398,6 @@ def test_unfit_states_and_clusters_are_refused():
     with pytest.raises(MeasureError) as error:
         Points(np.array([[1.0], [np.inf]]))
     assert str(error.value) == (
-        "states must be finite, but NaN or infinity stands in 1 of 2 values, first at row 1, column 0; look for a "
-        "diverged run or for padding that was kept."
+        "states must be finite, but 1 of 2 values are NaN or infinity, first at row 1, column 0; check whether "
+        "the run diverged or padding was kept."
     )

@@ -177,7 +177,7 @@ def error_of(text: str, *words: str) -> str:
 )
 def test_words_of_another_text_are_refused(text, words, wanted, found):
     assert error_of(text, *words) == (
-        f"sentence 7: labels that do not align with the text: expected {wanted}, but found {found} in "
+        f"sentence 7: the labels do not match the text: expected {wanted}, but the text has {found} in "
         f'"{text}"; give words and text of the same sentence.'
     )
 
@@ -185,10 +185,10 @@ def test_words_of_another_text_are_refused(text, words, wanted, found):
 def test_long_texts_are_shortened_in_the_error_and_cost_little():
     text = "x " + "abcdefghij" * 100
     assert error_of(text, "x", *"abcdefghij" * 100, "b") == (
-        f'sentence 7: labels that do not align with the text: expected word 1002, "b", but found the end in '
+        'sentence 7: the labels do not match the text: expected word 1002, "b", but the text has the end in '
         f'"{text[:77]}..."; give words and text of the same sentence.'
     )
     assert error_of(text, "x", *["no"] * 1000) == (
-        f'sentence 7: labels that do not align with the text: expected word 2, "no", but found '
+        'sentence 7: the labels do not match the text: expected word 2, "no", but the text has '
         f'"{text[2:29]}..." in "{text[:77]}..."; give words and text of the same sentence.'
     )

@@ -239,7 +239,7 @@ def test_a_sentence_of_another_text_is_named():
     with pytest.raises(MeasureError) as caught:
         token_labels([CAT, SEA._replace(text="Il vient.")], [[], []])
     assert str(caught.value) == (
-        'sentence 2: labels that do not align with the text: expected word 1, "Je", but found "Il vient." in '
+        'sentence 2: the labels do not match the text: expected word 1, "Je", but the text has "Il vient." in '
         '"Il vient."; give words and text of the same sentence.'
     )
 
@@ -347,16 +347,16 @@ def test_texts_and_labels_that_differ_are_refused():
         return str(caught.value)
 
     assert error([CAT, SEA], [CAT.text, "Je viens de la mer.", "x"]) == (
-        'a.conllu has labels of another text than a.txt: sentence 2 is "Je viens du marché, dit-il." there and '
-        '"Je viens de la mer." here; give labels of these sentences in this order.'
+        'a.conllu has labels of another text than a.txt: sentence 2 is "Je viens du marché, dit-il." in the '
+        'labels and "Je viens de la mer." in the text; give labels of these sentences in this order.'
     )
     assert error([CAT], [CAT.text, SEA.text]) == (
-        "a.conllu and a.txt agree as far as both go, but not in their numbers of sentences, 1 and "
-        "2; give labels of these sentences in this order."
+        "a.conllu has 1 sentences and a.txt has 2, which are the same up to the end of the shorter file; give "
+        "labels of all sentences and no others."
     )
     assert error([CAT] * 1001, [CAT.text] * 1000) == (
-        "a.conllu and a.txt agree as far as both go, but not in their numbers of sentences, 1,001 and "
-        "1,000; give labels of these sentences in this order."
+        "a.conllu has 1,001 sentences and a.txt has 1,000, which are the same up to the end of the shorter "
+        "file; give labels of all sentences and no others."
     )
 
 

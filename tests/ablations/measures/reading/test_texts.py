@@ -39,4 +39,4 @@ def test_the_states_are_those_of_the_checkpoint(trained, data_root, tokens):
 def test_a_step_that_was_not_kept_is_refused(trained, data_root):
     with pytest.raises(CheckpointError) as error:
         Readings.of_run(trained.path, data_root=data_root, step=3)
-    assert str(error.value) == f"{trained.path}: no checkpoint of step 3 was kept; those kept are 0, 1, 2 and 4."
+    assert str(error.value) == f"{trained.path} has no checkpoint of step 3; the kept ones are 0, 1, 2 and 4."

@@ -76,12 +76,12 @@ def test_dimensions_ignore_means_rotations_and_scale_and_nothing_else(name, pair
 def test_dimensions_refuse_what_has_none(name, label):
     measure = DIMENSIONS[name]
     assert complaint(measure, np.full((9, 3), 0.1)) == (
-        f"{label} is undefined: all 9 rows of x are equal; look for a collapsed run."
+        f"{label} is undefined: all 9 rows of x are equal; check whether the run has collapsed."
     )
     assert (
         complaint(measure, np.ones((1, 3))) == f"{label} needs at least 2 tokens, got 1; capture more sentences."
     )
     assert complaint(measure, np.full((9, 3), np.nan)) == (
-        "x must be finite, but NaN or infinity stands in 27 of 27 values, first at row 0, column 0; "
-        "look for a diverged run or for padding that was kept."
+        "x must be finite, but 27 of 27 values are NaN or infinity, first at row 0, column 0; check whether "
+        "the run diverged or padding was kept."
     )

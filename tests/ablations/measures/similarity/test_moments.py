@@ -229,7 +229,7 @@ def test_moments_that_differ_in_pairs_or_origin_are_not_added_up():
     x, y = related()
     first = streamed(x, y)
     message = (
-        "Only Moments of the same pairs and the same origin can be added or subtracted; make the second ones as "
+        "Only Moments with the same pairs and the same origin can be added or subtracted; create the second as "
         "Moments(pairs=..., origin=first.origin)."
     )
     for other in (
@@ -243,8 +243,7 @@ def test_moments_that_differ_in_pairs_or_origin_are_not_added_up():
     more = streamed(x, y, origin=first.origin)
     more.add(x, y)
     assert complaint(lambda: first - more) == (
-        "Moments can be subtracted from those of as many tokens or more, but have 600 against 300; subtract a "
-        "part from the whole."
+        "Moments of 600 tokens cannot be subtracted from Moments of 300 tokens; subtract a part from the whole."
     )
 
 
@@ -317,25 +316,26 @@ def test_unfit_batches_are_refused_and_leave_nothing_behind():
         holed = np.tile(y, (10, 1)).astype(np.float32)
         holed[2500, 3] = float(value)  # after a block of good tokens
         assert refused(np.tile(x, (10, 1)), holed) == (
-            f"side 1 must be finite, but the batch has {value} at row 2500, column 3; "
-            f"look for a diverged run or for padding that was kept."
+            f"side 1 must be finite, but the batch has {value} at row 2500, column 3; check whether the run "
+            "diverged or padding was kept."
         )
         holed = torch.from_numpy(x).clone()
         holed[17, 2] = float(value)
         assert refused(holed, y) == (
-            f"side 0 must be finite, but the batch has {value} at row 17, column 2; "
-            f"look for a diverged run or for padding that was kept."
+            f"side 0 must be finite, but the batch has {value} at row 17, column 2; check whether the run "
+            "diverged or padding was kept."
         )
     assert refused(-1e71 * x, y) == (
-        f"side 0 reaches {1e71 * np.abs(x).max():.3g}, too much for sums of fourth powers; divide it by its "
-        f"largest absolute value."
+        f"side 0 has values up to {1e71 * np.abs(x).max():.3g}, which is too large for sums of fourth powers; "
+        "divide it by its largest absolute value."
     )
     assert refused(x, np.full((N, E), -2e70)) == (
-        "side 1 reaches 2e+70, too much for sums of fourth powers; divide it by its largest absolute value."
+        "side 1 has values up to 2e+70, which is too large for sums of fourth powers; divide it by its largest "
+        "absolute value."
     )
     assert refused(x, y[1:]) == (
-        "Moments add the same tokens in every side, but the sides have 300, 299 rows; "
-        "capture all from the same token occurrences, in the same order."
+        "All sides of Moments must have the same tokens, but they have 300, 299 rows; capture all sides from "
+        "the same token occurrences, in the same order."
     )
     message = (
         "The sides of these Moments have the widths 7, 5, but those of the batch have {}; "
@@ -345,8 +345,8 @@ def test_unfit_batches_are_refused_and_leave_nothing_behind():
     assert refused(x) == message.format("7")
     assert refused() == message.format("none")
     message = (
-        "side {} must be a matrix of tokens by features, but its shape is {}; "
-        "make every token, padding left out, a row."
+        "side {} must be a matrix of tokens by features, but its shape is {}; give one row for each token, "
+        "without padding."
     )
     assert refused(x, y[:0]) == message.format(1, "(0, 5)")
     assert refused(x[0], y) == message.format(0, "(7,)")
@@ -354,8 +354,7 @@ def test_unfit_batches_are_refused_and_leave_nothing_behind():
     assert refused(x, y * 1j) == "side 1 must hold real numbers, but its type is complex128."
     assert refused(x, np.full((N, E), "a")) == "side 1 must hold real numbers, but its type is <U1."
     assert refused(x, moments.side(1)) == (
-        "side 1 must be a matrix of tokens by features here, but it is a MomentSide; "
-        "give the matrix that it was made of."
+        "side 1 must be a matrix of tokens by features, but is a MomentSide; give the matrix itself."
     )
     assert len(moments) == N
     assert pwcca(moments.side(0), moments.side(1)) == before
@@ -364,7 +363,7 @@ def test_unfit_batches_are_refused_and_leave_nothing_behind():
 def test_sides_that_are_not_there_are_refused():
     x, y = related()
     moments = streamed(x, y)
-    message = "There is no side {}: sides are counted from 0, and the last is 1."
+    message = "There is no side {}: the sides are 0 to 1."
     assert complaint(moments.side, 2) == message.format(2)
     assert complaint(moments.side, -1) == message.format(-1)
     assert complaint(Moments().side, 0) == ("These Moments have neither origin nor tokens yet; add a batch first.")
@@ -373,15 +372,15 @@ def test_sides_that_are_not_there_are_refused():
     assert complaint((moments - moments).side, 0) == "These Moments hold no tokens; add a batch first."
     assert complaint(Moments().add) == "Moments need at least one side; give a matrix for each layer."
     assert complaint(Moments, origin=[]) == "Moments need at least one side; give a matrix for each layer."
-    message = "`pairs` name side {}, but sides are counted from 0, and the last is 1; name sides that there are."
+    message = "`pairs` names side {}, but the sides are 0 to 1; name existing sides."
     assert complaint(Moments(pairs=[(0, 1), (4, 2), (3, 1)]).add, x, y) == message.format(2)
     assert complaint(Moments, pairs=[(0, -1)], origin=moments.origin) == message.format(-1)
     assert complaint(Moments, origin=[x[0], y]) == (
-        "origin 1 must be a vector, a number for each feature, but its shape is (300, 5)."
+        "origin 1 must be a vector with a number for each feature, but its shape is (300, 5)."
     )
     assert complaint(Moments, origin=[x[0] * np.nan]) == (
-        "origin 0 must be finite, but NaN or infinity stands in 7 of 7 values, first at row 0, column 0; "
-        "look for a diverged run or for padding that was kept."
+        "origin 0 must be finite, but 7 of 7 values are NaN or infinity, first at row 0, column 0; check "
+        "whether the run diverged or padding was kept."
     )
 
 
@@ -389,19 +388,19 @@ def test_only_sides_that_were_added_up_together_are_compared():
     x, y = related()
     moments = streamed(x, y)
     assert complaint(linear_cka, moments.side(0), streamed(x, y).side(1)) == (
-        "linear CKA compares sides of the same Moments, but x and y are of different ones; "
-        "add the batches of both to the same Moments."
+        "linear CKA compares sides of the same Moments, but x and y belong to different Moments; add the "
+        "batches of both to the same Moments."
     )
     message = (
-        "PWCCA compares two matrices or two sides of the same Moments, but x and y are one of each; "
-        "add both to the same Moments."
+        "PWCCA compares two matrices, or two sides of the same Moments, but got a matrix and a side; add both "
+        "to the same Moments."
     )
     for mixture in ((moments.side(0), y), (x, moments.side(1)), (Side.of(x), moments.side(1))):
         assert complaint(pwcca, *mixture) == message
     left, right = moments.side(0), moments.side(1)
     linear_cka(left, right)
     moments.add(x, y)
-    message = "Side {} was asked for when the number of tokens was 300, but now it is 600; ask for it again."
+    message = "Side {} was read when there were 300 tokens, but now there are 600; read the side again."
     assert complaint(linear_cka, left, moments.side(1)) == message.format(0)
     assert complaint(linear_cka, moments.side(0), right) == message.format(1)
     assert complaint(cca, left, right) == message.format(0)
@@ -419,10 +418,7 @@ def test_only_sides_that_were_added_up_together_are_compared():
 def test_measures_that_need_the_tokens_refuse_moments(measure):
     x, y = related()
     moments = streamed(x, y)
-    message = (
-        "{} must be a matrix of tokens by features here, but it is a MomentSide; "
-        "give the matrix that it was made of."
-    )
+    message = "{} must be a matrix of tokens by features, but is a MomentSide; give the matrix itself."
     assert complaint(measure, moments.side(0), moments.side(1)) == message.format("x")
     assert complaint(measure, x, moments.side(1)) == message.format("y")
 
@@ -432,10 +428,10 @@ def test_sides_that_hardly_vary_are_refused():
     moments = streamed(x, np.full((N, 3), 0.1), sizes=(50,))
     for measure, label in ((pwcca, "PWCCA"), (debiased_cka, "debiased CKA"), (procrustes, "Procrustes")):
         assert complaint(measure, moments.side(0), moments.side(1)) == (
-            f"{label} is undefined: all 300 rows of y are equal; look for a collapsed run."
+            f"{label} is undefined: all 300 rows of y are equal; check whether the run has collapsed."
         )
     assert complaint(participation_ratio, moments.side(1)) == (
-        "participation ratio is undefined: all 300 rows of x are equal; look for a collapsed run."
+        "participation ratio is undefined: all 300 rows of x are equal; check whether the run has collapsed."
     )
     message = (
         "Side 1 varies too little for precise sums: its means are more than 10 standard deviations from the "
@@ -447,7 +443,8 @@ def test_sides_that_hardly_vary_are_refused():
     assert complaint(streamed(x, y, origin=far).side, 1) == message
     assert complaint(streamed(x, np.full((N, 3), 0.1), origin=[x[0], np.zeros(3)]).side, 1) == message
     assert complaint(streamed(x, 1e-75 * (y - y.mean(0)), origin=[x[0], np.zeros(E)]).side, 1) == (
-        "Side 1 varies too little for precise sums: by less than 1e-70; divide it by its largest absolute value."
+        "The values of side 1 vary too little for precise sums (by less than 1e-70); divide them by the "
+        "largest absolute value."
     )
 
 
@@ -459,13 +456,13 @@ def test_tokens_of_all_batches_together_decide_whether_there_are_enough():
 
     for measure, label in ((cca, "CCA"), (svcca, "SVCCA"), (pwcca, "PWCCA")):
         assert complaint(measure, *sides(49)) == (
-            f"{label} needs at least 5 tokens per feature, 50 at a width of 10, but got 49; "
+            f"{label} needs at least 5 tokens per feature, which is 50 at a width of 10, but got 49; "
             "give more tokens or fewer features."
         )
         for tokens in (50, 99):
             warning = (
-                f"{label} of {tokens} tokens at a width of 10: below 10 tokens per feature most of a weak "
-                f"similarity is chance; show its floor beside it."
+                f"{label} of {tokens} tokens at a width of 10: with fewer than 10 tokens per feature, most of a "
+                "weak similarity is chance; show its floor beside it."
             )
             with pytest.warns(UserWarning, match=f"^{re.escape(warning)}$"):
                 measure(*sides(tokens))

@@ -48,12 +48,12 @@ def test_unfit_matrices_are_refused_by_every_measure(name, pair):
     holed = y.copy()
     holed[17, 2], holed[18, 3] = np.nan, np.inf
     assert complaint(measure, x, holed) == (
-        f"y must be finite, but NaN or infinity stands in 2 of {y.size} values, first at row 17, column 2; "
-        f"look for a diverged run or for padding that was kept."
+        f"y must be finite, but 2 of {y.size} values are NaN or infinity, first at row 17, column 2; check "
+        "whether the run diverged or padding was kept."
     )
     shape = (
-        "{} must be a matrix of tokens by features, but its shape is {}; "
-        "make every token, padding left out, a row."
+        "{} must be a matrix of tokens by features, but its shape is {}; give one row for each token, without "
+        "padding."
     )
     assert complaint(measure, x[None], y) == shape.format("x", "(1, 200, 8)")
     assert complaint(measure, x, y[:, :0]) == shape.format("y", "(200, 0)")
@@ -62,20 +62,20 @@ def test_unfit_matrices_are_refused_by_every_measure(name, pair):
     assert complaint(measure, torch.from_numpy(x * 1j), y) == kind.format("x", "torch.complex128")
     assert complaint(measure, np.full((N, D), "a"), y) == kind.format("x", "<U1")
     assert complaint(measure, x, np.ma.masked_array(y, mask=y > 1)) == (
-        "y is a masked array, whose mask would be ignored; give an array of the rows that count."
+        "y is a masked array, but its mask would be ignored; give an array with only the rows that count."
     )
 
 
 @pytest.mark.parametrize("name", sorted(set(MEASURES) - {"rsa"}))
 def test_a_side_without_variance_is_refused(name, pair):
     assert complaint(MEASURES[name], pair[0], np.full((N, D), 0.1)) == (
-        f"{LABELS[name]} is undefined: all 200 rows of y are equal; look for a collapsed run."
+        f"{LABELS[name]} is undefined: all 200 rows of y are equal; check whether the run has collapsed."
     )
 
 
 def test_rsa_refuses_a_side_as_it_needs_uncentred_rows(pair):
     assert complaint(rsa, pair[0], Side.of(pair[1])) == (
-        "y must be a matrix of tokens by features here, but it is a Side; give the matrix that it was made of."
+        "y must be a matrix of tokens by features, but is a Side; give the matrix itself."
     )
 
 
@@ -91,15 +91,15 @@ def test_cca_is_refused_below_five_tokens_per_feature_and_warns_below_ten(name):
     measure, label = MEASURES[name], LABELS[name]
     x, y = normal(100, 4, seed=0), normal(100, 10, seed=1)
     message = (
-        f"{label} needs at least 5 tokens per feature, 50 at a width of 10, but got 49; "
-        "give more tokens or fewer features."
+        f"{label} needs at least 5 tokens per feature, which is 50 at a width of 10, but got 49; give "
+        "more tokens or fewer features."
     )
     assert complaint(measure, x[:49], y[:49]) == message
     assert complaint(measure, y[:49], x[:49]) == message
     for tokens in (50, 99):
         warning = (
-            f"{label} of {tokens} tokens at a width of 10: below 10 tokens per feature most of a weak similarity "
-            f"is chance; show its floor beside it."
+            f"{label} of {tokens} tokens at a width of 10: with fewer than 10 tokens per feature, most of a "
+            "weak similarity is chance; show its floor beside it."
         )
         with pytest.warns(UserWarning, match=f"^{re.escape(warning)}$") as seen:
             measure(x[:tokens], y[:tokens])
@@ -111,10 +111,11 @@ def test_cca_is_refused_below_five_tokens_per_feature_and_warns_below_ten(name):
 def test_impossible_options_are_refused(pair):
     for variance in (0, 99, math.nan, "a", None, np.ones(2)):
         assert complaint(svcca, *pair, variance=variance) == (
-            f"SVCCA keeps a share of the variance, above 0 and at most 1, but variance is {variance!r}."
+            "variance is the share of variance that SVCCA keeps and must be above 0 and at most 1, but is "
+            f"{variance!r}."
         )
     assert complaint(pwcca, *pair, weights="second") == (
-        "PWCCA weights are 'first' or 'svcca_repo', but weights is 'second'."
+        "weights of PWCCA must be 'first' or 'svcca_repo', but is 'second'."
     )
     for batch_size in (3, 201, 20.5, "a", None):
         assert complaint(minibatch_cka, *pair, batch_size=batch_size) == (
@@ -134,22 +135,22 @@ def test_options_may_be_numbers_of_numpy(pair):
 
 def test_undefined_values_are_refused_and_not_returned_as_nan():
     assert complaint(debiased_cka, np.eye(5), normal(5, 2, seed=0)) == (
-        "debiased CKA is undefined: all tokens of x are equally alike, so that its unbiased HSIC with itself "
-        "is 0; use more tokens."
+        "debiased CKA is undefined: all pairs of tokens of x are equally similar, so its unbiased HSIC with "
+        "itself is 0; use more tokens."
     )
     assert complaint(debiased_cka, np.eye(3), np.eye(3)) == (
         "debiased CKA needs at least 4 tokens, got 3; capture more sentences."
     )
     mostly_equal = np.r_[np.tile(normal(1, 7, seed=0), (90, 1)), normal(10, 7, seed=1)]
     assert complaint(rbf_cka, normal(100, 2, seed=1), mostly_equal) == (
-        "RBF CKA is undefined: half of all pairs of rows of y are equal, so the median distance is 0; "
-        "drop repeated tokens."
+        "RBF CKA is undefined: at least half of all pairs of rows of y are equal, so the median distance is 0; "
+        "leave repeated tokens out."
     )
     flat = normal(20, 3, seed=2)
     flat[[4, 7]] = 0.1
     assert complaint(rsa, flat, normal(20, 3, seed=3)) == (
-        "RSA correlates rows, but in 2 of the 20 rows of x all values are equal, first in row 4; "
-        "leave such tokens out on both sides."
+        "RSA correlates rows, but all values are equal in 2 of the 20 rows of x, first in row 4; leave these "
+        "tokens out on both sides."
     )
     assert complaint(rsa, normal(20, 3, seed=3), np.eye(20)) == (
         "RSA is undefined: all pairs of rows of y are equally similar; use more tokens."

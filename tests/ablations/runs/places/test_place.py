@@ -27,8 +27,8 @@ def problems(tmp_path, text, kind=SlurmPlace):
         ("gpus: -1", "1:7: gpus must be greater than or equal to 0, but is -1; raise it"),
         (
             "nodes: 2\nruns_per_job: 3",
-            "1:1: a job on several nodes trains one run, but nodes is 2 and runs_at_once or runs_per_job is above "
-            "1; set these to 1",
+            "1:1: a job on several nodes trains only one run, but nodes is 2 and runs_at_once or runs_per_job "
+            "is above 1; set both to 1",
         ),
         (
             "runs_at_once: 2\nruns_per_job: 1",
@@ -45,10 +45,10 @@ def problems(tmp_path, text, kind=SlurmPlace):
         ),
         (
             "nodes: 2\narms: {mlm: {runs_at_once: 2}}",
-            "2:13: a job on several nodes trains one run, but nodes is 2 and runs_at_once or runs_per_job is "
-            "above 1; set these to 1",
+            "2:13: a job on several nodes trains only one run, but nodes is 2 and runs_at_once or runs_per_job "
+            "is above 1; set both to 1",
         ),
-        ("", "1:1: this file is empty; it starts with a partition, as in `partition: gpu`"),
+        ("", "1:1: this file is empty; start it with a partition, as in `partition: gpu`"),
     ],
 )
 def test_a_problem_is_a_line_with_its_place(tmp_path, text, sentence):
@@ -69,7 +69,7 @@ def test_what_is_no_name_never_reaches_sbatch(tmp_path, name, text):
     ("text", "sentence"),
     [
         ("adress: auto", "1:1: adress is unknown; did you mean address?"),
-        ("partition: gpu", "1:1: partition is unknown; this file takes nodes, cpus, gpus, gpu_type, "),
+        ("partition: gpu", "1:1: partition is unknown; this file has the settings nodes, cpus, gpus, gpu_type, "),
         ("gpus: 1.5", "1:1: gpus above 1 must be a whole number, but is 1.5"),
         (
             "gpus: 0.5\ndevices: 2",
@@ -79,7 +79,7 @@ def test_what_is_no_name_never_reaches_sbatch(tmp_path, name, text):
             "devices: 2\narms: {mlm: {gpus: 1}}",
             "2:13: gpus must be at least devices = 2, but is 1; runs of several devices share no GPU",
         ),
-        ("", "1:1: this file is empty; it starts with an address, as in `address: auto`"),
+        ("", "1:1: this file is empty; start it with an address, as in `address: auto`"),
     ],
 )
 def test_a_problem_of_a_file_for_ray_is_a_line_with_its_place(tmp_path, text, sentence):

@@ -47,12 +47,12 @@ def refusal(workspace, **place):
 
 def test_what_no_node_has_is_refused_with_what_the_nodes_have(workspace):
     assert refusal(workspace, gpus=1, cpus=4) == (
-        "--on ray: arm a: a run asks for 4 cores, 1 GPU, which no node has (2 cores, 4 GPUs; 8 cores, 0 GPUs); "
-        "ask for less in the file of --place, or add a node to the cluster."
+        "--on ray: arm a: a run needs 4 cores, 1 GPU, but no node has that much (2 cores, 4 GPUs; 8 cores, 0 "
+        "GPUs); lower the resources in the file of --place, or add a node to the cluster."
     )
     assert refusal(workspace, memory="32G", arms={"a": {"memory": "1G"}}) == (
-        "--on ray: arm b: a run asks for 1 core, 32G of memory, which no node has (2 cores, 8G of memory; "
-        "8 cores, 16G of memory); ask for less in the file of --place, or add a node to the cluster."
+        "--on ray: arm b: a run needs 1 core, 32G of memory, but no node has that much (2 cores, 8G of memory; "
+        "8 cores, 16G of memory); lower the resources in the file of --place, or add a node to the cluster."
     )
     assert refusal(workspace, gpus=1, gpu_type="A10") == (
         '--on ray: arm a: gpu_type must be A100, but is "A10"; did you mean A100?'
@@ -64,8 +64,8 @@ def test_what_no_node_has_is_refused_with_what_the_nodes_have(workspace):
 def test_a_run_on_more_nodes_than_the_cluster_has_is_refused(workspace):
     require_resources(NODES, workspace.planned, PlaceFile(None, RayPlace(nodes=2, cpus=2)))
     assert refusal(workspace, nodes=2, cpus=4) == (
-        "--on ray: arm a: a run asks for 2 nodes with 4 cores each, but the cluster has 1; ask for less in the "
-        "file of --place, or add a node to the cluster."
+        "--on ray: arm a: a run needs 2 nodes with 4 cores each, but the cluster has 1; lower the resources in "
+        "the file of --place, or add a node to the cluster."
     )
 
 
@@ -90,8 +90,8 @@ def test_a_cluster_that_is_not_there_is_one_sentence(monkeypatch):
         with pytest.raises(RayError) as error, connected(address):
             pass
     assert str(error.value) == (
-        f"no cluster of Ray is at {address} (Connection refused); start one with `ray start --head`, or write its "
-        "address into the file of --place."
+        f"there is no cluster of Ray at {address} (Connection refused); start one with `ray start --head`, or "
+        "write its address into the file of --place."
     )
 
 
@@ -106,7 +106,7 @@ def test_a_first_node_that_is_lost_is_one_sentence(monkeypatch):
         require_first_node(address)
     assert str(error.value) == (
         f"the first node of Ray, {address}, does not answer any more (Connection refused); the runs at work are "
-        "saved; start the cluster again, then the same command."
+        "saved, so start the cluster again, then the same command."
     )
 
 
@@ -143,7 +143,7 @@ def test_a_token_that_others_can_read_is_refused(tmp_path, monkeypatch):
     with pytest.raises(RayError) as error:
         ray_cluster.require_secret_token()
     assert str(error.value) == (
-        f"{token}: others can read this token of Ray; start again after `chmod 600 {token}`."
+        f"{token}: other users can read this token of Ray; give `chmod 600 {token}`, then the same command."
     )
 
 
@@ -153,8 +153,8 @@ def test_a_cluster_without_a_token_is_refused(monkeypatch):
     with pytest.raises(RayError) as error, connected("auto"):
         pass
     assert str(error.value) == (
-        "RAY_AUTH_MODE is disabled, so that whoever reaches the cluster of Ray can run programs as you; unset it, "
-        "make a token with `ray get-auth-token --generate`, and start the cluster again."
+        "RAY_AUTH_MODE is disabled, so anyone who reaches the cluster of Ray can run programs in your name; "
+        "unset it, create a token with `ray get-auth-token --generate`, and start the cluster again."
     )
 
 
@@ -178,8 +178,8 @@ def test_a_node_that_does_not_see_the_output_root_says_so(tmp_path):
     with pytest.raises(FilesError) as error:
         attempt(str(tmp_path / "gone"), 0)
     assert str(error.value) == (
-        f"{tmp_path / 'gone'} is not there on {socket.gethostname()}; choose an output root (--out) that all "
-        "nodes of the cluster see."
+        f"{tmp_path / 'gone'} does not exist on {socket.gethostname()}; choose an output root (--out) that all "
+        "nodes of the cluster share."
     )
 
 
@@ -189,8 +189,8 @@ def test_a_run_that_is_at_work_elsewhere_is_refused(workspace):
     with item.directory.lock(), pytest.raises(SpecError) as error:
         require_free([item], "was not started here")
     assert str(error.value) == (
-        f"{item.directory.path.name}: a process that was not started here is at work here; wait for it or end it, "
-        "then start again; nothing was submitted."
+        f"{item.directory.path.name}: a process that was not started here is using this run; wait for it or end "
+        "it, then give the command again; nothing was submitted."
     )
 
 

@@ -80,10 +80,14 @@ def test_the_script_has_no_text_of_a_user(workspace, tmp_path):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--place", "c.yaml"], "--place is for jobs of a cluster; add --on slurm or --on ray, or leave it out."),
+        (
+            ["--place", "c.yaml"],
+            "--place works only with --on slurm or --on ray; add one of them, or leave --place out.",
+        ),
         (
             ["--on", "slurm", "--slots", "2"],
-            "--devices and --slots are for this machine; write devices and runs_at_once into the file of --place.",
+            "--devices and --slots work only on this machine; write devices and runs_at_once into the file of "
+            "--place.",
         ),
     ],
 )
@@ -103,8 +107,8 @@ def test_jobs_that_wait_are_explained():
         )
     ]
     assert slurm.in_words(jobs) == (
-        "in SLURM's queue: 1 at work, 2 waiting (Priority), 1 waiting (JobHeldUser: `scontrol release` lets it "
-        "start)"
+        "in SLURM's queue: 1 at work, 2 waiting (Priority), 1 waiting (JobHeldUser: give `scontrol release` to "
+        "let it start)"
     )
 
 
@@ -175,7 +179,7 @@ def test_a_command_that_does_not_answer_is_not_waited_for(monkeypatch):
     with pytest.raises(QueueError) as raised:
         slurm.queued_jobs()
     assert str(raised.value) == (
-        "squeue did not answer within 60 seconds, so nobody knows what is in the queue; start the same command "
+        "squeue did not answer within 60 seconds, so the state of the queue is unknown; give the same command "
         "again when `squeue` answers."
     )
 

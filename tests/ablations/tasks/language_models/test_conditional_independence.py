@@ -255,12 +255,12 @@ def test_what_cannot_be_measured_is_refused(tokens):
     with pytest.raises(MeasureError) as error:
         list(independence_rows(build(settings("causal_lm"), tokens), tokens.validation, asked()))
     assert str(error.value) == (
-        "conditional_independence asks for hidden tokens, but causal_lm does not predict them; leave the measure "
-        "out, or give the arm a spec of its own."
+        "conditional_independence needs an objective that predicts hidden tokens, but causal_lm does not; "
+        "leave the measure out, or give the arm a spec of its own."
     )
     with pytest.raises(MeasureError) as error:
         neighbour_pairs(tokens.validation.head(7), 20)
     assert str(error.value) == (
-        "conditional_independence needs two known tokens in a row in at least 20 sentences, but finds them "
-        "in 7 of 7; give more text."
+        "conditional_independence needs at least 20 sentences with two neighbouring tokens that are not [UNK], "
+        "but only 7 of 7 have them; give more text."
     )

@@ -365,6 +365,6 @@ def test_what_is_no_language_model_is_refused(tokens):
     with pytest.raises(MeasureError) as error:
         rows("translation", tokens)
     assert str(error.value) == (
-        "generation asks for a language model, but translation is none; leave the measure out, or give the arm a "
-        "spec of its own."
+        "generation needs a language model, but translation is not one; leave the measure out, or give the arm "
+        "a spec of its own."
     )

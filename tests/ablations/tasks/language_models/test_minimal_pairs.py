@@ -277,6 +277,6 @@ def test_pairs_that_are_too_long_are_left_out(tokens):
     with pytest.raises(MeasureError) as raised:
         table(build(settings("causal_lm"), tokens), given, tokens, max_length=3)
     assert str(raised.value) == (
-        "minimal_pairs: blimp has no pair of sentences with at most 3 tokens, START and END included; raise "
+        "minimal_pairs: blimp has no pair of sentences with at most 3 tokens (START and END included); raise "
         "data.max_length, or leave the task out."
     )

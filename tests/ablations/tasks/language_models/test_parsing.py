@@ -160,8 +160,8 @@ def test_objectives_without_hidden_tokens_are_refused(tokens):
     with pytest.raises(MeasureError) as error:
         rows(build(settings("causal_lm"), tokens), tokens)
     assert str(error.value) == (
-        "parsing asks for hidden tokens, but causal_lm does not predict them; leave the measure out, or give the "
-        "arm a spec of its own."
+        "parsing needs an objective that predicts hidden tokens, but causal_lm does not; leave the measure "
+        "out, or give the arm a spec of its own."
     )
 
 

@@ -326,7 +326,7 @@ def test_an_output_without_a_head_is_refused_before_training(tokens, tmp_path):
     with pytest.raises(PluginError) as error:
         build(settings("headless.py:Ahead"), tokens)
     assert str(error.value) == (
-        "headless.py:Ahead has the output hidden, but its module builds no self.head; build it, or leave the "
+        "headless.py:Ahead has the output hidden, but its module has no self.head; define self.head, or leave "
         "output out."
     )
 

@@ -436,15 +436,15 @@ def test_text_of_single_sentences_is_refused(train, validation, where, tokens):
     with pytest.raises(MeasureError) as error:
         next(next_sentence_rows(objective, text, of_task("next_sentence"), max_length=64))
     assert str(error.value) == (
-        f"{where} of sentences that follow each other in a document and stand nowhere else, but needs 40; give "
-        f"more text, or leave next_sentence out of the measure's tasks."
+        f"{where} of sentences that follow each other in a document and occur nowhere else, but next_sentence "
+        "needs 40; give more text, or leave next_sentence out of the measure's tasks."
     )
 
 
 # Which tasks are asked -------------------------------------------------------------------------------
 
 FOLLOW = "next_sentence"
-NO_COLUMN = "there is no data.document, the column that says which sentences follow each other"
+NO_COLUMN = "data.document is not set, so it is not known which sentences follow each other"
 
 
 def files(train="t.txt", validation="v.txt", **more):
@@ -461,7 +461,8 @@ def test_documents_are_known_where_the_data_say_so(tmp_path):
         assert no_documents(mixed, tmp_path) == NO_COLUMN
     halved = files("t.parquet", "v.parquet", document="doc_id", half="first")
     assert no_documents(halved, tmp_path) == (
-        "data.half = first takes half of the training sentences: neighbours need not follow each other"
+        "data.half = first takes only half of the training sentences, so the remaining neighbours may not "
+        "follow each other in the document"
     )
 
 
@@ -472,7 +473,7 @@ def test_blank_lines_between_sentences_are_documents(tmp_path):
     assert no_documents(files(validation="v.txt.gz"), tmp_path) is None
     # Before the first sentence and behind the last a blank line divides nothing.
     (tmp_path / "v.txt").write_text("\n\nA b.\nC d.\n\n\n")
-    none_in = "v.txt has no blank line in its first 10,000 that says where a document ends"
+    none_in = "v.txt has no blank line in its first 10,000, so it is not known where documents end"
     assert no_documents(files(), tmp_path) == none_in
     assert no_documents(files(["t.txt", "v.txt"], "t.txt"), tmp_path) == none_in  # one file is enough to mislead
     assert no_documents(files(), tmp_path / "elsewhere") == f"t.txt is not in {tmp_path / 'elsewhere'}"
@@ -484,7 +485,7 @@ def test_a_long_file_is_not_read_to_its_end(tmp_path, monkeypatch):
     (tmp_path / "v.txt").write_text("A\nB\n\nC\n")
     assert no_documents(files(validation="t.txt"), tmp_path) is None
     assert no_documents(files(), tmp_path) == (
-        "v.txt has no blank line in its first 3 that says where a document ends"
+        "v.txt has no blank line in its first 3, so it is not known where documents end"
     )
 
 

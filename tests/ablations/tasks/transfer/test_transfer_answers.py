@@ -162,8 +162,8 @@ def test_a_loss_that_is_no_number_is_refused(tokens):
     with torch.no_grad():
         broken.encoder.blocks[0].attention.output.weight.fill_(float("nan"))
     sentence = (
-        r"the loss became no number \(language_topic, 140 examples, repetition 1\); give lower learning_rates, or "
-        r"look at the run, whose states may be no numbers\."
+        r"the loss became NaN or infinite \(language_topic, 140 examples, repetition 1\); give lower "
+        r"learning_rates, or check whether the run itself diverged\."
     )
     for way in WAYS:
         with pytest.raises(MeasureError, match=f"^{sentence}$"):
@@ -172,7 +172,9 @@ def test_a_loss_that_is_no_number_is_refused(tokens):
 
 def test_a_part_without_examples_is_refused(objective, tokens):
     splits = precedence(400, seed=30)
-    with pytest.raises(MeasureError, match=r"^the validation part has no examples; leave the task out\.$"):
+    with pytest.raises(
+        MeasureError, match=r"^the validation part of the task has no examples; add some, or leave the task out\.$"
+    ):
         scored(objective, tokens, splits | {"validation": splits["test"].take([])}, asked("frozen"))
 
 
@@ -181,7 +183,8 @@ def test_a_task_whose_answers_all_lie_behind_the_longest_text_is_refused(objecti
     with pytest.raises(MeasureError) as error:
         scored(objective, tokens, divided(examples), asked("frozen", SPANS), max_length=9)
     assert str(error.value) == (
-        "the answers of all training examples (40) lie behind data.max_length; raise it, or leave the task out."
+        "the answers of all training examples (40) were cut off, because they come after data.max_length "
+        "tokens; raise data.max_length, or leave the task out."
     )
 
 

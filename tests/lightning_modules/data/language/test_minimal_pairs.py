@@ -64,9 +64,9 @@ def test_paradigms_are_what_their_names_say(language):
         (
             "agreement",
             1,
-            "There is no paradigm 'agreement'; choose one of agreement_simple, agreement_across_phrase, "
-            "agreement_across_clause, agreement_in_clause, determiner_noun, verb_form, tense_concord, noun_order, "
-            "phrase_order.",
+            "'agreement' is not a paradigm; choose one of agreement_simple, agreement_across_phrase, "
+            "agreement_across_clause, agreement_in_clause, determiner_noun, verb_form, tense_concord, "
+            "noun_order, phrase_order.",
         ),
     ],
 )
