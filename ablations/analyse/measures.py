@@ -165,7 +165,7 @@ def caveats(measures: Iterable[AnyMeasure], sample: Sample, *, width: int, remed
                 if n < ENOUGH_TOKENS * width:
                     yield (
                         f"layer_change: {n:,} tokens are {n / width:.0f} for each of the {width:,} units of the "
-                        f"width, so chance changes its distances; for {ENOUGH_TOKENS}, {remedy}."
+                        f"width, so chance changes its distances; to have {ENOUGH_TOKENS} for each, {remedy}."
                     )
                 if "part_of_speech" in settings.groups and "tag" not in sample.labels:
                     yield (

@@ -68,7 +68,8 @@ class NamedFigure:
         rows = self.attempt(self.card.rows, table.copy())
         if not isinstance(rows, type(table)):
             raise PluginError(
-                f"{self.name}: rows must return a DataFrame, but returns {kind_of_part(rows)}; correct the file."
+                f"{self.name}: rows must return a DataFrame, but its result is {kind_of_part(rows)}; correct "
+                "the file."
             )
         return rows
 

@@ -296,7 +296,7 @@ def parquet_rows(path: Path, names: Sequence[str], *, where: str = "") -> Iterat
             _check_column(path, where, name, names, schema)
 
     damaged = f"{path} cannot be read as parquet{where}"
-    rows = parquet_table(path, names, check, damaged=damaged, remedy="make or copy it again")
+    rows = parquet_table(path, names, check, damaged=damaged, remedy="write or copy it again")
     for number, row in enumerate(rows, start=1):
         words = row["tokens"]
         for name in names:

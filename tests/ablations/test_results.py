@@ -130,7 +130,9 @@ def test_append_keeps_what_was_there_and_refuses_repetition(tmp_path):
     results.append(results.table([row(layer=2)]), path)
     assert results.read(path)["layer"].tolist() == [1, 2]
     before = path.read_bytes()
-    with pytest.raises(ResultsError, match=r"row 2: there is already an observation for .* layer=1\.$"):
+    with pytest.raises(
+        ResultsError, match=r"row 2: .* layer=1 has an observation already; remove one of the two rows\.$"
+    ):
         results.append(results.table([row(layer=1)]), path)
     assert path.read_bytes() == before
 
@@ -153,7 +155,7 @@ def test_every_truncation_is_a_sentence(tmp_path):
         with pytest.raises(ResultsError) as error:
             results.read(path)
         sentence = str(error.value)
-        assert sentence.startswith(f"{path}: this is no whole parquet file (")
+        assert sentence.startswith(f"{path} is not a complete parquet file (")
         assert sentence.endswith("); delete it and start `ablate measure` again.")
         assert "\n" not in sentence
 
@@ -169,7 +171,7 @@ def test_no_flipped_bit_is_read_and_a_file_without_a_seal_is(tmp_path):
         flipped = bytearray(whole)
         flipped[place] ^= 1 << place % 8
         path.write_bytes(flipped)
-        with pytest.raises(ResultsError, match="this is no whole parquet file") as error:
+        with pytest.raises(ResultsError, match="is not a complete parquet file") as error:
             results.read(path)
         assert "\n" not in str(error.value)
     table.to_parquet(path, index=False)  # as earlier versions wrote it

@@ -155,10 +155,10 @@ def test_the_page_says_what_was_measured_and_what_was_refused(place, undrawn):
     n = sum(len(line.split()) for line in TEXT)
     assert texts[1] == (
         f"layer_change: {n} tokens are {n / WIDTH:.0f} for each of the 16 units of the width, so chance changes "
-        "its distances; for 150, give more text."
+        "its distances; to have 150 for each, give more text."
     )
     assert [text.rpartition(": ")[0] for text in texts[2:]] == [
-        "layer_change: groups with fewer than 160 tokens have no curve",
+        "layer_change",
         "token_information",
         "bert and untrained",
     ]
@@ -179,7 +179,7 @@ def test_cut_sentences_are_counted_on_the_console_and_on_the_page(place, undrawn
     told = ("--text", place / "text.txt", "--out", place / "out", "--measures", place / "asked.yaml")
     done = ablate("analyse", tiny_models.save(place / "bert"), *told)
     assert done.exit_code == 0, (done.output, done.exception)
-    assert "1 of 121 sentences cut at 40 tokens, the model's longest" in done.stdout
+    assert "1 of 121 sentences are cut, because the model reads at most 40 tokens" in done.stdout
     plan = json.loads((place / "out/bert/plan.json").read_text())
     assert plan["data"]["cut"] == {"sentence": 1}
 
@@ -259,12 +259,12 @@ def test_text_and_labels_are_read_before_the_model(place):
             quietly(folder, place, **options)
         return str(raised.value)
 
-    assert "is no folder" in said(MeasureError)
+    assert "is not a folder" in said(MeasureError)
     assert said(DataError, labels=labels).startswith(f"{labels} ")
     labels.write_text("1\tdamaged\n\n")
     assert said(DataError, labels=labels).startswith(f"{labels}")
     assert "labels of another text" in said(MeasureError, labels=treebank(labels, TEXT[1:]))
-    assert "is no folder" in said(MeasureError, labels=treebank(labels, TEXT))
+    assert "is not a folder" in said(MeasureError, labels=treebank(labels, TEXT))
     text = place / "none.txt"
     assert said(DataError, text=text) == f"{text} does not exist; give a file with text."
 

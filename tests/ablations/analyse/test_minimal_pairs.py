@@ -249,7 +249,8 @@ def test_a_translation_model_is_refused_although_its_encoder_is_of_a_known_type(
     start(directory, data_root=data_root, accelerator="cpu", threads=1, stop=StopRequest())
     export(directory.path, tmp_path / "exported")
     with pytest.raises(
-        MeasureError, match=r"^minimal_pairs asks for .* models of model_type 'encoder-decoder' do not"
+        MeasureError,
+        match=r"^minimal_pairs needs a model that .* models of model_type 'encoder-decoder' do not",
     ):
         with_head(load(tmp_path / "exported"))
 
@@ -270,8 +271,8 @@ def test_a_tokenizer_without_a_mask_is_refused(tmp_path):
         ("blimp", "blimp/test.parquet is not in {root}; give --data-root, or leave blimp out."),
         (
             "language_minimal_pairs",
-            "language_minimal_pairs is of the built-in language, which a model from elsewhere has not learned; "
-            "leave it out.",
+            "language_minimal_pairs has sentences of the built-in language, which a model from elsewhere has "
+            "not learned; leave it out.",
         ),
     ],
 )

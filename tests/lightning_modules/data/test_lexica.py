@@ -415,7 +415,7 @@ def test_errors_of_treebanks(tmp_path):
     assert error("text.parquet").startswith(
         "text.parquet cannot be read as parquet (objective.masking.select.treebank): Parquet magic bytes not found"
     )
-    assert error("text.parquet").endswith("; make or copy it again.")
+    assert error("text.parquet").endswith("; write or copy it again.")
 
 
 def test_errors_of_parts_of_speech(tmp_path):

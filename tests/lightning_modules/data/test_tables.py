@@ -193,9 +193,12 @@ def test_a_parquet_column_of_another_type_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ('{"en": "a"', "no valid JSON (Expecting ',' delimiter); write one object a line."),
-        ("not json", "no valid JSON (Expecting value); write one object a line."),
-        ('["a", "b"]', """expected an object with columns, found ["a", "b"]."""),
+        ('{"en": "a"', "this is not valid JSON (Expecting ',' delimiter); write one object in each line."),
+        ("not json", "this is not valid JSON (Expecting value); write one object in each line."),
+        (
+            '["a", "b"]',
+            """expected a JSON object with a key for each column, found ["a", "b"]; correct the line.""",
+        ),
     ],
 )
 def test_a_line_that_is_no_json_object(tmp_path, line, what):
@@ -206,7 +209,7 @@ def test_a_line_that_is_no_json_object(tmp_path, line, what):
 @pytest.mark.parametrize("line", ['{"en": "\\ud83d"}', '{"en": ' + "[" * 100_000, '{"en": ' + "9" * 5000 + "}"])
 def test_json_that_python_cannot_hold_is_a_sentence_too(tmp_path, line):
     path = _text(tmp_path / "a.jsonl", f'{{"en": "\\ud83d\\ude42"}}\n{line}\n')
-    assert sentence_of(path, Columns("en")).startswith(f"{path}, line 2: no valid JSON (")
+    assert sentence_of(path, Columns("en")).startswith(f"{path}, line 2: this is not valid JSON (")
     assert next(file_source(path, Columns("en")).cells()).text == "🙂"
 
 
@@ -243,10 +246,10 @@ def test_a_gz_file_cut_anywhere_is_a_sentence(tmp_path, ending):
         path.write_bytes(whole[:length])
         sentence = sentence_of(path, Columns("en"))
         assert sentence.startswith(f"{path} cannot be read")
-        assert sentence.endswith("; make or copy it again.")
+        assert sentence.endswith("; write or copy it again.")
     path.write_bytes(b"en\nno gz at all\n")
     assert sentence_of(path, Columns("en")) == (
-        f"{path} cannot be read: Not a gzipped file (b'en'); make or copy it again."
+        f"{path} cannot be read: Not a gzipped file (b'en'); write or copy it again."
     )
 
 

@@ -326,7 +326,10 @@ def copy(tokens, tmp_path):
 def damaged(folder, check="sizes"):
     with pytest.raises(DataError) as caught:
         load(folder, check=check)
-    head, tail = f"The token store {folder} is damaged: ", "; delete the folder, which is then made again."
+    head, tail = (
+        f"The token store {folder} is damaged: ",
+        "; delete the folder, then `ablate run` writes it again.",
+    )
     assert str(caught.value).startswith(head)
     assert str(caught.value).endswith(tail)
     return str(caught.value).removeprefix(head).removesuffix(tail)

@@ -154,11 +154,11 @@ def test_a_file_that_is_none(tmp_path):
         assert error_of(written(tmp_path / name, EXAMPLE)) == f" is no treebank by its ending{expected}"
     for text in ("", "\n\n", "# text = no words\n\n"):
         assert error_of(written(tmp_path / "a.conllu", text)) == (
-            " has no sentence; give a treebank with at least one."
+            " has no sentences; give a treebank with at least one."
         )
     none = pa.table(columns(random_sentences(np.random.default_rng(0), 1))).slice(0, 0)
     pq.write_table(none, tmp_path / "a.parquet")
-    assert error_of(tmp_path / "a.parquet") == " has no sentence; give a treebank with at least one."
+    assert error_of(tmp_path / "a.parquet") == " has no sentences; give a treebank with at least one."
 
 
 @pytest.mark.parametrize(
@@ -229,8 +229,9 @@ def test_malformed_conllu(tmp_path, text, expected):
 def test_words_that_are_not_numbered_in_order(tmp_path, numbers, wrong, expected):
     text = "# comment\n" + "".join(map(line, numbers))
     assert error_of(written(tmp_path / "a.conllu", text)) == (
-        f", line {wrong + 2}: word number {numbers[wrong]!r}, expected {expected}; number the words of a sentence "
-        f"1, 2, 3 and so on, a multi-word token before its words, with an empty line between sentences."
+        f", line {wrong + 2}: the number of the word is {numbers[wrong]!r}, expected {expected}; number "
+        "the words of each sentence 1, 2, 3 and so on, write a multi-word token before its words, and put an "
+        "empty line between sentences."
     )
 
 
@@ -238,15 +239,16 @@ def test_bytes_that_are_no_text(tmp_path):
     path = tmp_path / "a.conllu"
     path.write_bytes(EXAMPLE.encode("latin-1", "replace"))
     assert error_of(path) == (
-        ", line 3: byte 0xa0 at place 22 of the line is no UTF-8; convert the file to UTF-8 or remove the line."
+        ", line 3: byte 0xa0 at position 22 of the line is not UTF-8; convert the file to UTF-8, or remove the "
+        "line."
     )
     path = written(tmp_path / "a.conllu.gz", (EXAMPLE + "\n") * 100)
     path.write_bytes(path.read_bytes()[:-20])
-    assert error_of(path).endswith("; make or copy it again.")
+    assert error_of(path).endswith("; write or copy it again.")
     assert " cannot be read after line " in error_of(path)
     path = tmp_path / "b.conllu.gz"
     path.write_text(EXAMPLE)
-    assert error_of(path) == " cannot be read: Not a gzipped file (b'# '); make or copy it again."
+    assert error_of(path) == " cannot be read: Not a gzipped file (b'# '); write or copy it again."
 
 
 def test_malformed_parquet(tmp_path):
@@ -291,4 +293,4 @@ def test_malformed_parquet(tmp_path):
     )
     path.write_text("no parquet, although it says so in its name")
     assert error_of(path).startswith(" cannot be read as parquet: Parquet magic bytes not found")
-    assert error_of(path).endswith("; make or copy it again.")
+    assert error_of(path).endswith("; write or copy it again.")

@@ -93,7 +93,7 @@ FAILING = {
     "no_table": (
         "7",
         "pass",
-        "rows must return a DataFrame, but what it returns is of the type int; correct the file.",
+        "rows must return a DataFrame, but its result is of the type int; correct the file.",
     ),
     # What fails in our code and not in a line of the file: a formula that is laid out, rows that are no JSON.
     "formula": ("table", "figure.suptitle('$\\\\nothing$')", "{path}: ValueError: \\nothing; correct the file."),
@@ -146,7 +146,7 @@ def test_a_source_that_is_not_that_of_the_plan_is_not_executed(tmp_path, capsys)
     paths = planned(folder, {"my_figure.py": CARD.format(rows="table", draw="pass")})
     paths["my_figure.py"].write_text("raise SystemExit")
     (notice,), _ = failing(folder, capsys)
-    assert "has changed since the run was planned with it" in notice["text"]
+    assert "has changed since the run was planned" in notice["text"]
 
 
 def test_one_paragraph_in_place_of_several_is_refused():

@@ -333,7 +333,7 @@ def test_damaged_results_are_a_sentence_and_leave_the_old_page(tmp_path):
     before = page.write(folder).read_bytes()
     path = folder / "results.parquet"
     path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(ResultsError, match="this is no whole parquet file"):
+    with pytest.raises(ResultsError, match="is not a complete parquet file"):
         page.write(folder)
     assert (folder / "report.html").read_bytes() == before
 

@@ -62,7 +62,7 @@ def test_a_problem_is_a_line_with_its_place(tmp_path, text, sentence):
 def test_what_is_no_name_never_reaches_sbatch(tmp_path, name, text):
     quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\\\\n", "\\n")
     (problem,) = problems(tmp_path, f'{name}: "{quoted}"')
-    assert f"{name} must be a name as SLURM has them, but is " in problem
+    assert f"{name} must be a name that SLURM accepts, but is " in problem
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,8 @@ def test_a_problem_of_a_file_for_ray_is_a_line_with_its_place(tmp_path, text, se
 def test_a_file_that_is_to_be_read_before_must_be_there(tmp_path):
     (problem,) = problems(tmp_path, "before: nothing.sh")
     assert problem == (
-        f" before names {tmp_path / 'nothing.sh'}, but there is no such file; write it, or leave before out."
+        f" before names {tmp_path / 'nothing.sh'}, but this file does not exist; correct the name, or leave "
+        "before out."
     )
     (tmp_path / "cluster.sh").write_text("module load cuda\n")
     (tmp_path / "cluster.yaml").write_text("before: cluster.sh")
