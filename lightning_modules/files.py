@@ -36,7 +36,7 @@ _REMEDIES = {
     errno.EEXIST: ("a file of that name is in the way", "move the file away"),
     errno.ENAMETOOLONG: ("its name is too long", "choose a shorter one"),
     errno.ELOOP: ("it is a link, or a link in its path leads back to itself", "remove the link"),
-    errno.ENXIO: ("it is no ordinary file", "remove it"),
+    errno.ENXIO: ("it is not an ordinary file", "remove it"),
     errno.EMLINK: ("it is a hard link, so another file would change too", "put a copy in its place"),
     errno.ENOLCK: ("the file system has no locks", "choose a folder on another file system"),
     errno.ENOSYS: ("the file system has no locks", "choose a folder on another file system"),
@@ -102,7 +102,7 @@ def read_file(path: Path) -> bytes:
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.ENXIO, "it is no ordinary file", str(path))
+            raise OSError(errno.ENXIO, "it is not an ordinary file", str(path))
         if status.st_size > LARGEST_FILE:
             raise OSError(errno.EFBIG, f"it is larger than {LARGEST_FILE // 2**20} MiB", str(path))
         return file.read()

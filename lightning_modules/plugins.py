@@ -132,7 +132,7 @@ def _is_file_name(name: str) -> bool:
 
 def _changed(name: str, path: Path) -> PluginError:
     return PluginError(
-        f"{name}: {path} has changed since the run was planned; restore the file, or give `ablate run` with the "
+        f"{name}: {path} has changed since the run was planned; restore the file, or start `ablate run` with the "
         "spec, which plans a new run with the changed file."
     )
 

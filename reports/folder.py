@@ -120,13 +120,13 @@ def read_plan(folder: Path) -> Plan:
     """
     path = folder / "plan.json"
     if not path.is_file():
-        raise ResultsError(f"{path}: there is no plan here; `ablate run` on the spec writes one.")
+        raise ResultsError(f"{path} does not exist; `ablate run` with the spec writes it.")
     plan = _record(path, _text(path), Plan)
     for run in plan.runs:
         is_name = Path(run.folder).name == run.folder and run.folder not in ("", "..") and "\0" not in run.folder
         if not is_name or len(run.folder.encode(errors="replace")) > LONGEST_NAME:
             raise ResultsError(
-                f"{path}: {run.folder[:60]!r} is no name of a run's folder; plan the experiment again."
+                f"{path}: {run.folder[:60]!r} cannot be the name of a run's folder; start `ablate run` again."
             )
     return plan
 
@@ -181,7 +181,7 @@ def _text(path: Path) -> str:
 
 
 def _damaged(path: Path, error: Exception) -> ResultsError:
-    return ResultsError(f"{path}: this is no whole JSON file ({error}); {REMEDY}.")
+    return ResultsError(f"{path} is not a complete JSON file ({error}); {REMEDY}.")
 
 
 def _run(folder: Path, planned: RunRecord, texts: Mapping[str, str]) -> Run:

@@ -161,6 +161,8 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, given: tuple[
             for panel in one.panels:
                 titles = ": ".join(dict.fromkeys((one.text.title, panel.title)))
                 click.echo(f"{panel.name:<{width}}  Figure {one.number}{panel.letter}. {titles}")
+        if not panels:
+            click.echo(f"{folder} has no figures yet; `ablate run` measures what they show.")
         sys.exit(GOOD if say_failed_figures(failures.values()) else FAILED)
     if name in failures:
         raise PluginError(failures[name])

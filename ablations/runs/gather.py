@@ -88,8 +88,8 @@ def read_log(directory: RunDirectory) -> list[Row]:
 
 
 MUST_AGREE = {
-    "sample": "tokens than in earlier runs; give `ablate measure` again",
-    "files": "files than in earlier runs, which are missing now; put them back and give `ablate run` again",
+    "sample": "tokens than in earlier runs; start `ablate measure` again",
+    "files": "files than in earlier runs, which are missing now; put them back and start `ablate run` again",
 }
 """Columns that must agree for a measure in all runs on the same text, each with the end of the error if they
 do not."""

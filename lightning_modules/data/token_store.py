@@ -254,7 +254,7 @@ def load(folder: Path, *, check: Literal["sizes", "hashes"] = "sizes") -> Tokens
 
 def _manifest(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
-        raise DataError(f"{folder} does not exist, expected a token store; give `ablate run`, which writes it.")
+        raise DataError(f"{folder} does not exist, expected a token store; start `ablate run`, which writes it.")
     try:
         manifest = read_json(folder / "tokens.json")
     except FilesError as error:
@@ -271,7 +271,7 @@ def _array(folder: Path, name: str, facts: dict[str, Any]) -> NDArray[Any]:
     try:
         array = np.load(folder / name, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
-        raise _damaged(folder, f"{name} is no array") from error
+        raise _damaged(folder, f"{name} is not an array") from error
     if (str(array.dtype), array.shape) != (facts["dtype"], (facts["length"],)):
         raise _damaged(folder, f"{name} has changed since it was written")
     return np.asarray(array)

@@ -183,7 +183,7 @@ def load_tokens(directory: RunDirectory, *, data_root: Path) -> Tokens:
     if tokens.address != address:
         raise DataError(
             f"{directory.path / 'run.json'}: the text has changed since the run was planned (tokens {address} "
-            f"then, {tokens.address} now); restore the text, or give `ablate run` with the spec to plan a new "
+            f"then, {tokens.address} now); restore the text, or start `ablate run` with the spec to plan a new "
             "run."
         )
     return tokens

@@ -207,7 +207,7 @@ def panel_called(name: str, panels: Sequence[Panel]) -> Panel:
     by_name = {panel.name: panel for panel in panels}
     if name not in by_name:
         raise ResultsError(
-            f"{name} is no figure of this experiment{guess(name, by_name) or ';'} "
+            f"{name} is not a figure of this experiment{guess(name, by_name) or ';'} "
             "`ablate figure` without a name lists them."
         )
     return by_name[name]

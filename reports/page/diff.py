@@ -84,22 +84,23 @@ def folder_of(place: Path, *, out: Path, given: Sequence[str] = ()) -> Path:
     """
     if not place.exists() and place.suffix not in (".yaml", ".yml"):
         raise ResultsError(
-            f"{place}: there is no such folder; name an experiment's folder, as out/NAME, or a spec, as NAME.yaml."
+            f"{place} does not exist; name a folder of results, such as out/NAME, or a spec, such as NAME.yaml."
         )
     folder = place if place.is_dir() else out / load.load(place, given=given).name
     if not (folder / "plan.json").is_file():
         if folder == place:
             raise ResultsError(
-                f"{place}: this is no experiment's folder, which has a plan.json; name one that `ablate run` "
-                "wrote, as out/NAME, or a spec."
+                f"{place} has no plan.json, so it is not a folder of results; name a folder that `ablate run` "
+                "wrote, such as out/NAME, or a spec."
             )
         raise ResultsError(
-            f"{place}: there is no plan of it in {folder}; start `ablate run` on it, or name its output root with "
-            "--out."
+            f"{place} has no results in {folder}; start `ablate run {place}`, or name another "
+            "output root with --out."
         )
     if not (folder / "results.parquet").is_file():
         raise ResultsError(
-            f"{folder / 'results.parquet'}: there are no results; `ablate run` on the spec writes them."
+            f"{folder / 'results.parquet'} does not exist, so no run is measured yet; start `ablate "
+            "run` with the spec."
         )
     return folder
 

@@ -146,9 +146,7 @@ def publish_predictions(folder: Path, to: Path) -> None:
 def _read_published(path: Path) -> DataFrame:
     table = read_sealed(path, remedy="publish the experiment again", columns=PUBLISHED_COLUMNS).to_pandas()
     if lacks := set(PUBLISHED_COLUMNS) - set(table):
-        raise ResultsError(
-            f"{path}: it lacks {', '.join(sorted(lacks))}; delete it and publish the experiment again."
-        )
+        raise ResultsError(f"{path} lacks {', '.join(sorted(lacks))}; delete it and publish the experiment again.")
     return table
 
 
@@ -174,15 +172,15 @@ def compare_examples(before: Side, after: Side, *, by: By | None = None, example
     for side in (before, after):
         if examples and side.published is not None:
             raise ResultsError(
-                f"{side.name}: a published folder has no texts of examples; leave --examples out, or name the "
-                "folder in the output root, as out/NAME:ARM."
+                f"{side.name}: published results have no texts of examples; leave --examples out, or "
+                "name the folder in the output root, such as out/NAME:ARM."
             )
     tables = [answers_of(side) for side in (before, after)]
     for side, table in zip((before, after), tables, strict=True):
         if not table:
             raise ResultsError(
-                f"{side.name}: no predictions are kept; set `predictions: true` in a measure of its spec, as in "
-                "{kind: minimal_pairs, predictions: true}, and start `ablate run` again."
+                f"{side.name}: its predictions were not kept; set `predictions: true` in a measure of its spec, "
+                "as in {kind: minimal_pairs, predictions: true}, and start `ablate run` again."
             )
     if before.is_run and after.is_run:  # two runs are paired even if their seeds differ
         (first,), (second,) = before.runs, after.runs

@@ -338,7 +338,7 @@ def restore(published: Path, out: Path) -> Path:
     plan = folder / "plan.json"
     if plan.exists() and plan.read_bytes() != (published / "plan.json").read_bytes():
         raise ResultsError(
-            f"{folder} holds other results than {published}; name another output root with --out, or delete it."
+            f"{folder} has other results than {published}; name another output root with --out, or delete it."
         )
     for name in [*PUBLISHED_RESULTS, *_files_of_claims(published), RUNS_FILE, run_rows.PREDICTIONS]:
         _copy(published / name, folder / name)
@@ -379,5 +379,7 @@ def _report_of(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise ResultsError(f"{path}: there is no page to publish; start `ablate report` again.") from error
+        raise ResultsError(
+            f"{path} cannot be read, so there is no page to publish; start `ablate report` again."
+        ) from error
     return content

@@ -102,7 +102,7 @@ def test_another_process_loads_the_same_source_or_none(beside, tmp_path):
     with pytest.raises(PluginError) as error:
         plugins.recall(records)
     assert str(error.value) == (
-        f"a.py:Rank: {folder}/a.py has changed since the run was planned; restore the file, or give `ablate "
+        f"a.py:Rank: {folder}/a.py has changed since the run was planned; restore the file, or start `ablate "
         "run` with the spec, which plans a new run with the changed file."
     )
 
@@ -128,7 +128,7 @@ def test_an_entry_point_of_a_package_is_hashed_with_all_its_files(beside, packag
     plugin = plugins.load("some_package:Rank")
     assert (plugin.part, plugin.path) == (7, package / "cards.py")
     (package / "numbers.py").write_text("Rank = 8\n")
-    with pytest.raises(PluginError, match="has changed since the run was planned with it"):
+    with pytest.raises(PluginError, match="has changed since the run was planned; restore"):
         plugins.recall({plugin.name: plugin.record})
     with pytest.raises(PluginError, match=r"the entry point Other of some_package .*\(some_package:Rank\)"):
         plugins.load("some_package:Other")

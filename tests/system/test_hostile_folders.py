@@ -86,7 +86,7 @@ def test_deep_records_are_one_sentence_on_the_page_too(tmp_path, name):
     path.write_text(DEEP)
     with pytest.raises(ResultsError) as error:
         results_folder.read(folder)
-    assert str(error.value).startswith(f"{path}: this is no whole JSON file (maximum recursion depth exceeded")
+    assert str(error.value).startswith(f"{path} is not a complete JSON file (maximum recursion depth exceeded")
 
 
 def test_a_small_table_that_would_fill_the_memory_is_refused(tmp_path):

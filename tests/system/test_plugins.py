@@ -110,7 +110,7 @@ def test_a_run_names_its_source_and_goes_on_with_no_other(folder, out):
             directory.settings()
         assert str(error.value) == (
             f"{path}/run.json: my_objective.py:Ahead: {source} has changed since the run was planned; restore "
-            "the file, or give `ablate run` with the spec, which plans a new run with the changed file."
+            "the file, or start `ablate run` with the spec, which plans a new run with the changed file."
         )
         result = ablate("plan", folder / "spec.yaml", "--out", out, "--data-root", folder)
         assert "arm ahead with another source of my_objective.py:Ahead now." in " ".join(result.output.split())

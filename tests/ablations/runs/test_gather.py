@@ -93,7 +93,7 @@ def test_runs_that_were_measured_on_different_files_are_not_put_into_one_table(r
         gather("x", [run, later], keys={"k": None})
     assert str(error.value) == (
         f"{other}: validation was measured on other files than in earlier runs, which are missing now; put "
-        "them back and give `ablate run` again."
+        "them back and start `ablate run` again."
     )
     assert gather("x", [run, later], keys={"k": "b"})["run_id"].unique().tolist() == ["s"]
 

@@ -373,7 +373,7 @@ def test_a_header_that_lies_is_found_without_hashes(copy):
     data = path.read_bytes()
     for old, new in ((b"'<u2'", b"'<i2'"), (b"(", b"[")):
         path.write_bytes(data.replace(old, new, 1))
-        assert damaged(copy) in ("train.ids.npy has changed since it was written", "train.ids.npy is no array")
+        assert damaged(copy) in ("train.ids.npy has changed since it was written", "train.ids.npy is not an array")
 
 
 def test_a_pickle_is_never_loaded(copy):
@@ -384,14 +384,14 @@ def test_a_pickle_is_never_loaded(copy):
     from lightning_modules.data.token_store import _digest  # the attacker knows how to sign
 
     (copy / "tokens.json").write_text(json.dumps(manifest | {"sha256": _digest(manifest)}))
-    assert damaged(copy) == "train.ids.npy is no array"
+    assert damaged(copy) == "train.ids.npy is not an array"
 
 
 def test_a_folder_that_is_not_there_is_a_sentence(tmp_path):
     with pytest.raises(DataError) as caught:
         load(tmp_path / "no")
     assert str(caught.value) == (
-        f"{tmp_path}/no does not exist, expected a token store; give `ablate run`, which writes it."
+        f"{tmp_path}/no does not exist, expected a token store; start `ablate run`, which writes it."
     )
 
 

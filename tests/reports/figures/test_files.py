@@ -159,6 +159,14 @@ def test_the_command_lists_figures_and_writes_one(tmp_path):
     )
 
 
+def test_results_without_a_row_have_no_figures_and_the_command_says_so(tmp_path):
+    folder = write(tmp_path)
+    results.write(results.read(folder / "results.parquet").iloc[:0], folder / "results.parquet")
+    listed = CliRunner().invoke(main, ["figure", str(folder)])
+    expected = f"{folder} has no figures yet; `ablate run` measures what they show.\n"
+    assert (listed.exit_code, listed.stdout) == (0, expected)
+
+
 def test_settings_of_a_command_line_lead_to_the_figures_of_their_results(tmp_path):
     """The spec may name a file that lies elsewhere; of a folder there is nothing to set."""
     folder, parts = write(tmp_path / "out"), tmp_path / "parts"
@@ -187,7 +195,7 @@ def test_a_name_that_is_no_figure_is_said_with_the_nearest(page_panels):
     with pytest.raises(ResultsError) as caught:
         panel_called("layer_change-pwca", page_panels)
     assert str(caught.value) == (
-        "layer_change-pwca is no figure of this experiment; did you mean layer_change-pwcca? `ablate figure` "
+        "layer_change-pwca is not a figure of this experiment; did you mean layer_change-pwcca? `ablate figure` "
         "without a name lists them."
     )
     assert panel_called("layer_change-pwcca", page_panels).metric == "pwcca"

@@ -386,16 +386,16 @@ def spoiled(folder, what):
         case "plan":
             plan.unlink()
             return (
-                f"{folder}: this is no experiment's folder, which has a plan.json; name one that `ablate run` "
-                "wrote, as out/NAME, or a spec."
+                f"{folder} has no plan.json, so it is not a folder of results; name a folder that `ablate run` "
+                "wrote, such as out/NAME, or a spec."
             )
         case "results":
             table.unlink()
-            return f"{table}: there are no results; `ablate run` on the spec writes them."
+            return f"{table} does not exist, so no run is measured yet; start `ablate run` with the spec."
         case "damaged plan":
             plan.write_text('{"experiment"')
             return (
-                f"{plan}: this is no whole JSON file (Expecting ':' delimiter: line 1 column 14 (char 13)); "
+                f"{plan} is not a complete JSON file (Expecting ':' delimiter: line 1 column 14 (char 13)); "
                 "delete it and start `ablate run` again."
             )
         case "damaged results":
@@ -431,7 +431,7 @@ def test_what_is_not_there_is_a_sentence(before, tmp_path):
     result = ablate("diff", before, tmp_path / "none")
     assert (result.exit_code, result.stderr) == (
         2,
-        f"{tmp_path / 'none'}: there is no such folder; name an experiment's folder, as out/NAME, or a spec, as "
+        f"{tmp_path / 'none'} does not exist; name a folder of results, such as out/NAME, or a spec, such as "
         "NAME.yaml.\n",
     )
     result = ablate("diff", before, tmp_path / "none.yaml")
@@ -441,8 +441,8 @@ def test_what_is_not_there_is_a_sentence(before, tmp_path):
     result = ablate("diff", spec, before, "--out", tmp_path)
     assert (result.exit_code, result.stderr) == (
         2,
-        f"{spec}: there is no plan of it in {tmp_path / 'article-tiny'}; start `ablate run` on it, or name its "
-        "output root with --out.\n",
+        f"{spec} has no results in {tmp_path / 'article-tiny'}; start `ablate run {spec}`, or name another output "
+        "root with --out.\n",
     )
 
 

@@ -181,7 +181,7 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(experiment):
     assert f"{experiment} has no arm mln; name one of mlm, clm, mt, untrained." in refusal(
         f"{experiment}:mln", f"{experiment}:clm"
     )
-    assert "mt: no predictions are kept; set `predictions: true` in a measure of its spec" in refusal(
+    assert "mt: its predictions were not kept; set `predictions: true` in a measure of its spec" in refusal(
         f"{experiment}:mlm", f"{experiment}:mt"
     )
     assert (
@@ -207,11 +207,11 @@ def test_a_published_folder_gives_the_same_comparison_without_texts(experiment, 
     assert "the multi-bootstrap over seeds and examples" in shown
     listed = ablate(f"{published}:mlm", f"{published}:clm", "--examples", "3")
     assert listed.stderr == (
-        f"{published}:mlm: a published folder has no texts of examples; leave --examples out, or name the "
-        "folder in the output root, as out/NAME:ARM.\n"
+        f"{published}:mlm: published results have no texts of examples; leave --examples out, or name the "
+        "folder in the output root, such as out/NAME:ARM.\n"
     )
     other = ablate(f"{published}:mlm", f"{published}:mt")
-    assert "mt: no predictions are kept; set `predictions: true` in a measure of its spec" in other.stderr
+    assert "mt: its predictions were not kept; set `predictions: true` in a measure of its spec" in other.stderr
     whole = ablate(published, published, "--json")
     assert json.loads(whole.stdout)["same_runs"] == 4 * len(SEEDS)
 

@@ -296,7 +296,7 @@ def test_a_run_trained_by_another_experiment_has_the_name_of_this_one(tmp_path):
 def test_without_a_plan_there_is_a_sentence(tmp_path):
     with pytest.raises(ResultsError) as error:
         page.write(tmp_path)
-    assert str(error.value) == f"{tmp_path}/plan.json: there is no plan here; `ablate run` on the spec writes one."
+    assert str(error.value) == f"{tmp_path}/plan.json does not exist; `ablate run` with the spec writes it."
 
 
 @pytest.mark.parametrize(
@@ -304,15 +304,15 @@ def test_without_a_plan_there_is_a_sentence(tmp_path):
     [
         (
             '{"arms": [',
-            r"this is no whole JSON file \(Expecting value: .*\); delete it and start `ablate run` again\.",
+            r" is not a complete JSON file \(Expecting value: .*\); delete it and start `ablate run` again\.",
         ),
-        ('{"experiment": "x", "arms": []}', r"runs: Field required; delete it and start `ablate run` again\."),
-        ("[]", r"the file: Input should be a valid dictionary .*; delete it and start `ablate run` again\."),
+        ('{"experiment": "x", "arms": []}', r": runs: Field required; delete it and start `ablate run` again\."),
+        ("[]", r": the file: Input should be a valid dictionary .*; delete it and start `ablate run` again\."),
     ],
 )
 def test_a_damaged_plan_is_a_sentence(tmp_path, written, sentence):
     (tmp_path / "plan.json").write_text(written)
-    with pytest.raises(ResultsError, match=rf"^{tmp_path}/plan\.json: {sentence}$"):
+    with pytest.raises(ResultsError, match=rf"^{tmp_path}/plan\.json{sentence}$"):
         page.write(tmp_path)
 
 
@@ -347,7 +347,7 @@ def test_a_plan_does_not_lead_out_of_the_runs(tmp_path, name):
     with pytest.raises(ResultsError) as error:
         page.write(folder)
     assert str(error.value) == (
-        f"{folder}/plan.json: {name!r} is no name of a run's folder; plan the experiment again."
+        f"{folder}/plan.json: {name!r} cannot be the name of a run's folder; start `ablate run` again."
     )
 
 

@@ -77,7 +77,9 @@ def test_without_a_page_there_is_a_sentence(tmp_path):
     with pytest.raises(ResultsError) as raised:
         publish(folder, tmp_path / "results")
     path = folder / "report.json"
-    assert str(raised.value) == f"{path}: there is no page to publish; start `ablate report` again."
+    assert (
+        str(raised.value) == f"{path} cannot be read, so there is no page to publish; start `ablate report` again."
+    )
     assert not (tmp_path / "results").exists()
 
 
