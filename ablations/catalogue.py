@@ -320,8 +320,7 @@ def _card_of(plugin: Plugin) -> Card:
     card = plugin.part
     if not isinstance(card, Card):
         raise PluginError(
-            f"{plugin.name} must be a Card of ablations.catalogue, but is {kind_of_part(card)}; write the card "
-            "as docs/plugins.md shows."
+            f"{plugin.name} must be a Card of ablations.catalogue, but is {kind_of_part(card)}; correct the file."
         )
     if card.settings is None or not issubclass(card.settings, MeasureSettings):
         lack = "settings, a subclass of MeasureSettings of ablations.measures.settings"

@@ -74,9 +74,9 @@ def lacking(
     trained = [(item, state) for item, state in states.values() if state.state == "done"]
     if not trained:
         return {}
-    from ablations.runs import gathered, measure_pairs, rows  # imports pandas, which untrained runs do not need
+    from ablations.runs import gather, measure_pairs, rows  # imports pandas, which untrained runs do not need
 
-    record = gathered.read(folder)
+    record = gather.read_record(folder)
     lacks_by_run: dict[str, Lacking] = {}
     requested: tuple[rows.Requested, ...] = ()
     before: RunSettings | None = None

@@ -7,10 +7,16 @@ from typing import Any, NamedTuple
 
 from pandas import DataFrame, concat
 
-from reports.figures.by_setting import SETTING_MARKS, SettingMarks, runs_by_setting
+from reports.figures.by_setting import (
+    MOST_ROWS,
+    SETTING_MAP,
+    SETTING_MARKS,
+    SettingMap,
+    SettingMarks,
+    runs_by_setting,
+)
 from reports.figures.curves import curves_by_arm, learned
 from reports.figures.panel import FigureText, Panel, Shown, facts, facts_of, named_or_counted, of_seeds
-from reports.figures.setting_map import MOST_ROWS, SETTING_MAP, SettingMap
 from reports.figures.style import arm_styles
 from reports.scores.factors import Factor, Level
 from reports.scores.runs import RUN_SCORES, RunScore, tasks_of

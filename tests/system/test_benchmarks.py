@@ -270,7 +270,7 @@ def test_a_slurm_that_pretends_is_read_as_a_real_one(tmp_path, monkeypatch):
     assert slurm.largest_array() == pretended_slurm.LARGEST_ARRAY
 
 
-def test_a_fault_hits_no_process_that_is_not_of_the_grid():
+def test_a_fault_hits_no_process_that_is_not_of_the_grid(tmp_path):
     """The parent of an orphan is init, and that of init is 0: to kill 0 would be to kill ourselves."""
     sleeps = [sys.executable, "-c", "import time; time.sleep(60)"]
     with subprocess.Popen(sleeps) as child:
@@ -279,9 +279,9 @@ def test_a_fault_hits_no_process_that_is_not_of_the_grid():
             with pytest.raises((ProcessLookupError, FileNotFoundError)):
                 cluster_faults._ancestor(child.pid, generations, title=title)
         child.kill()
-    orphan = int(
-        subprocess.run(["sh", "-c", "sleep 60 >&- 2>&- & echo $!"], capture_output=True, check=True).stdout
-    )
+    number = tmp_path / "orphan"  # a pipe would stay open as long as the orphan holds an end of it
+    subprocess.run(["sh", "-c", f"sleep 60 >/dev/null 2>&1 & echo $! > {number}"], check=True)
+    orphan = int(number.read_text())
     try:
         with pytest.raises(ProcessLookupError):
             cluster_faults._ancestor(orphan, 1, title="ablations")

@@ -114,8 +114,8 @@ def test_a_damaged_record_of_jobs_is_one_sentence(tmp_path, name, content):
     with pytest.raises(ResultsError) as error:
         arrays.endings(out)
     begin, _, end = str(error.value).partition("(")
-    assert begin == f"{folder / name} is damaged or of another version "
-    assert end.endswith(f"); end its jobs, if there are any, then remove {folder}.")
+    assert begin == f"{folder / name} is damaged or was written by another version "
+    assert end.endswith(f"); end its jobs if any are in the queue, then remove {folder}.")
     assert "\n" not in end
 
 

@@ -50,9 +50,9 @@ def test_one_failing_run_does_not_stop_the_others_and_is_named(make_run):
     }
     assert outcomes[good.path].code == 0
     assert outcomes[bad.path].code == 65
-    assert "fewer than one step" in outcomes[bad.path].message
+    assert "are fewer than a step has" in outcomes[bad.path].message
     assert outcomes[gone.path].code != 0
-    assert "there is no run.json" in outcomes[gone.path].message
+    assert "has no run.json, so it is not the folder of a run" in outcomes[gone.path].message
     assert (good.path / "log.txt").exists()
 
 

@@ -63,7 +63,7 @@ def test_looking_tokenises_nothing_and_says_that_steps_are_not_matched(spec):
 
 
 def test_no_plan_of_runs_with_unknown_steps_is_written(spec):
-    with pytest.raises(SpecError, match="counts predictions in tokens"):
+    with pytest.raises(SpecError, match="match: predictions needs the tokens of this text"):
         opened(spec).write_plan()
     assert not (spec.parent / "out").exists()
 

@@ -68,7 +68,7 @@ def test_a_checkpoint_that_is_compressed_is_refused_before_it_is_read(checkpoint
     with zipfile.ZipFile(checkpoint, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, part in parts.items():
             archive.writestr(name, part)
-    with pytest.raises(CheckpointError, match=r"damaged or was cut short; delete it"):
+    with pytest.raises(CheckpointError, match=r"damaged or incomplete; delete it"):
         read_checkpoint(checkpoint)
 
 
@@ -216,7 +216,7 @@ def test_lines_that_a_process_adds_after_it_lost_the_run_are_not_counted(make_ru
     assert steps_of(directory) == steps_of(alone)
     directory.require_log()
     late.on_line(1, {})  # after the training ended, no line is taken back, but none is counted either
-    with pytest.raises(RunDirectoryError, match="has changed since the training ended"):
+    with pytest.raises(RunDirectoryError, match="has changed since training ended"):
         directory.require_log()
 
 

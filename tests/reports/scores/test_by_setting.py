@@ -10,9 +10,8 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from ablations import results
-from reports.figures.by_setting import SettingMarks, by_setting
+from reports.figures.by_setting import MOST_ROWS, SettingMap, SettingMarks, by_setting
 from reports.figures.lines import written_above
-from reports.figures.setting_map import MOST_ROWS, SettingMap
 from reports.figures.style import FIXED_STYLES, arm_styles
 from reports.scores.by_setting import FIGURES_IN_SIGHT, MOST_LINES, MOST_MARKS, setting_figures
 from reports.scores.factors import Level

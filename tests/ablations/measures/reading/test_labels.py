@@ -320,12 +320,12 @@ def test_labels_of_another_text_are_refused():
             labels_of_split(split, sentences, tokenizer, max_length=max_length)
         return str(caught.value)
 
-    advice = "expected that of the tokens; give labels of this text."
-    assert error([SEA, CAT]) == f'labels of another text: sentence 1 with labels is "{SEA.text}", {advice}'
-    assert error([CAT, CAT]) == f'labels of another text: sentence 2 with labels is "{CAT.text}", {advice}'
-    assert error([CAT]) == f"labels of another text: sentence 2 with labels is missing, {advice}"
+    advice = "expected the sentence of the tokens; give labels of this text."
+    assert error([SEA, CAT]) == f'the labels are of another text: sentence 1 with labels is "{SEA.text}", {advice}'
+    assert error([CAT, CAT]) == f'the labels are of another text: sentence 2 with labels is "{CAT.text}", {advice}'
+    assert error([CAT]) == f"the labels are of another text: sentence 2 with labels is missing, {advice}"
     assert error([CAT, SEA], max_length=8) == (
-        f'labels of another text: sentence 1 with labels is "{CAT.text}", {advice}'
+        f'the labels are of another text: sentence 1 with labels is "{CAT.text}", {advice}'
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ablations import results
 from ablations.errors import ResultsError
-from ablations.runs import gather, gathered
+from ablations.runs import gather
 from ablations.runs import rows as run_rows
 from lightning_modules.config import MaskingSettings
 from lightning_modules.training.run_directory import RunDirectory, RunDirectoryError
@@ -41,8 +41,8 @@ def add_run(tmp_path, arm, *, value=3.0):
 @pytest.fixture
 def runs(tmp_path, monkeypatch):
     """Two runs whose files count as old enough."""
-    monkeypatch.setattr(gathered, "SETTLED_SECONDS", 0.0)
-    monkeypatch.setitem(gathered.version.__kwdefaults__, "age", 0.0)
+    monkeypatch.setattr(gather, "SETTLED_SECONDS", 0.0)
+    monkeypatch.setitem(gather.version.__kwdefaults__, "age", 0.0)
     (tmp_path / "it").mkdir()
     return [add_run(tmp_path, "mlm"), add_run(tmp_path, "clm", value=4.0)]
 
@@ -122,16 +122,16 @@ def test_files_that_were_just_written_are_read_again(tmp_path, read_files):
     for _ in range(2):
         update(runs, tmp_path)
     assert len(read_files) == 4
-    assert gathered.version(runs[0].directory.metrics) is None
-    assert gathered.version(runs[0].directory.metrics, age=0.0) is not None
+    assert gather.version(runs[0].directory.metrics) is None
+    assert gather.version(runs[0].directory.metrics, age=0.0) is not None
     os.utime(runs[0].directory.metrics, (time.time() + 99, time.time() + 99))
-    assert gathered.version(runs[0].directory.metrics, age=0.0) is None  # the clock has jumped
-    assert gathered.version(tmp_path / "none") == gathered.MISSING
+    assert gather.version(runs[0].directory.metrics, age=0.0) is None  # the clock has jumped
+    assert gather.version(tmp_path / "none") == gather.MISSING
 
 
 def test_what_is_measured_is_known_without_reading_until_the_file_changes(runs, tmp_path):
     update(runs, tmp_path)
-    record, run_dir = gathered.read(tmp_path / "it"), runs[0].directory.path
+    record, run_dir = gather.read_record(tmp_path / "it"), runs[0].directory.path
     assert record.measured_in(run_dir) == run_rows._measured(run_dir) == [run_rows.Measured("k", 20)]
     assert record.measured_in(tmp_path / "runs/other") is None
     put(run_dir, 2.0)
@@ -148,7 +148,7 @@ def test_a_damaged_record_is_no_record(runs, read_files, tmp_path, damage):
     flipped[-9] ^= 1
     for content in (damage, bytes(flipped)):
         path.write_bytes(content)
-        assert gathered.read(tmp_path / "it") == gathered.Gathered()
+        assert gather.read_record(tmp_path / "it") == gather.Gathered()
         read_files.clear()
         pd.testing.assert_frame_equal(update(runs, tmp_path), table)
         assert len(read_files) == 4
