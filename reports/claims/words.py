@@ -31,7 +31,15 @@ VERDICTS = get_args(Verdict)
 
 FILTERS = (
     *("confidence", "counted", "decided_first", "effect", "expectation", "headline_effect", "layers"),
-    *("look_words", "probability", "seeds_for_all", "seeds_wanted", "significant", "wrong_at_most"),
+    *(
+        "look_words",
+        "probability",
+        "seeds_for_all",
+        "seeds_wanted",
+        "significant",
+        "unmet_condition",
+        "wrong_at_most",
+    ),
 )
 """Functions of this file that templates use."""
 
@@ -82,6 +90,19 @@ def headline_effect(claim: Mapping[str, Any]) -> str:
         measured["low"], measured["high"] = measured["high"], measured["low"]
     written = effect({"low": None, "high": None, "unit": claim["unit"]} | measured)
     return f"{written} (claimed: {name.replace('_', ' ')} {significant(bound)})"
+
+
+def unmet_condition(claim: Mapping[str, Any]) -> str:
+    """Return the condition that an open claim waits for, or that fails: ``condition transfers is not shown yet``.
+
+    It is empty if the claim is decided or has no such condition. The effect beside such a verdict is that of the
+    claim itself, and may look decided.
+    """
+    unmet = [part for part in claim["parts"] if part["condition"] and part["verdict"] != "supported"]
+    if not unmet or claim["verdict"] not in ("undecided", "not testable here"):
+        return ""
+    failing = [part["name"] for part in unmet if part["verdict"] == "not testable here"]
+    return f"condition {failing[0]} fails" if failing else f"condition {unmet[0]['name']} is not shown yet"
 
 
 def confidence(part: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from reports import words
-from reports.claims.words import headline_effect
+from reports.claims.words import headline_effect, unmet_condition
 
 SIGNS = {
     "\\": r"\textbackslash{}",
@@ -79,7 +79,7 @@ def _claims(claims: Sequence[dict[str, Any]]) -> str:
         [
             str(claim["number"] or ""),
             escaped(claim["says"]),
-            escaped(claim["verdict"]),
+            escaped(_verdict(claim)),
             escaped(headline_effect(claim)),
             str(claim["n"]),
         ]
@@ -87,8 +87,16 @@ def _claims(claims: Sequence[dict[str, Any]]) -> str:
     ]
     notes = ["Effect: mean over seeds, with its interval, of the part that decides; n counts seeds."]
     return _tabular(
-        r"rp{0.45\linewidth}llr", ["No.", "Claim", "Verdict", r"Effect {[}interval{]}", "$n$"], rows, notes
+        r"rp{0.4\linewidth}p{0.2\linewidth}lr",
+        ["No.", "Claim", "Verdict", r"Effect {[}interval{]}", "$n$"],
+        rows,
+        notes,
     )
+
+
+def _verdict(claim: dict[str, Any]) -> str:
+    condition = unmet_condition(claim)
+    return f"{claim['verdict']} ({condition})" if condition else str(claim["verdict"])
 
 
 def _arms(arms: Sequence[dict[str, Any]]) -> str:

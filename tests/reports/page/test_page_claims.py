@@ -317,6 +317,23 @@ def test_a_number_against_a_bound_is_written_as_it_was_measured():
     assert claim_words.headline_effect(claim | {"effect": None}) == "\N{EN DASH}"
 
 
+@pytest.mark.parametrize(
+    ("verdict", "conditions", "words"),
+    [
+        ("undecided", ["supported", "undecided"], "condition 1 is not shown yet"),
+        ("undecided", ["insufficient evidence", "supported"], "condition 0 is not shown yet"),
+        ("not testable here", ["undecided", "not testable here"], "condition 1 fails"),
+        ("undecided", ["supported", "supported"], ""),  # the claim itself is open
+        ("not run", ["undecided"], ""),
+        ("supported", ["supported"], ""),
+    ],
+)
+def test_an_open_claim_names_the_condition_that_it_waits_for(verdict, conditions, words):
+    parts = [{"name": str(i), "condition": True, "verdict": of} for i, of in enumerate(conditions)]
+    claim = {"verdict": verdict, "parts": [*parts, {"name": "itself", "condition": False, "verdict": "undecided"}]}
+    assert claim_words.unmet_condition(claim) == words
+
+
 def test_a_claim_leads_to_the_figure_of_the_setting_that_its_arms_differ_in(tmp_path):
     drawn = panel("token_information", kind="settings") | {"metric": "cross_fitted"}
     split = {"title": "Scores by corruption split", "kind": "settings", "panels": [drawn]}
