@@ -225,9 +225,9 @@ def test_a_job_without_the_gpu_that_it_asked_for_says_so(nodes, tmp_path):
     assert done.exit_code == 1, done.output
     (run,) = grid.out.glob("runs/*-s0-*")
     sentence = (
-        f"{run.name}: given up after 1 attempt without progress: the job asked for 1 GPU, but torch finds 0 on "
+        f"{run.name}: given up after 1 attempt without progress: the job requested 1 GPU, but torch finds 0 on "
     )
     assert f"failed: {sentence}" in done.output
-    assert "; install a torch with CUDA, or set gpus to 0.\n" in done.output
+    assert "; install torch with CUDA, or set gpus to 0.\n" in done.output
     assert sentence in grid.ablate("status").output
     wait_for(lambda: queued(nodes) == [])
