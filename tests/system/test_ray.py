@@ -142,7 +142,7 @@ def test_a_part_of_a_gpu_is_asked_for_and_a_run_that_has_none_says_so(cluster, t
     """The cluster declares a GPU that is not there; the runs have half of it each, and are tried once."""
     grid = Grid(tmp_path, cluster, gpus=0.5, tries=1)
     assert grid.start().wait(LIMIT) == 1, grid.printed()
-    lost = "given up after 1 attempt without progress: the job asked for 1 GPU, but torch finds 0 on "
+    lost = "given up after 1 attempt without progress: the job requested 1 GPU, but torch finds 0 on "
     assert grid.printed().count(lost) == 2
     status = CliRunner().invoke(main, ["status", str(grid.spec), "--out", str(grid.out)])
     assert status.output.count(lost) == 2
