@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import pandas as pd
 from pydantic import BaseModel, ValidationError
 
-from ablations import results
+from ablations import results, yamlfile
 from ablations.errors import ResultsError, SpecError
 from ablations.results import STARTS_TRAINED
 from ablations.runs.records import (
@@ -24,7 +24,6 @@ from ablations.runs.records import (
     RunState,
     checksum,
 )
-from ablations.spec import yamlfile
 from ablations.wording import REFUSED, printable
 
 LONGEST_NAME = 255

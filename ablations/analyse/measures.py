@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
+from ablations import yamlfile
 from ablations.errors import MeasureError, SpecProblems
 from ablations.measures.geometry import doubt
 from ablations.measures.layer_change import small_groups
@@ -22,9 +23,8 @@ from ablations.measures.settings import (
 )
 from ablations.measures.similarity.indices import WARNED_BELOW
 from ablations.measures.token_information import clusters_within
-from ablations.spec import yamlfile
+from ablations.messages import faults
 from ablations.spec.experiment import each_kind_once
-from ablations.spec.messages import faults
 from ablations.tasks.settings import MinimalPairsSettings
 from ablations.wording import listed
 from lightning_modules.config import Settings

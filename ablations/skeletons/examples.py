@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ablations import yamlfile
 from ablations.errors import SpecError
-from ablations.spec import claims, grid, load, yamlfile
+from ablations.spec import claims, grid, load
 from ablations.spec.figures import published_path
 from ablations.wording import nearest
 from lightning_modules.config import FilesData, RunSettings

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ablations.errors import DataError, SpecError
+from ablations.messages import ALSO_CALLED
 from ablations.spec import load
 from ablations.spec.experiment import LONGEST_NAME
-from ablations.spec.messages import ALSO_CALLED
 from ablations.wording import listed, several
 from lightning_modules.config import FilesData
 from lightning_modules.data import corpus, tables

@@ -32,15 +32,16 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
+from ablations import yamlfile
 from ablations.catalogue import LOGGED, Measure
 from ablations.errors import Fault, KeyPath, Problem, SpecProblems
+from ablations.messages import faults
 from ablations.metric_groups import groups_made
-from ablations.spec import claim_checks, grid, yamlfile
+from ablations.spec import claim_checks, grid
 from ablations.spec.claim_checks import written_effects
 from ablations.spec.contrasts import Claim, ClaimFile, Quantity
-from ablations.spec.messages import faults
-from ablations.spec.yamlfile import Document
 from ablations.wording import FEW, guess, listed, nearest, shown
+from ablations.yamlfile import Document
 from lightning_modules.files import atomic, make_folder
 
 FOLDER = "claims"

@@ -15,8 +15,8 @@ from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, fie
 from pydantic_core import PydanticCustomError
 
 from ablations.errors import Problem, SpecProblems
-from ablations.spec.yamlfile import Document
 from ablations.wording import listed, must_be, nearest, shown
+from ablations.yamlfile import Document
 from lightning_modules import plugins
 from lightning_modules.config import Settings
 from lightning_modules.config.objectives import OBJECTIVES

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode
 
+from ablations import yamlfile
 from ablations.errors import KeyPath, Problem, SpecProblems
-from ablations.spec import yamlfile
 from ablations.spec.experiment import nodes
-from ablations.spec.yamlfile import Document
 from ablations.wording import guess, identity, number, shown
+from ablations.yamlfile import Document
 
 OPTION = "--set"
 EXAMPLE = f"{OPTION} training.max_steps=200"

@@ -21,8 +21,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablations.errors import Fault, KeyPath, SpecError
+from ablations.messages import about, faults
 from ablations.spec.experiment import LONGEST_NAME, WRITTEN, Arm, Experiment, Grid, Run, merged, nodes
-from ablations.spec.messages import about, faults
 from ablations.wording import guess, identity, listed, number, shown
 from lightning_modules.config import RunSettings, contradictions
 from lightning_modules.config.run import PRESETS, preset_problem

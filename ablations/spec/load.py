@@ -15,16 +15,17 @@ from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from ablations import yamlfile
 from ablations.catalogue import lacks_labels, suits
 from ablations.errors import AblationsError, Fault, KeyPath, Problem, SpecError, SpecProblems
+from ablations.messages import faults
 from ablations.spec import claims as claims_file
-from ablations.spec import given_settings, yamlfile
+from ablations.spec import given_settings
 from ablations.spec.contrasts import ClaimFile
 from ablations.spec.experiment import SECTIONS, Arm, Experiment, Overrides, Run, SeedsUntilDecided
 from ablations.spec.figures import published_problems
 from ablations.spec.grid import arm_faults, expand, runs, sections, shared, written_arms
 from ablations.spec.matching import unmatched
-from ablations.spec.messages import faults
 from ablations.spec.tuning import tune_faults
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.settings import TaskSettings

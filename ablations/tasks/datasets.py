@@ -22,9 +22,9 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from ablations import yamlfile
 from ablations.errors import SpecProblems
-from ablations.spec import yamlfile
-from ablations.spec.messages import faults
+from ablations.messages import faults
 from ablations.wording import listed
 from lightning_modules import plugins
 from lightning_modules.config import Data, FilesData, LanguageData, Settings

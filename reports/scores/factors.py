@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ablations import yamlfile
 from ablations.errors import SpecProblems
-from ablations.spec import yamlfile
 from ablations.spec.changes import following
 from ablations.spec.tuning import WITHOUT_EFFECT
 from reports.figures.style import is_logarithmic, is_number

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ablations.spec import yamlfile
+from ablations import yamlfile
 from ablations.wording import listed
 from reports.claims.verdicts import DECIDED
 from reports.claims.words import headline_effect

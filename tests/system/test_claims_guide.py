@@ -10,11 +10,11 @@ from click.testing import CliRunner
 
 from ablations.catalogue import METRICS
 from ablations.cli import main
+from ablations.messages import kind_of
 from ablations.metric_groups import groups_of
 from ablations.spec import claims as claims_file
 from ablations.spec import load
 from ablations.spec.contrasts import Claim, Contrast, Effect, Needs, Quantity
-from ablations.spec.messages import kind_of
 from reports.claims.words import VERDICTS
 from tests.support.skeleton_verdict import verdict
 from tests.support.verdict_picture import picture

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ablations import results
+from ablations import results, yamlfile
 from ablations.errors import AblationsError, ResultsError
 from ablations.runs import rows
 from ablations.runs.launch import Outcome
@@ -21,7 +21,6 @@ from ablations.runs.places import arrays
 from ablations.runs.progress import carry_out, display
 from ablations.runs.records import RunRecord, RunState, RunStatus
 from ablations.runs.terminal import status_table
-from ablations.spec import yamlfile
 from ablations.wording import REFUSED, printable
 from lightning_modules.errors import ExitCode, FilesError
 from lightning_modules.files import read_file

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Generic, NamedTuple, Self, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from ablations import yamlfile
 from ablations.errors import Fault, SpecError, SpecProblems
-from ablations.spec import yamlfile
-from ablations.spec.messages import faults
+from ablations.messages import faults
 from ablations.wording import guess, listed, shown
 from lightning_modules.config import Settings
 

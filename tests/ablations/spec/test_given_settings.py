@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from ablations import yamlfile
 from ablations.errors import SpecProblems
-from ablations.spec import given_settings, load, yamlfile
+from ablations.spec import given_settings, load
 
 SPEC = """\
 # A comment that stays.

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from ablations import yamlfile
 from ablations.errors import SpecError
-from ablations.spec import grid, yamlfile
+from ablations.spec import grid
 from ablations.spec.experiment import Experiment
 from lightning_modules.config import EncoderSettings, LanguageData, MaskedLMSettings, RunSettings, TrainingSettings
 from lightning_modules.config.run import VOITA_2019

@@ -9,13 +9,13 @@ from ablations.catalogue import METRICS, OF_TASKS, Measure
 from ablations.cli import main
 from ablations.errors import SpecError
 from ablations.measures.reading.sample import groups
+from ablations.messages import ALSO_CALLED, kind_of, models_in
 from ablations.metric_groups import GROUPS, PARADIGMS, groups_of, metrics_of_task
 from ablations.spec import claims as claims_file
 from ablations.spec import load
 from ablations.spec.claim_checks import effect_faults
 from ablations.spec.contrasts import ClaimFile, Difference
 from ablations.spec.experiment import Experiment
-from ablations.spec.messages import ALSO_CALLED, kind_of, models_in
 from ablations.tasks.datasets import TASKS
 from ablations.wording import FEW, must_be, share
 from lightning_modules.config import RunSettings

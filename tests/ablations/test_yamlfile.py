@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from ablations.spec import yamlfile
-from ablations.spec.yamlfile import plain_value
+from ablations import yamlfile
+from ablations.yamlfile import plain_value
 
 
 @pytest.mark.parametrize(
