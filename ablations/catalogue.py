@@ -5,7 +5,6 @@ compute its rows. A test compares the metrics with those that the page of result
 torch.
 """
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -27,7 +26,6 @@ from ablations.measures.settings import (
     TokenInformationSettings,
     ValidationSettings,
 )
-from ablations.tasks.datasets import TASKS, task_called
 from ablations.tasks.settings import (
     BaselinesSettings,
     ConditionalIndependenceSettings,
@@ -48,37 +46,7 @@ from lightning_modules.config import Data, RunSettings
 from lightning_modules.config.objectives import ObjectiveSettings
 from lightning_modules.config.settings import from_name, kind_of_part, or_plugin
 from lightning_modules.errors import PluginError
-from lightning_modules.files import sha256
 from lightning_modules.plugins import Plugin
-
-
-def files_read(settings: MeasureSettings) -> tuple[str, ...]:
-    """Return the files that a measure reads: those of its tasks, those that declare tasks, and its treebank.
-
-    Relative paths are below the data root.
-    """
-    names = getattr(settings, "tasks", None) or ()
-    declared = [str(plugins.load(name).path) for name in names if plugins.is_text(name)]
-    tasks = [task_called(name) for name in names if name in TASKS or plugins.is_text(name)]
-    treebank = getattr(settings, "treebank", None)
-    return (
-        *(path for task in tasks for path in task.files.values()),
-        *((treebank,) if treebank else ()),
-        *declared,
-    )
-
-
-def files_now(settings: MeasureSettings, data_root: Path) -> str | None:
-    """Return sixteen hex digits of a hash over the contents of `files_read`.
-
-    Returns None if the measure reads no files, or if one is missing, because then nobody knows whether they
-    have changed.
-    """
-    places = [data_root / path for path in files_read(settings)]
-    if not places or not all(place.is_file() for place in places):
-        return None
-    return hashlib.sha256("".join(map(sha256, places)).encode()).hexdigest()[:16]
-
 
 RunMeasure = (
     LayerChangeSettings

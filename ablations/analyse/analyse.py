@@ -23,7 +23,7 @@ from ablations.analyse.folder import Measured, Row, forget_kept, keep, kept_file
 from ablations.analyse.measures import AnyMeasure
 from ablations.analyse.model import HuggingFaceModel, load
 from ablations.analyse.text import ReadText, read_by_all, require_finite, sentences, states
-from ablations.catalogue import card, files_now
+from ablations.catalogue import card
 from ablations.errors import MeasureError
 from ablations.measures.geometry import geometry
 from ablations.measures.layer_change import layer_change
@@ -40,6 +40,7 @@ from ablations.measures.settings import (
 from ablations.measures.similarity.indices import REFUSED_BELOW
 from ablations.measures.token_information import information_rows
 from ablations.runs.records import DataRecord, RunRecord
+from ablations.tasks.datasets import files_now
 from ablations.tasks.settings import MinimalPairsSettings
 from ablations.wording import listed, several
 from lightning_modules.data.treebank import LabelledSentence, read_treebank

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from ablations.analyse.model import LOCAL, OPTIONS, HuggingFaceModel, checked_config, library, reason
-from ablations.catalogue import files_now
 from ablations.errors import MeasureError
+from ablations.tasks.datasets import files_now
 from ablations.tasks.examples import Source, examples_of
 from ablations.tasks.language_models.minimal_pairs import (
     guesses,

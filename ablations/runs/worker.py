@@ -24,11 +24,12 @@ import torch
 from pydantic import TypeAdapter
 
 from ablations import results
-from ablations.catalogue import Measure, RunMeasure, card, files_now, for_run
+from ablations.catalogue import Measure, RunMeasure, card, for_run
 from ablations.errors import DataError, MeasureError
 from ablations.measures.reading.texts import Readings, Say
 from ablations.measures.settings import StateSettings
 from ablations.runs.rows import called, key, missing, note_refusals, open_checkpoints, put, put_predictions
+from ablations.tasks.datasets import files_now
 from lightning_modules import plugins
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.errors import AblationsError, ExitCode, Interrupted, StopRequest

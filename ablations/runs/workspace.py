@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ablations.catalogue import caveats, files_now, for_run
+from ablations.catalogue import caveats, for_run
 from ablations.errors import Problem, SpecError, SpecProblems
 from ablations.runs import doubts, identity, plan, tuning
 from ablations.runs.identity import PlannedRun
@@ -36,7 +36,7 @@ from ablations.spec import claims as claims_file
 from ablations.spec import given_settings, grid, load, matching
 from ablations.spec.experiment import Experiment, Run
 from ablations.spec.figures import published_points
-from ablations.tasks.datasets import task_called
+from ablations.tasks.datasets import files_now, task_called
 from ablations.wording import listed
 from lightning_modules import plugins
 from lightning_modules.config import Data, RunSettings

@@ -12,6 +12,7 @@ documents count. In plain text these are blank lines, as for formats of sentence
 (`lightning_modules.config.contradictions`).
 """
 
+import hashlib
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,12 +25,14 @@ from pydantic import Field, ValidationError, model_validator
 
 from ablations import yamlfile
 from ablations.errors import SpecProblems
+from ablations.measures.settings import MeasureSettings
 from ablations.messages import faults
 from ablations.wording import listed
 from lightning_modules import plugins
 from lightning_modules.config import Data, FilesData, LanguageData, Settings
 from lightning_modules.config.data import Half
 from lightning_modules.errors import DataError
+from lightning_modules.files import sha256
 from lightning_modules.plugins import Plugin
 
 Kind = Literal["classification", "regression", "tagging", "span", "minimal_pairs"]
@@ -423,3 +426,21 @@ def read_task(plugin: Plugin) -> Task:
         groups=file.groups,
         probe=file.probe,
     )
+
+
+def files_now(settings: MeasureSettings, data_root: Path) -> str | None:
+    """Return sixteen hex digits of a hash over the contents of the files that a measure reads: those of its
+    tasks, its treebank, and those that declare tasks.
+
+    Returns None if the measure reads no files, or if one is missing, because then nobody knows whether they
+    have changed.
+    """
+    names = getattr(settings, "tasks", None) or ()
+    tasks = [task_called(name) for name in names if name in TASKS or plugins.is_text(name)]
+    files = [path for task in tasks for path in task.files.values()]
+    files += [treebank] if (treebank := getattr(settings, "treebank", None)) else []
+    files += [str(plugins.load(name).path) for name in names if plugins.is_text(name)]
+    places = [data_root / path for path in files]
+    if not places or not all(place.is_file() for place in places):
+        return None
+    return hashlib.sha256("".join(map(sha256, places)).encode()).hexdigest()[:16]

@@ -19,11 +19,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ablations.catalogue import files_now
 from ablations.measures.reading.texts import Readings
 from ablations.measures.settings import MeasureSettings
 from ablations.tasks import built_in
-from ablations.tasks.datasets import SPLITS, Split, Task, task_called
+from ablations.tasks.datasets import SPLITS, Split, Task, files_now, task_called
 from ablations.tasks.settings import ParsingSettings, PartSettings, StructuralProbeSettings
 from ablations.wording import shown
 from lightning_modules.data.corpus import half_of

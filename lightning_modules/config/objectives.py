@@ -439,19 +439,23 @@ def _of_plugin(plugin: Plugin) -> type[ObjectiveSettings]:
     return settings
 
 
+MODULE_BASE = "lightning_modules.objectives.objective.Objective"
+"""Class that the module of every objective inherits, by name: the settings of a run need no torch."""
+
+
 def _require_module(plugin: Plugin, settings: type[ObjectiveSettings]) -> None:
     """Refuse a module that cannot be trained, or cannot be scored as its settings say.
 
     Raises:
         PluginError: the module cannot be imported, is no `Objective`, or lacks a method.
     """
-    from lightning_modules.objectives.objective import Objective as Module  # imports torch
-
     try:
         module = resolve_name(settings.module) if isinstance(settings.module, str) else settings.module
     except Exception as error:
         raise failure(plugin.name, plugin.path, error) from error
-    if not isinstance(module, type) or not issubclass(module, Module):
+    bases = module.__mro__ if isinstance(module, type) else ()
+    base: Any = next((base for base in bases if f"{base.__module__}.{base.__name__}" == MODULE_BASE), None)
+    if base is None:
         raise PluginError(
             f"{plugin.name}: module must be a subclass of Objective of lightning_modules.objectives.objective, "
             f"but is {kind_of_part(module)}; correct the class."
@@ -461,7 +465,7 @@ def _require_module(plugin: Plugin, settings: type[ObjectiveSettings]) -> None:
             f"{plugin.name}: its module {module.__name__} lacks {', '.join(lacks)}; define it in the class, as "
             f"Objective describes it."
         )
-    if settings.output == "own" and module.sentence_logits is Module.sentence_logits:
+    if settings.output == "own" and module.sentence_logits is base.sentence_logits:
         raise PluginError(
             f"{plugin.name} has the output own, but its module {module.__name__} defines no sentence_logits; "
             f"define it, or leave the output out."

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from lightning_modules.config import ReplacedTokenSettings, RunSettings
 from lightning_modules.config.objectives import StockOutput, generator_shape
-from lightning_modules.export.parts import BERT_BODY, BERT_HEAD, Parts, block_parts, embedding_parts, head_parts
 from lightning_modules.export.stock import (
     TWO_OR_MORE,
     WIDE,
@@ -23,6 +22,7 @@ from lightning_modules.export.stock import (
     window_of,
 )
 from lightning_modules.model.attention import turn
+from lightning_modules.model.parts import BERT_BODY, BERT_HEAD, Parts, block_parts, embedding_parts, head_parts
 
 ROBERTA_HEAD = {
     "head.transform": "lm_head.dense",

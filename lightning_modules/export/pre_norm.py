@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from lightning_modules.config import RunSettings
-from lightning_modules.export.parts import BERT_BODY, GPT2_BODY, Parts
 from lightning_modules.export.post_norm import (
     ROBERTA_HEAD,
     bert_config,
@@ -18,6 +17,7 @@ from lightning_modules.export.post_norm import (
     with_shifted_tables,
 )
 from lightning_modules.export.stock import ANY, Decoder, Stock, decoder_config, sees_left, window_of
+from lightning_modules.model.parts import BERT_BODY, GPT2_BODY, Parts
 
 XLM_ROBERTA_XL = Stock(
     model_type="xlm-roberta-xl",

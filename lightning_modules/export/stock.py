@@ -16,7 +16,7 @@ from lightning_modules.config.objectives import StockOutput
 from lightning_modules.config.training import PAIR_FORMATS
 from lightning_modules.data.tokenizer import END, MASK, PAD, START
 from lightning_modules.errors import AblationsError
-from lightning_modules.export.parts import Parts, decoder_output_parts, head_parts, is_tied, stack_parts
+from lightning_modules.model.parts import Parts, decoder_output_parts, head_parts, is_tied, stack_parts
 
 State = Mapping[str, Tensor]
 Trait = str | int | bool | None

@@ -14,8 +14,8 @@ from lightning_modules.config.encoder import EmbeddingSettings
 from lightning_modules.config.run import HuggingFaceInit
 from lightning_modules.data.tokenizer import MASK, FolderTokenizer, content_of, read_tokenizer
 from lightning_modules.errors import DataError
-from lightning_modules.export.parts import BERT_BODY, BERT_HEAD, GPT2_BODY
 from lightning_modules.files import sha256
+from lightning_modules.model.parts import BERT_BODY, BERT_HEAD, GPT2_BODY
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"

@@ -14,7 +14,7 @@ from torch import Tensor
 from lightning_modules.config import PAIR_FORMATS, RunSettings
 from lightning_modules.data.tokenizer import END
 from lightning_modules.errors import DataError
-from lightning_modules.export.parts import IN_A_BLOCK, SIDE_BY_SIDE, Parts
+from lightning_modules.model.parts import IN_A_BLOCK, SIDE_BY_SIDE, Parts
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.pretrained.folder import Pretrained, content_sha256, plain_name, read_folder, weight_files
 
@@ -71,7 +71,7 @@ def state_of(pretrained: Pretrained, run: RunSettings, *, head: bool) -> dict[st
 
 
 def parts_of(pretrained: Pretrained) -> Parts:
-    """Return the weights of a folder by plain names (`export/parts.py`), linear maps as outputs by inputs.
+    """Return the weights of a folder by plain names (`model/parts.py`), linear maps as outputs by inputs.
 
     Raises:
         DataError: a file cannot be read.

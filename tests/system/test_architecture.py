@@ -5,6 +5,8 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
+from graphlib import TopologicalSorter
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -48,6 +50,46 @@ def test_imports_point_one_way(path):
         assert found & set(OURS) <= MAY_IMPORT[package]
     for library, owners in HEAVY.items():
         assert library not in found or package in owners, f"{library} belongs to {owners}"
+
+
+def modules_imported(path):
+    """Files and folders of this project that a file imports as it runs, also inside functions."""
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    for block in [node for node in ast.walk(tree) if isinstance(node, ast.If)]:
+        if ast.unparse(block.test) == "TYPE_CHECKING":
+            block.body = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in OURS:
+            for name in [f"{node.module}.{alias.name}" for alias in node.names]:
+                place = Path(*name.split("."))
+                yield next(
+                    part
+                    for part in (place, *place.parents)
+                    if (ROOT / part.with_suffix(".py")).is_file() or (ROOT / part).is_dir()
+                )
+
+
+def room(path):
+    """The folder of a package in which a module stands, or the module if it stands in no folder."""
+    return Path(*path.with_suffix("").parts[:2])
+
+
+@pytest.mark.parametrize("package", OURS)
+def test_no_two_folders_of_a_package_import_each_other(package):
+    """Nor in a circle over others. A module at the root of a package counts as a folder."""
+    graph = {}
+    for path in [path for path in FILES if path.parts[0] == package and len(path.parts) > 1]:
+        needs = {room(place) for place in modules_imported(path) if place.parts[0] == package}
+        graph.setdefault(room(path), set()).update(needs - {room(path), Path(package)})
+    assert len(graph) > 5
+    assert [*TopologicalSorter(graph).static_order()]  # raises CycleError
+
+
+def test_folders_and_files_are_as_many_as_a_reader_can_hold():
+    modules = [path for path in FILES if path.name != "__init__.py"]
+    assert len(modules) <= 200
+    by_folder = Counter(path.parent for path in modules)
+    assert {str(folder): count for folder, count in by_folder.items() if count > 16} == {}
 
 
 SECOND_SENTENCE = re.compile(r"[.!?] [A-Z{]")

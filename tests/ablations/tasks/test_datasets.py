@@ -5,12 +5,11 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from ablations.catalogue import files_now
 from ablations.cli import main
 from ablations.errors import SpecError
 from ablations.metric_groups import groups_of
 from ablations.spec import load
-from ablations.tasks.datasets import task_called
+from ablations.tasks.datasets import files_now, task_called
 from ablations.tasks.examples import read_examples
 from ablations.tasks.settings import FrozenFeaturesSettings, ProbingSettings, RetrievalSettings
 from lightning_modules import plugins
