@@ -147,8 +147,9 @@ def distances(
     """Return 1 - PWCCA of the other tokens' states with and without the chosen tokens in sight, for each
     layer from 1.
 
-    Only the first `others` of the other tokens count. Beside each distance stand the distances without each
-    block of sentences: none unless `jackknife`, and none if too few tokens are left without a block.
+    Only the first `others` of the other tokens count. Each distance comes with a list: the same
+    distance with one block of sentences left out, for the jackknife. The list is empty if `jackknife` is False or
+    too few tokens remain.
     """
     layers = objective.run.encoder.num_hidden_layers
     block_S = sentence_blocks(np.arange(len(chosen.sentence_S)))

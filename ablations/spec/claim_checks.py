@@ -6,7 +6,6 @@ malformed part hides no fault of another part, and a file reports all its proble
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
 from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
@@ -16,17 +15,15 @@ from ablations.errors import Fault, KeyPath
 from ablations.metric_groups import groups_of, metrics_of_task
 from ablations.spec.contrasts import (
     EFFECT,
-    Ahead,
     Apart,
     Claim,
     Contrast,
     Difference,
     Needs,
-    Optimum,
     Quantity,
     Shape,
-    Share,
     Trend,
+    repeated,
 )
 from ablations.wording import guess, listed, must_be, nearest, shown
 
@@ -59,7 +56,8 @@ def effect_faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: s
             f"or write kind: shape with form: {effect.of.layers}",
         )
     if effect is not None:
-        yield from _repeated(effect, at, name=name)
+        for keys, sentence in effect.repeated_arms():
+            yield Fault((*at, *keys), f"{name}{sentence}")
 
 
 OF_ITS_LOWEST = ("fall_to_inner", "rise_to_top")
@@ -71,12 +69,6 @@ def _of_nothing(effect: Difference) -> bool:
     difference already."""
     alone = effect.minus is None and effect.at_least is None and effect.at_most is None
     return alone and effect.of.read != "gain"
-
-
-def twice(words: Sequence[str], at: KeyPath, rule: str) -> Iterator[Fault]:
-    """Yield a fault for each word that occurs more than once; `rule` is the beginning of its sentence."""
-    for word in dict.fromkeys(word for word in words if words.count(word) > 1):
-        yield Fault(at, f"{rule}, but {word} occurs {words.count(word)} times")
 
 
 def _quantity(content: Any) -> Quantity | None:
@@ -145,49 +137,6 @@ def _metrics_of_other_tasks(of: Quantity, at: KeyPath, *, name: str) -> Iterator
 def _unknown_metric(metric: str, at: KeyPath, name: str, measure: str) -> Iterator[Fault]:
     if metric not in metrics_of(measure):
         yield Fault(at, f"{name} {must_be(metric, metrics_of(measure), one=f'a metric of {measure}')}")
-
-
-def _repeated(effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]:
-    """Yield a fault for each arm that is compared with itself."""
-    match effect:
-        case Difference() if not _reads_another(effect):
-            yield from twice([*effect.arms_needed()], (*at, "minus"), f"{name} must compare different arms")
-        case Shape():
-            yield from twice([*effect.arms_needed()], (*at, "minus"), f"{name} must compare different arms")
-        case Ahead() if effect.over == effect.arm:
-            yield Fault(
-                (*at, "over"), f"{name}.over is the same arm as {name}.arm ({effect.arm}); name another arm"
-            )
-        case Share():
-            yield from twice([*effect.arms_needed()], at, f"{name} must have three arms")
-        case Trend():
-            yield from twice([*effect.arms_needed()], (*at, "arms"), f"{name}.arms must differ")
-        case Optimum():
-            places = [format(place, "g") for place in effect.arms.values()]
-            yield from twice(places, (*at, "arms"), f"{name}.arms must have different places")
-        case Apart():
-            yield from _repeated_pairs(effect, at, name=name)
-        case Difference() | Ahead():  # their arms differ
-            pass
-        case _:
-            raise NotImplementedError(f"no rule for the arms of {type(effect).__name__}")
-
-
-def _reads_another(effect: Difference) -> bool:
-    """Return whether another quantity is read from the second arm."""
-    return effect.minus_of not in (None, effect.of)
-
-
-def _repeated_pairs(effect: Apart, at: KeyPath, *, name: str) -> Iterator[Fault]:
-    for key, key_pairs in (("pairs", effect.pairs), ("than", effect.than)):
-        for index, (first, second) in enumerate(key_pairs):
-            if first == second:
-                yield Fault((*at, key, index), f"{name}.{key} must pair different arms, but has {first} twice")
-    pairs = [frozenset(pair) for pair in (*effect.pairs, *effect.than)]
-    if any(one == other and len(one) > 1 for one, other in combinations(pairs, 2)):
-        yield Fault(
-            (*at, "pairs"), f"{name} has the same pair of arms twice in pairs and than; name each pair once"
-        )
 
 
 SENTENCES = ("says", "source", "because")
@@ -316,8 +265,8 @@ def _of_needs(
         if not metrics_of(name):
             sentence = must_be(name, measures_of_tables(), one="a measure of the table of results")
             yield Fault((*at, "measures", index), f"an entry of claims.needs.measures {sentence}")
-    yield from twice(needs.arms, (*at, "arms"), "claims.needs.arms must differ")
-    yield from twice(needs.measures, (*at, "measures"), "claims.needs.measures must differ")
+    for key, names in (("arms", needs.arms), ("measures", needs.measures)):
+        yield from (Fault((*at, key), f"claims.needs.{key} must differ, but {times}") for times in repeated(names))
     deciding = [one for one in effects if one.key != "beside"]
     beside = [one for one in effects if one.key == "beside"]
     arms = {name: index for index, name in enumerate(needs.arms)}

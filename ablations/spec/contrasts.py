@@ -9,7 +9,8 @@ can also be negative, because layers are chosen on the other seeds, never on the
 `reports.claims.contrasts` computes the effects and gives the reasons.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, TypeAdapter, field_validator, model_validator
@@ -91,6 +92,9 @@ class Contrast(Settings):
     """Fields that name arms."""
     QUANTITIES: ClassVar[tuple[str, ...]] = ("of",)
     """Fields with quantities."""
+    DIFFERENT: ClassVar[tuple[KeyPath, str]] = (("minus",), " must compare different arms")
+    """Rule that no arm occurs twice: the keys where an error is reported, and its words after the effect's
+    name."""
 
     def arms_at(self) -> Iterator[tuple[KeyPath, str]]:
         """Yield each arm that the contrast compares: the keys that lead to its name, and the name."""
@@ -110,6 +114,18 @@ class Contrast(Settings):
     def quantities(self) -> Iterator[Quantity]:
         """Yield the quantities that the contrast reads from runs."""
         yield from (of for _, of in self.quantities_at())
+
+    def repeated_arms(self) -> Iterator[tuple[KeyPath, str]]:
+        """Yield an error for each arm that is compared with itself: the keys that lead to it, and the words
+        after the effect's name."""
+        at, rule = self.DIFFERENT
+        yield from ((at, f"{rule}, but {times}") for times in repeated([*self.arms_needed()]))
+
+
+def repeated(words: Sequence[str]) -> Iterator[str]:
+    """Yield how often each word occurs that occurs more than once: ``mlm occurs 2 times``."""
+    for word in dict.fromkeys(word for word in words if words.count(word) > 1):
+        yield f"{word} occurs {words.count(word)} times"
 
 
 def _names(value: Any, at: KeyPath) -> Iterator[tuple[KeyPath, str]]:
@@ -179,12 +195,18 @@ class Difference(Contrast):
             raise ValueError("has minus_of, so it must also have minus, the arm whose number minus_of names")
         return self
 
+    def repeated_arms(self) -> Iterator[tuple[KeyPath, str]]:
+        """Yield nothing if another quantity is read from the second arm: then it may be the same arm."""
+        if self.minus_of in (None, self.of):
+            yield from super().repeated_arms()
+
 
 class Trend(Contrast):
     """Contrast that tests a trend along an ordered factor: arms in order, or the layers or groups of one
     arm."""
 
     ARMS = ("arms",)
+    DIFFERENT = (("arms",), ".arms must differ")
 
     kind: Literal["trend"]
     of: Quantity
@@ -242,6 +264,7 @@ class Share(Contrast):
 
     ARMS = ("kept_by", "whole", "none")
     QUANTITIES = ("of", "than_of")
+    DIFFERENT = ((), " must have three arms")
 
     kind: Literal["share"]
     of: Quantity
@@ -293,6 +316,11 @@ class Optimum(Contrast):
             raise ValueError(f"must have above less than below, but has {self.above} and {self.below}")
         return self
 
+    def repeated_arms(self) -> Iterator[tuple[KeyPath, str]]:
+        """Yield an error for each place that two arms share."""
+        places = [format(place, "g") for place in self.arms.values()]
+        yield from ((("arms",), f".arms must have different places, but {times}") for times in repeated(places))
+
 
 class Ahead(Contrast):
     """Contrast that tests whether the learning curve of one arm is above that of another arm at every
@@ -309,6 +337,11 @@ class Ahead(Contrast):
     """The arm whose curve is below."""
     since: float = Field(0.0, ge=0, lt=1)
     """Share of training from which on the curve must be above."""
+
+    def repeated_arms(self) -> Iterator[tuple[KeyPath, str]]:
+        """Yield an error if both arms are the same."""
+        if self.over == self.arm:
+            yield ("over",), f".over is the same arm as arm ({self.arm}); name another arm"
 
 
 class Apart(Contrast):
@@ -329,6 +362,16 @@ class Apart(Contrast):
 
     def quantities_at(self) -> Iterator[tuple[KeyPath, Quantity]]:
         yield (), Quantity(measure="run_distance", metric=self.metric)
+
+    def repeated_arms(self) -> Iterator[tuple[KeyPath, str]]:
+        """Yield an error for each pair of an arm with itself, and for pairs that are named twice."""
+        for key, key_pairs in (("pairs", self.pairs), ("than", self.than)):
+            for index, (first, second) in enumerate(key_pairs):
+                if first == second:
+                    yield (key, index), f".{key} must pair different arms, but has {first} twice"
+        pairs = [frozenset(pair) for pair in (*self.pairs, *self.than)]
+        if any(one == other and len(one) > 1 for one, other in combinations(pairs, 2)):
+            yield ("pairs",), " has the same pair of arms twice in pairs and than; name each pair once"
 
 
 Effect = Annotated[Difference | Trend | Shape | Share | Optimum | Ahead | Apart, Field(discriminator="kind")]

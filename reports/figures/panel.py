@@ -151,8 +151,8 @@ class FigureKind(NamedTuple):
     """Function of (table, text, shown, arms=...) that yields the panels of one metric. None for figures that
     need more than the table, such as the settings that arms vary."""
     caption: Callable[[set[str], bool], str]
-    """Function that returns what lines, bands or cells are. Its arguments are the bands of all panels, and
-    whether the figure is about tasks."""
+    """Function that returns the caption: what lines, bands or cells show. Its arguments are the bands of all
+    panels, and whether the figure is about tasks."""
 
 
 class Content(Protocol):
@@ -245,7 +245,7 @@ class Panel:
     without_rows: list[str]
     """Arms that it cannot show, as they have no rows."""
     arms: list[str] | None = None
-    """Arms that it compares; None if it leaves no arm out."""
+    """Arms in this panel; None means all arms."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of its entry that only its kind has."""
     notes: tuple[str, ...] = ()

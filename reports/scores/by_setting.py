@@ -212,7 +212,7 @@ def _panels(
     gains: Mapping[str, float],
     arms: Sequence[str],
 ) -> Iterator[Panel]:
-    """Yield the panel of a score, or several panels if some arms predict something else than others."""
+    """Yield the panel of a score, or several panels if some arms predict other things than others do."""
     scored = score.rows(arm_rows)
     scored = scored[scored["value"].notna()]
     prediction_by_arm = dict(

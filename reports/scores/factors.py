@@ -224,7 +224,7 @@ def _begins(untrained: Decisions, trained: Decisions) -> bool:
 
 
 def _are_matched(experiment: Experiment) -> bool:
-    """Return whether the spec matches its arms in something else than steps, so that their steps follow from
+    """Return whether the spec matches its arms by something other than steps, so that their steps follow from
     it."""
     path = None if experiment.folder is None else experiment.folder / "spec.yaml"
     if path is None or not path.is_file():

@@ -86,7 +86,10 @@ def spread_tables(experiment: Experiment, runs: Sequence[dict[str, Any]]) -> lis
 
 
 def families(experiment: Experiment) -> list[EqualArms]:
-    """Return the arms whose settings differ in `training.seeds` alone, if all sources vary in one of them."""
+    """Return the groups of arms that differ only in which sources of chance are fixed (`training.seeds`).
+
+    A group needs an arm in which all sources vary.
+    """
     varying: dict[str, tuple[str, ...]] = {}
     settings: dict[str, str] = {}
     for run in experiment.runs:

@@ -45,7 +45,7 @@ def layer_states(objective: Objective, split: Split, sample: Sample) -> list[NDA
 def shown_states(
     objective: Objective, split: Split, sample: Sample, shown_N: NDArray[np.int64]
 ) -> list[NDArray[np.float32]]:
-    """Return the states of the sampled occurrences when other ids are shown in their places, one for each."""
+    """Return the states of the sampled occurrences after each token was replaced by another id (`shown_N`)."""
     head = split.head(sample.sentences)
     ids = head.ids.copy()
     ids[is_text_token(ids)] = shown_N

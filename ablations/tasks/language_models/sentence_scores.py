@@ -202,7 +202,8 @@ def log_probabilities(
 ) -> Score:
     """Return the sum of the log probabilities of each sentence's pieces and END.
 
-    A log probability is given what stands before, or as the objective's `sentence_logits` say.
+    Each token is predicted from the tokens before it (`causal`), or from what the objective's `sentence_logits`
+    sees (`own`).
     """
     predicted_at = {"causal": 0, "own": 1}[reading]
     score = _unscored(len(sentences))

@@ -63,7 +63,7 @@ BAD = [
     (f"{{kind: trend, {LOSS}, arms: [mlm, mlm, mlm]}}", "effect.arms must differ, but mlm occurs 3 times"),
     (
         f"{{kind: ahead, {LOSS}, arm: mlm, over: mlm}}",
-        "effect.over is the same arm as claims.effect.arm (mlm); name another arm",
+        "effect.over is the same arm as arm (mlm); name another arm",
     ),
     (
         f"{{kind: share, {LOSS}, kept_by: mlm, whole: mlm, none: clm, smallest_gain: 0.1}}",

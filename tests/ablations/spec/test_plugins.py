@@ -86,13 +86,11 @@ def rows(readings, settings, say):
     [
         (
             "Rank = 7",
-            "mine.py:Rank must be a Card of ablations.catalogue, but is of the type int; write the "
-            "card as docs/plugins.md shows",
+            "mine.py:Rank must be a Card of ablations.catalogue, but is of the type int; correct the file",
         ),
         (
             "Rank = Settings",
-            "mine.py:Rank must be a Card of ablations.catalogue, but is the class Settings; write "
-            "the card as docs/plugins.md shows",
+            "mine.py:Rank must be a Card of ablations.catalogue, but is the class Settings; correct the file",
         ),
         (
             'Rank = Card(rows=rows, metrics=("rank",))',
