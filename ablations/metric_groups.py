@@ -106,7 +106,7 @@ _PAIR_TASKS = ("next_sentence", "sentence_order")
 
 
 def _tasks_of(settings: type[TaskSettings]) -> tuple[str, ...]:
-    return tuple(name for name, task in TASKS.items() if settings.takes(task))
+    return tuple(name for name, task in TASKS.items() if settings.can_measure(task))
 
 
 def _of_tasks(names: Iterable[str]) -> Groups:

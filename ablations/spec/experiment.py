@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from ablations.catalogue import Measure
 from ablations.errors import KeyPath
 from ablations.spec.figures import FigureName
-from ablations.tasks.settings import beside_others
+from ablations.tasks.settings import mismatched_baselines
 from ablations.wording import listed, refuse_repeated, shown
 from lightning_modules.config import RunSettings, Settings
 from lightning_modules.config.run import Preset
@@ -91,7 +91,7 @@ def each_kind_once(measures: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _fair_baselines(measures: tuple[Any, ...]) -> tuple[Any, ...]:
-    if (unlike := beside_others(measures)) is not None:
+    if (unlike := mismatched_baselines(measures)) is not None:
         kind, task = unlike
         raise ValueError(
             f"must use the same examples of {task} for baselines as for {kind}, because they are compared; give "

@@ -208,7 +208,11 @@ def _tasks_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> Ite
             built_in = TASKS[name].built_in
             if arms[not built_in]:
                 of, text = ("the built-in language", "files") if built_in else ("files", "the built-in language")
-                fit = [task for task in TASKS if TASKS[task].built_in != built_in and settings.takes(TASKS[task])]
+                fit = [
+                    task
+                    for task in TASKS
+                    if TASKS[task].built_in != built_in and settings.can_measure(TASKS[task])
+                ]
                 sentence = (
                     f"an entry of tasks must suit the text of every arm, but {name} is for {of} and the text of "
                     f"{arms[not built_in][0]} is {text}; choose {listed(fit)}"

@@ -59,7 +59,7 @@ def baseline_rows(settings: BaselinesSettings, splits: Mapping[Split, Examples])
     Raises:
         MeasureError: a part of the task has no examples.
     """
-    for number, measure in enumerate(settings.beside):
+    for number, measure in enumerate(settings.compared_measures):
         parts = {split: part(splits[split], measure, split) for split in SPLITS}
         rows = score_rows(settings.task, splits=parts)
         if number == 0:
@@ -113,7 +113,7 @@ def _by_tfidf(task: Task, train: Examples, validation: Examples, test: Examples)
         return numbers
     if len(set(train.answers)) == 1:
         return constant(train.answers[0], test)
-    return best_classifier(*fitted_on, strengths=STRENGTHS).says(features(test)).tolist()
+    return best_classifier(*fitted_on, strengths=STRENGTHS).predict(features(test)).tolist()
 
 
 # Spans -----------------------------------------------------------------------------------------------

@@ -132,19 +132,20 @@ def subset(examples: Examples, count: int, *, seed: int) -> Examples:
 
 
 def part(examples: Examples, settings: PartSettings, split: Split) -> Examples:
-    """Select the examples of a split that a measure takes: at most `settings.most(split)`, at random.
+    """Select the examples of a split that a measure takes: at most `settings.most_examples(split)`, at
+    random.
 
     If the measure counts words of tagged sentences, whole sentences with at most so many words are taken, and
     at least one.
     """
-    most = settings.most(split)
-    if most is None:
+    limit = settings.most_examples(split)
+    if limit is None:
         return examples
     if examples.words is None or settings.counts == "examples":
-        return subset(examples, most, seed=0)
+        return subset(examples, limit, seed=0)
     words_S = np.array([len(sentence) for sentence in examples.words])
     order_S = np.random.default_rng(derive(0, "probed sentences")).permutation(len(words_S))
-    kept_S = order_S[words_S[order_S].cumsum() <= most]
+    kept_S = order_S[words_S[order_S].cumsum() <= limit]
     return examples.take(np.sort(kept_S if len(kept_S) else order_S[:1]))
 
 

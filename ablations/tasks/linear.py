@@ -53,7 +53,7 @@ class Classifier(NamedTuple):
     model: LogisticRegression
     strength: float
 
-    def says(self, x_ND: Features) -> Labels:
+    def predict(self, x_ND: Features) -> Labels:
         """Return the most probable class of each example."""
         return np.asarray(self.model.predict(x_ND))
 

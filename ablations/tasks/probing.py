@@ -280,7 +280,7 @@ def _layer_rows(
         LabelledFeatures(states["train"], train.label_N),
         LabelledFeatures(states["validation"], validation.label_N),
     )
-    answer_N = probe.says(states["test"])
+    answer_N = probe.predict(states["test"])
     right_N = np.equal(answer_N, test.label_N)
     # For accuracy the best constant answer; in the control task the one that a probe without any knowledge
     # learns.
@@ -312,7 +312,7 @@ def _control_probe(train: LabelledFeatures, strength: float) -> Any:
     function returns that label."""
     if len(np.unique(train.y_N)) == 1:
         return lambda x_ND: np.full(len(x_ND), train.y_N[0])
-    return classifier(train, strength=strength).says
+    return classifier(train, strength=strength).predict
 
 
 def _most_frequent(label_N: Labels) -> str:

@@ -67,8 +67,10 @@ class TaskSettings(MeasureSettings):
     @field_validator("tasks")
     @classmethod
     def _all_taken(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if unfit := {name: place for place, name in enumerate(names or ()) if not cls.takes(task_called(name))}:
-            taken = [name for name, task in TASKS.items() if cls.takes(task)]
+        if unfit := {
+            name: place for place, name in enumerate(names or ()) if not cls.can_measure(task_called(name))
+        }:
+            taken = [name for name, task in TASKS.items() if cls.can_measure(task)]
             out = listed(list(unfit), "and")
             sentence = f"has {out}, but this measure can use only {listed(taken, 'and')}; leave {out} out"
             context = {"sentence": sentence, "at": (min(unfit.values()),)}
@@ -81,9 +83,8 @@ class TaskSettings(MeasureSettings):
         raise TypeError(f"{cls.__name__} must say which tasks suit it")
 
     @classmethod
-    def takes(cls, task: Task) -> bool:
-        """Return whether the measure can be computed on a task that a spec names. It takes at least the tasks
-        that suit it."""
+    def can_measure(cls, task: Task) -> bool:
+        """Return whether the measure can be computed on a task that a spec names; it can on all that suit it."""
         return cls.suits(task)
 
     def parts(self, *, built_in: bool) -> tuple[Self, ...]:
@@ -149,23 +150,25 @@ class MinimalPairsSettings(PredictingSettings):
 
 
 class PartSettings(TaskSettings):
-    """Base class of measures that learn from at most `most` examples of a task, which `examples.part` draws."""
+    """Base class of measures that learn from at most `most_examples` of a task, which `examples.part` draws."""
 
     examples: int | None = Field(None, ge=10)
     """Largest number of training examples. Default: 10,000, and 1,000 with `quick`."""
 
     counts: ClassVar[Literal["examples", "words"]] = "examples"
-    """Unit that `most` counts in tasks of tagging: sentences, or words."""
+    """Unit of `most_examples` in tasks of tagging: sentences or words."""
 
-    def most(self, split: Split) -> int | None:
+    def most_examples(self, split: Split) -> int | None:
         """Return the largest number of examples of a split; None for all."""
         raise TypeError(f"{type(self).__name__} must say how much of a task it takes")
 
-    def takes_what(self, other: "PartSettings") -> bool:
+    def has_same_examples(self, other: "PartSettings") -> bool:
         """Return whether the measure learns from the same examples of its task as another measure, and is
         scored on the same ones."""
         same_units = self.task.kind != "tagging" or self.counts == other.counts
-        return same_units and all(self.most(split) == other.most(split) for split in ("train", "test"))
+        return same_units and all(
+            self.most_examples(split) == other.most_examples(split) for split in ("train", "test")
+        )
 
 
 class ProbingSettings(PartSettings, PredictingSettings):
@@ -179,7 +182,7 @@ class ProbingSettings(PartSettings, PredictingSettings):
 
     counts: ClassVar = "words"
 
-    def most(self, split: Split) -> int | None:
+    def most_examples(self, split: Split) -> int | None:
         return None if split == "test" else self.examples or EXAMPLES[self.effort]
 
     @classmethod
@@ -187,7 +190,7 @@ class ProbingSettings(PartSettings, PredictingSettings):
         return task.probe or task.name in ("ud_pos", "language_parts_of_speech")
 
     @classmethod
-    def takes(cls, task: Task) -> bool:
+    def can_measure(cls, task: Task) -> bool:
         return task.kind in ("classification", "tagging")
 
 
@@ -236,7 +239,7 @@ class TransferSettings(PartSettings, PredictingSettings):
         """Learning rates of the encoder that are tried; 0 for a frozen one."""
         return (0.0,)
 
-    def most(self, split: Split) -> int | None:
+    def most_examples(self, split: Split) -> int | None:
         if split == "train":
             return self.examples or EXAMPLES[self.effort]
         return EXAMPLES["quick"] if self.effort == "quick" else None
@@ -246,7 +249,7 @@ class TransferSettings(PartSettings, PredictingSettings):
         return task.kind != "minimal_pairs" and not task.probe
 
     @classmethod
-    def takes(cls, task: Task) -> bool:
+    def can_measure(cls, task: Task) -> bool:
         return task.kind != "minimal_pairs"
 
 
@@ -281,9 +284,9 @@ class BaselinesSettings(PartSettings):
     quick_tasks: ClassVar = (*ProbingSettings.quick_tasks, *TransferSettings.quick_tasks)
 
     @property
-    def beside(self) -> tuple[PartSettings, ...]:
-        """Settings of the measures that baselines of one task stand beside, with the same effort and
-        examples: frozen features (fine-tuning takes the same examples), probing, or both in this order."""
+    def compared_measures(self) -> tuple[PartSettings, ...]:
+        """Settings of the measures whose scores baselines of one task are compared with, with the same effort
+        and examples: frozen features (fine-tuning takes the same examples), probing, or both in this order."""
         common: dict[str, Any] = {"effort": self.effort, "tasks": self.tasks, "examples": self.examples}
         measures: dict[str, type[PartSettings]] = {
             "frozen_features": FrozenFeaturesSettings,
@@ -300,17 +303,19 @@ class BaselinesSettings(PartSettings):
         return task.kind != "minimal_pairs"
 
 
-def beside_others(measures: Sequence[Any]) -> tuple[str, str] | None:
-    """Return the kind of a measure and the name of a task of which it takes other examples than the baselines
-    beside it; None if there is no such measure."""
-    taking: list[Any] = [settings for settings in measures if isinstance(settings, PartSettings)]
-    for baselines in (settings for settings in taking if isinstance(settings, BaselinesSettings)):
+def mismatched_baselines(measures: Sequence[Any]) -> tuple[str, str] | None:
+    """Return the kind of a measure, and one of its tasks, that learns from other examples than the baselines of
+    that task; None if there is none."""
+    learning: list[Any] = [settings for settings in measures if isinstance(settings, PartSettings)]
+    for baselines in (settings for settings in learning if isinstance(settings, BaselinesSettings)):
         for built_in in (False, True):
-            beside_by_task = {part.task_name: part.beside for part in baselines.parts(built_in=built_in)}
-            for other in (settings for settings in taking if settings is not baselines):
+            compared_by_task = {
+                part.task_name: part.compared_measures for part in baselines.parts(built_in=built_in)
+            }
+            for other in (settings for settings in learning if settings is not baselines):
                 for part in other.parts(built_in=built_in):
-                    measures_beside = beside_by_task.get(part.task_name, ())
-                    if measures_beside and not any(part.takes_what(beside) for beside in measures_beside):
+                    compared = compared_by_task.get(part.task_name, ())
+                    if compared and not any(part.has_same_examples(measure) for measure in compared):
                         return other.kind, part.task_name
     return None
 

@@ -116,8 +116,8 @@ def structural_probe_rows(
     Raises:
         MeasureError: a split has no sentence with a tree.
     """
-    most = settings.sentences_wanted
-    counts: dict[Split, int] = {"train": most, "validation": most, "test": MOST_TEST}
+    sentences = settings.sentences_wanted
+    counts: dict[Split, int] = {"train": sentences, "validation": sentences, "test": MOST_TEST}
     parts = {
         split: tree_states(
             objective,

@@ -152,7 +152,7 @@ def next_sentence_rows(
 
     Args:
         tokens: a text that says which sentences follow each other (`documents`).
-        say: is told of every epoch of the cross-encoder. It may raise an error to stop.
+        say: called with a line for each epoch of the cross-encoder. It may raise an error to stop.
 
     Raises:
         MeasureError: a text has fewer than `FEWEST_PAIRS` pairs, or the loss of the cross-encoder is no

@@ -83,7 +83,7 @@ class Trainee(nn.Module):
         return self.parts["head"](self._states.of(texts, index_B))
 
     @torch.no_grad()
-    def say(self, texts: Texts) -> list[Any]:
+    def answers_to(self, texts: Texts) -> list[Any]:
         """Return the answers to all examples by the present weights."""
         self.eval()
         output_NO = np.empty((texts.bounds_E[-1], self.answers.outputs), np.float32)
@@ -110,7 +110,7 @@ def train(
     Args:
         index_M: the examples to learn from. Those whose answer was cut off are left out.
         score: gives the score on the validation part. Ties go to the earliest epoch.
-        say: is told of every epoch. It may raise an error to stop.
+        say: called with a line for each epoch. It may raise an error to stop.
 
     Raises:
         MeasureError: the loss is no longer a number, or all answers were cut off.

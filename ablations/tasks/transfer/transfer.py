@@ -134,7 +134,7 @@ def transfer_rows(
     has no more of them would get.
 
     Args:
-        say: is told of every epoch. It may raise an error to stop.
+        say: called with a line for each epoch. It may raise an error to stop.
         frozen: states of the encoder that other measures of the task read as well. Missing states are added
             to it.
         counts_V: how often each id occurs in the training text. Without it predictions are not kept.
@@ -145,17 +145,19 @@ def transfer_rows(
     task = settings.task
     frozen = frozen or FrozenStates(objective)
     transfer = _Transfer(objective, tokenizer, splits, settings, max_length=max_length, say=say, frozen=frozen)
-    first = {rate: transfer.train(0, transfer.whole, rate) for rate in settings.rates}
+    first = {rate: transfer.train(0, transfer.train_size, rate) for rate in settings.rates}
     rate = max(first, key=lambda rate: first[rate].score)
-    others = (transfer.train(repetition, transfer.whole, rate) for repetition in range(1, settings.repetitions))
+    others = (
+        transfer.train(repetition, transfer.train_size, rate) for repetition in range(1, settings.repetitions)
+    )
     answers = [transfer.tested(trained) for trained in (first[rate], *others)]
     for metric in transfer.metrics:
         yield transfer.row(metric, task.name, answers)
     if settings.predictions and counts_V is not None:
         yield {"predictions": transfer.predictions(answers, counts_V)}
     if settings.learning_curve:  # the last point of the curve
-        yield transfer.row("score", f"{task.name}@{transfer.whole}", answers)
-    for count in sorted({count for count in settings.learning_curve if count < transfer.whole}):
+        yield transfer.row("score", f"{task.name}@{transfer.train_size}", answers)
+    for count in sorted({count for count in settings.learning_curve if count < transfer.train_size}):
         curve = (transfer.train(repetition, count, rate) for repetition in range(settings.repetitions))
         yield transfer.row("score", f"{task.name}@{count}", [transfer.tested(trained) for trained in curve])
 
@@ -175,16 +177,16 @@ class _Transfer:
         frozen: FrozenStates,
     ) -> None:
         self.settings, self.task, self.say, self.tokenizer = settings, settings.task, say, tokenizer
-        examples = {split: _part(splits[split], settings.most(split)) for split in SPLITS}
+        examples = {split: _part(splits[split], settings.most_examples(split)) for split in SPLITS}
         if empty := [split for split in SPLITS if not len(examples[split])]:
             raise MeasureError(
                 f"the {empty[0]} part of the task has no examples; add some, or leave the task out."
             )
 
-        def read(some: Examples) -> Texts:
-            return texts_of(self.task, some, tokenizer, max_length=max_length)
+        def read(part: Examples) -> Texts:
+            return texts_of(self.task, part, tokenizer, max_length=max_length)
 
-        self.texts = {split: read(some) for split, some in examples.items()}
+        self.texts = {split: read(part) for split, part in examples.items()}
         self.right = {split: right_answers(self.task, texts) for split, texts in self.texts.items()}
         self.order = shuffled(examples["test"]) if self.task.kind != "span" else None
         self.moved = read(self.order.examples) if self.order is not None else None
@@ -196,7 +198,7 @@ class _Transfer:
         self.scale = scale_of(tuned if tuned and tuned.mixed else frozen, self.texts["train"])
 
     @property
-    def whole(self) -> int:
+    def train_size(self) -> int:
         """Number of training examples."""
         return len(self.texts["train"])
 
@@ -208,11 +210,11 @@ class _Transfer:
 
     def train(self, repetition: int, count: int, rate: float) -> Trained:
         """Train on `count` examples, and return the weights of the best epoch."""
-        if count < self.whole:
-            chance_E = uniforms(derive(repetition, "learning curve"), np.arange(self.whole))
+        if count < self.train_size:
+            chance_E = uniforms(derive(repetition, "learning curve"), np.arange(self.train_size))
             index_M = np.sort(np.argsort(chance_E, kind="stable")[:count])  # large parts contain small ones
         else:
-            index_M = np.arange(self.whole)
+            index_M = np.arange(self.train_size)
         name = f"{self.task.name}, {len(index_M):,} examples, repetition {repetition + 1}"
         if len(self.settings.rates) > 1:
             name += f", learning rate {rate:g}"
@@ -224,7 +226,7 @@ class _Transfer:
             index_M,
             recipe,
             score=lambda trainee: score(
-                self.task, trainee.say(self.texts["validation"]), self.right["validation"]
+                self.task, trainee.answers_to(self.texts["validation"]), self.right["validation"]
             ),
             say=self.say,
         )
@@ -234,10 +236,10 @@ class _Transfer:
         another order."""
         trainee = self.trainee(0)
         trainee.load_state_dict(trained.weights)
-        natural = trainee.say(self.texts["test"])
+        natural = trainee.answers_to(self.texts["test"])
         if self.moved is None or self.order is None:
             return {"natural": natural}
-        moved = trainee.say(self.moved)
+        moved = trainee.answers_to(self.moved)
         return {
             "natural": natural,
             "shuffled": natural_order(moved, self.order.place) if self.task.kind == "tagging" else moved,
@@ -317,5 +319,5 @@ def _by_accuracy(task: Task) -> Task:
     return replace(task, metric="accuracy", chance="constant")
 
 
-def _part(examples: Examples, most: int | None) -> Examples:
-    return examples if most is None else subset(examples, most, seed=0)
+def _part(examples: Examples, limit: int | None) -> Examples:
+    return examples if limit is None else subset(examples, limit, seed=0)

@@ -12,7 +12,7 @@ from ablations.tasks import baselines, probing
 from ablations.tasks.baselines import baseline_rows, score_rows
 from ablations.tasks.datasets import SPLITS, TASKS, Task
 from ablations.tasks.examples import Answer, Examples, read_examples
-from ablations.tasks.settings import BaselinesSettings, FineTuningSettings, ProbingSettings, beside_others
+from ablations.tasks.settings import BaselinesSettings, FineTuningSettings, ProbingSettings, mismatched_baselines
 from ablations.tasks.transfer import transfer
 from ablations.wording import listed
 from tests.support.tiny_text import sentences
@@ -237,7 +237,7 @@ def test_baselines_take_what_the_heads_and_the_probes_take(more, monkeypatch):
     settings = BaselinesSettings.model_validate({"kind": "baselines", "tasks": ["ud_pos"], **more})
     (heads, probes), rows = given_to(settings, splits, monkeypatch)
     tuned = FineTuningSettings.model_validate({"kind": "fine_tuning", "tasks": ["ud_pos"], **more})
-    assert heads == {split: transfer._part(splits[split], tuned.most(split)) for split in splits}
+    assert heads == {split: transfer._part(splits[split], tuned.most_examples(split)) for split in splits}
 
     taken = {}
     monkeypatch.setattr(probing, "probed", lambda objective, tokenizer, task, parts, **_: taken.update(parts))
@@ -264,8 +264,10 @@ def test_baselines_take_what_the_heads_and_the_probes_take(more, monkeypatch):
 )
 def test_each_task_has_the_baselines_of_what_is_measured_on_it(task, measures):
     settings = BaselinesSettings(kind="baselines", effort="quick", tasks=(task,), examples=70)
-    assert [measure.kind for measure in settings.beside] == measures
-    assert all((measure.most("train"), measure.task.name) == (70, task) for measure in settings.beside)
+    assert [measure.kind for measure in settings.compared_measures] == measures
+    assert all(
+        (measure.most_examples("train"), measure.task.name) == (70, task) for measure in settings.compared_measures
+    )
 
 
 @pytest.mark.parametrize(
@@ -286,13 +288,13 @@ def test_each_task_has_the_baselines_of_what_is_measured_on_it(task, measures):
 )  # fmt: skip
 def test_baselines_beside_what_takes_other_examples_are_found(own, other, unlike):
     measures = TypeAdapter(list[Measure]).validate_python([{"kind": "baselines"} | own, "validation", other])
-    found = beside_others(measures)
+    found = mismatched_baselines(measures)
     if unlike is not None and unlike[1] == "sst2":
         assert found is not None
         assert found[0] == unlike[0]
     else:
         assert found == unlike
-    assert beside_others(measures[1:]) is None
+    assert mismatched_baselines(measures[1:]) is None
 
 
 def test_quick_baselines_are_those_of_the_quick_tasks():

@@ -141,16 +141,16 @@ def test_labels_that_only_the_validation_part_has_say_nothing():
     )
     assert best_classifier(train, more).strength == best_classifier(train, validation).strength
     nothing = LabelledFeatures(np.ones((3, D)), np.array(["maybe"] * 3))
-    assert set(best_classifier(train, nothing).says(train.x_ND)) <= {"yes", "no"}
+    assert set(best_classifier(train, nothing).predict(train.x_ND)) <= {"yes", "no"}
 
 
 def test_sparse_features_give_what_dense_ones_give():
     train, validation = planted(7, 300, 1.0), planted(9, 300, 1.0)
     dense = best_classifier(train, validation)
     sparse = best_classifier(*(LabelledFeatures(csr_matrix(part.x_ND), part.y_N) for part in (train, validation)))
-    assert (sparse.strength, sparse.says(validation.x_ND).tolist()) == (
+    assert (sparse.strength, sparse.predict(validation.x_ND).tolist()) == (
         dense.strength,
-        dense.says(validation.x_ND).tolist(),
+        dense.predict(validation.x_ND).tolist(),
     )
 
 

@@ -212,7 +212,7 @@ def test_fine_tuning_leaves_no_product_of_bf16_to_a_processor_without(tokens, mo
         states, answers = TunedStates(objective), answers_of(TASKS[CLASSES], read)
         trainee = Trainee(states, Head(scale_of(states, read), answers.outputs, seed=0), answers)
         train(trainee, read, index_N, Recipe(1, 1e-3, 1, 0, "x"), score=lambda trainee: 0.0, say=quiet)
-        trainee.say(read)
+        trainee.answers_to(read)
     assert seen.types == {torch.float32}
 
 
@@ -434,10 +434,15 @@ def test_quick_takes_a_part_of_everything(objective, tokens):
     assert lines[0].startswith("language_topic, 1,000 examples, repetition 1, epoch 1 of 1: ")
     assert len(lines) == 3
     fewer = FrozenFeaturesSettings(kind="frozen_features", tasks=(CLASSES,), effort="quick", examples=100)
-    assert fewer.most("train") == 100
-    assert fewer.most("test") == 1000
+    assert fewer.most_examples("train") == 100
+    assert fewer.most_examples("test") == 1000
     full = FineTuningSettings(kind="fine_tuning", tasks=(CLASSES,))
-    assert (full.most("train"), full.most("test"), full.repetitions, full.passes) == (10_000, None, 5, 10)
+    assert (full.most_examples("train"), full.most_examples("test"), full.repetitions, full.passes) == (
+        10_000,
+        None,
+        5,
+        10,
+    )
     assert full.rates == (1e-4, 3e-4, 1e-3)
     assert FineTuningSettings(kind="fine_tuning", tasks=(CLASSES,), effort="quick").rates == (3e-4, 1e-3)
     assert found[CLASSES, "score"]["n"] == 200
