@@ -31,7 +31,7 @@ from benchmarks.precision import FASTER
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.files import write_json
 from lightning_modules.model.numerics import keep_freed_memory, matrix_rate
-from lightning_modules.provenance import now, provenance
+from lightning_modules.provenance import provenance, utc_now
 
 GROUPS = (
     "training",
@@ -92,7 +92,7 @@ def main(
     for result in results(asked, data_root, out, rounds=rounds, seconds=seconds, only=only or ""):
         console.print(sentence(result), highlight=False, soft_wrap=True)
         found.append(result)
-        told = {"measured": now(), "threads": threads, **here, "results": found}
+        told = {"measured": utc_now(), "threads": threads, **here, "results": found}
         write_json(out / "results.json", told)
     if not found:
         raise click.ClickException(

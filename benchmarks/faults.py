@@ -45,7 +45,7 @@ from benchmarks.traps import (
 )
 from lightning_modules.files import make_folder, read_json, write_json
 from lightning_modules.model.numerics import matrix_rate
-from lightning_modules.provenance import checkout, now, provenance
+from lightning_modules.provenance import checkout, provenance, utc_now
 from lightning_modules.randomness import derive
 from lightning_modules.training import fit
 
@@ -112,7 +112,7 @@ def wait_for_end(command: int, trap: Trap, folder: Path) -> int:
             code = os.waitstatus_to_exitcode(status)
         if pid:
             continue
-        now = time.monotonic()
+        seconds_now = time.monotonic()
         while seen < trap.happened:
             kind, process = trap.faults[seen].kind, trap.shared[2 + seen]
             seen += 1
@@ -122,12 +122,12 @@ def wait_for_end(command: int, trap: Trap, folder: Path) -> int:
                 number = signal.SIGCONT if kind.endswith("while") else signal.SIGKILL
                 stops_command = kind.endswith("command")
                 who = (command, signal.SIGTERM) if stops_command else (process, number)
-                due.append((now + 0.2, *who))
-        for _, process, number in [signalled for signalled in due if signalled[0] <= now]:
+                due.append((seconds_now + 0.2, *who))
+        for _, process, number in [signalled for signalled in due if signalled[0] <= seconds_now]:
             with suppress(ProcessLookupError):
                 os.kill(process, number)
-        due = [signalled for signalled in due if signalled[0] > now]
-        if now > deadline:
+        due = [signalled for signalled in due if signalled[0] > seconds_now]
+        if seconds_now > deadline:
             kill_children()
             raise Hang
         time.sleep(0.005)
@@ -329,7 +329,7 @@ def main(place: str, count: int, seed: int, slots: int, out: Path, replay: int |
         sys.exit(130)
     finally:
         kill_children()
-    told = summary(out) | {"measured": now(), "place": place, "seed": seed, "slots": slots, **provenance()}
+    told = summary(out) | {"measured": utc_now(), "place": place, "seed": seed, "slots": slots, **provenance()}
     write_json(out / "faults.json", told)
     console.print(table(told))
     console.print(sentence(told), highlight=False, soft_wrap=True)

@@ -26,7 +26,7 @@ from ablations.runs import rows
 from ablations.runs.places import arrays
 from benchmarks import pretended_slurm
 from lightning_modules.files import write_json
-from lightning_modules.provenance import now, provenance
+from lightning_modules.provenance import provenance, utc_now
 from lightning_modules.randomness import derive
 from lightning_modules.training.run_directory import RunDirectory
 
@@ -231,5 +231,5 @@ def main(runs: int, nodes: int, seconds: float, out: Path) -> None:
     for one in measured(out, runs=runs, nodes=nodes, seconds=seconds):
         results.append(one._asdict())
         table.add_row(one.command, f"{one.seconds:.1f}", f"{one.processor_seconds:.1f}", f"{one.megabytes:.0f}")
-        write_json(out / "results.json", {"measured": now(), "runs": runs, **provenance(), "results": results})
+        write_json(out / "results.json", {"measured": utc_now(), "runs": runs, **provenance(), "results": results})
     Console().print(table)

@@ -264,10 +264,10 @@ def _refused(error: BaseException | None, paths: tuple[Path, ...]) -> tuple[str,
     """Return reason and remedy of an error or of its causes; None if it is not about these paths."""
     while error is not None and not isinstance(error, FilesError):
         if isinstance(error, OSError) and (reason := refusal(error)):
-            ours = error.filename is None or any(
+            is_own_file = error.filename is None or any(
                 Path(os.fsdecode(error.filename)).is_relative_to(p) for p in paths
             )
-            return reason if ours else None
+            return reason if is_own_file else None
         error = error.__cause__ or error.__context__
     return None
 

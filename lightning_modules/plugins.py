@@ -187,14 +187,17 @@ def failure(name: str, path: Path, error: BaseException) -> PluginError:
 
 def _of_package(name: str) -> Plugin:
     """Return the plugin that an entry point of an installed package names."""
-    package, _, thing = name.partition(":")
+    package, _, part_name = name.partition(":")
     points = entry_points(group=GROUP)
-    point = next((one for one in points if one.name == thing and one.module.partition(".")[0] == package), None)
+    point = next(
+        (entry for entry in points if entry.name == part_name and entry.module.partition(".")[0] == package), None
+    )
     if point is None:
-        names = ", ".join(sorted(f"{one.module.partition('.')[0]}:{one.name}" for one in points))
+        names = ", ".join(sorted(f"{entry.module.partition('.')[0]}:{entry.name}" for entry in points))
         raise PluginError(
-            f"{name}: no installed package has the entry point {thing} of {package} in its group {GROUP} "
-            f"({names or 'there are none'}); install the package, or name a file, as in my_measures.py:{thing}."
+            f"{name}: no installed package has the entry point {part_name} of {package} in its group {GROUP} "
+            f"({names or 'there are none'}); install the package, or name a file, as in "
+            f"my_measures.py:{part_name}."
         )
     try:
         part = point.load()
@@ -212,8 +215,8 @@ def _of_package(name: str) -> Plugin:
 
 
 def _part(name: str, path: Path, digest: str, module: ModuleType) -> Plugin:
-    thing = name.partition(":")[2]
-    if not hasattr(module, thing):
-        names = [one for one in vars(module) if not one.startswith("_")]
-        raise PluginError(f"{name}: {path} has no {thing}; it defines {', '.join(names)}.")
-    return Plugin(name, path, digest, getattr(module, thing))
+    part_name = name.partition(":")[2]
+    if not hasattr(module, part_name):
+        names = [name_defined for name_defined in vars(module) if not name_defined.startswith("_")]
+        raise PluginError(f"{name}: {path} has no {part_name}; it defines {', '.join(names)}.")
+    return Plugin(name, path, digest, getattr(module, part_name))

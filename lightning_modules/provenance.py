@@ -25,7 +25,7 @@ LIBRARIES = (
 )
 
 
-def now() -> str:
+def utc_now() -> str:
     """Return the time in ISO format, UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -47,16 +47,16 @@ def provenance() -> dict[str, Any]:
     }
 
 
-def changes(before: dict[str, Any], here: dict[str, Any]) -> list[str]:
+def changes(before: dict[str, Any], this_machine: dict[str, Any]) -> list[str]:
     """Return the differences between this machine and the one of a run that change the bits of its weights.
 
     Each reads like `torch 2.12.0 there, torch 2.13.0 here`. Facts that either side lacks are left out.
 
     Args:
         before: provenance of the run.
-        here: provenance of this machine.
+        this_machine: provenance of this machine.
     """
-    pairs = zip(_facts_of_bits(before), _facts_of_bits(here), strict=True)
+    pairs = zip(_facts_of_bits(before), _facts_of_bits(this_machine), strict=True)
     return [f"{old} there, {new} here" for old, new in pairs if None not in (old, new) and old != new]
 
 
@@ -72,11 +72,11 @@ def accept_machine(directory: "RunDirectory", *, devices: int) -> None:
     before = directory.provenance()
     if not before or directory.is_trained():
         return
-    here = provenance() | {"devices": devices}
-    if changed := changes(before, here):
-        moves = [*before.get("moved_from", []), {"at": now(), "changed": changed}]
+    this_machine = provenance() | {"devices": devices}
+    if changed := changes(before, this_machine):
+        moves = [*before.get("moved_from", []), {"at": utc_now(), "changed": changed}]
         with directory.lock():
-            write_json(directory.path / "provenance.json", before | here | {"moved_from": moves})
+            write_json(directory.path / "provenance.json", before | this_machine | {"moved_from": moves})
 
 
 def _facts_of_bits(facts: dict[str, Any]) -> list[str | None]:
@@ -92,18 +92,20 @@ def _facts_of_bits(facts: dict[str, Any]) -> list[str | None]:
 
 def checkout() -> dict[str, Any]:
     """Return `commit` and `dirty` of the checkout that this code runs from; both None outside a checkout."""
-    here = Path(__file__).parent
+    folder = Path(__file__).parent
 
     def git(*arguments: str) -> str | None:
         try:
-            done = subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, text=True, timeout=10)
+            done = subprocess.run(
+                ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10
+            )
         except (OSError, subprocess.TimeoutExpired):
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
     # If the package is installed below somebody else's checkout, git does not know this file.
-    ours = git("ls-files", "--error-unmatch", __file__) is not None
-    commit = git("rev-parse", "HEAD") if ours else None
+    is_in_checkout = git("ls-files", "--error-unmatch", __file__) is not None
+    commit = git("rev-parse", "HEAD") if is_in_checkout else None
     changed = git("status", "--porcelain") if commit else None
     return {"commit": commit, "dirty": None if changed is None else bool(changed)}
 

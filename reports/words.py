@@ -414,7 +414,7 @@ METRICS = {
 }
 
 
-def named(measure: str, metric: str) -> MetricWords:
+def words_of_metric(measure: str, metric: str) -> MetricWords:
     """Return the words of a metric. A metric that is not in METRICS keeps its own name; a plugin's metric has
     the class name of its measure before it."""
     words = metric.replace("_", " ") if is_of_plugin(measure) else metric
@@ -430,7 +430,7 @@ def is_of_plugin(measure: str) -> bool:
 def axis_label(measure: str, metric: str, about: str | None = None) -> str:
     """Return the label of the axis of values. `about` names the token that is measured, if it is not the
     token that is read."""
-    label = named(measure, metric).axis
+    label = words_of_metric(measure, metric).axis
     return f"{about}, {label.replace(' information', '')}" if about else label
 
 

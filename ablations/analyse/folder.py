@@ -26,7 +26,7 @@ from ablations.measures.settings import MeasureSettings
 from ablations.runs.records import Analysed, DataRecord, Plan, Provenance, RunRecord
 from ablations.wording import several
 from lightning_modules.files import atomic, make_folder, read_json, sha256, write_json
-from lightning_modules.provenance import now, provenance
+from lightning_modules.provenance import provenance, utc_now
 
 LONGEST_NAME = 200
 
@@ -99,7 +99,7 @@ def is_whole(target: Path) -> bool:
 
 def origin() -> dict[str, Any]:
     """Return the provenance of the measures: machine, versions and start."""
-    facts = provenance() | {"devices": 1, "threads": torch.get_num_threads(), "started": now()}
+    facts = provenance() | {"devices": 1, "threads": torch.get_num_threads(), "started": utc_now()}
     facts["versions"]["transformers"] = version("transformers")
     return facts
 
@@ -121,7 +121,7 @@ def run(model: HuggingFaceModel, *, arm: str, seed: int, origin: Mapping[str, An
         parameters=model.parameters,
         state="done",
         analysed=Analysed(
-            settings={"encoder": encoder}, provenance=Provenance.model_validate({**origin, "finished": now()})
+            settings={"encoder": encoder}, provenance=Provenance.model_validate({**origin, "finished": utc_now()})
         ),
     )
 

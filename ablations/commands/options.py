@@ -71,12 +71,12 @@ def _paths(values: Iterable[Any]) -> Iterator[Path]:
             yield from _paths(value)
 
 
-def _is_about(name: Any, given: Iterable[Path]) -> bool:
+def _is_about(name: Any, paths: Iterable[Path]) -> bool:
     """Return whether a file is a parent of a given path, or is in the folder of a given path or below it."""
     if not isinstance(name, str | bytes):
         return False
     file = Path(os.fsdecode(name)).absolute()
-    return any(file.is_relative_to(path.parent) or path.is_relative_to(file) for path in given)
+    return any(file.is_relative_to(path.parent) or path.is_relative_to(file) for path in paths)
 
 
 GOOD, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
@@ -85,7 +85,7 @@ FILE, FOLDER = GivenPath(readable=False), GivenPath(file_okay=False)
 spec_argument = click.argument("spec", type=FILE)
 set_option = click.option(
     "--set",
-    "given",
+    "overrides",
     metavar="KEY=VALUE",
     multiple=True,
     help="Change a setting of the spec for this command, for example training.max_steps=200; may be repeated. "

@@ -37,7 +37,7 @@ from ablations.commands.options import (
 )
 @click.option("--new", is_flag=True, help="Write a first file of claims for the spec, and judge nothing.")
 def claims(
-    spec: Path, given: tuple[str, ...], out: Path, data_root: Path, as_json: bool, strict: bool, new: bool
+    spec: Path, overrides: tuple[str, ...], out: Path, data_root: Path, as_json: bool, strict: bool, new: bool
 ) -> None:
     """Judge the claims of a spec by what is measured so far, and write claims.json.
 
@@ -45,7 +45,7 @@ def claims(
     judged claim came out differently from what its file expects, or if no claim could be judged. With --new the
     command writes a file of claims beside the spec, with a first claim for you to change. It overwrites no file.
     """
-    if new and given:
+    if new and overrides:
         raise click.UsageError("--new writes claims for the spec without changed settings; leave --set out.")
     if new:
         from ablations.skeletons import claims as claim_skeleton
@@ -62,7 +62,7 @@ def claims(
     from reports.claims.judge import as_expected
     from reports.page.terminal import claims_table
 
-    workspace = Workspace.open(spec, given=given, out=out, data_root=data_root)
+    workspace = Workspace.open(spec, overrides=overrides, out=out, data_root=data_root)
     if not workspace.experiment.claims:
         raise SpecError(
             f"{spec}: the spec names no claims; name a file of claims, as in `claims: [article]`, or write a "
@@ -85,7 +85,7 @@ def claims(
 @out_option
 @data_root_option
 @publish_option
-def report(place: Path, given: tuple[str, ...], out: Path, data_root: Path, published: Path | None) -> None:
+def report(place: Path, overrides: tuple[str, ...], out: Path, data_root: Path, published: Path | None) -> None:
     """Write the page again from the results on disk; needs neither torch nor a network.
 
     SPEC is a spec whose runs are in the output root, or a folder of published results, such as
@@ -98,9 +98,9 @@ def report(place: Path, given: tuple[str, ...], out: Path, data_root: Path, publ
     if published is not None:
         require_writable(published)  # before anything is written
     if not place.is_dir():
-        page = write_page(Workspace.open(place, given=given, out=out, data_root=data_root), redraw=True)
+        page = write_page(Workspace.open(place, overrides=overrides, out=out, data_root=data_root), redraw=True)
     else:
-        refuse_settings(given, place)
+        refuse_settings(overrides, place)
         page = write_published_page(place, out)
     sys.exit(GOOD if show_page(page, published) else FAILED)
 
@@ -116,13 +116,13 @@ def write_published_page(published: Path, out: Path) -> Path:
     return page.write(folder, write_claims(folder)[1] if has_claims else None)
 
 
-def refuse_settings(given: tuple[str, ...], place: Path) -> None:
+def refuse_settings(overrides: tuple[str, ...], place: Path) -> None:
     """Raise an error if `--set` is given for a folder of results.
 
     Raises:
         UsageError: settings are given, and `place` is a folder.
     """
-    if given and place.is_dir():
+    if overrides and place.is_dir():
         raise click.UsageError(
             "--set needs a spec, but you named a folder of results; leave --set out, or name the spec."
         )
@@ -136,7 +136,7 @@ def refuse_settings(given: tuple[str, ...], place: Path) -> None:
 @set_option
 @plugin_option
 @out_option
-def figure(place: Path, name: str | None, medium: str, wide: bool, given: tuple[str, ...], out: Path) -> None:
+def figure(place: Path, name: str | None, medium: str, wide: bool, overrides: tuple[str, ...], out: Path) -> None:
     """Write a figure of the page for a paper or for slides, as PDF and PNG; without NAME, list the figures.
 
     SPEC is a spec whose results are in the output root, or a folder of results, such as out/NAME. The files are
@@ -151,8 +151,8 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, given: tuple[
 
     if wide and medium == "slides":
         raise click.UsageError("--wide works only with --for paper; leave it out.")
-    refuse_settings(given, place)
-    folder = folder_of(place, out=out, given=given)
+    refuse_settings(overrides, place)
+    folder = folder_of(place, out=out, overrides=overrides)
     figures, failures = page_figures(judge_claims(experiment_folder.read(folder)))
     panels = [panel for one in figures for panel in one.panels]
     if name is None:

@@ -61,7 +61,7 @@ from ablations.commands.results import show_page, write_page
 @click.option("--dry-run", is_flag=True, help="Show what would be done, without doing it.")
 def run(
     spec: Path,
-    given: tuple[str, ...],
+    overrides: tuple[str, ...],
     out: Path,
     data_root: Path,
     arms: tuple[str, ...],
@@ -86,7 +86,7 @@ def run(
             "--other-machine works only on this machine; leave it out, because jobs of a cluster always continue."
         )
     here = MachineOptions(devices, slots, other_machine)
-    workspace = Workspace.open(spec, given=given, out=out, data_root=data_root, tokenise=not dry_run)
+    workspace = Workspace.open(spec, overrides=overrides, out=out, data_root=data_root, tokenise=not dry_run)
     workspace.require_loggers()
     selected = workspace.select(arms, seeds)
     place = place_of(on, place_file, workspace)
@@ -124,17 +124,17 @@ def run(
 @out_option
 @data_root_option
 @json_option
-def status(spec: Path | None, given: tuple[str, ...], out: Path, data_root: Path, as_json: bool) -> None:
+def status(spec: Path | None, overrides: tuple[str, ...], out: Path, data_root: Path, as_json: bool) -> None:
     """Show the state of every run of a spec; without SPEC, of the whole output root."""
     from ablations.runs.plan import checkpoint_sentences
     from ablations.runs.terminal import status_table
     from ablations.runs.workspace import Workspace, all_statuses
 
     notes: list[str] = []
-    if given and spec is None:
+    if overrides and spec is None:
         raise click.UsageError("--set needs a spec; name one.")
     if spec:
-        workspace = Workspace.open(spec, given=given, out=out, data_root=data_root)
+        workspace = Workspace.open(spec, overrides=overrides, out=out, data_root=data_root)
         statuses = [*workspace.statuses(), *workspace.trial_statuses()]
         notes = workspace.changed() + workspace.unmatched() + workspace.earlier_runs()
         notes += checkpoint_sentences([run for run, _ in statuses])
@@ -160,14 +160,14 @@ def status(spec: Path | None, given: tuple[str, ...], out: Path, data_root: Path
 @out_option
 @data_root_option
 @slots_option
-def measure(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, slots: int) -> None:
+def measure(spec: Path, overrides: tuple[str, ...], out: Path, data_root: Path, slots: int) -> None:
     """Measure the trained runs of a spec again from their checkpoints, and write the table and the page."""
     from ablations.errors import SpecError
     from ablations.runs.plan import run_labels
     from ablations.runs.progress import carry_out, compare_runs
     from ablations.runs.workspace import Workspace
 
-    workspace = Workspace.open(spec, given=given, out=out, data_root=data_root, tokenise=True)
+    workspace = Workspace.open(spec, overrides=overrides, out=out, data_root=data_root, tokenise=True)
     trained = [item for item in workspace.planned if item.directory.is_trained()]
     done = [item for item in trained if item.directory.is_done()]
     gone = [f"{item.run.arm} (seed {item.run.seed})" for item in trained if item not in done]

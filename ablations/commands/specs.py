@@ -74,7 +74,7 @@ class WordsOption(click.ParamType):
 )
 @click.option("--seeds", type=click.IntRange(min=1), help="How many. [default: 3]")
 @click.option("--overwrite", is_flag=True, help="Overwrite existing files.")
-def init(spec: Path | None, overwrite: bool, **given: Any) -> None:
+def init(spec: Path | None, overwrite: bool, **answers: Any) -> None:
     """Write a first spec for your own text, with sizes that suit the text.
 
     The spec has a comment at each choice, passes `validate` and can be run. On a terminal the command asks for
@@ -91,20 +91,20 @@ def init(spec: Path | None, overwrite: bool, **given: Any) -> None:
         "seeds": ("Seeds", 3, click.IntRange(min=1)),
     }
     for name, (question, default, kind) in questions.items():
-        if given[name]:
+        if answers[name]:
             continue
         if is_asking():
             answer = click.prompt(question, default=default, type=kind)
-            given[name] = (answer,) if name == "texts" else answer
+            answers[name] = (answer,) if name == "texts" else answer
         elif default is None:
             raise click.UsageError("--text is missing; name your text file, as in --text sentences.txt.")
         else:
-            given[name] = tuple(default.split()) if name == "arms" else default
-    path = spec or Path(f"{given['texts'][0].name.partition('.')[0]}.yaml")
+            answers[name] = tuple(default.split()) if name == "arms" else default
+    path = spec or Path(f"{answers['texts'][0].name.partition('.')[0]}.yaml")
     if spec is None and is_asking():
         path = Path(click.prompt("Spec to write", default=str(path)))
-    files = {name: tuple(map(str, given[name])) for name in ("texts", "validation")}
-    choice = spec_skeleton.Choice(**given | files | {"arms": tuple(dict.fromkeys(given["arms"]))})
+    files = {name: tuple(map(str, answers[name])) for name in ("texts", "validation")}
+    choice = spec_skeleton.Choice(**answers | files | {"arms": tuple(dict.fromkeys(answers["arms"]))})
     for file in spec_skeleton.write(path, choice, data_root=Path.cwd(), overwrite=overwrite):
         click.echo(f"{file}: written")
     click.echo(f"next: read {path}, then `ablate validate {path}`, `ablate plan {path}` and `ablate run {path}`")
@@ -157,7 +157,7 @@ def validate(
     specs: tuple[Path, ...],
     schema: bool,
     claims_schema: bool,
-    given: tuple[str, ...],
+    overrides: tuple[str, ...],
     data_root: Path,
     no_files: bool,
 ) -> None:
@@ -178,7 +178,7 @@ def validate(
     wrong = False
     for path in specs:
         try:
-            for line in _checked(path, given=given, data_root=None if no_files else data_root.absolute()):
+            for line in _checked(path, overrides=overrides, data_root=None if no_files else data_root.absolute()):
                 click.echo(line)
         except SpecError as error:
             wrong = True
@@ -186,7 +186,7 @@ def validate(
     sys.exit(WRONG if wrong else GOOD)
 
 
-def _checked(path: Path, *, given: tuple[str, ...], data_root: Path | None) -> Iterator[str]:
+def _checked(path: Path, *, overrides: tuple[str, ...], data_root: Path | None) -> Iterator[str]:
     """Yield a line that says that a spec or a file of claims is valid, then notices about it.
 
     Args:
@@ -203,14 +203,14 @@ def _checked(path: Path, *, given: tuple[str, ...], data_root: Path | None) -> I
     from lightning_modules import plugins
 
     if path.parent.name == claims_file.FOLDER:
-        if given:
+        if overrides:
             raise click.UsageError(
                 f"{path} is a file of claims, but --set works only with specs; leave one of the two out."
             )
         plugins.look_beside(path.parent)
         yield f"{path}: good, {several(len(claims_file.load(path).claims), 'claim')}"
         return
-    experiment = load.load(path, given=given)
+    experiment = load.load(path, overrides=overrides)
     planned = grid.runs(experiment)
     arms = {run.arm: run.settings for run in planned}
     notices = doubts.equal_arms({arm: doubts.decided(settings) for arm, settings in arms.items()})
@@ -219,7 +219,7 @@ def _checked(path: Path, *, given: tuple[str, ...], data_root: Path | None) -> I
             workspace as run_workspace,  # imports pyarrow, which a check of the spec alone does not need
         )
 
-        run_workspace.check(path, experiment, planned, data_root=data_root, given=given)
+        run_workspace.check(path, experiment, planned, data_root=data_root, overrides=overrides)
         notices += doubts.validated_on_training({arm: s.data for arm, s in arms.items()}, data_root)
         notices += tasks_not_run(experiment.measures, list(arms.items()), data_root=data_root)
     yield f"{path}: good, {several(len(planned), 'run')}"
@@ -249,7 +249,7 @@ def _checked(path: Path, *, given: tuple[str, ...], data_root: Path | None) -> I
 @json_option
 def plan(
     spec: Path,
-    given: tuple[str, ...],
+    overrides: tuple[str, ...],
     out: Path,
     data_root: Path,
     devices: int,
@@ -268,10 +268,10 @@ def plan(
 
     if resolved:
         completed = partial(with_folders, data_root=data_root)
-        click.echo(json.dumps(grid.resolved(load.load(spec, given=given), completed=completed), indent=2))
+        click.echo(json.dumps(grid.resolved(load.load(spec, overrides=overrides), completed=completed), indent=2))
         return
     require_possible(out)
-    workspace = Workspace.open(spec, given=given, out=out, data_root=data_root)
+    workspace = Workspace.open(spec, overrides=overrides, out=out, data_root=data_root)
     content = workspace.plan(slots=slots, devices=devices)
     notes = [*notes_of(workspace, pilot), *content.notes]
     content = content.model_copy(update={"notes": notes})
@@ -298,7 +298,7 @@ def plan(
 @out_option
 @data_root_option
 @json_option
-def text(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, as_json: bool) -> None:
+def text(spec: Path, overrides: tuple[str, ...], out: Path, data_root: Path, as_json: bool) -> None:
     """Show what the text of a spec is made of, before anything is trained.
 
     The command shows lengths in tokens, unknown tokens, and sentences that are cut, repeated or also in the
@@ -309,7 +309,7 @@ def text(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, as_json
     from ablations.runs.workspace import Workspace
     from lightning_modules.data import token_store
 
-    workspace = Workspace.open(spec, given=given, out=out, data_root=data_root, tokenise=True)
+    workspace = Workspace.open(spec, overrides=overrides, out=out, data_root=data_root, tokenise=True)
     items: dict[str, list[Any]] = {}
     for item in workspace.planned:
         items.setdefault(item.tokens, []).append(item)

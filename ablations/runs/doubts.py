@@ -68,21 +68,27 @@ def _by_arm(sentences_by_arm: Mapping[str, Iterable[str]]) -> list[str]:
 
 
 def _shared(data: Data, data_root: Path) -> Iterator[str]:
-    so = "losses and measures would use text that the models were trained on; name another"
+    consequence = "losses and measures would use text that the models were trained on; name another"
     if isinstance(data, HubData) and data.train == data.validation:
-        yield f"data.validation reads the split {data.validation}, as data.train does: {so} split."
+        yield f"data.validation reads the split {data.validation}, as data.train does: {consequence} split."
     if not isinstance(data, FilesData):
         return
     for name in data.validation:
-        same = next((other for other in data.train if _same_content(data_root / name, data_root / other)), None)
-        if same is not None:
-            which = "as data.train does" if same == name else f"which has the same content as {same} of data.train"
-            yield f"data.validation reads {name}, {which}: {so} file."
+        equal_file = next(
+            (other for other in data.train if _same_content(data_root / name, data_root / other)), None
+        )
+        if equal_file is not None:
+            relation = (
+                "as data.train does"
+                if equal_file == name
+                else f"which has the same content as {equal_file} of data.train"
+            )
+            yield f"data.validation reads {name}, {relation}: {consequence} file."
 
 
-def _same_content(one: Path, other: Path) -> bool:
+def _same_content(first: Path, second: Path) -> bool:
     try:
-        return one.stat().st_size == other.stat().st_size and sha256(one) == sha256(other)
+        return first.stat().st_size == second.stat().st_size and sha256(first) == sha256(second)
     except OSError:
         return False
 
@@ -141,11 +147,11 @@ def earlier_runs(folder: Path, planned: Sequence[PlannedRun], *, out: Path) -> l
     """
     path = folder / "plan.json"
     before = read_json(path).get("runs", []) if path.exists() else []
-    now = {item.run_id for item in planned}
+    planned_ids = {item.run_id for item in planned}
     earlier = [
         (run["arm"], run["seed"], directory)
         for run in before
-        if run["run_id"] not in now
+        if run["run_id"] not in planned_ids
         and (directory := RunDirectory(out / "runs" / run["folder"])).state().state != "planned"
     ]
     if not earlier:
@@ -160,21 +166,21 @@ def earlier_runs(folder: Path, planned: Sequence[PlannedRun], *, out: Path) -> l
 def _differences(earlier: Sequence[tuple[str, int, RunDirectory]], planned: Sequence[PlannedRun]) -> Iterator[str]:
     """Yield how earlier runs differ from those that are planned now; arms with the same difference are named
     together."""
-    now = {(item.run.arm, item.run.seed): item for item in planned}
+    planned_runs = {(item.run.arm, item.run.seed): item for item in planned}
     arms: dict[str, dict[str, None]] = {}
     for arm, seed, directory in earlier:
-        if not any(arm == other for other, _ in now):
+        if not any(arm == other for other, _ in planned_runs):
             how = "not in the spec now"
-        elif (arm, seed) not in now:
+        elif (arm, seed) not in planned_runs:
             how = f"without seed {seed} now"
         else:
-            how = _settings(directory, description(now[arm, seed]))
+            how = _settings(directory, description(planned_runs[arm, seed]))
         arms.setdefault(how, {})[arm] = None
     for how, names in arms.items():
         yield f"{'arm' if len(names) == 1 else 'arms'} {listed(list(names), 'and')} {how}"
 
 
-def _settings(directory: RunDirectory, now: dict[str, Any]) -> str:
+def _settings(directory: RunDirectory, planned: dict[str, Any]) -> str:
     """Return how the settings of an earlier run differ from those that are planned now, with both values."""
     try:
         before = directory.description()
@@ -182,18 +188,21 @@ def _settings(directory: RunDirectory, now: dict[str, Any]) -> str:
         return "with settings that cannot be read"
     changes = [
         f"{path} ({_value(old)}, now {_value(new)})"
-        for path, old, new in differing(before["settings"], now["settings"])
+        for path, old, new in differing(before["settings"], planned["settings"])
     ]
     if not changes:
-        sources = [{name: one["sha256"] for name, one in run.get("plugins", {}).items()} for run in (before, now)]
+        sources = [
+            {name: plugin["sha256"] for name, plugin in run.get("plugins", {}).items()}
+            for run in (before, planned)
+        ]
         changed = [name for name, sha256 in sources[1].items() if sources[0].get(name, sha256) != sha256]
         if changed:
             return f"with another source of {listed(changed, 'and')} now"
-        other = "text" if before["tokens"] != now["tokens"] else "version of this project"
+        other = "text" if before["tokens"] != planned["tokens"] else "version of this project"
         return f"with another {other} now"
-    more = len(changes) - MOST_SETTINGS
+    unnamed = len(changes) - MOST_SETTINGS
     listed_changes = listed(
-        changes if more <= 0 else [*changes[:MOST_SETTINGS], several(more, "other setting")], "and"
+        changes if unnamed <= 0 else [*changes[:MOST_SETTINGS], several(unnamed, "other setting")], "and"
     )
     return f"differed in {listed_changes}"
 

@@ -175,15 +175,15 @@ def _require_same_text(rows: pd.DataFrame, planned: Sequence[PlannedRun]) -> Non
     """Raise an error if a measure was computed from other tokens or files than in an earlier run on the same
     text."""
     differing = []
-    for what in MUST_AGREE:
-        digests = rows[["run", "measure", "key", what]].drop_duplicates().dropna()
+    for column in MUST_AGREE:
+        digests = rows[["run", "measure", "key", column]].drop_duplicates().dropna()
         digests["tokens"] = [planned[run].tokens for run in digests["run"]]
-        first = digests.groupby(["tokens", "key"])[what].transform("first")
-        others = digests[digests[what] != first]
-        differing += [(run, what, measure) for run, measure in others[["run", "measure"]].to_numpy()]
+        first = digests.groupby(["tokens", "key"])[column].transform("first")
+        others = digests[digests[column] != first]
+        differing += [(run, column, measure) for run, measure in others[["run", "measure"]].to_numpy()]
     if differing:
-        run, what, measure = min(differing, key=lambda one: one[0])
-        raise ResultsError(f"{planned[run].directory.path}: {measure} was measured on other {MUST_AGREE[what]}.")
+        run, column, measure = min(differing, key=lambda difference: difference[0])
+        raise ResultsError(f"{planned[run].directory.path}: {measure} was measured on other {MUST_AGREE[column]}.")
 
 
 def _named(rows: pd.DataFrame, experiment: str, planned: Sequence[PlannedRun]) -> pd.DataFrame:
@@ -264,7 +264,9 @@ def update(
     compared = measure_pairs.rows(folder)
     table = gather(experiment, planned, keys=keys, compared=compared, rows=rows)
     results.write(table, folder / "results.parquet")
-    measured = ((planned[run].directory.path.name, one) for run, one in run_rows.measured_of(rows))
+    measured = (
+        (planned[run].directory.path.name, rows_at_step) for run, rows_at_step in run_rows.measured_of(rows)
+    )
     write_record(files, measured, folder)
 
 
@@ -278,11 +280,15 @@ class Gathered(Record):
     measured: dict[str, list[Measured]] = Field({})
     """Measures and steps with rows, by the name of the run's folder."""
 
-    def is_current(self, now: "Gathered") -> bool:
+    def is_current(self, current: "Gathered") -> bool:
         """Return whether results.parquet need not be gathered again: nothing that it was made from has changed
         since, and it has not either."""
-        same = self.table == now.table and self.runs == now.runs
-        return same and None not in self.table and not any(None in versions for versions in self.runs.values())
+        is_unchanged = self.table == current.table and self.runs == current.runs
+        return (
+            is_unchanged
+            and None not in self.table
+            and not any(None in versions for versions in self.runs.values())
+        )
 
     def measured_in(self, run_dir: Path) -> list[Measured] | None:
         """Return the measures and steps with rows in a run's file; None if the file has changed or is not
@@ -338,8 +344,8 @@ def write_record(record: Gathered, measured: Iterable[tuple[str, Measured]], fol
         measured: measures and steps with rows, each with the name of the run's folder.
     """
     by_run: dict[str, list[Measured]] = {name: [] for name in record.runs}
-    for name, one in measured:
-        by_run[name].append(one)
+    for name, rows_at_step in measured:
+        by_run[name].append(rows_at_step)
     table = (*record.table[:2], version(folder / "results.parquet", age=0.0))
     text = record.model_copy(update={"table": table, "measured": by_run}).model_dump_json().encode()
     results.write_whole(folder / RECORD, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)

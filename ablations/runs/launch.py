@@ -149,9 +149,9 @@ class Pool:
         from ablations.runs.rows import progress  # imports pandas, which `plan` does not need
 
         before, progress_before = self._deaths.get(run_dir, (0, 0))
-        now = progress(RunDirectory(run_dir))
-        count = 1 if now > progress_before else before + 1
-        self._deaths[run_dir] = count, now
+        progress_now = progress(RunDirectory(run_dir))
+        count = 1 if progress_now > progress_before else before + 1
+        self._deaths[run_dir] = count, progress_now
         return count
 
     def _start_worker(self, environment: dict[str, str]) -> subprocess.Popen[str] | None:

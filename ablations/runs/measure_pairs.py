@@ -134,14 +134,16 @@ def to_train_again(
     trained = {item.run_id: item for item in planned if item.directory.is_trained()}
     gone = {run_id for run_id, item in trained.items() if not item.directory.is_done()}
     pairs_of_ids = [(first.run_id, second.run_id) for first, second in _asked_pairs(planned, settings)]
-    again: set[str] = set()
+    to_repeat: set[str] = set()
     while True:
-        anew = again.union(to_train)
-        missing_pairs = [ids for ids in pairs_of_ids if (*ids, None) not in measured or not anew.isdisjoint(ids)]
-        more = {run_id for ids in missing_pairs for run_id in ids if run_id in gone} - anew
-        if not more:
-            return again
-        again |= more
+        all_to_train = to_repeat.union(to_train)
+        missing_pairs = [
+            ids for ids in pairs_of_ids if (*ids, None) not in measured or not all_to_train.isdisjoint(ids)
+        ]
+        also_to_train = {run_id for ids in missing_pairs for run_id in ids if run_id in gone} - all_to_train
+        if not also_to_train:
+            return to_repeat
+        to_repeat |= also_to_train
 
 
 def still_open(
@@ -197,8 +199,10 @@ def compare(
 
 def _put(folder: Path, new: pd.DataFrame) -> None:
     """Add rows to the file, in place of those of the same pairs, steps and settings; whole or not at all."""
-    before, same = rows(folder), ["key", "run_id", "other_run_id", "step"]
+    before, key_columns = rows(folder), ["key", "run_id", "other_run_id", "step"]
     if len(before):
-        again = pd.MultiIndex.from_frame(before[same]).isin(pd.MultiIndex.from_frame(new[same]))
-        new = pd.concat([before[~again], new], ignore_index=True)
+        is_replaced = pd.MultiIndex.from_frame(before[key_columns]).isin(
+            pd.MultiIndex.from_frame(new[key_columns])
+        )
+        new = pd.concat([before[~is_replaced], new], ignore_index=True)
     write_whole(folder / "comparisons.parquet", sealed(new))

@@ -21,7 +21,7 @@ from ablations.spec.experiment import Experiment
 from ablations.wording import by_kind, listed, several
 from lightning_modules.config import RunSettings, parameters
 from lightning_modules.files import atomic, make_folder, read_json, write_json
-from lightning_modules.provenance import now
+from lightning_modules.provenance import utc_now
 from lightning_modules.training.run_directory import Checkpoint, RunDirectory, RunState
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ MOST_NAMED = 6
 class Lacking(NamedTuple):
     """Measures and checkpoint that a trained run lacks."""
 
-    number_asked: int
+    number_requested: int
     """Number of requested measures; measures of tasks count once for each task."""
     missing: tuple[RunMeasure, ...]
     """Requested measures without rows."""
@@ -54,7 +54,7 @@ class Lacking(NamedTuple):
     def fields(self) -> dict[str, Any]:
         """Return what the run lacks as fields of `RunRecord`."""
         return {
-            "measures": self.number_asked,
+            "measures": self.number_requested,
             "not_measured": list(self.names),
             "refused": dict(self.refused),
             "checkpoint": self.checkpoint,
@@ -77,7 +77,7 @@ def lacking(
     from ablations.runs import gather, measure_pairs, rows  # imports pandas, which untrained runs do not need
 
     record = gather.read_record(folder)
-    lacks_by_run: dict[str, Lacking] = {}
+    lacking_by_run: dict[str, Lacking] = {}
     requested: tuple[rows.Requested, ...] = ()
     before: RunSettings | None = None
     for item, state in trained:
@@ -85,14 +85,16 @@ def lacking(
             before = item.run.settings
             requested = rows.requested(for_run(experiment.measures, before, data_root=data_root), data_root)
         measured = record.measured_in(item.directory.path)
-        lacks_by_run[item.run_id] = _of_run(item.directory, state, requested, measured)
+        lacking_by_run[item.run_id] = _of_run(item.directory, state, requested, measured)
     if distance := measure_pairs.distance_settings(experiment.measures):
-        to_train = {item.run_id for item in planned} - lacks_by_run.keys()
-        to_train |= {run_id for run_id, lacks in lacks_by_run.items() if lacks.is_to_train}
+        to_train = {item.run_id for item in planned} - lacking_by_run.keys()
+        to_train |= {run_id for run_id, lacking_of_run in lacking_by_run.items() if lacking_of_run.is_to_train}
         for run_id in measure_pairs.to_train_again(folder, planned, distance, to_train=to_train):
-            lacks = lacks_by_run[run_id]
-            lacks_by_run[run_id] = lacks._replace(number_asked=lacks.number_asked + 1, names=(distance.kind,))
-    return lacks_by_run
+            lacking_of_run = lacking_by_run[run_id]
+            lacking_by_run[run_id] = lacking_of_run._replace(
+                number_requested=lacking_of_run.number_requested + 1, names=(distance.kind,)
+            )
+    return lacking_by_run
 
 
 def _of_run(
@@ -105,8 +107,10 @@ def _of_run(
 
     missing = rows.missing_of(directory.path, requested, measured=measured)
     why = rows.refusals(directory.path) if missing else {}
-    refused = {rows.called(one): why[key] for one in missing if (key := rows.key(one)) in why}
-    names = tuple(rows.called(one) for one in missing)
+    refused = {
+        rows.name_for_users(settings): why[key] for settings in missing if (key := rows.key(settings)) in why
+    }
+    names = tuple(rows.name_for_users(settings) for settings in missing)
     return Lacking(len(requested), tuple(missing), names, refused, state, directory.checkpoint_condition(state))
 
 
@@ -125,16 +129,17 @@ def checkpoint_sentences(runs: Sequence[RunRecord]) -> list[str]:
     sentences = []
     for (state, names), labels in groups.items():
         of = run_labels(labels)
-        it, folders = ("it", "its folder") if len(labels) == 1 else ("them", "their folders")
+        pronoun, folders = ("it", "its folder") if len(labels) == 1 else ("them", "their folders")
         if names:
             sentences.append(
                 f"The last checkpoint of {of} is {state}, but {by_kind(names)} must be measured from it: "
-                f"`ablate run` removes the rows and the log of {it} and trains {it} again from the first step."
+                f"`ablate run` removes the rows and the log of {pronoun} and trains {pronoun} again from the "
+                "first step."
             )
         else:
             sentences.append(
                 f"The last checkpoint of {of} is {state}, and no measure needs it: `ablate run` does not train "
-                f"{it} again. To have {it} trained again, delete {folders} in runs."
+                f"{pronoun} again. To have {pronoun} trained again, delete {folders} in runs."
             )
     return sentences
 
@@ -172,15 +177,17 @@ def plan(
     runs, left_out = [], dict[str, None]()
     costs: tuple[PlannedRun, Cost] | None = None
     for item in planned:
-        lacks = lacking.get(item.run_id)
+        lacking_of_run = lacking.get(item.run_id)
         if costs is None or not item.run.settings.differs_in_seed_alone(costs[0].run.settings):
             costs = item, _cost(item, calibration, experiment, threads=threads)
-        training, other = costs[1].seconds_left(lacks)
+        training, other = costs[1].seconds_left(lacking_of_run)
         seconds = None if training is None else training + (other or 0.0)
-        runs.append(_record(item, lacks, costs[1], seconds=seconds))
+        runs.append(_record(item, lacking_of_run, costs[1], seconds=seconds))
         if item.run_id in open_ids and other is None:
             measures = for_run(experiment.measures, item.run.settings, data_root=data_root)
-            left_out |= dict.fromkeys(one.kind for one in (measures if lacks is None else lacks.missing))
+            left_out |= dict.fromkeys(
+                measure.kind for measure in (measures if lacking_of_run is None else lacking_of_run.missing)
+            )
     pairs = _pairs(experiment, planned, to_train={run.run_id for run in runs if run.is_to_train}, out=out)
     if pairs:
         left_out["run_distance"] = None
@@ -216,13 +223,13 @@ class Cost(NamedTuple):
     """Estimated seconds of training; None if unknown."""
     other_seconds: float | None
 
-    def seconds_left(self, lacks: Lacking | None) -> tuple[float | None, float | None]:
+    def seconds_left(self, lacking_of_run: Lacking | None) -> tuple[float | None, float | None]:
         """Return the seconds of training, and those outside training, that a run still takes; each is None if
         unknown.
 
         Both are None for a trained run that must only be measured.
         """
-        if lacks is not None and lacks.names and not lacks.is_to_train:
+        if lacking_of_run is not None and lacking_of_run.names and not lacking_of_run.is_to_train:
             return None, None
         return self.training_seconds, self.other_seconds
 
@@ -238,14 +245,14 @@ def _cost(item: PlannedRun, calibration: Calibration, experiment: Experiment, *,
     )
 
 
-def _record(item: PlannedRun, lacks: Lacking | None, cost: Cost, *, seconds: float | None) -> RunRecord:
+def _record(item: PlannedRun, lacking_of_run: Lacking | None, cost: Cost, *, seconds: float | None) -> RunRecord:
     return RunRecord(
         run_id=item.run_id,
         folder=item.directory.path.name,
         arm=item.run.arm,
         seed=item.run.seed,
-        state=(item.directory.state() if lacks is None else lacks.state).state,
-        **(lacks.fields() if lacks is not None else {}),
+        state=(item.directory.state() if lacking_of_run is None else lacking_of_run.state).state,
+        **(lacking_of_run.fields() if lacking_of_run is not None else {}),
         max_steps=item.run.settings.training.max_steps,
         tokens=cost.tokens,
         parameters=cost.parameters,
@@ -300,7 +307,7 @@ def _uncounted(left_out: Sequence[str]) -> list[str]:
 
 def _pairs(experiment: Experiment, planned: Sequence[PlannedRun], *, to_train: Collection[str], out: Path) -> int:
     """Return the number of pairs of runs that must be compared once all are trained."""
-    settings = next((one for one in experiment.measures if isinstance(one, RunDistanceSettings)), None)
+    settings = next((measure for measure in experiment.measures if isinstance(measure, RunDistanceSettings)), None)
     if settings is None:
         return 0
     from ablations.runs import measure_pairs  # imports pandas
@@ -333,10 +340,10 @@ def write(content: Plan, folder: Path, *, spec: bytes, claims: Sequence[Claims],
             temporary.write_bytes(spec)
     claims_file.keep(claims, folder)
     started = sum(run.state != "planned" for run in content.runs)
-    planned = claims_file.planned(claims, before.get("claim_files", []), runs_started=started, at=now())
+    planned = claims_file.planned(claims, before.get("claim_files", []), runs_started=started, at=utc_now())
     whole = content.model_dump(mode="json", exclude_unset=True) | {
         "spec_sha256": spec_sha256,
-        "created": created or now(),
+        "created": created or utc_now(),
         "claims": [file.name for file in claims],
         "claim_files": planned,
         "data": data.model_dump(mode="json", exclude_unset=True),

@@ -35,26 +35,26 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
             arm needs.
     """
     for address in dict.fromkeys(item.tokens for item in items):
-        mine = [item for item in items if item.tokens == address]
+        runs_on_text = [item for item in items if item.tokens == address]
         try:
             prepared = token_store.prepare(
-                mine[0].run.settings.data,
+                runs_on_text[0].run.settings.data,
                 data_root=workspace.data_root,
                 store=workspace.out / "tokens",
                 progress=lambda line: console.print(line, highlight=False, soft_wrap=True),
             )
         except DataError as error:
-            unfit = [(mine[0].run.arm, None, str(error))]
-            raise load.unfit_files(workspace.spec, unfit, given=workspace.given) from error
+            unfit = [(runs_on_text[0].run.arm, None, str(error))]
+            raise load.unfit_files(workspace.spec, unfit, overrides=workspace.overrides) from error
         seen: set[str] = set()
-        for item in mine:
+        for item in runs_on_text:
             if item.run.settings.training.max_steps:
                 with _said_at(workspace, item.run.arm):
                     _require_for_training(item.run.settings, prepared, seen)
         kinds: dict[tuple[int, str], PlannedRun] = {}
-        for item in mine:
+        for item in runs_on_text:
             kinds.setdefault((item.run.settings.encoder.hidden_size, item.run.settings.objective.kind), item)
-        texts = Texts(prepared, mine[0].run.settings.data, data_root=workspace.data_root)
+        texts = Texts(prepared, runs_on_text[0].run.settings.data, data_root=workspace.data_root)
         for item, settings in itertools.product(kinds.values(), workspace.experiment.measures):
             if not suits(settings, item.run.settings):
                 continue
@@ -68,7 +68,7 @@ def _said_at(workspace: Workspace, arm: str, *, measure: str | None = None) -> I
     try:
         yield
     except (DataError, MeasureError) as error:
-        raise load.located(error, workspace.spec, arm, given=workspace.given, measure=measure) from error
+        raise load.located(error, workspace.spec, arm, overrides=workspace.overrides, measure=measure) from error
 
 
 def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[str]) -> None:

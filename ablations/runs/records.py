@@ -16,7 +16,7 @@ from ablations.spec.experiment import Experiment, Run, SeedsUntilDecided
 from ablations.spec.figures import PublishedPoint
 from ablations.wording import listed, several
 from lightning_modules.files import make_folder, read_json, write_json
-from lightning_modules.provenance import now
+from lightning_modules.provenance import utc_now
 from lightning_modules.training.run_directory import Checkpoint
 from lightning_modules.training.run_directory import RunState as RunState  # for reports
 from lightning_modules.training.run_directory import checksum as checksum
@@ -311,7 +311,9 @@ def looks_of(experiment: Experiment, *, arms: Sequence[str], folder: Path) -> Lo
     seeds = experiment.seeds
     if not isinstance(seeds, SeedsUntilDecided):
         return None
-    fresh = Looks(all_seeds=list(seeds.all), sizes=list(seeds.looks), seeds_of=dict.fromkeys(arms, seeds.looks[0]))
+    fresh = Looks(
+        all_seeds=list(seeds.all_seeds), sizes=list(seeds.looks), seeds_of=dict.fromkeys(arms, seeds.looks[0])
+    )
     path = folder / LOOKS_FILE
     if not path.exists():
         return fresh
@@ -347,7 +349,7 @@ def look_due(looks: Looks, *, ended: Collection[str]) -> Look | None:
     for size in looks.sizes:
         arms = [arm for arm in ended if looks.seeds_of[arm] == size and size not in looks.sizes_of([arm])]
         if arms:
-            return Look(seeds=size, arms=arms, taken=now())
+            return Look(seeds=size, arms=arms, taken=utc_now())
     return None
 
 
@@ -363,11 +365,11 @@ def with_more_seeds(looks: Looks, *, seeds_of: Mapping[str, int], futile: Sequen
         seeds_of: number of seeds at the next look, for arms with open claims. No arm loses seeds.
         futile: claims that are given up at the last look.
     """
-    more = {arm: max(seeds, looks.seeds_of[arm]) for arm, seeds in seeds_of.items()}
+    seeds_for_arm = {arm: max(seeds, looks.seeds_of[arm]) for arm, seeds in seeds_of.items()}
     taken = list(looks.taken)
     if futile:
         taken[-1] = taken[-1].model_copy(update={"futile": [*taken[-1].futile, *futile]})
-    return looks.model_copy(update={"taken": taken, "seeds_of": looks.seeds_of | more})
+    return looks.model_copy(update={"taken": taken, "seeds_of": looks.seeds_of | seeds_for_arm})
 
 
 def write_looks(looks: Looks, folder: Path) -> None:

@@ -55,7 +55,7 @@ def key(settings: Measure) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
-def called(settings: Measure) -> str:
+def name_for_users(settings: Measure) -> str:
     """Return the name of a measure for users: its kind, and its task if it is of one, as in ``baselines
     mrpc``."""
     return " ".join([settings.kind, *(getattr(settings, "tasks", None) or ())])
@@ -100,9 +100,9 @@ def of_these(table: pd.DataFrame, measures: Mapping[str, str | None]) -> pd.Data
         measures: digest of each measure's files (`files_now`), by its key. If the digest is unknown, or was
             unknown when the row was computed, the row stays.
     """
-    now = table["key"].map(measures)
-    same = now.isna() | table["files"].isna() | (table["files"] == now)
-    return table[table["key"].isin(measures) & same]
+    current_digest = table["key"].map(measures)
+    is_current = current_digest.isna() | table["files"].isna() | (table["files"] == current_digest)
+    return table[table["key"].isin(measures) & is_current]
 
 
 class Requested(NamedTuple):
@@ -151,7 +151,7 @@ def missing_of(
         measured: measures and steps with rows; None if the run's file must be read.
     """
     measured = _measured(run_dir) if measured is None else measured
-    return [one.settings for one in measures if _open(run_dir, one, measured)]
+    return [request.settings for request in measures if _open(run_dir, request, measured)]
 
 
 def open_checkpoints(
@@ -161,8 +161,8 @@ def open_checkpoints(
     `recompute`."""
     if recompute:
         return checkpoints(run_dir, settings)
-    (one,) = requested([settings], data_root)
-    return _open(run_dir, one, _measured(run_dir))
+    (request,) = requested([settings], data_root)
+    return _open(run_dir, request, _measured(run_dir))
 
 
 class Measured(NamedTuple):
@@ -198,16 +198,18 @@ def measured_of(rows: pd.DataFrame) -> Iterator[tuple[int, Measured]]:
         yield run, Measured(*kind)
 
 
-def _open(run_dir: Path, one: Requested, measured: Iterable[Measured]) -> dict[int | None, Path]:
-    settings, this, now = one
+def _open(run_dir: Path, request: Requested, measured: Iterable[Measured]) -> dict[int | None, Path]:
+    settings = request.settings
     steps = {
-        kind.step for kind in measured if kind.key == this and (None in (now, kind.files) or kind.files == now)
+        kind.step
+        for kind in measured
+        if kind.key == request.key and (None in (request.files, kind.files) or kind.files == request.files)
     }
     if steps and isinstance(settings, PredictingSettings) and settings.predictions:
-        predicted = {kind.step for kind in _measured(run_dir, PREDICTIONS) if kind.key == this}
+        predicted = {kind.step for kind in _measured(run_dir, PREDICTIONS) if kind.key == request.key}
         if unpredicted := steps - predicted:
             table = rows(run_dir)
-            answered = table[(table["key"] == this) & table["metric"].isin(ANSWERED)]
+            answered = table[(table["key"] == request.key) & table["metric"].isin(ANSWERED)]
             steps -= unpredicted & set(answered["step"])
     if steps and settings.checkpoints == "last":
         return {}
@@ -264,8 +266,10 @@ def _instead(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     """Return the earlier rows of other measures and steps, and then the new rows."""
     if before.empty:
         return new
-    again = pd.MultiIndex.from_frame(before[["key", "step"]]).isin(pd.MultiIndex.from_frame(new[["key", "step"]]))
-    return pd.concat([before[~again], new], ignore_index=True)
+    is_replaced = pd.MultiIndex.from_frame(before[["key", "step"]]).isin(
+        pd.MultiIndex.from_frame(new[["key", "step"]])
+    )
+    return pd.concat([before[~is_replaced], new], ignore_index=True)
 
 
 def refusals(run_dir: Path) -> dict[str, str]:
@@ -277,7 +281,7 @@ def refusals(run_dir: Path) -> dict[str, str]:
 def note_refusals(run_dir: Path, refused: Mapping[str, str], *, tried: Iterable[str]) -> None:
     """Record why measures could not be computed, by key. Earlier reasons of all measures that were tried are
     removed."""
-    before, now = refusals(run_dir), set(tried)
-    after = {name: why for name, why in before.items() if name not in now} | dict(refused)
+    before, names_tried = refusals(run_dir), set(tried)
+    after = {name: why for name, why in before.items() if name not in names_tried} | dict(refused)
     if after != before:
         write_json(run_dir / "refused.json", after)

@@ -67,8 +67,8 @@ class Search:
             return []
         chosen = sum(len(tuned.trials) for tuned in self.tuning.arms) + len(self.waiting())
         share = self.tuning.budget // len(self.tuning.arms)
-        more = share * len(self.tuning.arms) - chosen
-        return [f"The time does not count {several(more, 'trial')} that Optuna chooses later."] * (more > 0)
+        later = share * len(self.tuning.arms) - chosen
+        return [f"The time does not count {several(later, 'trial')} that Optuna chooses later."] * (later > 0)
 
     def sentences(self) -> list[str]:
         """Return sentences on the search: which arms wait for it, and which chosen values lie at an edge of

@@ -28,7 +28,7 @@ from ablations.catalogue import Measure, RunMeasure, card, for_run
 from ablations.errors import DataError, MeasureError
 from ablations.measures.reading.texts import Readings, Say
 from ablations.measures.settings import StateSettings
-from ablations.runs.rows import called, key, missing, note_refusals, open_checkpoints, put, put_predictions
+from ablations.runs.rows import key, missing, name_for_users, note_refusals, open_checkpoints, put, put_predictions
 from ablations.tasks.datasets import files_now
 from lightning_modules import plugins
 from lightning_modules.data.token_store import Tokens
@@ -80,7 +80,7 @@ def measure(
         # states of training examples that frozen features have read. (Probes read all layers, of other
         # examples.)
         for settings in sorted(open_measures, key=lambda settings: getattr(settings, "tasks", None) or ()):
-            say(f"measuring {called(settings)} at step {step:,}")
+            say(f"measuring {name_for_users(settings)} at step {step:,}")
             files = files_now(settings, data_root)  # before they are read, in case somebody changes them meanwhile
             try:
                 rows, sample = rows_of(readings, settings, say=say)
@@ -98,7 +98,9 @@ def measure(
             columns = about | {"sample": sample, "files": files}
             directory.require_lock()
             put(directory.path, pd.DataFrame([row for row in rows if "predictions" not in row]).assign(**columns))
-    tried = {key(settings): called(settings) for open_measures in todo.values() for settings in open_measures}
+    tried = {
+        key(settings): name_for_users(settings) for open_measures in todo.values() for settings in open_measures
+    }
     note_refusals(directory.path, {failed: " ".join(why) for failed, why in refused.items()}, tried=tried)
     if refused:
         raise MeasureError(" ".join(f"{tried[failed]}: {why}" for failed in refused for why in refused[failed]))
@@ -233,8 +235,8 @@ def _train_and_measure(
     measures_asked = MEASURES.validate_python(order["measures"])
     measures = list(for_run(measures_asked, directory.settings(), data_root=data_root))
 
-    def say(what: str) -> None:
-        print(what, flush=True)
+    def say(line: str) -> None:
+        print(line, flush=True)
         if stop.received:
             raise Interrupted
 

@@ -49,7 +49,7 @@ from lightning_modules.training.run_directory import RunDirectory
 
 
 def self_contained(
-    spec: Path, planned: Sequence[Run], *, data_root: Path, given: Sequence[str] = ()
+    spec: Path, planned: Sequence[Run], *, data_root: Path, overrides: Sequence[str] = ()
 ) -> tuple[Run, ...]:
     """Return the runs with the words of their lexica in place of files, after checking that their text is
     there.
@@ -69,12 +69,12 @@ def self_contained(
         except DataError as error:
             unfit.append((run.arm, None, str(error)))
     if unfit:
-        raise load.unfit_files(spec, unfit, given=given)
+        raise load.unfit_files(spec, unfit, overrides=overrides)
     return tuple(contained)
 
 
 def check(
-    spec: Path, experiment: Experiment, planned: Sequence[Run], *, data_root: Path, given: Sequence[str] = ()
+    spec: Path, experiment: Experiment, planned: Sequence[Run], *, data_root: Path, overrides: Sequence[str] = ()
 ) -> None:
     """Check every file that the spec names. Treebanks of measures are read completely, and files of a user's
     own tasks must have the columns that the tasks name.
@@ -87,13 +87,13 @@ def check(
     """
     problems: list[Problem] = []
     try:
-        self_contained(spec, planned, data_root=data_root, given=given)
+        self_contained(spec, planned, data_root=data_root, overrides=overrides)
     except SpecProblems as error:
         problems += error.problems
     if unfit := list(_missing_loggers(planned)):
-        problems += load.unfit_files(spec, unfit, given=given).problems
+        problems += load.unfit_files(spec, unfit, overrides=overrides).problems
     if unfit := list(_unfit_measures(experiment, planned[0].arm, data_root)):
-        problems += load.unfit_files(spec, unfit, given=given).problems
+        problems += load.unfit_files(spec, unfit, overrides=overrides).problems
     if problems:
         raise SpecProblems(tuple(sorted(problems)))
 
@@ -131,7 +131,7 @@ class Workspace:
     planned: list[PlannedRun]
     matched: bool = True
     """Whether the runs have the steps that `match` gives them; otherwise they have those of the spec."""
-    given: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
     """Settings from the command line that override the spec, each as KEY=VALUE."""
     search: Search | None = None
     """Search for the arms' settings; None if the spec has no `tune`. Arms that are not tuned yet have the
@@ -141,22 +141,22 @@ class Workspace:
 
     @classmethod
     def open(
-        cls, spec: Path, *, out: Path, data_root: Path, given: Sequence[str] = (), tokenise: bool = False
+        cls, spec: Path, *, out: Path, data_root: Path, overrides: Sequence[str] = (), tokenise: bool = False
     ) -> "Workspace":
         """Return the workspace of a spec, with the identity and the folder of each run.
 
         Args:
-            given: settings from the command line that override the spec, each as KEY=VALUE.
+            overrides: settings from the command line that override the spec, each as KEY=VALUE.
             tokenise: whether text may be tokenised. `match` may need the tokens of the text. If they are
                 missing and must not be made, the runs are not matched, and `warnings` says so.
 
         Raises:
             SpecError: the spec is wrong, or its text or a lexicon is missing or lacks what the spec names.
         """
-        experiment = load.load(spec, given=given)
+        experiment = load.load(spec, overrides=overrides)
         out, data_root = out.absolute(), data_root.absolute()
         text = functools.partial(_text, out=out, data_root=data_root, tokenise=tokenise)
-        contained = functools.partial(self_contained, spec, data_root=data_root, given=given)
+        contained = functools.partial(self_contained, spec, data_root=data_root, overrides=overrides)
 
         arms = list(grid.arms_of(experiment))
         seen = looks_of(experiment, arms=arms, folder=out / experiment.name)
@@ -180,15 +180,17 @@ class Workspace:
         if search is not None and search.tuning.chosen:
             runs, matched = resolved(search.tuning.chosen)
         planned = place(runs)
-        return cls(spec, out, data_root, experiment, planned, matched, tuple(given), search, seen)
+        return cls(spec, out, data_root, experiment, planned, matched, tuple(overrides), search, seen)
 
     def opened_again(self) -> "Workspace":
         """Return the workspace opened again, with what the output root holds now."""
-        return Workspace.open(self.spec, out=self.out, data_root=self.data_root, given=self.given, tokenise=True)
+        return Workspace.open(
+            self.spec, out=self.out, data_root=self.data_root, overrides=self.overrides, tokenise=True
+        )
 
     def changed(self) -> list[str]:
         """Return a sentence on the settings from the command line; an empty list without any."""
-        if not self._changed_spec.given:
+        if not self._changed_spec.overrides:
             return []
         return [
             f"Changed by {given_settings.OPTION}: {listed(self._changed_spec.sentences, 'and')}. The results go "
@@ -197,7 +199,7 @@ class Workspace:
 
     @functools.cached_property
     def _changed_spec(self) -> given_settings.ChangedSpec:
-        return given_settings.laid_over(self.spec, self.given)
+        return given_settings.laid_over(self.spec, self.overrides)
 
     def unmatched(self) -> list[str]:
         """Return a sentence if the runs have the steps of the spec although `match` asks for others; else an
@@ -223,7 +225,7 @@ class Workspace:
     def require_loggers(self) -> None:
         """Raise SpecProblems, at their places in the spec, for loggers that are not installed."""
         if unfit := list(_missing_loggers([item.run for item in self.planned])):
-            raise load.unfit_files(self.spec, unfit, given=self.given)
+            raise load.unfit_files(self.spec, unfit, overrides=self.overrides)
 
     def select(self, arms: Sequence[str], seeds: Sequence[int]) -> list[PlannedRun]:
         """Return the runs of the given arms and seeds; an empty list means all.
@@ -249,11 +251,12 @@ class Workspace:
     def todo(self, selected: Sequence[PlannedRun]) -> list[PlannedRun]:
         """Return the selected runs that are not trained or lack a measure, without arms that wait for their
         settings."""
-        lacks, waiting = self.lacking(), self.waiting_arms()
+        lacking_by_run, waiting = self.lacking(), self.waiting_arms()
         return [
             item
             for item in selected
-            if item.run.arm not in waiting and (item.run_id not in lacks or lacks[item.run_id].names)
+            if item.run.arm not in waiting
+            and (item.run_id not in lacking_by_run or lacking_by_run[item.run_id].names)
         ]
 
     def waiting_arms(self) -> list[str]:
@@ -378,7 +381,7 @@ class Workspace:
             }
         )
         spec = self.spec.read_bytes()
-        if self._changed_spec.given:
+        if self._changed_spec.overrides:
             spec = self._changed_spec.text.encode()
             content = content.model_copy(
                 update={"given": self._changed_spec.sentences, "changed_from": self._changed_spec.name}
@@ -423,9 +426,15 @@ class Workspace:
     def statuses(self) -> list[RunStatus]:
         """Return the status of every run of the spec; for trained runs also the measures that they lack, as
         in a plan."""
-        lacks = self.lacking()
+        lacking_by_run = self.lacking()
         return [
-            _status(item.directory, item.run.arm, item.run.seed, item.run_id, lacks=lacks.get(item.run_id))
+            _status(
+                item.directory,
+                item.run.arm,
+                item.run.seed,
+                item.run_id,
+                lacking_of_run=lacking_by_run.get(item.run_id),
+            )
             for item in self.planned
         ]
 
@@ -518,9 +527,11 @@ def all_statuses(out: Path) -> list[RunStatus]:
 
 
 def _status(
-    directory: RunDirectory, arm: str, seed: int, run_id: str, *, lacks: Lacking | None = None
+    directory: RunDirectory, arm: str, seed: int, run_id: str, *, lacking_of_run: Lacking | None = None
 ) -> RunStatus:
-    state = directory.state() if lacks is None else lacks.state
-    what = {} if lacks is None else lacks.fields()
+    state = directory.state() if lacking_of_run is None else lacking_of_run.state
+    fields = {} if lacking_of_run is None else lacking_of_run.fields()
     folder = directory.path.name
-    return RunStatus(RunRecord(run_id=run_id, arm=arm, seed=seed, folder=folder, state=state.state, **what), state)
+    return RunStatus(
+        RunRecord(run_id=run_id, arm=arm, seed=seed, folder=folder, state=state.state, **fields), state
+    )

@@ -176,15 +176,15 @@ def faults(claims: Any) -> Iterator[Fault]:
     written = [(at, claim) for at, claim in entries if isinstance(claim, dict)]
     for at, claim in written:
         yield from _of_claim(claim, at)
-    for what in ("name", "number"):
+    for key in ("name", "number"):
         seen: set[Any] = set()
         for at, claim in written:
-            value = claim.get(what)
+            value = claim.get(key)
             if type(value) not in (int, str):
                 continue
             if value in seen:
-                sentence = f"claims has the {what} {shown(value)} twice; give each {what} once"
-                yield Fault((*at, what), sentence)
+                sentence = f"claims has the {key} {shown(value)} twice; give each {key} once"
+                yield Fault((*at, key), sentence)
             seen.add(value)
 
 
@@ -193,23 +193,23 @@ def _of_claim(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
         if isinstance(claim.get(key), str) and not claim[key].strip():
             yield Fault((*at, key), f"claims.{key} must not be empty")
     effects = list(written_effects(claim, at))
-    for one in effects:
-        yield from effect_faults(one.content, one.effect, one.at, name=one.name)
-        if one.effect is not None and one.effect.in_each_seed and one.key != "provided":
+    for written in effects:
+        yield from effect_faults(written.content, written.effect, written.at, name=written.name)
+        if written.effect is not None and written.effect.in_each_seed and written.key != "provided":
             sentence = (
-                f"{one.name}.in_each_seed works only in a condition (`provided`), because an effect is judged "
+                f"{written.name}.in_each_seed works only in a condition (`provided`), because an effect is judged "
                 "by all seeds together"
             )
-            yield Fault((*one.at, "in_each_seed"), f"{sentence}; remove it", "key")
-    called = f"claim {claim['name']}" if isinstance(claim.get("name"), str) else "this claim"
-    yield from _effect_or_effects(claim, at, called=called)
+            yield Fault((*written.at, "in_each_seed"), f"{sentence}; remove it", "key")
+    claim_name = f"claim {claim['name']}" if isinstance(claim.get("name"), str) else "this claim"
+    yield from _effect_or_effects(claim, at, claim_name=claim_name)
     try:
         needs = Needs.model_validate(claim.get("needs"))
     except ValidationError:
         return
     # An effect that cannot be read may use arms that no other effect uses.
-    whole = bool(effects) and all(one.effect for one in effects) and not _unknown_keys(claim)
-    yield from _of_needs(needs, effects, (*at, "needs"), called=called, whole=whole)
+    whole = bool(effects) and all(written.effect for written in effects) and not _unknown_keys(claim)
+    yield from _of_needs(needs, effects, (*at, "needs"), claim_name=claim_name, whole=whole)
 
 
 def _unknown_keys(claim: Mapping[str, Any]) -> set[str]:
@@ -225,8 +225,8 @@ def written_effects(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Written]:
         content = claim["effect"]
         yield Written("effect", (*at, "effect"), "claims.effect", content, _effect(content))
     for key in ("effects", "provided", "beside"):
-        parts = claim.get(key)
-        for name, content in (parts if isinstance(parts, dict) else {}).items():
+        named_effects = claim.get(key)
+        for name, content in (named_effects if isinstance(named_effects, dict) else {}).items():
             yield Written(key, (*at, key, name), f"claims.{key}.{name}", content, _effect(content))
 
 
@@ -240,11 +240,11 @@ def _effect(content: Any) -> Contrast | None:
 # One effect or several, and what they need --------------------------------------------------------------
 
 
-def _effect_or_effects(claim: Mapping[str, Any], at: KeyPath, *, called: str) -> Iterator[Fault]:
-    given = [key for key in ("effect", "effects") if claim.get(key) is not None]
-    if len(given) == 2 or not (given or _unknown_keys(claim)):
-        has = "both" if given else "neither"
-        sentence = f"{called} must have either effect, or effects for several parts, but has {has}"
+def _effect_or_effects(claim: Mapping[str, Any], at: KeyPath, *, claim_name: str) -> Iterator[Fault]:
+    keys_present = [key for key in ("effect", "effects") if claim.get(key) is not None]
+    if len(keys_present) == 2 or not (keys_present or _unknown_keys(claim)):
+        has = "both" if keys_present else "neither"
+        sentence = f"{claim_name} must have either effect, or effects for several parts, but has {has}"
         yield Fault(at, sentence)
     parts = claim.get("effects")
     if isinstance(parts, dict) and len(parts) < 2:
@@ -253,7 +253,7 @@ def _effect_or_effects(claim: Mapping[str, Any], at: KeyPath, *, called: str) ->
 
 
 def _of_needs(
-    needs: Needs, effects: Sequence[Written], at: KeyPath, *, called: str, whole: bool
+    needs: Needs, effects: Sequence[Written], at: KeyPath, *, claim_name: str, whole: bool
 ) -> Iterator[Fault]:
     """Yield a fault for each difference between the needs of a claim and what its deciding effects and
     conditions use.
@@ -267,39 +267,41 @@ def _of_needs(
             yield Fault((*at, "measures", index), f"an entry of claims.needs.measures {sentence}")
     for key, names in (("arms", needs.arms), ("measures", needs.measures)):
         yield from (Fault((*at, key), f"claims.needs.{key} must differ, but {times}") for times in repeated(names))
-    deciding = [one for one in effects if one.key != "beside"]
-    beside = [one for one in effects if one.key == "beside"]
+    deciding = [effect for effect in effects if effect.key != "beside"]
+    compared = [effect for effect in effects if effect.key == "beside"]
     arms = {name: index for index, name in enumerate(needs.arms)}
     measures = {meant: index for index, name in enumerate(needs.measures) if (meant := _meant(name))}
-    for what, needed, uses in (("arms", arms, _arms), ("measures", measures, _measures)):
-        used, place = uses(deciding), (*at, what)
+    for kind_of_need, needed, uses in (("arms", arms, _arms), ("measures", measures, _measures)):
+        used, place = uses(deciding), (*at, kind_of_need)
         unused = [name for name in needed if name not in used] if whole else []
         lacking = [name for name in used if name not in needed]
         for name in unused:
             if meant := nearest(name, lacking):
                 lacking.remove(meant)
-                sentence = f"no effect of {called} uses {name}; did you mean {meant}, as in {used[meant].name}?"
-            elif name in uses(beside):
-                sentence = f"only effects under beside use {name} in {called}; remove it from claims.needs"
+                sentence = (
+                    f"no effect of {claim_name} uses {name}; did you mean {meant}, as in {used[meant].name}?"
+                )
+            elif name in uses(compared):
+                sentence = f"only effects under beside use {name} in {claim_name}; remove it from claims.needs"
             else:
-                sentence = f"no effect of {called} uses {name}; remove it"
+                sentence = f"no effect of {claim_name} uses {name}; remove it"
             yield Fault((*place, needed[name]), sentence)
         for name in lacking:
             meant = nearest(name, [other for other in needed if other not in used[name].together])
             remedy = f"write {meant}, or add it there" if meant else "add it there"
-            sentence = f"{used[name].name} uses {name}, which is not in claims.needs.{what}; {remedy}"
+            sentence = f"{used[name].name} uses {name}, which is not in claims.needs.{kind_of_need}; {remedy}"
             yield Fault(used[name].at, sentence, used[name].about)
 
 
 def _arms(effects: Sequence[Written]) -> dict[str, Use]:
     """Return every arm that the effects use, with the place of its first use."""
     uses: dict[str, Use] = {}
-    for one in effects:
-        named = list(one.effect.arms_at()) if one.effect else []
+    for written in effects:
+        named = list(written.effect.arms_at()) if written.effect else []
         together = frozenset(arm for _, arm in named)
         for at, arm in named:
             about: Literal["key", "value"] = "key" if len(at) > 1 and at[-1] == arm else "value"
-            uses.setdefault(arm, Use((*one.at, *at), one.name, about, together))
+            uses.setdefault(arm, Use((*written.at, *at), written.name, about, together))
     return uses
 
 
@@ -307,13 +309,13 @@ def _measures(effects: Sequence[Written]) -> dict[str, Use]:
     """Return every measure that the effects use, with the place of its first use. Misspelt names are
     corrected."""
     uses: dict[str, Use] = {}
-    for one in effects:
-        read = [(at, _meant(of.measure)) for at, of in one.effect.quantities_at()] if one.effect else []
+    for written in effects:
+        read = [(at, _meant(of.measure)) for at, of in written.effect.quantities_at()] if written.effect else []
         together = frozenset(measure for _, measure in read if measure)
         for at, measure in read:
             if measure:
-                place = (*one.at, *at, "measure") if at else one.at
-                uses.setdefault(measure, Use(place, one.name, "value", together))
+                place = (*written.at, *at, "measure") if at else written.at
+                uses.setdefault(measure, Use(place, written.name, "value", together))
     return uses
 
 

@@ -250,7 +250,7 @@ class SeedsUntilDecided(Settings):
         return self
 
     @property
-    def all(self) -> tuple[int, ...]:
+    def all_seeds(self) -> tuple[int, ...]:
         """Return every seed that an arm may get, in order."""
         return tuple(range(self.start, self.start + self.up_to))
 
@@ -312,7 +312,7 @@ class Experiment(Sections):
     @property
     def all_seeds(self) -> tuple[int, ...]:
         """Return every seed that a run may have, in order."""
-        return self.seeds.all if isinstance(self.seeds, SeedsUntilDecided) else self.seeds
+        return self.seeds.all_seeds if isinstance(self.seeds, SeedsUntilDecided) else self.seeds
 
 
 # What a spec comes to --------------------------------------------------------------------------------

@@ -64,13 +64,13 @@ class ChangedSpec(NamedTuple):
     """Text of the whole changed spec."""
     document: Document
     """Content of the changed spec; its places are those in the original file."""
-    given: tuple[Given, ...]
+    overrides: tuple[Given, ...]
     name: str | None
     """Name of the experiment in the original file; None if it has none."""
 
     @property
     def sentences(self) -> list[str]:
-        return [setting.sentence for setting in self.given]
+        return [setting.sentence for setting in self.overrides]
 
 
 def read(path: Path, options: Sequence[str] = ()) -> Document:
@@ -98,25 +98,25 @@ def laid_over(path: Path, options: Sequence[str]) -> ChangedSpec:
     text = yamlfile.text_of(path)
     before = yamlfile.parsed(str(path), text)
     settings = _parsed(before.content, options, path)
-    given = tuple(one for one in settings if not one.is_there)
+    overrides = tuple(one for one in settings if not one.is_there)
     name = before.content.get("name")
     name = name if isinstance(name, str) else None
-    for setting in given:
+    for setting in overrides:
         text = _written_into(text, setting.path, setting.value)
-    if given and name is not None and all(one.path != ("name",) for one in settings):
-        text = _written_into(text, ("name",), f"{name}-{_in_name(given)}")
-    text = "".join(f"# Changed by {OPTION}: {setting.sentence}\n" for setting in given) + text
+    if overrides and name is not None and all(one.path != ("name",) for one in settings):
+        text = _written_into(text, ("name",), f"{name}-{_in_name(overrides)}")
+    text = "".join(f"# Changed by {OPTION}: {setting.sentence}\n" for setting in overrides) + text
     after = yamlfile.parsed(str(path), text)
     places = {
         place: mark
         for place, mark in before.places.items()
-        if not any(place[: len(setting.path)] == setting.path for setting in given)
+        if not any(place[: len(setting.path)] == setting.path for setting in overrides)
     }
     given_places = {
-        place: setting.option for setting in given for place in _places(setting) if place not in places
+        place: setting.option for setting in overrides for place in _places(setting) if place not in places
     }
     document = Document(str(path), after.content, places, before.problems, given_places)
-    return ChangedSpec(text, document, given, name)
+    return ChangedSpec(text, document, overrides, name)
 
 
 def _places(setting: Given) -> Iterator[KeyPath]:
@@ -220,13 +220,13 @@ def _refuse_overlap(setting: Given, given: Sequence[Given]) -> None:
 # Names -----------------------------------------------------------------------------------------------
 
 
-def _in_name(given: Sequence[Given]) -> str:
+def _in_name(overrides: Sequence[Given]) -> str:
     """Return the settings as text for the end of a folder's name. Other settings give other text."""
-    words = [(".".join(map(str, setting.path)), _in_words(setting.value)) for setting in given]
+    words = [(".".join(map(str, setting.path)), _in_words(setting.value)) for setting in overrides]
     name = "-".join(f"{path}-{value}" for path, value in words)
     if all(value for _, value in words) and len(name) <= LONGEST_WORDS and re.fullmatch("[a-z0-9._-]+", name):
         return name
-    decided = json.dumps([[setting.path, setting.value] for setting in given], default=str)
+    decided = json.dumps([[setting.path, setting.value] for setting in overrides], default=str)
     return f"set-{hashlib.sha256(decided.encode()).hexdigest()[:10]}"
 
 

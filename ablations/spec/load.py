@@ -39,11 +39,13 @@ NO_CLAIMS = (
 )
 
 
-def load(path: Path, *, given: Sequence[str] = (), claims: Literal["checked", "unread"] = "checked") -> Experiment:
+def load(
+    path: Path, *, overrides: Sequence[str] = (), claims: Literal["checked", "unread"] = "checked"
+) -> Experiment:
     """Return the experiment that a spec file describes, after checking all of it and its files of claims.
 
     Args:
-        given: settings from the command line that override the file, each as KEY=VALUE (`given_settings`).
+        overrides: settings from the command line that override the file, each as KEY=VALUE (`given_settings`).
         claims: `unread` skips the files of claims that the spec names, which may not be written yet.
 
     Raises:
@@ -51,7 +53,7 @@ def load(path: Path, *, given: Sequence[str] = (), claims: Literal["checked", "u
             of them.
     """
     plugins.look_beside(path)
-    document = given_settings.read(path, given)
+    document = given_settings.read(path, overrides)
     spec_faults = list(_arm_faults(document.content))
     try:
         experiment = Experiment.model_validate(document.content)
@@ -80,7 +82,7 @@ def load(path: Path, *, given: Sequence[str] = (), claims: Literal["checked", "u
 
 
 def located(
-    error: AblationsError, spec: Path, arm: str, *, given: Sequence[str] = (), measure: str | None = None
+    error: AblationsError, spec: Path, arm: str, *, overrides: Sequence[str] = (), measure: str | None = None
 ) -> SpecError:
     """Return the error as a line that begins with the place in the spec that it is about.
 
@@ -88,26 +90,26 @@ def located(
     around it that was written, or of the arm.
 
     Args:
-        given: settings from the command line that override the spec.
+        overrides: settings from the command line that override the spec.
         measure: kind of the measure that the error is about.
     """
-    document = given_settings.read(spec, given)
+    document = given_settings.read(spec, overrides)
     place = _place(document, str(error), arm, measure)
     about = f"arm {arm}: " + (f"measure {measure}: " if measure else "")
     return SpecError(str(document.problem(place, about + str(error), at="value")))
 
 
 def unfit_files(
-    spec: Path, sentences: Iterable[tuple[str, str | None, str]], *, given: Sequence[str] = ()
+    spec: Path, sentences: Iterable[tuple[str, str | None, str]], *, overrides: Sequence[str] = ()
 ) -> SpecProblems:
     """Return sentences about files as problems of the spec that names them. A sentence that several arms
     share appears once.
 
     Args:
         sentences: tuples (arm, kind of the measure that it is about or None, sentence).
-        given: settings from the command line that override the spec.
+        overrides: settings from the command line that override the spec.
     """
-    document, problems = given_settings.read(spec, given), dict[tuple[KeyPath, str], Problem]()
+    document, problems = given_settings.read(spec, overrides), dict[tuple[KeyPath, str], Problem]()
     for arm, measure, sentence in sentences:
         place = _place(document, sentence, arm, measure)
         about = (

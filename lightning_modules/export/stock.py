@@ -65,12 +65,12 @@ class Stock:
         return {key: value for key, value in traits(run, output).items() if not self._holds(key, value)}
 
     def _holds(self, key: str, value: Trait) -> bool:
-        held = self.held(key)
+        held = self.values_held(key)
         if held is TWO_OR_MORE:
             return isinstance(value, int) and value >= 2
         return held is ANY or value in held
 
-    def held(self, key: str) -> tuple[Trait, ...]:
+    def values_held(self, key: str) -> tuple[Trait, ...]:
         """Return the values of a setting that the classes hold."""
         return self.holds.get(key, HELD[key])
 
@@ -273,7 +273,7 @@ def choose(stocks: Sequence[Stock], run: RunSettings, output: StockOutput, *, wh
         else "read checkpoints/last.safetensors with this package, or train an arm with these settings"
     )
     lacking = " and ".join(f"{key} is {_written(value)}" for key, value in misfits.items())
-    needs = " and ".join(f"{key}: {' or '.join(map(_written, nearest.held(key)))}" for key in misfits)
+    needs = " and ".join(f"{key}: {' or '.join(map(_written, nearest.values_held(key)))}" for key in misfits)
     raise ExportError(
         f"{where}: {lacking}, but no stock class of transformers can hold this with the other settings of the "
         f"run; the nearest, {nearest.classes[output]}, needs {needs}; {remedy}."

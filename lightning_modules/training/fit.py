@@ -32,7 +32,7 @@ from lightning_modules.model.numerics import bf16_products, out_of_memory
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.pretrained.weights import load_pretrained
-from lightning_modules.provenance import now
+from lightning_modules.provenance import utc_now
 from lightning_modules.randomness import derive
 from lightning_modules.training.checkpoint import AtomicCheckpoints, read_checkpoint, write_safetensors
 from lightning_modules.training.data_module import GPU_WORKERS, RunData, evaluate_parts
@@ -134,7 +134,7 @@ def _note_end(directory: RunDirectory, trainer: L.Trainer, meter: Meter) -> None
         "log_sha256": directory.log_sha256(),
     }
     directory.write_state("done", step=trainer.global_step, **files, **meter.summary())
-    write_json(directory.path / "provenance.json", directory.provenance() | {"finished": now()})
+    write_json(directory.path / "provenance.json", directory.provenance() | {"finished": utc_now()})
 
 
 def _cut_log(directory: RunDirectory, checkpoint: dict[str, Any]) -> None:

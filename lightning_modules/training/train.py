@@ -22,7 +22,7 @@ from lightning_modules.data.token_store import Tokens
 from lightning_modules.errors import AblationsError, ExitCode, Interrupted, OutOfMemoryError, StopRequest
 from lightning_modules.files import remove_leftovers, write_json
 from lightning_modules.model.numerics import keep_freed_memory, out_of_memory
-from lightning_modules.provenance import accept_machine, changes, now, provenance
+from lightning_modules.provenance import accept_machine, changes, provenance, utc_now
 from lightning_modules.training.data_module import load_tokens
 from lightning_modules.training.fit import threads_of, train
 from lightning_modules.training.log import OnLine
@@ -50,7 +50,7 @@ def record_provenance(directory: RunDirectory, *, devices: int, threads: int | N
         "devices": devices,
         "threads": threads_of(directory, threads),
         "tokens": tokens.address,
-        "started": now(),
+        "started": utc_now(),
     }
     if before:
         if changed := changes(before, record):

@@ -224,18 +224,18 @@ _STRONGEST_FIRST: tuple[Verdict, ...] = (
 """Order of the parts' verdicts. The claim gets the first one that any of its parts has."""
 
 
-def _deciding(alike: Mapping[str, PartVerdict], verdict: Verdict) -> str:
+def _deciding(parts_with_verdict: Mapping[str, PartVerdict], verdict: Verdict) -> str:
     """Return the name of the part that refutes most clearly. If no part refutes, it is the part that holds
     least clearly.
 
     Args:
-        alike: the parts that have the verdict.
+        parts_with_verdict: the parts that have the verdict.
     """
     if verdict == "contradicted":
-        return min(alike, key=lambda name: alike[name].p)
+        return min(parts_with_verdict, key=lambda name: parts_with_verdict[name].p)
     if verdict in ("equivalent", "partly"):
-        return min(alike, key=lambda name: alike[name].p_equivalent)
-    return max(alike, key=lambda name: np.nan_to_num(alike[name].p, nan=2.0))
+        return min(parts_with_verdict, key=lambda name: parts_with_verdict[name].p_equivalent)
+    return max(parts_with_verdict, key=lambda name: np.nan_to_num(parts_with_verdict[name].p, nan=2.0))
 
 
 def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> PartVerdict:

@@ -61,7 +61,16 @@ from reports.figures.style import (
     spread_out,
 )
 from reports.statistics.summaries import bands
-from reports.words import are_whole, axis_label, in_order, leads_on, listed, named, number, task_axis_label
+from reports.words import (
+    are_whole,
+    axis_label,
+    in_order,
+    leads_on,
+    listed,
+    number,
+    task_axis_label,
+    words_of_metric,
+)
 
 NAME_LETTERS = 46
 """Largest number of letters in a line of a name below or above a panel; arms of a grid have long names."""
@@ -165,7 +174,7 @@ def draw_arms(drawn: ArmLines, *, ax: Axes) -> Axes:
     """Draw the content that `arm_lines` selected, and return the axes."""
     measure, metric, group, axis, rows, summary = drawn[:6]
     along = axis or own_axis(measure)
-    names = named(measure, metric)
+    names = words_of_metric(measure, metric)
     look = PanelLook(
         names.floor,
         ceiling=names.ceiling,
@@ -353,8 +362,8 @@ def tasks_note(tasks: list[str], shown: Shown) -> str:
     if len(tasks) <= MOST_TASKS:
         return ""
     rest, of = tasks[MOST_TASKS:], f" of {shown.part}" if shown.part else ""
-    named = listed(rest) if len(rest) <= MOST_TASKS else f"{len(rest)} tasks"
-    return f"Only the first {MOST_TASKS} tasks{of} have panels; results.parquet also has {named}."
+    others = listed(rest) if len(rest) <= MOST_TASKS else f"{len(rest)} tasks"
+    return f"Only the first {MOST_TASKS} tasks{of} have panels; results.parquet also has {others}."
 
 
 def _panel(

@@ -185,7 +185,9 @@ def rows_of(table: DataFrame, *, measure: str, metric: str, axis: Axis | None = 
     return placed(rows[to_the_next.astype(bool)], axis or own_axis(measure))
 
 
-def require(rows: DataFrame, table: DataFrame, what: str, group: str | None = None, *, by: str) -> DataFrame:
+def require(
+    rows: DataFrame, table: DataFrame, measured_quantity: str, group: str | None = None, *, by: str
+) -> DataFrame:
     """Return the rows, if there are any.
 
     Raises:
@@ -194,7 +196,7 @@ def require(rows: DataFrame, table: DataFrame, what: str, group: str | None = No
     if rows.empty:
         available = sorted({f"{a} {b}" for a, b in zip(table["measure"], table["metric"], strict=True)})
         raise ResultsError(
-            f"the table has no rows of {what}{f' ({group})' if group else ''} by {by}; it has "
+            f"the table has no rows of {measured_quantity}{f' ({group})' if group else ''} by {by}; it has "
             f"{', '.join(available) or 'no rows at all'}."
         )
     return rows

@@ -121,8 +121,8 @@ def render(figure: Figure, *, name: str, title: str = "") -> str:
         # `savefig` would draw everything twice, the first time for the layout alone.
         FigureCanvasSVG(figure).print_svg(sink, metadata=about)
     # A page holds dozens of figures, so to save bytes each names its fonts once and is not indented.
-    drawn = re.sub(r"font-family: [^;\"]*; ", "", re.sub(r"\n\s*", "\n", sink.getvalue()))
-    return drawn.replace("<svg ", f'<svg font-family="{FONTS}" ', 1)
+    svg = re.sub(r"font-family: [^;\"]*; ", "", re.sub(r"\n\s*", "\n", sink.getvalue()))
+    return svg.replace("<svg ", f'<svg font-family="{FONTS}" ', 1)
 
 
 @contextmanager
@@ -133,9 +133,9 @@ def lacking_glyphs() -> Iterator[None]:
         yield
 
 
-def data_url(drawn: str) -> str:
+def data_url(svg: str) -> str:
     """Return an SVG image as a data URL, so that the page itself contains it."""
-    return f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
 
 
 def swatch_classes(arms: Sequence[str]) -> dict[str, str]:
@@ -149,8 +149,8 @@ def swatch_style(arms: Sequence[str]) -> str:
     rules = []
     for arm, name in swatch_classes(arms).items():
         style = styles[arm]
-        drawn = _swatch(style.line, style.marker).replace(ANY_COLOUR, style.colour.lower())
-        rules.append(f".{name} {{ background-image: url({data_url(drawn)}); }}\n")
+        swatch = _swatch(style.line, style.marker).replace(ANY_COLOUR, style.colour.lower())
+        rules.append(f".{name} {{ background-image: url({data_url(swatch)}); }}\n")
     return "".join(rules)
 
 
@@ -219,7 +219,7 @@ def save(panel: Panel, folder: Path, *, medium: str) -> list[Path]:
     Raises:
         FilesError: the disk is full, or the place cannot be written to.
     """
-    figure = drawn(panel, MEDIA[medium])
+    figure = draw_panel(panel, MEDIA[medium])
     paths = []
     for ending, metadata in (
         ("pdf", {"Title": panel.title, "CreationDate": None}),
@@ -234,7 +234,7 @@ def save(panel: Panel, folder: Path, *, medium: str) -> list[Path]:
     return paths
 
 
-def drawn(panel: Panel, medium: Medium) -> Figure:
+def draw_panel(panel: Panel, medium: Medium) -> Figure:
     """Return a panel as a figure in the size of this medium.
 
     If names at the ends of lines leave too little room for the lines, a legend below replaces them. Long

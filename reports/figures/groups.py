@@ -31,7 +31,7 @@ from reports.figures.panel import (
 )
 from reports.figures.style import group_styles, label_layers
 from reports.statistics.summaries import bands, last_step
-from reports.words import MINUS, axis_label, count, leads_on, named
+from reports.words import MINUS, axis_label, count, leads_on, words_of_metric
 
 FAMILIES = {"rank": "frequency rank", "tag": "part of speech"}
 """Kinds of groups by the first word of their names, with the name that a panel uses."""
@@ -119,7 +119,9 @@ def draw_groups(drawn: GroupLines, *, ax: Axes) -> Axes:
     # Shuffled rows give all groups one chance level; in `influence` each group has its own random tokens.
     own_floors = measure == "influence"
     note = f"a line each {FAMILIES.get(drawn.family, drawn.family)}"
-    look = PanelLook(named(measure, metric).floor, opacity=0.1, seeds=False, own_floors=own_floors, note=note)
+    look = PanelLook(
+        words_of_metric(measure, metric).floor, opacity=0.1, seeds=False, own_floors=own_floors, note=note
+    )
     draw_lines(drawn.rows, drawn.summary, lines, ax=ax, look=look)
     label_layers(ax, drawn.arm_rows["x"].tolist(), leads=leads_on(measure, metric))
     ax.set_ylabel(axis_label(measure, metric))

@@ -29,7 +29,7 @@ from reports.figures.panel import (
 )
 from reports.figures.style import Style, arm_styles, label_layers, pair_style, seeds_style
 from reports.statistics.summaries import bands, last_step
-from reports.words import MINUS, axis_label, named
+from reports.words import MINUS, axis_label, words_of_metric
 
 MOST_ARMS = 4
 """Largest number of arms of which all pairs are drawn; of more arms, only pairs with the first arm are
@@ -189,7 +189,7 @@ def draw_pairs(drawn: PairLines, *, ax: Axes) -> Axes:
         first, second = (drawn.styles[arm] for arm in pair)
         style = seeds_style(first) if pair.first == pair.second else pair_style(first, second)
         lines.append(Line(pair.name, drawn.label(pair), style))
-    floor = named("run_distance", drawn.metric).floor
+    floor = words_of_metric("run_distance", drawn.metric).floor
     look = PanelLook(floor, opacity=0.55, seeds=False, own_floors=False, bars=True)
     draw_lines(drawn.units, drawn.summary, lines, ax=ax, look=look)
     label_layers(ax, drawn.units["x"].tolist(), leads=False)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from reports.figures.curves import AXES, Axis, Curve, own_axis, rows_of
-from reports.words import is_absent, leads_on, listed, named, number
+from reports.words import is_absent, leads_on, listed, number, words_of_metric
 
 BEYOND = "Dashed: the chance floor. A level beyond the axis is written above the panel."
 CEILING = "Thin: the ceiling, which no number can exceed."
@@ -68,10 +68,10 @@ def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) 
             which(line_points, key=lambda point: round(point["mean"], digits)) for which in (min, max)
         )
         remarks = {} if lowest is highest else {id(lowest): " (lowest)", id(highest): " (highest)"}
-        named = {id(point): point for point in (line_points[0], line_points[-1], lowest, highest)}
+        remarked = {id(point): point for point in (line_points[0], line_points[-1], lowest, highest)}
         values = [
             f"{number(point['mean'], digits)} at {place(point)}{remarks.get(point_id, '')}"
-            for point_id, point in named.items()
+            for point_id, point in remarked.items()
         ]
         mean_floor = sum(point["floor"] for point in line_points) / len(line_points)
         at_chance = "" if is_absent(mean_floor) else f"; chance floor {number(mean_floor, digits)}"
@@ -280,7 +280,7 @@ class Panel:
 
 def title_of(shown: Shown) -> str:
     """Return the title of a panel, without the words that tell it from other panels of its metric."""
-    return shown.title or named(shown.measure, shown.metric).title
+    return shown.title or words_of_metric(shown.measure, shown.metric).title
 
 
 def facts_of(
@@ -308,7 +308,7 @@ def facts_of(
         one_csv: whether panels of all metrics share a CSV.
         part_each: whether each metric is a part of the figure.
     """
-    names = named(shown.measure, shown.metric)
+    names = words_of_metric(shown.measure, shown.metric)
     title = title_of(shown)
     return {
         "name": _name(text, shown, arm, place, prefix, metric=shown.metric) + suffix,

@@ -71,12 +71,12 @@ FORMAT = 1
 """Version of the output of `ablate diff --json`."""
 
 
-def folder_of(place: Path, *, out: Path, given: Sequence[str] = ()) -> Path:
+def folder_of(place: Path, *, out: Path, overrides: Sequence[str] = ()) -> Path:
     """Return the folder of an experiment's results: `place` itself, or the folder in `out` for the spec at
     `place`.
 
     Args:
-        given: settings that the command line sets over the spec.
+        overrides: settings that the command line sets over the spec.
 
     Raises:
         SpecError: `place` is neither a folder nor a good spec.
@@ -86,7 +86,7 @@ def folder_of(place: Path, *, out: Path, given: Sequence[str] = ()) -> Path:
         raise ResultsError(
             f"{place} does not exist; name a folder of results, such as out/NAME, or a spec, such as NAME.yaml."
         )
-    folder = place if place.is_dir() else out / load.load(place, given=given).name
+    folder = place if place.is_dir() else out / load.load(place, overrides=overrides).name
     if not (folder / "plan.json").is_file():
         if folder == place:
             raise ResultsError(

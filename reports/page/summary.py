@@ -300,14 +300,14 @@ def _encoder(runs: list[Run]) -> str:
     )
     if not layers:
         return ""
-    one = max(len(layers), len(width), len(heads)) == 1
-    who, its = ("The encoder has", "its") if one else ("Encoders have", "their")
+    is_single = max(len(layers), len(width), len(heads)) == 1
+    subject, possessive = ("The encoder has", "its") if is_single else ("Encoders have", "their")
     of_heads = f" with {_either(heads, 'head')}" if heads else ""
     normed = [bool(encoder.get("final_norm") or encoder.get("norm") == "pre") for encoder in encoders]
-    where = f"{its} final norm" if all(normed) else "the final norm where there is one"
+    where = f"{possessive} final norm" if all(normed) else "the final norm where there is one"
     after = f" States are read before {where}." if any(normed) else ""
     shape = f"{_either(layers, 'layer')} of width {_either(width)}{of_heads}"
-    return f"{who} {shape}.{after}"
+    return f"{subject} {shape}.{after}"
 
 
 def _steps(experiment: Experiment) -> str:

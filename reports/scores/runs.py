@@ -12,7 +12,7 @@ from pandas import DataFrame, Series, concat
 
 from reports.figures.curves import with_columns
 from reports.statistics.summaries import NO_MEAN, last_step, means_of_arms
-from reports.words import MINUS, are_whole, in_order, is_absent, is_of_plugin, listed, named
+from reports.words import MINUS, are_whole, in_order, is_absent, is_of_plugin, listed, words_of_metric
 
 ARM_AND_SEED = ["arm", "seed"]
 
@@ -111,7 +111,7 @@ def _of_plugins(table: DataFrame) -> Iterator[tuple[Column, Numbers]]:
     rows = last_step(rows[rows["measure"].map(is_of_plugin).astype(bool) & whole & rows["value"].notna()])
     for (measure, metric), part in rows.groupby(["measure", "metric"], sort=False):
         unit = "" if part["unit"].isna().all() else str(part["unit"].dropna().iloc[0])
-        column = Column(f"{measure} {metric}", named(str(measure), str(metric)).title, unit or "1", 3)
+        column = Column(f"{measure} {metric}", words_of_metric(str(measure), str(metric)).title, unit or "1", 3)
         yield column, _numbers_by_run(part.groupby(ARM_AND_SEED)["value"].mean())
 
 
@@ -150,11 +150,15 @@ def _notes(table: DataFrame, tasks: dict[str, DataFrame]) -> list[str]:
         every = task_scores(table, column.name)
         if every.empty:
             continue
-        named = in_order(tasks[column.name]["group"].tolist())
-        left = in_order(group for group in every["group"].tolist() if group not in named)
-        over = f"mean over {listed(named)}" if named else "no mean, since no task was scored in every run"
-        some = f" (not {listed(left)}, which some runs lack)" if left and named else ""
-        sentences.append(f"{column.label}: {over}{some}.")
+        tasks_scored = in_order(tasks[column.name]["group"].tolist())
+        left = in_order(group for group in every["group"].tolist() if group not in tasks_scored)
+        over = (
+            f"mean over {listed(tasks_scored)}"
+            if tasks_scored
+            else "no mean, since no task was scored in every run"
+        )
+        remark = f" (not {listed(left)}, which some runs lack)" if left and tasks_scored else ""
+        sentences.append(f"{column.label}: {over}{remark}.")
     return sentences
 
 

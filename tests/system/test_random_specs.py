@@ -108,7 +108,7 @@ def assert_table_agrees_with_what_is_missing(spec, drawn, data_root):
             asked = list(for_run(workspace.experiment.measures, item.run.settings, data_root=data_root))
             there[item.run_id] = fabricate(item, asked, rng)
         lacks = workspace.lacking()
-        assert {run_id: one.number_asked - len(one.names) for run_id, one in lacks.items()} == {
+        assert {run_id: one.number_requested - len(one.names) for run_id, one in lacks.items()} == {
             run_id: len(some) for run_id, some in there.items()
         }
         workspace.write_plan()

@@ -90,7 +90,7 @@ class Sums:
         device = self._beside_FM.device
         result._beside_FM = torch.add(self._beside_FM, other._beside_FM.to(device), alpha=sign)
         both = zip(self._products, other._products, strict=True)
-        result._products = [torch.add(mine, theirs.to(device), alpha=sign) for mine, theirs in both]
+        result._products = [torch.add(left, right.to(device), alpha=sign) for left, right in both]
         return result
 
     def holds(self, i: int, j: int) -> bool:
@@ -196,9 +196,9 @@ class MomentSide(AnySide):
         return self._gram_DD if self is other else self._centred_product(other)
 
     def overlap(self, other: "MomentSide") -> Tensor:
-        mine, theirs = self.principal, other.principal
-        inner_KJ = mine.axes_KD @ self.cross(other).cpu() @ theirs.axes_KD.T
-        return inner_KJ / mine.singular_K[:, None] / theirs.singular_K
+        left, right = self.principal, other.principal
+        inner_KJ = left.axes_KD @ self.cross(other).cpu() @ right.axes_KD.T
+        return inner_KJ / left.singular_K[:, None] / right.singular_K
 
     def lengths_with(self, other: "MomentSide") -> Tensor:
         # The sum of (|x|^2 - 2 m'x + |m|^2) (|y|^2 - 2 p'y + |p|^2), where m and p are the offsets.
@@ -359,9 +359,13 @@ class Moments:
             )
 
     def _combined(self, other: "Moments", *, sign: int) -> "Moments":
-        mine, theirs = self._begun(), other._begun()
-        one, another = ([vector_D.cpu() for vector_D in sums.origin] for sums in (mine, theirs))
-        if self._pairs != other._pairs or len(one) != len(another) or not all(map(torch.equal, one, another)):
+        left, right = self._begun(), other._begun()
+        left_origin, right_origin = ([vector_D.cpu() for vector_D in sums.origin] for sums in (left, right))
+        if (
+            self._pairs != other._pairs
+            or len(left_origin) != len(right_origin)
+            or not all(map(torch.equal, left_origin, right_origin))
+        ):
             raise MeasureError(
                 "Only Moments with the same pairs and the same origin can be added or subtracted; create the "
                 "second as Moments(pairs=..., origin=first.origin)."
@@ -372,7 +376,7 @@ class Moments:
                 "subtract a part from the whole."
             )
         result = Moments(pairs=self._pairs)
-        result._sums = mine.combined(theirs, sign=sign)
+        result._sums = left.combined(right, sign=sign)
         return result
 
 

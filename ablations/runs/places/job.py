@@ -39,12 +39,12 @@ def begin(job: JobFiles) -> bool:
 
     If too many attempts ended without progress, the job gives up here.
     """
-    attempts, now = job.attempts(), progress(job)
-    number = 1 if now > attempts.progress else attempts.without_progress + 1
+    attempts, progress_now = job.attempts(), progress(job)
+    number = 1 if progress_now > attempts.progress else attempts.without_progress + 1
     if number > job.array.tries:
         give_up(job)
     elif open_runs := worth_trying(job):
-        job.write(attempts.model_copy(update={"without_progress": number, "progress": now}))
+        job.write(attempts.model_copy(update={"without_progress": number, "progress": progress_now}))
         print(f"attempt {number} without progress so far; to do: {' '.join(open_runs)}", flush=True)
     return bool(worth_trying(job))
 

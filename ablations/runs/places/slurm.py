@@ -139,8 +139,8 @@ def partitions() -> dict[str, int]:
     nodes: Counter[str] = Counter()
     for line in _answer_of(["sinfo", "--noheader", "--format=%P %D"]).splitlines():
         name, number = line.split()
-        for one in [name.removesuffix("*"), *([""] if name.endswith("*") else [])]:
-            nodes[one] += int(number)
+        for partition in [name.removesuffix("*"), *([""] if name.endswith("*") else [])]:
+            nodes[partition] += int(number)
     return dict(sorted(nodes.items()))
 
 
@@ -279,11 +279,11 @@ def require_partitions(place: PlaceFile[SlurmPlace]) -> None:
             sentence := unknown_partition(job.partition, [*filter(None, available)])
         ):
             raise SpecError(f"{place.path}: {above}{sentence}")
-        most = available.get(job.partition or "")
-        if most is not None and job.nodes > most:
+        nodes_available = available.get(job.partition or "")
+        if nodes_available is not None and job.nodes > nodes_available:
             raise SpecError(
-                f"{place.path}: {above}nodes must be at most {most}, because the partition has no more nodes, "
-                f"but is {job.nodes}."
+                f"{place.path}: {above}nodes must be at most {nodes_available}, because the partition has no more "
+                f"nodes, but is {job.nodes}."
             )
 
 

@@ -62,7 +62,7 @@ def test_a_run_without_its_checkpoint_is_trained_again_only_for_a_measure_that_i
     measures = experiment(*both).measures
     measure(item.directory, tokens, measures[:1], data_root=tmp_path, say=lambda line: None)
     (one,) = lacks([item], *both, folder=tmp_path).values()
-    assert (one.number_asked, one.names, one.checkpoint, one.is_to_train) == (2, ("geometry",), "whole", False)
+    assert (one.number_requested, one.names, one.checkpoint, one.is_to_train) == (2, ("geometry",), "whole", False)
     item.directory.last_checkpoint.write_bytes(b"cut short")
     assert lacks([item], *both, folder=tmp_path)[item.run_id].checkpoint == "damaged"
     shutil.rmtree(item.directory.checkpoints)

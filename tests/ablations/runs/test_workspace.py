@@ -79,7 +79,7 @@ def test_looking_sees_the_runs_that_were_matched_before(spec):
 def test_results_of_changed_settings_have_a_folder_of_their_own_that_says_so(spec):
     spec.write_text(json.dumps(SPEC), encoding="utf-8")
     opened(spec).write_plan()
-    changed = opened(spec, given=["training.max_steps=6", "seeds=[1]"])
+    changed = opened(spec, overrides=["training.max_steps=6", "seeds=[1]"])
     changed.write_plan()
     assert changed.folder == spec.parent / "out/it-seeds-1-training.max_steps-6"
     assert changed.changed() == [
@@ -96,4 +96,4 @@ def test_results_of_changed_settings_have_a_folder_of_their_own_that_says_so(spe
     assert again.folder == changed.folder
     assert [item.run_id for item in again.planned] == [item.run_id for item in changed.planned]
     assert "given" not in json.loads((spec.parent / "out/it/plan.json").read_text(encoding="utf-8"))
-    assert opened(spec, given=["training.max_steps=4"]).changed() == opened(spec).changed() == []
+    assert opened(spec, overrides=["training.max_steps=4"]).changed() == opened(spec).changed() == []

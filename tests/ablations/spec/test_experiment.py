@@ -123,7 +123,7 @@ UNTIL = {"first": 3, "up_to": 20, "until": "decided"}
 
 def test_seeds_until_decided_follow_the_first_and_are_looked_at_ever_more_widely():
     seeds = Experiment.model_validate({**MINIMAL, "seeds": UNTIL | {"start": 10}}).seeds
-    assert seeds.all == tuple(range(10, 30))
+    assert seeds.all_seeds == tuple(range(10, 30))
     assert seeds.looks == (3, 4, 5, 6, 7, 9, 11, 13, 16, 20)
     assert Experiment.model_validate(MINIMAL).all_seeds == (0,)
 

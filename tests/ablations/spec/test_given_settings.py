@@ -49,7 +49,7 @@ def content(spec, *options):
 
 def problems(spec, *options):
     with pytest.raises(SpecProblems) as caught:
-        load.load(spec, given=options)
+        load.load(spec, overrides=options)
     return str(caught.value).splitlines()
 
 
@@ -136,7 +136,7 @@ def _copied(value):
 
 
 def test_arms_and_what_is_beside_them_keep_their_own_settings(spec):
-    arms = load.load(spec, given=["training.max_steps=200"]).arms
+    arms = load.load(spec, overrides=["training.max_steps=200"]).arms
     assert arms["b.2"].training == {"max_steps": 2}
 
 
@@ -163,13 +163,13 @@ def test_values_that_look_alike_in_a_folder_have_different_names(spec):
     ]
     names = [content(spec, f"data.train={value}")["name"] for value in values]
     assert len(set(names)) == len(values) - 1  # a list of lists reads as one list, and no setting takes either
-    assert load.load(spec, given=["name=it-" + "x" * 90]).name == "it-" + "x" * 90
+    assert load.load(spec, overrides=["name=it-" + "x" * 90]).name == "it-" + "x" * 90
 
 
 def test_a_setting_that_the_spec_has_already_changes_nothing(spec):
     changed = given_settings.laid_over(spec, ["training.max_steps=4", "seeds=[0, 1]"])
-    assert (changed.text, changed.given) == (SPEC, ())
-    assert load.load(spec, given=["training.max_steps=4"]) == load.load(spec)
+    assert (changed.text, changed.overrides) == (SPEC, ())
+    assert load.load(spec, overrides=["training.max_steps=4"]) == load.load(spec)
 
 
 def test_slips_are_said_with_the_option_that_they_are_in(spec):

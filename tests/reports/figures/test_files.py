@@ -16,7 +16,7 @@ from ablations.errors import ResultsError
 from reports import folder as experiment_folder
 from reports.claims.judge import judge_claims
 from reports.figures.by_setting import by_setting
-from reports.figures.files import DPI, MEDIA, drawn, panel_called, save
+from reports.figures.files import DPI, MEDIA, draw_panel, panel_called, save
 from reports.figures.groups import by_group
 from reports.figures.lines import written_above
 from reports.page.content import page_figures
@@ -122,7 +122,7 @@ def test_files_have_the_width_of_their_medium_and_fonts_that_publishers_take(pag
 
 @pytest.mark.parametrize("medium", MEDIA)
 def test_names_are_at_the_ends_of_lines_or_in_a_legend(page_panels, medium):
-    figure = drawn(page_panels[0], MEDIA[medium])
+    figure = draw_panel(page_panels[0], MEDIA[medium])
     ends = [text.get_text() for ax in figure.axes for text in ax.texts if text.get_gid() == "end"]
     legend = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     assert bool(ends) != bool(legend)
@@ -133,7 +133,7 @@ def test_names_are_at_the_ends_of_lines_or_in_a_legend(page_panels, medium):
 
 
 def test_letters_are_readable_in_print(page_panels):
-    figure = drawn(page_panels[0], MEDIA["paper"])
+    figure = draw_panel(page_panels[0], MEDIA["paper"])
     figure.canvas.draw()
     texts = [text for ax in figure.axes for text in (ax.xaxis.label, ax.yaxis.label, *ax.get_xticklabels())]
     assert min(text.get_size() for text in [*texts, *figure.legends[0].get_texts()]) >= 6.5
