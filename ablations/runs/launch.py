@@ -3,6 +3,7 @@
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -269,8 +270,14 @@ def visible_gpus() -> list[str]:
 
 
 def threads_per_process(processes: int) -> int:
-    """Return an equal share of the cores that this process may use, at least one."""
-    return max(1, available_cores() // processes)
+    """Return an equal share of the cores that this process may use, at least one and at most OMP_NUM_THREADS.
+
+    Threads of one process wait for each other after every operation. Beside other busy processes, two threads
+    can be many times slower than one, so a user may want fewer than the share.
+    """
+    share = max(1, available_cores() // processes)
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return min(share, int(wanted)) if re.fullmatch(r"[1-9][0-9]{0,5}", wanted) else share
 
 
 def _close_orders(worker: subprocess.Popen[str]) -> None:

@@ -36,7 +36,15 @@ def test_four_gpus_are_shared_out_without_overlap():
 
 def test_threads_share_the_cores(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert [threads_per_process(n) for n in (1, 2, 3, 8, 20)] == [8, 4, 2, 1, 1]
+
+
+@pytest.mark.parametrize(("wanted", "threads"), [("1", 1), ("3", 3), ("9", 4), ("0", 4), ("4,2", 4), ("", 4)])
+def test_a_user_may_want_fewer_threads_than_the_share(monkeypatch, wanted, threads):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setenv("OMP_NUM_THREADS", wanted)
+    assert threads_per_process(2) == threads
 
 
 def test_one_failing_run_does_not_stop_the_others_and_is_named(make_run):
@@ -62,6 +70,7 @@ def pool(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "start_process", start_process)  # and no forked worker
     monkeypatch.setattr(launch, "WORKER", FAKE)
     monkeypatch.setattr(launch, "threads_per_process", threads_per_process)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(launch, "SECONDS_BETWEEN_TRIES", 0.01)
     monkeypatch.setattr(launch, "SECONDS_AFTER_DEATH", 0.01)
 
