@@ -68,10 +68,15 @@ def spot_of(model: type[BaseModel], location: KeyPath, *, about: Literal["value"
             owner, field = annotation, annotation.model_fields.get(str(step))
             annotation = field.annotation if field else Any
         elif models:  # the step is the tag of a member; in a list a kind says more than an index
-            member = next((one for one in models if step in (kind_of(one), one.__name__.lower())), None)
+            member = next(
+                (candidate for candidate in models if step in (kind_of(candidate), candidate.__name__.lower())),
+                None,
+            )
             member = member or of_plugin(str(step))
             words += [str(step)] * (member is not None and kind_of(member) == step and isinstance(path[-1], int))
-            annotation = member or next(one for one in _members(annotation) if get_origin(_bare(one)) is tuple)
+            annotation = member or next(
+                candidate for candidate in _members(annotation) if get_origin(_bare(candidate)) is tuple
+            )
             continue
         elif container in (dict, tuple):
             annotation = get_args(annotation)[1 if container is dict else 0]
@@ -117,9 +122,9 @@ def _bare(annotation: Any) -> Any:
     """Return an annotation without its metadata and without None."""
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
-    some = [member for member in get_args(annotation) if member is not types.NoneType]
-    is_optional = get_origin(annotation) in (Union, types.UnionType) and len(some) == 1
-    return _bare(some[0]) if is_optional else annotation
+    members = [member for member in get_args(annotation) if member is not types.NoneType]
+    is_optional = get_origin(annotation) in (Union, types.UnionType) and len(members) == 1
+    return _bare(members[0]) if is_optional else annotation
 
 
 EXPECTED_TYPES = {
@@ -252,14 +257,14 @@ def _unknown_kind(kind: Any, spot: Spot) -> str:
     for name, others in ALSO_CALLED.items():
         if name in kinds and isinstance(kind, str) and kind.lower().replace("-", "_") in others:
             return f"{spot.name} must be one of {len(kinds)} kinds, but is {shown(kind)}; did you mean {name}?"
-    return f"{spot.name} {must_be(kind, kinds, one=f'one of {len(kinds)} kinds', prefix='of kind ')}"
+    return f"{spot.name} {must_be(kind, kinds, noun=f'one of {len(kinds)} kinds', prefix='of kind ')}"
 
 
 def _mismatch(value: Any, spot: Spot, rivals: list[ErrorDetails]) -> str:
     """Return ``NAME must be THIS or THAT, but is VALUE; HINT``."""
     types = {rival["type"] for rival in rivals}
     if types == {"literal_error"}:
-        return f"{spot.name} {must_be(value, spot.words, one=f'one of {len(spot.words)} words')}"
+        return f"{spot.name} {must_be(value, spot.words, noun=f'one of {len(spot.words)} words')}"
     noun = "the text " if isinstance(value, str) and "literal_error" not in types else ""
     expected = listed([_expected(rival) for rival in rivals])
     return f"{spot.name} must be {expected}, but is {noun}{shown(value)}{_hint(value, spot, rivals)}"

@@ -243,9 +243,9 @@ def _require_all(names: Iterable[str], *, source: str) -> None:
 def _checked(columns: Mapping[str, Sequence[Any] | pd.Series] | pd.DataFrame, *, source: str) -> pd.DataFrame:
     """Return the columns with their types, after checking every rule of a table."""
     frame = pd.DataFrame({name: _column(name, columns[name], source=source) for name in COLUMNS})
-    again = frame.duplicated(KEY)
-    if again.any():
-        number = int(again.to_numpy().argmax())
+    is_repeated = frame.duplicated(KEY)
+    if is_repeated.any():
+        number = int(is_repeated.to_numpy().argmax())
         row = frame.iloc[number]
         key = ", ".join(f"{name}={row[name]}" for name in KEY if not pd.isna(row[name]))
         raise ResultsError(

@@ -138,11 +138,11 @@ def warnings(facts: TextFacts, report: Mapping[str, Any]) -> list[str]:
 
 
 def _shared(facts: TextFacts) -> Iterator[str]:
-    for one in facts.splits:
-        share = (one.in_training or 0) / max(1, one.sentences)
+    for part in facts.splits:
+        share = (part.in_training or 0) / max(1, part.sentences)
         if share >= SHARED_SHARE:
             yield (
-                f"data.{one.split}: {several(one.in_training or 0, 'sentence')} ({share:.0%}) are also in "
+                f"data.{part.split}: {several(part.in_training or 0, 'sentence')} ({share:.0%}) are also in "
                 "data.train, so losses and measures look better than they are; remove these sentences from one "
                 "of the two files."
             )

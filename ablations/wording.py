@@ -37,18 +37,18 @@ FEW = 5
 """Highest number of names that a sentence lists even if it can say which of them was meant."""
 
 
-def must_be(value: Any, names: Collection[str], *, one: str, prefix: str = "") -> str:
+def must_be(value: Any, names: Collection[str], *, noun: str, prefix: str = "") -> str:
     """Return the end of a sentence that says that a value is none of the names.
 
     It has the nearest name if there is one. All names are listed unless there is a nearest name and more than
     `FEW`.
 
     Args:
-        one: words for any of the names, such as `a metric of probing`, if the list is left out.
+        noun: words for any of the names, such as `a metric of probing`, if the list is left out.
         prefix: words before the list, such as `of kind `.
     """
     hint = guess(value, names)
-    expected = one if hint and len(names) > FEW else prefix + listed(list(names))
+    expected = noun if hint and len(names) > FEW else prefix + listed(list(names))
     return f"must be {expected}, but is {shown(value)}{hint}"
 
 

@@ -118,8 +118,8 @@ def parsed(file: str, text: str, *, example: str = "name: my-experiment") -> Doc
     reader = _Reader(file)
     content = reader.value(root, ())
     if not isinstance(content, dict):
-        what = "a list" if isinstance(content, list) else "a single value"
-        reader.refuse(root, f"this file must hold keys, as in `{example}`, but is {what}")
+        kind_of_content = "a list" if isinstance(content, list) else "a single value"
+        reader.refuse(root, f"this file must hold keys, as in `{example}`, but is {kind_of_content}")
         raise SpecProblems(tuple(reader.problems))
     return Document(file, content, reader.places, tuple(reader.problems))
 
@@ -259,9 +259,9 @@ def composed(file: str, text: str, example: str = "name: my-experiment") -> Node
         place = _position(text, escape.start() if escape else 0)
         _stop(file, "this escape is not a character (the last one is \\U0010FFFF); correct it", place)
     if root is None:
-        what = example.partition(":")[0]
-        article = "an" if what[0] in "aeiou" else "a"
-        _stop(file, f"this file is empty; start it with {article} {what}, as in `{example}`")
+        first_key = example.partition(":")[0]
+        article = "an" if first_key[0] in "aeiou" else "a"
+        _stop(file, f"this file is empty; start it with {article} {first_key}, as in `{example}`")
     return root
 
 

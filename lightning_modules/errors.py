@@ -87,8 +87,8 @@ class StopRequest:
             signal.signal(number, self._remember)
 
     def _remember(self, number: int, frame: Any) -> None:
-        again, self.received = self.received, True
-        if self._at_once or (again and number == signal.SIGINT):
+        was_received, self.received = self.received, True
+        if self._at_once or (was_received and number == signal.SIGINT):
             raise Interrupted  # no KeyboardInterrupt: Lightning would turn it into exit code 1
 
     @contextmanager

@@ -94,7 +94,7 @@ def read(folder: Path) -> Experiment:
     if any(arm != shown for arm, shown in arms.items()):
         table["arm"] = table["arm"].map(arms)
     planned_runs = pd.MultiIndex.from_tuples([(run.run_id, run.arm) for run in plan.runs] or [("", "")])
-    ours = pd.MultiIndex.from_frame(table[["run_id", "arm"]]).isin(planned_runs)
+    is_planned = pd.MultiIndex.from_frame(table[["run_id", "arm"]]).isin(planned_runs)
     measures = _measures(spec) if spec.is_file() else []
     started = [run.plan.run_id for run in runs if run.starts_trained]
     if started:
@@ -103,8 +103,8 @@ def read(folder: Path) -> Experiment:
         plan=plan,
         spec=printable(spec.read_text(encoding="utf-8", errors="replace")) if spec.is_file() else "",
         runs=runs,
-        table=table[ours].reset_index(drop=True),
-        foreign_rows=int((~ours).sum()),
+        table=table[is_planned].reset_index(drop=True),
+        foreign_rows=int((~is_planned).sum()),
         folder=folder,
         measures=tuple(kind for kind, _ in measures),
         quick=tuple(kind for kind, effort in measures if effort == "quick"),

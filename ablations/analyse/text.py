@@ -127,8 +127,8 @@ def tokenise(model: HuggingFaceModel, sentences: Iterable[str], *, tokens: int) 
     """
     parts: list[TokenisedText] = []
     remaining, text_tokens = iter(sentences), 0
-    while text_tokens <= tokens and (some := list(islice(remaining, SENTENCES_AT_ONCE))):
-        parts.append(_tokenise(model, some))
+    while text_tokens <= tokens and (next_sentences := list(islice(remaining, SENTENCES_AT_ONCE))):
+        parts.append(_tokenise(model, next_sentences))
         text_tokens += int(parts[-1].is_text.sum())
     if not text_tokens:
         raise MeasureError(
@@ -231,8 +231,8 @@ def _tokenise(model: HuggingFaceModel, sentences: list[str]) -> TokenisedText:
     encoded = _encode(tokenizer, sentences)
     cut_S = np.array([longest is not None and len(ids) > longest for ids in encoded["input_ids"]])
     if too_long := np.flatnonzero(cut_S).tolist():
-        again = _encode(tokenizer, [sentences[i] for i in too_long], truncation=True, max_length=longest)
-        for name, values in again.items():
+        encoded_cut = _encode(tokenizer, [sentences[i] for i in too_long], truncation=True, max_length=longest)
+        for name, values in encoded_cut.items():
             for i, value in zip(too_long, values, strict=True):
                 encoded[name][i] = value
     ids = _flat(encoded["input_ids"])
@@ -266,8 +266,8 @@ def _space_alone(
     begins |= is_text & np.isin(np.arange(len(ids)), offsets)
     stretch = np.cumsum(begins)
     alone = is_text & (np.bincount(stretch, weights=is_text & has_word)[stretch] == 0)
-    for which in np.unique(stretch[alone]).tolist():
-        of_it = alone & (stretch == which)
+    for number in np.unique(stretch[alone]).tolist():
+        of_it = alone & (stretch == number)
         alone[of_it] = not tokenizer.decode(ids[of_it].tolist()).strip()
     return alone
 
@@ -347,7 +347,7 @@ def _batches(text: TokenisedText, sentences: int, tokens_at_once: int) -> Iterat
     before = np.concatenate([[0], np.cumsum(text.is_text)])
     has_text_S = before[text.offsets[1 : sentences + 1]] > before[text.offsets[:sentences]]
     for T in np.unique(length_S[has_text_S]).tolist():
-        (same,) = np.nonzero(has_text_S & (length_S == T))
+        (sentence_B,) = np.nonzero(has_text_S & (length_S == T))
         rows = max(1, tokens_at_once // T)
-        for first in range(0, len(same), rows):
-            yield text.offsets[same[first : first + rows], None] + np.arange(T)
+        for first in range(0, len(sentence_B), rows):
+            yield text.offsets[sentence_B[first : first + rows], None] + np.arange(T)

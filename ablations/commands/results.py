@@ -154,13 +154,13 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, overrides: tu
     refuse_settings(overrides, place)
     folder = folder_of(place, out=out, overrides=overrides)
     figures, failures = page_figures(judge_claims(experiment_folder.read(folder)))
-    panels = [panel for one in figures for panel in one.panels]
+    panels = [panel for page_figure in figures for panel in page_figure.panels]
     if name is None:
         width = max((len(panel.name) for panel in panels), default=0)
-        for one in figures:
-            for panel in one.panels:
-                titles = ": ".join(dict.fromkeys((one.text.title, panel.title)))
-                click.echo(f"{panel.name:<{width}}  Figure {one.number}{panel.letter}. {titles}")
+        for page_figure in figures:
+            for panel in page_figure.panels:
+                titles = ": ".join(dict.fromkeys((page_figure.text.title, panel.title)))
+                click.echo(f"{panel.name:<{width}}  Figure {page_figure.number}{panel.letter}. {titles}")
         if not panels:
             click.echo(f"{folder} has no figures yet; `ablate run` measures what they show.")
         sys.exit(GOOD if say_failed_figures(failures.values()) else FAILED)

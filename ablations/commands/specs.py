@@ -123,8 +123,8 @@ def examples(name: str | None) -> None:
 
     if name is None:
         lines = [
-            (one.name, one.cost, "needs files" if one.needs_files else "", one.question)
-            for one in shipped.examples()
+            (example.name, example.cost, "needs files" if example.needs_files else "", example.question)
+            for example in shipped.examples()
         ]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         for line in lines:
@@ -281,7 +281,7 @@ def plan(
         keys = ("experiment", "runs", "pairs_to_compare", "left_out", "seconds", "notes")
         shown = {key: written[key] for key in keys}
         if powers:
-            shown["chances"] = [one if isinstance(one, str) else one._asdict() for one in powers]
+            shown["chances"] = [power if isinstance(power, str) else power._asdict() for power in powers]
         click.echo(json.dumps(shown, indent=2))
         return
     plan_table(content)
@@ -326,7 +326,7 @@ def text(spec: Path, overrides: tuple[str, ...], out: Path, data_root: Path, as_
         tasks = text_facts.task_names(workspace.experiment.measures, runs.values(), data_root=workspace.data_root)
         facts = text_facts.text_facts(data, tokens.report, tasks, data_root=workspace.data_root)
         if as_json:
-            content = {name: [one._asdict() for one in part] for name, part in facts._asdict().items()}
+            content = {name: [fact._asdict() for fact in part] for name, part in facts._asdict().items()}
             texts.append({"arms": [*runs], **content, "notes": text_facts.warnings(facts, tokens.report)})
         else:
             text_facts.show([*runs], facts, tokens.report)

@@ -56,15 +56,18 @@ def run_distance(
     """
     tokens = load_tokens(next(iter(directories.values())), data_root=data_root)
     encoders = [_encoder(directory, tokens, checkpoints[run_id]) for run_id, directory in directories.items()]
-    run, step = encoders[0].objective.run, dict(zip(directories, (one.step for one in encoders), strict=True))
+    run, step = (
+        encoders[0].objective.run,
+        dict(zip(directories, (encoder.step for encoder in encoders), strict=True)),
+    )
     reading = validation_text(tokens, run.data, settings.tokens)
     sides = _sides(list(directories), pairs)
-    widths = [one.objective.run.encoder.hidden_size for one in encoders]
+    widths = [encoder.objective.run.encoder.hidden_size for encoder in encoders]
     portions, blocks = _portions(
         run.encoder.num_hidden_layers + 1, runs=len(encoders), pairs=len(pairs), width=max(widths)
     )
     for layers in portions:
-        parts = _moments([one.objective for one in encoders], reading, layers, sides=sides, blocks=blocks)
+        parts = _moments([encoder.objective for encoder in encoders], reading, layers, sides=sides, blocks=blocks)
         for layer in layers:
             for ids, (side_pair, _), distances in zip(pairs, sides, _compared(parts[layer], sides), strict=True):
                 for metric, distance in distances.items():

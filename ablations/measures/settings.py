@@ -26,7 +26,7 @@ class MeasureSettings(Settings):
         """Refuse repeated entries: their rows could not be told apart."""
         if isinstance(value, tuple):
             # Group names write numbers in this format, so numbers that look equal in it count as repeated.
-            refuse_repeated(float(f"{one:g}") if isinstance(one, float) else one for one in value)
+            refuse_repeated(float(f"{item:g}") if isinstance(item, float) else item for item in value)
         return value
 
 

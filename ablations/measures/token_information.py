@@ -337,8 +337,8 @@ def hidden_tokens(sample: Sample, types: int) -> Hidden:
     own_N = np.searchsorted(type_V, sample.token_N[place_N])
     other_N = (uniforms(derive(0, "shown"), *where) * (len(type_V) - 1)).astype(np.int64)
     shown_N = type_V[other_N + (other_N >= own_N)]  # any but its own
-    now = reading_N < READINGS
-    return Hidden(place_N[now], shown_N[now], reading_N[now])
+    is_hidden_N = reading_N < READINGS
+    return Hidden(place_N[is_hidden_N], shown_N[is_hidden_N], reading_N[is_hidden_N])
 
 
 def _hidden_states(hidden: Hidden, sample: Sample, states_of: StatesOf) -> list[NDArray[np.float32]]:
@@ -346,11 +346,11 @@ def _hidden_states(hidden: Hidden, sample: Sample, states_of: StatesOf) -> list[
     states 0."""
     layers: list[NDArray[np.float32]] = []
     for reading in range(READINGS):
-        now = hidden.reading_N == reading
+        is_read_N = hidden.reading_N == reading
         ids_N = sample.token_N.copy()
-        ids_N[hidden.place_N[now]] = hidden.shown_N[now]
+        ids_N[hidden.place_N[is_read_N]] = hidden.shown_N[is_read_N]
         read = states_of(ids_N)
         layers = layers or [np.zeros_like(layer_ND) for layer_ND in read]
         for layer_ND, read_ND in zip(layers, read, strict=True):
-            layer_ND[hidden.place_N[now]] = read_ND[hidden.place_N[now]]
+            layer_ND[hidden.place_N[is_read_N]] = read_ND[hidden.place_N[is_read_N]]
     return layers

@@ -105,7 +105,7 @@ class Calibration:
         except (OSError, ValueError):  # a damaged or older file is ignored
             content = _File(version=VERSION, machines={})
         self._machines = content["machines"]
-        self._mine = self._machines.setdefault(_this_machine(), {"runs": {}, "steps": {}})
+        self._of_this_machine = self._machines.setdefault(_this_machine(), {"runs": {}, "steps": {}})
 
     def training_seconds(self, run: RunSettings, *, threads: int) -> float | None:
         """Return the estimated seconds of training; None if unknown. `threads` counts those of all processes
@@ -117,11 +117,11 @@ class Calibration:
         """
         if run.training.max_steps == 0:
             return 0.0
-        rate = _rate(self._mine["runs"].get(_kind(run), []), threads) or self._steps_rate(run, threads)
+        rate = _rate(self._of_this_machine["runs"].get(_kind(run), []), threads) or self._steps_rate(run, threads)
         return flops(run) / rate if rate else None
 
     def _steps_rate(self, run: RunSettings, threads: int) -> float | None:
-        timed = self._mine["steps"].get(run.training.precision, [])
+        timed = self._of_this_machine["steps"].get(run.training.precision, [])
         distances = {entry["width"]: abs(math.log(entry["width"] / run.encoder.hidden_size)) for entry in timed}
         nearest = min(distances, key=distances.__getitem__, default=None)
         return _rate([entry for entry in timed if entry["width"] == nearest], threads)
@@ -135,7 +135,7 @@ class Calibration:
         work = _other_work(item, measures)
         seconds = [
             entry["other"]
-            for entry in self._mine["runs"].get(_kind(item.run.settings), [])
+            for entry in self._of_this_machine["runs"].get(_kind(item.run.settings), [])
             if entry["work"] == work
         ]
         return statistics.median(seconds) if seconds else None
@@ -161,7 +161,7 @@ class Calibration:
             "other": max(0.0, wall_seconds - training_seconds),
         }
         with self._rewriting():
-            runs = self._mine["runs"]
+            runs = self._of_this_machine["runs"]
             runs[_kind(run)] = [*runs.get(_kind(run), []), entry][-KEPT:]
 
     def note_steps(self, rates: Iterable[tuple[str, int, float]], *, threads: int | None) -> None:
@@ -171,7 +171,7 @@ class Calibration:
         for precision, width, rate in rates:
             fresh.setdefault(precision, []).append({"threads": threads, "width": width, "rate": rate})
         with self._rewriting():
-            steps = self._mine["steps"]
+            steps = self._of_this_machine["steps"]
             for precision, entries in fresh.items():
                 others = [entry for entry in steps.get(precision, []) if entry["threads"] != threads]
                 steps[precision] = others + entries
@@ -191,8 +191,8 @@ def makespan(seconds: Sequence[float], *, slots: int) -> float:
     """Return the seconds until all runs have ended, if the longest starts first and each takes the first free
     slot."""
     free = [0.0] * slots
-    for one in sorted(seconds, reverse=True):
-        heapq.heappush(free, heapq.heappop(free) + one)
+    for duration in sorted(seconds, reverse=True):
+        heapq.heappush(free, heapq.heappop(free) + duration)
     return max(free)
 
 

@@ -99,7 +99,7 @@ def copy(name: str, folder: Path) -> list[Path]:
 
 
 def _path_of(name: str) -> Path:
-    path, names = SHIPPED / f"{name}.yaml", [one.stem for one in sorted(SHIPPED.glob("*.yaml"))]
+    path, names = SHIPPED / f"{name}.yaml", [file.stem for file in sorted(SHIPPED.glob("*.yaml"))]
     if name not in names:
         meant = nearest(name, names)
         hint = f"did you mean {meant}?" if meant else "`ablate examples` lists all."

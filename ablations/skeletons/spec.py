@@ -206,7 +206,7 @@ def count(rows: Iterable[Row]) -> Text:
         if below >= 0.99 * sentences:
             break
     sides = [side for side in (different, of_targets) if side]
-    sub_words = min(sub_words_at_least(side, most=max(PIECES_PER_WORD)) for side in sides)
+    sub_words = min(sub_words_at_least(side, limit=max(PIECES_PER_WORD)) for side in sides)
     return Text(sentences, words, len(different), len(signs), document + 1, long, sub_words)
 
 
@@ -230,12 +230,15 @@ def _held_out(rows: Iterable[Row], text: Text) -> int:
 
     These are whole documents if the last ones have between half and twice the wanted number of sentences.
     """
-    most = max(1, min(MOST_HELD_OUT, math.ceil(text.sentences * HELD_OUT)))
+    most_sentences = max(1, min(MOST_HELD_OUT, math.ceil(text.sentences * HELD_OUT)))
     if text.documents == 1:
-        return most
+        return most_sentences
     starts = [i for i, row in enumerate(_first_of_documents(rows)) if row]
-    whole = next((text.sentences - start for start in starts if text.sentences - start <= 2 * most), most)
-    return whole if whole >= most / 2 else most
+    whole = next(
+        (text.sentences - start for start in starts if text.sentences - start <= 2 * most_sentences),
+        most_sentences,
+    )
+    return whole if whole >= most_sentences / 2 else most_sentences
 
 
 def _first_of_documents(rows: Iterable[Row]) -> Iterator[bool]:

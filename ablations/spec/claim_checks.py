@@ -80,7 +80,7 @@ def _quantity(content: Any) -> Quantity | None:
 
 def _of_quantity(of: Quantity, effect: Contrast | None, at: KeyPath, *, name: str) -> Iterator[Fault]:
     if not metrics_of(of.measure):
-        sentence = must_be(of.measure, measures_of_tables(), one="a measure of the table of results")
+        sentence = must_be(of.measure, measures_of_tables(), noun="a measure of the table of results")
         yield Fault((*at, "measure"), f"{name}.measure {sentence}")
         return
     if of.metric not in metrics_of(of.measure):
@@ -136,7 +136,7 @@ def _metrics_of_other_tasks(of: Quantity, at: KeyPath, *, name: str) -> Iterator
 
 def _unknown_metric(metric: str, at: KeyPath, name: str, measure: str) -> Iterator[Fault]:
     if metric not in metrics_of(measure):
-        yield Fault(at, f"{name} {must_be(metric, metrics_of(measure), one=f'a metric of {measure}')}")
+        yield Fault(at, f"{name} {must_be(metric, metrics_of(measure), noun=f'a metric of {measure}')}")
 
 
 SENTENCES = ("says", "source", "because")
@@ -263,7 +263,7 @@ def _of_needs(
     """
     for index, name in enumerate(needs.measures):
         if not metrics_of(name):
-            sentence = must_be(name, measures_of_tables(), one="a measure of the table of results")
+            sentence = must_be(name, measures_of_tables(), noun="a measure of the table of results")
             yield Fault((*at, "measures", index), f"an entry of claims.needs.measures {sentence}")
     for key, names in (("arms", needs.arms), ("measures", needs.measures)):
         yield from (Fault((*at, key), f"claims.needs.{key} must differ, but {times}") for times in repeated(names))

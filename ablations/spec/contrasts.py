@@ -184,7 +184,7 @@ class Difference(Contrast):
             else "; to claim that it is lower, exchange arm and minus, or set at_most"
         )
         raise PydanticCustomError(
-            "sentence", "{sentence}", {"sentence": must_be(direction, words, one="a direction") + hint, "at": ()}
+            "sentence", "{sentence}", {"sentence": must_be(direction, words, noun="a direction") + hint, "at": ()}
         )
 
     @model_validator(mode="after")
@@ -370,7 +370,7 @@ class Apart(Contrast):
                 if first == second:
                     yield (key, index), f".{key} must pair different arms, but has {first} twice"
         pairs = [frozenset(pair) for pair in (*self.pairs, *self.than)]
-        if any(one == other and len(one) > 1 for one, other in combinations(pairs, 2)):
+        if any(first == second and len(first) > 1 for first, second in combinations(pairs, 2)):
             yield ("pairs",), " has the same pair of arms twice in pairs and than; name each pair once"
 
 

@@ -162,7 +162,7 @@ class PublishedPoint(Settings):
     @classmethod
     def _is_a_kind(cls, objective: str) -> str:
         if objective not in KINDS:
-            raise ValueError(must_be(objective, KINDS, one="a kind of objective"))
+            raise ValueError(must_be(objective, KINDS, noun="a kind of objective"))
         return objective
 
     @field_validator("layer_to")

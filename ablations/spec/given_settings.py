@@ -98,12 +98,12 @@ def laid_over(path: Path, options: Sequence[str]) -> ChangedSpec:
     text = yamlfile.text_of(path)
     before = yamlfile.parsed(str(path), text)
     settings = _parsed(before.content, options, path)
-    overrides = tuple(one for one in settings if not one.is_there)
+    overrides = tuple(setting for setting in settings if not setting.is_there)
     name = before.content.get("name")
     name = name if isinstance(name, str) else None
     for setting in overrides:
         text = _written_into(text, setting.path, setting.value)
-    if overrides and name is not None and all(one.path != ("name",) for one in settings):
+    if overrides and name is not None and all(setting.path != ("name",) for setting in settings):
         text = _written_into(text, ("name",), f"{name}-{_in_name(overrides)}")
     text = "".join(f"# Changed by {OPTION}: {setting.sentence}\n" for setting in overrides) + text
     after = yamlfile.parsed(str(path), text)
@@ -233,7 +233,7 @@ def _in_name(overrides: Sequence[Given]) -> str:
 def _in_words(value: Any) -> str | None:
     """Return a value as text for a folder's name; None if another value could give the same text."""
     if isinstance(value, list):
-        words = [_in_words(one) for one in value]
+        words = [_in_words(item) for item in value]
         return "-".join(word for word in words if word) if value and all(words) else None
     if isinstance(value, str):
         return value if re.fullmatch("[a-z][a-z0-9_]*", value) else None

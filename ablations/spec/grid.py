@@ -147,9 +147,9 @@ def _entry_faults(entry: dict[str, Any], varied: dict[str, tuple[Any, ...]], pla
             hint = guess(path, varied) or f"; it varies {listed(list(varied), 'and')}"
             grid_faults.append(Fault((*place, path), f"the grid does not vary {path}{hint}", "key"))
         elif identity(value) not in map(identity, varied[path]):
-            some = [number(other) if isinstance(other, float) else shown(other) for other in varied[path][:9]]
-            rest = ["others"] * (len(varied[path]) > len(some))
-            sentence = f"the grid never makes {path} {shown(value)}, only {listed([*some, *rest], 'and')}"
+            examples = [number(other) if isinstance(other, float) else shown(other) for other in varied[path][:9]]
+            rest = ["others"] * (len(varied[path]) > len(examples))
+            sentence = f"the grid never makes {path} {shown(value)}, only {listed([*examples, *rest], 'and')}"
             grid_faults.append(Fault((*place, path), sentence))
     return grid_faults
 
@@ -321,8 +321,8 @@ def expand(
     if base is None:
         sentence = f"grid.base must be the name of an arm, but is {shown(grid.base)}{guess(grid.base, overrides)}"
         return arms, [Fault(("grid", "base"), sentence)]
-    more, wrong = generated(grid, base, settings=setting_paths(base), taken=overrides)
-    return [*arms, *more], wrong
+    generated_arms, wrong = generated(grid, base, settings=setting_paths(base), taken=overrides)
+    return [*arms, *generated_arms], wrong
 
 
 def arm_faults(arm: Arm) -> list[Fault]:

@@ -123,9 +123,9 @@ def _place(document: yamlfile.Document, sentence: str, arm: str, measure: str | 
     """Return the path in the spec that a sentence is about: that of the measure, of the first setting or file
     of text that the sentence names, of the nearest part around it, or else of the arm."""
     if measure is not None:
-        kinds = [one if isinstance(one, str) else one["kind"] for one in document.content["measures"]]
+        kinds = [entry if isinstance(entry, str) else entry["kind"] for entry in document.content["measures"]]
         return ("measures", kinds.index(measure))
-    settings = next((one for one in _arms(document.content) if one.name == arm), None)
+    settings = next((entry for entry in _arms(document.content) if entry.name == arm), None)
     if settings is None:
         return ("arms", arm)
     setting = re.search(rf"\b(?:{'|'.join(SECTIONS)})(?:\.\w+)+", sentence)
@@ -226,13 +226,13 @@ def _labels_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> It
     """Yield a fault for each measure that names no treebank but needs labels that the text of an arm
     lacks."""
     for index, settings in enumerate(experiment.measures):
-        lacks = (
-            why
+        reasons = (
+            reason
             for run in resolved
-            if suits(settings, run.settings) and (why := lacks_labels(settings, run.settings.data))
+            if suits(settings, run.settings) and (reason := lacks_labels(settings, run.settings.data))
         )
-        if (why := next(lacks, None)) is not None:
-            yield Fault(("measures", index), why, "value")
+        if (reason := next(reasons, None)) is not None:
+            yield Fault(("measures", index), reason, "value")
 
 
 def _origin(fault: Fault, arm: Arm) -> KeyPath | None:

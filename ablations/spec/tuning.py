@@ -287,7 +287,9 @@ def at_edge(values: Values, history: Sequence[Tried]) -> list[str]:
     edges = []
     for path, value in values.items():
         tried = [trial.values[path] for trial in history]
-        are_numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in tried)
+        are_numbers = all(
+            isinstance(number_tried, int | float) and not isinstance(number_tried, bool) for number_tried in tried
+        )
         if are_numbers and value and value in (min(tried), max(tried)):
             edges.append(path)
     return edges

@@ -91,11 +91,11 @@ def _same_document(language: Language, split: Split) -> Iterator[Row]:
     beginnings = _beginnings(language, split)
     for number in range(SIZES[split]):
         (first, follows), (_, other) = next(beginnings), next(beginnings)
-        same = _coin(split, number)
+        is_same = _coin(split, number)
         yield {
             "sentence1": first.text,
-            "sentence2": (follows if same else other).text,
-            "label": str(int(same)),
+            "sentence2": (follows if is_same else other).text,
+            "label": str(int(is_same)),
         }
 
 

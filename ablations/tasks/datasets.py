@@ -131,14 +131,14 @@ def _files(folder: str, *splits: Split) -> dict[Split, str]:
     return {split: f"{folder}/{split}.parquet" for split in splits or SPLITS}
 
 
-def _sentences(name: str, metric: Metric = "accuracy", **more: Any) -> Task:
+def _sentences(name: str, metric: Metric = "accuracy", **fields: Any) -> Task:
     chance: Chance = "none" if metric == "matthews" else "constant"
-    return Task(name, "classification", metric, chance, **{"files": _files(f"classification/{name}"), **more})
+    return Task(name, "classification", metric, chance, **{"files": _files(f"classification/{name}"), **fields})
 
 
-def _pairs(name: str, kind: Kind, metric: Metric, chance: Chance, **more: Any) -> Task:
+def _pairs(name: str, kind: Kind, metric: Metric, chance: Chance, **fields: Any) -> Task:
     columns = ("sentence1", "sentence2")
-    return Task(name, kind, metric, chance, text=columns, **{"files": _files(f"classification/{name}"), **more})
+    return Task(name, kind, metric, chance, text=columns, **{"files": _files(f"classification/{name}"), **fields})
 
 
 def _entities(name: str) -> Task:
@@ -167,9 +167,9 @@ def _answers(name: str) -> Task:
 
 
 def _built_in(
-    name: str, kind: Kind, metric: Metric = "accuracy", chance: Chance = "constant", **more: Any
+    name: str, kind: Kind, metric: Metric = "accuracy", chance: Chance = "constant", **fields: Any
 ) -> Task:
-    return Task(f"language_{name}", kind, metric, chance, built_in=True, **more)
+    return Task(f"language_{name}", kind, metric, chance, built_in=True, **fields)
 
 
 _ALL: Final[tuple[Task, ...]] = (

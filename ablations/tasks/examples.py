@@ -262,13 +262,13 @@ def _examples(task: Task, rows: list[dict[str, Any]]) -> Examples:
 
 def _tagged(task: Task, rows: list[dict[str, Any]]) -> Examples:
     words, tags = ([row[name] for row in rows] for name in (task.text[0], task.label))
-    for number, (some, of_some) in enumerate(zip(words, tags, strict=True), start=1):
-        if not len(some) == len(of_some) > 0:
+    for number, (words_T, tags_T) in enumerate(zip(words, tags, strict=True), start=1):
+        if not len(words_T) == len(tags_T) > 0:
             raise DataError(
-                f"task {task.name}: example {number} has {len(some)} words and {len(of_some)} tags, expected at "
+                f"task {task.name}: example {number} has {len(words_T)} words and {len(tags_T)} tags, expected at "
                 "least one word and a tag for each word; correct or remove it."
             )
-        if any(map(_is_missing, [*some, *of_some])):
+        if any(map(_is_missing, [*words_T, *tags_T])):
             raise DataError(
                 f"task {task.name}: example {number} has an empty word or tag, expected text; correct or remove "
                 f"it."
@@ -373,14 +373,14 @@ def _require_shared_classes(task: Task, splits: Mapping[Split, Examples]) -> Non
     for split in SPLITS[1:]:
         if train and classes[split] and not train & classes[split]:
             raise DataError(
-                f"task {task.name}: the {split} part ({_some(classes[split])}) and the training part "
-                f"({_some(train)}) have no class in common, so no answer can be right; write the same classes "
+                f"task {task.name}: the {split} part ({_few(classes[split])}) and the training part "
+                f"({_few(train)}) have no class in common, so no answer can be right; write the same classes "
                 "into all parts, or leave the task out."
             )
     if train and task.positive is not None and task.positive not in train:
         raise DataError(
             f"task {task.name}: positive is {shown(task.positive)}, but the classes of the training part are "
-            f"{_some(train)}; name one of these."
+            f"{_few(train)}; name one of these."
         )
 
 
@@ -388,10 +388,10 @@ def _classes(examples: Examples) -> set[str]:
     return set(examples.answers if examples.words is None else itertools.chain(*examples.answers))
 
 
-def _some(classes: set[str]) -> str:
+def _few(classes: set[str]) -> str:
     """Return the first five classes for a sentence."""
-    some = [shown(name, 30) for name in sorted(classes)[:5]]
-    return ", ".join([*some, "..."] if len(classes) > len(some) else some)
+    few = [shown(name, 30) for name in sorted(classes)[:5]]
+    return ", ".join([*few, "..."] if len(classes) > len(few) else few)
 
 
 def trees_of(

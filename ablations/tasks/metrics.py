@@ -260,8 +260,8 @@ def share_error(right_N: NDArray[np.floating] | NDArray[np.bool_]) -> float:
     """
     n, share = len(right_N), float(np.mean(right_N))
     if share in (0, 1):
-        more = (share * n + 2) / (n + 4)
-        return float((more * (1 - more) / (n + 4)) ** 0.5)
+        smoothed = (share * n + 2) / (n + 4)
+        return float((smoothed * (1 - smoothed) / (n + 4)) ** 0.5)
     return float(np.std(right_N, ddof=1) / n**0.5) if n > 1 else float("nan")
 
 

@@ -32,7 +32,7 @@ def _known_task(name: str) -> str:
         _read_task(name)
     elif name not in TASKS:
         of_file = "" if guess(name, TASKS) else "; name a task of your own by its file, such as my_task.yaml"
-        raise ValueError(must_be(name, TASKS, one="a task") + of_file)
+        raise ValueError(must_be(name, TASKS, noun="a task") + of_file)
     return name
 
 

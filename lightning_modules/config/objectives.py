@@ -428,10 +428,10 @@ def _of_plugin(plugin: Plugin) -> type[ObjectiveSettings]:
             f"{plugin.name} must be a subclass of ObjectiveSettings of lightning_modules.config.objectives, but "
             f"is {kind_of_part(settings)}; correct the class."
         )
-    lacks = [name for name in NEEDED if getattr(settings, name) is getattr(ObjectiveSettings, name)]
-    if lacks:
+    lacking = [name for name in NEEDED if getattr(settings, name) is getattr(ObjectiveSettings, name)]
+    if lacking:
         raise PluginError(
-            f"{plugin.name} lacks {', '.join(lacks)}; define it in the class, as ObjectiveSettings describes it."
+            f"{plugin.name} lacks {', '.join(lacking)}; define it in the class, as ObjectiveSettings describes it."
         )
     if (output := settings.output) not in (None, *get_args(get_args(Output)[0])):
         raise PluginError(f"{plugin.name}: output must be next, hidden or own, but is {output!r}; correct it.")
@@ -460,9 +460,9 @@ def _require_module(plugin: Plugin, settings: type[ObjectiveSettings]) -> None:
             f"{plugin.name}: module must be a subclass of Objective of lightning_modules.objectives.objective, "
             f"but is {kind_of_part(module)}; correct the class."
         )
-    if lacks := sorted(module.__abstractmethods__):
+    if lacking := sorted(module.__abstractmethods__):
         raise PluginError(
-            f"{plugin.name}: its module {module.__name__} lacks {', '.join(lacks)}; define it in the class, as "
+            f"{plugin.name}: its module {module.__name__} lacks {', '.join(lacking)}; define it in the class, as "
             f"Objective describes it."
         )
     if settings.output == "own" and module.sentence_logits is base.sentence_logits:

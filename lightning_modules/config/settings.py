@@ -98,7 +98,7 @@ def or_plugin(settings_of: Callable[[Plugin], type[Settings]]) -> WrapValidator:
 def plugins_of(settings: Iterable[Settings]) -> dict[str, dict[str, str]]:
     """Return the records of all plugins that settings come from, by plugin name. Plugins of nested settings
     and the YAML files of tasks count too."""
-    return {plugin.name: plugin.record for one in settings for plugin in _plugins_in(one)}
+    return {plugin.name: plugin.record for part in settings for plugin in _plugins_in(part)}
 
 
 def _plugins_in(settings: Settings) -> Iterator[Plugin]:

@@ -365,8 +365,8 @@ def _of_many_documents(
     surplus = 2 * count.max(initial=0) - len(spoilt_Q)
     if surplus <= 0:
         return ordered_Q
-    most = np.flatnonzero(document_Q[ordered_Q] == documents[count.argmax()])
-    return np.delete(ordered_Q, most[:surplus])
+    of_longest = np.flatnonzero(document_Q[ordered_Q] == documents[count.argmax()])
+    return np.delete(ordered_Q, of_longest[:surplus])
 
 
 def _recombined(

@@ -55,7 +55,7 @@ def write_tokens(
     if tokenizer is None:
         say(f"Training {settings.vocab_size:,} sub-words on data.train.")
         tokenizer = subwords.train(
-            (row.text for row in train), settings.vocab_size, what="the sentences of data.train"
+            (row.text for row in train), settings.vocab_size, source="the sentences of data.train"
         )
     tokenizers_by_side = {"source": tokenizer}
     if corpus.has_target and not is_trained_here:
@@ -63,7 +63,7 @@ def write_tokens(
     elif corpus.has_target:
         targets = (row.target for row in train if row.target is not None)
         tokenizers_by_side["target"] = subwords.train(
-            targets, settings.vocab_size, what="the translations of data.train"
+            targets, settings.vocab_size, source="the translations of data.train"
         )
     for side, tokenizer in tokenizers_by_side.items():
         path = folder / f"{PREFIX[side]}tokenizer.json"

@@ -65,7 +65,7 @@ NAMES = {
 """Names of our special ids in tokenizer_config.json; the first one that is there counts."""
 
 
-def train(texts: Iterable[str], vocab_size: int, *, what: str) -> Tokenizer:
+def train(texts: Iterable[str], vocab_size: int, *, source: str) -> Tokenizer:
     """Train a vocabulary of exactly `vocab_size` pieces: the special tokens, the bytes, then merges by
     frequency.
 
@@ -73,7 +73,7 @@ def train(texts: Iterable[str], vocab_size: int, *, what: str) -> Tokenizer:
     random state.
 
     Args:
-        what: name of the text in the error, such as "the sentences of data.train".
+        source: name of the text in the error, such as "the sentences of data.train".
 
     Raises:
         DataError: the text has too few different words for so many pieces, or too many different bytes for so
@@ -88,28 +88,28 @@ def train(texts: Iterable[str], vocab_size: int, *, what: str) -> Tokenizer:
     size = trained.get_vocab_size()
     if size > vocab_size:
         raise DataError(
-            f"data.vocab_size is {vocab_size:,}, but the special tokens and the different bytes of {what} "
+            f"data.vocab_size is {vocab_size:,}, but the special tokens and the different bytes of {source} "
             f"already need {size:,}; raise it to at least {size:,}."
         )
     if size < vocab_size:
         raise DataError(
-            f"data.vocab_size is {vocab_size:,}, but {what} give only {size:,} sub-words; lower it to at most "
+            f"data.vocab_size is {vocab_size:,}, but {source} give only {size:,} sub-words; lower it to at most "
             f"{size:,}, or give more text."
         )
     assert [trained.id_to_token(i) for i in range(FIRST_WORD_ID)] == list(SPECIAL_TOKENS)
     return trained
 
 
-def sub_words_at_least(words: Iterable[str], *, most: int) -> int:
+def sub_words_at_least(words: Iterable[str], *, limit: int) -> int:
     """Return a `vocab_size` for which these words are enough in `train`: the special tokens, the bytes, and each
     word, or part of a word that is never joined with the rest. More merges may be possible.
 
-    The count ends when there are `most` words and parts.
+    The count ends when there are `limit` words and parts.
     """
     cut, pieces, parts = ByteLevel(add_prefix_space=True), set[str](), set[str]()
     for word in words:
         parts.update(part for part, _ in cut.pre_tokenize_str(unicodedata.normalize("NFC", word)))
-        if len(parts) >= most:
+        if len(parts) >= limit:
             break
     for part in parts:
         pieces |= {part, *part}
@@ -258,10 +258,10 @@ def read_tokenizer(folder: Path) -> FolderTokenizer:
         )
     ids = content["model"]["vocab"] | {token["content"]: token["id"] for token in content["added_tokens"]}
     special = tuple(_special(i, config, ids) for i in range(FIRST_WORD_ID))
-    for i, what in ((START, "start"), (END, "end")):
+    for i, end_of_sentence in ((START, "start"), (END, "end")):
         if special[i] is None:
             raise DataError(
-                f"{folder}: its tokenizer has no token for the {what} of a sentence; add "
+                f"{folder}: its tokenizer has no token for the {end_of_sentence} of a sentence; add "
                 f"{' or '.join(NAMES[i])} to tokenizer_config.json."
             )
     if not content["model"].get("continuing_subword_prefix") and _space_of(content["model"]["vocab"]) is None:

@@ -281,8 +281,10 @@ def _types(text: _Text) -> Words:
     """Return one unit of each type of the text, in an order that depends on the types alone."""
     types = Words(np.empty(0, np.int64), np.empty(0, np.int64))
     for first, last in text.chunks(4 * TOKENS_AT_ONCE):  # every chunk is compared with all types before it
-        more = text.units(first, last).words
-        words = Words(np.append(types.start_W, more.start_W), np.append(types.length_W, more.length_W))
+        words_of_chunk = text.units(first, last).words
+        words = Words(
+            np.append(types.start_W, words_of_chunk.start_W), np.append(types.length_W, words_of_chunk.length_W)
+        )
         _, first_C = word_types(text.ids_N, words)
         types = Words(words.start_W[first_C], words.length_W[first_C])
     return types

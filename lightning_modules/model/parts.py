@@ -66,10 +66,10 @@ def embedding_parts(state: Mapping[str, "Tensor"], run: RunSettings, *, stem: st
     if f"{stem}.segments.weight" in state:
         parts["segments.weight"] = state[f"{stem}.segments.weight"]
     above = "final_norm" if settings.norm == "pre" else "embedding_norm"
-    for ours, plain in (("embedding_norm", "embedding_norm"), ("norm", above)):
+    for stored_name, plain in (("embedding_norm", "embedding_norm"), ("norm", above)):
         for kind in ("weight", "bias"):
-            if f"{stem}.{ours}.{kind}" in state:
-                parts[f"{plain}.{kind}"] = state[f"{stem}.{ours}.{kind}"]
+            if f"{stem}.{stored_name}.{kind}" in state:
+                parts[f"{plain}.{kind}"] = state[f"{stem}.{stored_name}.{kind}"]
     return parts
 
 

@@ -69,7 +69,7 @@ class Masker:
         """Return the corruption for evaluation, which is fixed for all arms and seeds."""
         return self._mask(packed, EVALUATED, EVALUATION_SEED)
 
-    def _mask(self, packed: PackedStep, masking: MaskingSettings, seed: int, **more: Any) -> Corrupted:
+    def _mask(self, packed: PackedStep, masking: MaskingSettings, seed: int, **arguments: Any) -> Corrupted:
         source = packed.source
         return mask_tokens(
             source.ids_N,
@@ -79,7 +79,7 @@ class Masker:
             masking=masking,
             vocab_size=self._vocab_size,
             seed=seed,
-            **more,
+            **arguments,
         )
 
 

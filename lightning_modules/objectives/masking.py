@@ -372,10 +372,10 @@ def _allowed(
     in_list_N[words.token_N] = np.repeat(listed_W, words.length_W)
     in_list_N &= ~is_punctuation(tokens.tokenizer)[split.ids]
     if not in_list_N.any():
-        so = "nothing could be hidden" if isinstance(select, Cloze) else "it would change nothing"
+        consequence = "nothing could be hidden" if isinstance(select, Cloze) else "it would change nothing"
         raise DataError(
             f"objective.masking.select: none of the words of the lexicon ({len(select.words):,}) occurs in "
-            f"data.train, so {so}; give words that occur in the text."
+            f"data.train, so {consequence}; give words that occur in the text."
         )
     if isinstance(select, Cloze):
         return in_list_N

@@ -361,8 +361,8 @@ class Objective(L.LightningModule, ABC):
         self.gradient_norm = nn.utils.clip_grad_norm_(self.parameters(), limit)
 
 
-def _equal(one: Tensor | None, other: Tensor | None) -> bool:
-    return one is other or (one is not None and other is not None and torch.equal(one, other))
+def _equal(first: Tensor | None, second: Tensor | None) -> bool:
+    return first is second or (first is not None and second is not None and torch.equal(first, second))
 
 
 def _summed(part: str) -> str:

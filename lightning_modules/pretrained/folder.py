@@ -390,7 +390,10 @@ def _require_equal(section: Any, name: str, key: str, value: Any, folder: Path) 
     """Raise a DataError if the spec gives a setting that has another value in the folder."""
     given = getattr(section, key)
     if key in section.model_fields_set and given != value:
-        shown = [one.model_dump() if isinstance(one, EmbeddingSettings) else one for one in (given, value)]
+        shown = [
+            setting.model_dump() if isinstance(setting, EmbeddingSettings) else setting
+            for setting in (given, value)
+        ]
         raise DataError(
             f"{name}.{key} is {json.dumps(shown[0])}, but the model of {folder} has {json.dumps(shown[1])}; "
             f"leave {name}.{key} out."

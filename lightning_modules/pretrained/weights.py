@@ -106,7 +106,7 @@ def _block(parts: Parts, number: int) -> dict[str, Tensor]:
         if whole is None:
             whole = torch.cat([parts[f"{stem}.{name}.{kind}"] for name in maps])
         state[f"encoder.{stem}.attention.query_key_value.{kind}"] = whole
-        for ours, plain in IN_A_BLOCK.items():
+        for name_in_run, plain in IN_A_BLOCK.items():
             if f"{stem}.{plain}.{kind}" in parts:
-                state[f"encoder.{stem}.{ours}.{kind}"] = parts[f"{stem}.{plain}.{kind}"]
+                state[f"encoder.{stem}.{name_in_run}.{kind}"] = parts[f"{stem}.{plain}.{kind}"]
     return state

@@ -158,8 +158,8 @@ class Meter(Callback):
         progress = self.progress
         progress.tokens_seen += seen
         progress.tokens_predicted += predicted
-        now = time.perf_counter()
-        speed = (seen - self._seen_before) / (now - self._line_since)
+        seconds_now = time.perf_counter()
+        speed = (seen - self._seen_before) / (seconds_now - self._line_since)
         line: dict[str, Any] = metrics | {
             "train/lr": module.learning_rate(trainer.global_step - 1),
             "train/grad_norm": module.gradient_norm.item(),
@@ -171,7 +171,7 @@ class Meter(Callback):
         if self._first_line:
             line["perf/first_step_sec"] = self._first_step_seconds or 0.0
             self._first_line = False
-        self._sums, self._line_since, self._seen_before = None, now, 0
+        self._sums, self._line_since, self._seen_before = None, seconds_now, 0
         write_line(trainer, line)
         if trainer.is_global_zero:
             self._write_state(trainer.global_step, speed)
@@ -310,7 +310,7 @@ def started(trainer: L.Trainer) -> Iterator[None]:
     Raises:
         LoggerError: W&B cannot start, for example online without a key.
     """
-    logger = next((one for one in trainer.loggers if isinstance(one, WandbLogger)), None)
+    logger = next((candidate for candidate in trainer.loggers if isinstance(candidate, WandbLogger)), None)
     if logger is None or not trainer.is_global_zero:
         yield
         return

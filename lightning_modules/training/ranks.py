@@ -140,9 +140,11 @@ def _wake(ranks: list[subprocess.Popen[bytes]], suspended: Counter[int]) -> None
     Args:
         suspended: number of calls since a rank was suspended, by its number; it is updated.
     """
-    now = [number for number, rank in enumerate(ranks) if _is_suspended(rank.pid)]
+    suspended_now = [number for number, rank in enumerate(ranks) if _is_suspended(rank.pid)]
     for number in range(len(ranks)):
-        suspended[number] = suspended[number] + 1 if number in now and len(now) < len(ranks) else 0
+        suspended[number] = (
+            suspended[number] + 1 if number in suspended_now and len(suspended_now) < len(ranks) else 0
+        )
         # Calls count, not the clock, which goes on while this process itself is suspended.
         if suspended[number] * POLL_SECONDS >= SECONDS_SUSPENDED:
             print(

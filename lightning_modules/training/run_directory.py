@@ -226,8 +226,8 @@ class RunDirectory:
         """
         if not self.last_checkpoint.is_file():
             return "gone"
-        same = self.last_checkpoint.stat().st_size == state.last_checkpoint_bytes
-        return "whole" if same else "damaged"
+        has_same_size = self.last_checkpoint.stat().st_size == state.last_checkpoint_bytes
+        return "whole" if has_same_size else "damaged"
 
     def is_done(self) -> bool:
         """Return whether training ended and its last checkpoint is whole."""

@@ -121,19 +121,19 @@ def _with_text_errors(effect: Effect, rows: SeedTable, parts: dict[str, SeedEffe
 
 
 def _with_text_error(part: SeedEffects, without: Sequence[SeedEffects | None]) -> SeedEffects:
-    same = [other for other in without if other is not None and other.seeds == part.seeds]
-    if len(part.seeds) < 2 or len(same) < len(without):
+    comparable = [other for other in without if other is not None and other.seeds == part.seeds]
+    if len(part.seeds) < 2 or len(comparable) < len(without):
         return part
-    error = shared_error([other.values for other in same])
+    error = shared_error([other.values for other in comparable])
     if not np.isfinite(error):
         return part
     at_LM = None
     if part.at_layers_LMS is not None:
-        at = np.array([other.at_layers_LMS for other in same], float)
+        at = np.array([other.at_layers_LMS for other in comparable], float)
         at_LM = np.array(
             [[shared_error(at[:, low, high]) for high in range(at.shape[2])] for low in range(at.shape[1])]
         )
-    return part._replace(text_error=error, text_error_LM=at_LM, text_blocks=len(same))
+    return part._replace(text_error=error, text_error_LM=at_LM, text_blocks=len(comparable))
 
 
 def difference(effect: Difference, rows: SeedTable) -> dict[str, SeedEffects]:
@@ -303,7 +303,7 @@ def optimum(effect: Optimum, rows: SeedTable) -> dict[str, SeedEffects]:
     """
     places = np.array(list(effect.arms.values()))
     reading = read(rows, effect.of, list(effect.arms))
-    on_scale, back = (_log_odds, _odds_back) if effect.scale == "log_odds" else (_same, _same)
+    on_scale, back = (_log_odds, _odds_back) if effect.scale == "log_odds" else (_identity, _identity)
     x = on_scale(places)
     heights_SK = reading.values_ASK[..., 0].T
     if not len(heights_SK):
@@ -333,7 +333,7 @@ def optimum(effect: Optimum, rows: SeedTable) -> dict[str, SeedEffects]:
     }
 
 
-def _same(place: Array) -> Array:
+def _identity(place: Array) -> Array:
     return place
 
 

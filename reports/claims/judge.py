@@ -80,7 +80,7 @@ def _number(entry: Mapping[str, Any]) -> tuple[float, str]:
 
 def _described(file: PlannedClaims, loaded: Claims | str) -> dict[str, Any]:
     """Return a file of claims as plain data."""
-    now = loaded.digests if isinstance(loaded, Claims) else {}
+    digests = loaded.digests if isinstance(loaded, Claims) else {}
     sha256 = loaded.sha256 if isinstance(loaded, Claims) else None
     return {
         "name": file.name,
@@ -89,9 +89,11 @@ def _described(file: PlannedClaims, loaded: Claims | str) -> dict[str, Any]:
         "runs_before": file.runs_before,
         "sha256": sha256,
         "changed": bool(file.planned_sha256 and sha256 and sha256 != file.planned_sha256),
-        "changed_claims": [name for name in now if _change(name, loaded, file) == "changed"],
-        "added_claims": [name for name in now if _change(name, loaded, file) == "added"],
-        "removed_claims": [name for name in file.planned_claims if isinstance(loaded, Claims) and name not in now],
+        "changed_claims": [name for name in digests if _change(name, loaded, file) == "changed"],
+        "added_claims": [name for name in digests if _change(name, loaded, file) == "added"],
+        "removed_claims": [
+            name for name in file.planned_claims if isinstance(loaded, Claims) and name not in digests
+        ],
     }
 
 
@@ -105,9 +107,9 @@ def changes(file: Mapping[str, Any]) -> list[str]:
         )
     if file["changed"]:
         parts = [
-            f"{what} {', '.join(file[f'{what}_claims'])}"
-            for what in ("changed", "added", "removed")
-            if file[f"{what}_claims"]
+            f"{change} {', '.join(file[f'{change}_claims'])}"
+            for change in ("changed", "added", "removed")
+            if file[f"{change}_claims"]
         ]
         sentences.append("changed since it was planned: " + ("; ".join(parts) or "in its words only"))
     return sentences

@@ -76,18 +76,20 @@ def measured(
                 missing.append(str(error))
             continue
         more_parts = {
-            more: part._replace(
+            part_name: part._replace(
                 condition=part.condition or name in claim.provided,
                 in_each_seed=name in claim.provided and effect.in_each_seed,
             )
-            for more, part in more_parts.items()
+            for part_name, part in more_parts.items()
         }
-        parts |= {"-".join(filter(None, (name, more))): part for more, part in more_parts.items()}
+        parts |= {"-".join(filter(None, (name, part_name))): part for part_name, part in more_parts.items()}
     beside: dict[str, SeedEffects] = {}
     for name, effect in claim.beside.items():
         try:
-            more_parts = {more: part._replace(condition=False) for more, part in effects(effect, rows).items()}
-            beside |= {"-".join(filter(None, (name, more))): part for more, part in more_parts.items()}
+            more_parts = {
+                part_name: part._replace(condition=False) for part_name, part in effects(effect, rows).items()
+            }
+            beside |= {"-".join(filter(None, (name, part_name))): part for part_name, part in more_parts.items()}
         except NotMeasured:
             continue
     return Measured(claim, parts, beside, tuple(missing))
@@ -270,14 +272,14 @@ def after_look(outcomes: Mapping[str, Outcome], looks: Looks) -> tuple[dict[str,
     """
     seeds_of: dict[str, int] = {}
     futile = []
-    for name, one in outcomes.items():
-        if one.look is None or one.look.end != "open":
+    for name, outcome in outcomes.items():
+        if outcome.look is None or outcome.look.end != "open":
             continue
-        if is_futile(one, looks):
+        if is_futile(outcome, looks):
             futile.append(name)
             continue
-        for arm in one.item.claim.needs.arms:
-            seeds_of[arm] = max(seeds_of.get(arm, 0), looks.next_size(one.look.seeds) or 0)
+        for arm in outcome.item.claim.needs.arms:
+            seeds_of[arm] = max(seeds_of.get(arm, 0), looks.next_size(outcome.look.seeds) or 0)
     return seeds_of, futile
 
 

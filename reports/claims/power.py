@@ -86,7 +86,7 @@ def claim_powers(
             levels = dict(zip(looks, at_looks, strict=True))
         smallest = smallest_effects(item, parts)
         by_part = {name: _part_power(claim, name, part, smallest[name], levels) for name, part in parts.items()}
-        powers.append(min(by_part.values(), key=lambda one: one.large_effect))
+        powers.append(min(by_part.values(), key=lambda power: power.large_effect))
     return powers
 
 
@@ -125,14 +125,14 @@ def unlikely(powers: Iterable[ClaimPower | str], *, seeds: int) -> list[str]:
     """Return a sentence on each claim that so many seeds would hardly decide, even if its effect were
     large."""
     sentences = []
-    for one in powers:
-        if isinstance(one, str) or one.large_effect >= UNLIKELY:
+    for claim_power in powers:
+        if isinstance(claim_power, str) or claim_power.large_effect >= UNLIKELY:
             continue
-        effect = f"{significant(LARGE * one.smallest_effect)} {one.unit}".rstrip()
+        effect = f"{significant(LARGE * claim_power.smallest_effect)} {claim_power.unit}".rstrip()
         sentences.append(
-            f"{one.claim}: with {several(seeds, 'seed')} an effect of {LARGE} times the smallest that matters "
-            f"({effect}) would be found in {100 * one.large_effect:.0f} of 100 experiments, as seeds of the pilot "
-            f"differ by {significant(one.spread)} (standard deviation, n = {one.pilot_seeds}); plan more seeds, "
-            "or say that a larger effect matters."
+            f"{claim_power.claim}: with {several(seeds, 'seed')} an effect of {LARGE} times the smallest that "
+            f"matters ({effect}) would be found in {100 * claim_power.large_effect:.0f} of 100 experiments, as "
+            f"seeds of the pilot differ by {significant(claim_power.spread)} (standard deviation, n = "
+            f"{claim_power.pilot_seeds}); plan more seeds, or say that a larger effect matters."
         )
     return sentences

@@ -143,8 +143,8 @@ class Judgement(NamedTuple):
         ranges = [seeds for seeds in needed if seeds is not None]
         if not ranges or len(ranges) < len(needed):
             return None
-        most = [high for _, high in ranges]
-        return max(low for low, _ in ranges), None if None in most else max(high or 0 for high in most)
+        upper_ends = [high for _, high in ranges]
+        return max(low for low, _ in ranges), None if None in upper_ends else max(high or 0 for high in upper_ends)
 
 
 def has_evidence(effects: SeedEffects) -> bool:

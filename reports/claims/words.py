@@ -178,16 +178,16 @@ def look_sentence(outcomes: Mapping[str, Outcome], looks: Looks, *, futile: Sequ
         futile: names of the claims that are given up at the last look.
     """
     size = looks.taken[-1].seeds
-    here = {name: one for name, one in outcomes.items() if one.look and one.look.seeds == size}
-    verdicts = Counter(one.judgement.verdict for one in here.values() if one.judgement)
+    here = {name: outcome for name, outcome in outcomes.items() if outcome.look and outcome.look.seeds == size}
+    verdicts = Counter(outcome.judgement.verdict for outcome in here.values() if outcome.judgement)
     counts = [f"{number_of} {verdict}" for verdict, number_of in verdicts.items()]
     sentence = f"look with {size} seeds at {several(len(here), 'claim')}: {listed(counts) or 'none was judged'}"
     if futile:
         sentence += f"; given up, because more seeds would hardly decide them: {listed(list(futile))}"
     by_size: dict[int | None, list[str]] = {}
-    for name, one in outcomes.items():
-        if one.look and one.look.end == "open" and name not in futile:
-            by_size.setdefault(looks.next_size(one.look.seeds), []).append(name)
+    for name, outcome in outcomes.items():
+        if outcome.look and outcome.look.end == "open" and name not in futile:
+            by_size.setdefault(looks.next_size(outcome.look.seeds), []).append(name)
     for next_size, names in by_size.items():
         sentence += f"; next with {next_size} seeds: {listed(names)}"
     return f"{sentence}."
@@ -362,8 +362,8 @@ def _condition_rule(part: PartVerdict) -> str:
         return f"the mean over {several(len(part.values), 'seed')} lies below the bound"
     below = {seed: -value for seed, value in zip(part.seeds, part.values, strict=True) if value < 0}
     if below:
-        which = listed([f"seed {seed} by {significant(value)}" for seed, value in below.items()])
-        return f"{len(below)} of {several(len(part.values), 'seed')} below the bound: {which}"
+        seeds_below = listed([f"seed {seed} by {significant(value)}" for seed, value in below.items()])
+        return f"{len(below)} of {several(len(part.values), 'seed')} below the bound: {seeds_below}"
     if len(part.values) < FEWEST_SEEDS:
         return f"{several(len(part.values), 'seed')}, but at least {FEWEST_SEEDS} are needed"
     if not np.isfinite(part.values).all():

@@ -235,8 +235,8 @@ def end_label(name: str, curve: Curve) -> str:
 
 def seeds_note(curves: Sequence[Curve]) -> str:
     """Return the number of seeds of the curves: ``n = 3 seeds``, ``n = 1 to 3 seeds``."""
-    least, most = (which(curve.seeds for curve in curves) for which in (min, max))
-    return f"n = {least}{f' to {most}' if most > least else ''} seed{'s' if most != 1 else ''}"
+    lowest, highest = (extreme(curve.seeds for curve in curves) for extreme in (min, max))
+    return f"n = {lowest}{f' to {highest}' if highest > lowest else ''} seed{'s' if highest != 1 else ''}"
 
 
 MOST_TASKS = 12
@@ -262,7 +262,7 @@ def arm_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[s
                 folded=True, part=f"{shown.part}, further tasks" if shown.part else "Further tasks"
             )
         note = tasks_note(tasks, shown)
-        yield from _panels(table, text, of_task, arms=arms, rows=rows, place=i, more=f", {task}", note=note)
+        yield from _panels(table, text, of_task, arms=arms, rows=rows, place=i, title_end=f", {task}", note=note)
 
 
 def _panels(
@@ -273,7 +273,7 @@ def _panels(
     arms: list[str],
     rows: DataFrame,
     place: int = 0,
-    more: str = "",
+    title_end: str = "",
     note: str = "",
 ) -> Iterator[Panel]:
     """Yield panels for all arms: one for each depth of the encoders, and with many arms one for each family
@@ -303,9 +303,9 @@ def _panels(
         for i, family in enumerate(groups):
             about = facts_of(
                 text,
-                shown._replace(part=title_of(shown) + more + of) if split and not shown.part else shown,
+                shown._replace(part=title_of(shown) + title_end + of) if split and not shown.part else shown,
                 place=place,
-                more=more + of + (f": {family.name}" if split else ""),
+                title_end=title_end + of + (f": {family.name}" if split else ""),
                 suffix=suffix + (f"-{i + 1}" if i else ""),
             )
             curves = [curve for curve in drawn.curves if curve.arm in (present[0], *family.arms)]
@@ -400,7 +400,7 @@ def against_note(drawn: ArmLines) -> str:
         return ""
     if drawn.unnamed:
         measured = any(curve.gain is not None for curve in drawn.curves)
-        which = (
+        choice = (
             "with the largest gain, which is partly chance"
             if measured
             else "at equal distances in the order of the spec"
@@ -408,7 +408,7 @@ def against_note(drawn: ArmLines) -> str:
         return (
             f"Thin grey lines are means of all {len(drawn.unnamed)} arms; the thick grey line is "
             f"{drawn.curves[0].arm}. Single seeds are not drawn. The named arms are the "
-            f"{len(drawn.family.arms)} {which}. The numbers of all arms are in results.parquet."
+            f"{len(drawn.family.arms)} {choice}. The numbers of all arms are in results.parquet."
         )
     return f"Grey: {drawn.curves[0].arm}, repeated in the panels of other arms for comparison."
 

@@ -297,8 +297,8 @@ class SettingMap(NamedTuple):
 
     def draw(self, figure: Figure) -> None:
         """Draw the map, with the legend at the bottom of the figure."""
-        more = max(0, len(self.row_names) - ROWS_IN_PANEL) * ROW_INCHES
-        figure.set_figheight(PANEL_INCHES[1] + more)
+        added_height = max(0, len(self.row_names) - ROWS_IN_PANEL) * ROW_INCHES
+        figure.set_figheight(PANEL_INCHES[1] + added_height)
         handles = draw_setting_map(self, ax=figure.subplots())
         figure.legend(handles=handles, loc="outside lower left", frameon=False, fontsize="small")
         lines = sum(str(handle.get_label()).count("\n") + 1 for handle in handles)
@@ -327,8 +327,8 @@ def draw_setting_map(drawn: SettingMap, *, ax: Axes) -> list[Any]:
     assert bar.solids is not None
     bar.solids.set(edgecolor="face", linewidth=0.4)
     handles: list[Any] = [
-        _mark(which, point, drawn, marker=marker, ax=ax)
-        for (which, point), marker in zip(drawn.extremes().items(), ("^", "v"), strict=True)
+        _mark(extreme, point, drawn, marker=marker, ax=ax)
+        for (extreme, point), marker in zip(drawn.extremes().items(), ("^", "v"), strict=True)
     ]
     for point in drawn.points:
         if point["arm"] == drawn.reference:
@@ -339,21 +339,21 @@ def draw_setting_map(drawn: SettingMap, *, ax: Axes) -> list[Any]:
     return handles
 
 
-def _mark(which: str, point: Mapping[str, Any], drawn: SettingMap, *, marker: str, ax: Axes) -> Line2D:
+def _mark(extreme: str, point: Mapping[str, Any], drawn: SettingMap, *, marker: str, ax: Axes) -> Line2D:
     """Mark the cell of an arm, and return the mark with its number and its name as a label."""
     row, column = drawn._cell(point)
-    label = f"{which}: {number(point['mean'], drawn.digits)}, {point['arm']}"
+    label = f"{extreme}: {number(point['mean'], drawn.digits)}, {point['arm']}"
     (mark,) = ax.plot([column], [row], linestyle="", marker=marker, color="white", markeredgecolor="black", ms=7)
-    mark.set(gid=which, label=shown_name(label))
+    mark.set(gid=extreme, label=shown_name(label))
     return mark
 
 
 def _label_cells(drawn: SettingMap, *, ax: Axes) -> None:
     """Write ticks and labels of both axes, as many as have room."""
     values = drawn.along["values"]
-    columns = thinned(list(range(len(values))), most=max(1, TICK_LETTERS // (max(map(len, values)) + 1)))
+    columns = thinned(list(range(len(values))), limit=max(1, TICK_LETTERS // (max(map(len, values)) + 1)))
     ax.set_xticks(columns, [shown_name(values[column]) for column in columns])
-    rows = thinned(list(range(len(drawn.row_names))), most=LABELS)
+    rows = thinned(list(range(len(drawn.row_names))), limit=LABELS)
     ax.set_yticks(rows, [shown_name(drawn.row_names[row]) for row in rows], fontsize="small")
     ax.set_xlabel(shown_name(drawn.along["label"]))
     ax.set_ylabel(shown_name(drawn.row_label))

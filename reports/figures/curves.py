@@ -142,9 +142,9 @@ class Curve(NamedTuple):
         """Remarks to keep in mind when reading the curve; empty if there are none."""
         remarks = [self.doubt] if self.judged and self.doubt else []
         if self.seeds == 1:
-            one = "one seed" if self.judged else "one pair"
+            single = "one seed" if self.judged else "one pair"
             over = "examples" if self.measure in TASK_MEASURES else "text"
-            remarks.append(f"{one}: its band is over {over}" if self.band else f"{one}, so no interval")
+            remarks.append(f"{single}: its band is over {over}" if self.band else f"{single}, so no interval")
         few = self.tokens_per_dimension is not None and self.tokens_per_dimension < ENOUGH_TOKENS
         if few and self.measure in CCA_MEASURES:
             remarks.append(f"n/d below {ENOUGH_TOKENS}")

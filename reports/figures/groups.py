@@ -46,8 +46,10 @@ def choose_groups(table: DataFrame, *, measure: str, metric: str, family: str) -
     """
     rows = rows_of(table, measure=measure, metric=metric)
     of_family = rows["group"].str.startswith(f"{family} ").fillna(False).astype(bool)
-    what = f"{measure} {metric}"
-    return last_step(require(rows[of_family & rows["other_run_id"].isna()], table, what, family, by="layer"))
+    measured_quantity = f"{measure} {metric}"
+    return last_step(
+        require(rows[of_family & rows["other_run_id"].isna()], table, measured_quantity, family, by="layer")
+    )
 
 
 def by_group(
@@ -153,10 +155,10 @@ def group_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list
     if rows["x"].nunique() < FEWEST_PLACES:
         return
     present = order(rows, arms)
-    some = present[:MOST_PANELS]
-    every = group_lines(rows[rows["arm"].isin(some)], learned(table), text.family)
+    arms_shown = present[:MOST_PANELS]
+    every = group_lines(rows[rows["arm"].isin(arms_shown)], learned(table), text.family)
     notes = (groups_note(sorted({int(n) for n in rows["n"].dropna()})), left_out_note(present, MOST_PANELS))
-    for i, arm in enumerate(some):
+    for i, arm in enumerate(arms_shown):
         drawn = every[arm]
         numbers = points_of(drawn.rows, drawn.summary, shown, key="group", names=drawn.lines)
         about = facts_of(text, shown, arm=arm, place=i)

@@ -294,10 +294,10 @@ def fit_values(ax: Axes, values: np.ndarray, bands: np.ndarray, floors: np.ndarr
         # Intervals of two seeds reach 13 standard errors to each side, so they may leave the axis.
         low = min(low, max(bands.min(), low - height / 2))
         high = max(high, min(bands.max(), high + height / 2))
-    least, most = min([low, *floors]), max([high, *floors])
-    floors_fit = bool(high - low >= LEAST_HEIGHT * (most - least))
+    lowest, highest = min([low, *floors]), max([high, *floors])
+    floors_fit = bool(high - low >= LEAST_HEIGHT * (highest - lowest))
     if floors_fit:
-        low, high = least, most
+        low, high = lowest, highest
     margin = 0.06 * ((high - low) or height)
     ax.set_ylim(low - margin, high + margin)
     return floors_fit
@@ -321,8 +321,8 @@ def written_above(ax: Axes) -> list[str]:
 
 def where_beyond(ax: Axes, floors: np.ndarray, *, name: str) -> str:
     """Return the numbers beyond the axis in words: ``chance floor (rows shuffled): 4.81 ↑``."""
-    least, most = (number(value, _digits(value)) for value in (floors.min(), floors.max()))
-    where = least if least == most else f"{least} to {most}"
+    lowest, highest = (number(value, _digits(value)) for value in (floors.min(), floors.max()))
+    where = lowest if lowest == highest else f"{lowest} to {highest}"
     bottom, top = ax.get_ylim()
     arrow = "↑" * bool(floors.max() > top) + "↓" * bool(floors.min() < bottom)
     return f"{name}: {where} {arrow}"

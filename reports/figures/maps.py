@@ -155,10 +155,10 @@ def draw_map(drawn: StepMap, *, ax: Axes) -> Axes:
 def _label(ax: Axes, means: DataFrame, *, leads: bool) -> None:
     """Write ticks and labels of both axes. The last step always has a label."""
     steps, layers = [int(step) for step in means.columns], [int(layer) for layer in means.index]
-    most = TICK_LETTERS // (len(count(steps[-1])) + 1)
-    places = thinned(list(range(len(steps)))[::-1], most=most)[::-1]
+    most_labels = TICK_LETTERS // (len(count(steps[-1])) + 1)
+    places = thinned(list(range(len(steps)))[::-1], limit=most_labels)[::-1]
     ax.set_xticks(places, [count(steps[place]) for place in places])
-    rows = thinned(list(range(len(layers))), most=13)
+    rows = thinned(list(range(len(layers))), limit=13)
     ax.set_yticks(rows, [f"{layers[row]}→{layers[row] + 1}" if leads else str(layers[row]) for row in rows])
     ax.set_xlabel("step")
     ax.set_ylabel("layer → next layer" if leads else "layer (0 = embeddings)")

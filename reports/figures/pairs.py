@@ -249,9 +249,9 @@ def _pairs_note(arms: list[str]) -> str:
     """Return a note on which pairs are drawn if there are too many; empty otherwise."""
     if len(arms) <= MOST_ARMS:
         return ""
-    some = f", and only with the next {MOST_BESIDE_FIRST - 1} arms" if len(arms) > MOST_BESIDE_FIRST else ""
+    condition = f", and only with the next {MOST_BESIDE_FIRST - 1} arms" if len(arms) > MOST_BESIDE_FIRST else ""
     return (
-        f"Only the pairs with the first arm, {arms[0]}, are drawn{some}; the CSV has the pairs of all "
+        f"Only the pairs with the first arm, {arms[0]}, are drawn{condition}; the CSV has the pairs of all "
         f"{len(arms)} arms."
     )
 

@@ -65,7 +65,7 @@ def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) 
             sentences.append(f"{name}: no numbers.")
             continue
         lowest, highest = (
-            which(line_points, key=lambda point: round(point["mean"], digits)) for which in (min, max)
+            extreme(line_points, key=lambda point: round(point["mean"], digits)) for extreme in (min, max)
         )
         remarks = {} if lowest is highest else {id(lowest): " (lowest)", id(highest): " (highest)"}
         remarked = {id(point): point for point in (line_points[0], line_points[-1], lowest, highest)}
@@ -119,12 +119,12 @@ MOST_PANELS = 6
 """Largest number of arms that get their own panel."""
 
 
-def left_out_note(arms: Sequence[str], most: int) -> str:
+def left_out_note(arms: Sequence[str], limit: int) -> str:
     """Return a note on the arms without a panel if there are too many; empty otherwise."""
-    if len(arms) <= most:
+    if len(arms) <= limit:
         return ""
-    rest = named_or_counted(arms[most:], at_most=8)
-    return f"Only the first {most} arms with such rows have panels; results.parquet also has {rest}."
+    rest = named_or_counted(arms[limit:], at_most=8)
+    return f"Only the first {limit} arms with such rows have panels; results.parquet also has {rest}."
 
 
 def named_or_counted(arms: Sequence[str], *, at_most: int) -> str:
@@ -246,7 +246,7 @@ class Panel:
     """Arms that it cannot show, as they have no rows."""
     arms: list[str] | None = None
     """Arms in this panel; None means all arms."""
-    more: Mapping[str, Any] = field(default_factory=dict)
+    kind_fields: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of its entry that only its kind has."""
     notes: tuple[str, ...] = ()
     """Sentences that are shown below the figure."""
@@ -267,10 +267,10 @@ class Panel:
     def entry(self) -> dict[str, Any]:
         """Return the panel as plain data, for the page and report.json."""
         head = ("name", "kind", "measure", "metric", "group", "family", "arm", "axis", "title", "unit", "digits")
-        more = ("part", "folded", "svg", "csv", "without_rows")
-        shown = {"description": self.description, "curves": self.curves, "points": self.points, **self.more}
+        last = ("part", "folded", "svg", "csv", "without_rows")
+        shown = {"description": self.description, "curves": self.curves, "points": self.points, **self.kind_fields}
         compared = {} if self.arms is None else {"arms": self.arms}
-        about = {name: getattr(self, name) for name in (*head, *more)}
+        about = {name: getattr(self, name) for name in (*head, *last)}
         return about | shown | compared | {"letter": self.letter, "id": self.id}
 
     def csv_text(self) -> str:
@@ -289,7 +289,7 @@ def facts_of(
     *,
     arm: str | None = None,
     place: int = 0,
-    more: str = "",
+    title_end: str = "",
     prefix: str = "",
     suffix: str = "",
     one_csv: bool = False,
@@ -302,7 +302,7 @@ def facts_of(
         shown: selection of rows that the panel shows.
         arm: arm of a panel that shows only one.
         place: place of that arm, or of the task, among the panels.
-        more: end of the title.
+        title_end: end of the title.
         prefix: word before the arm or task in the panel's name.
         suffix: end of the panel's name.
         one_csv: whether panels of all metrics share a CSV.
@@ -320,7 +320,7 @@ def facts_of(
         "family": text.family or None,
         "arm": arm,
         "axis": shown.axis,
-        "title": (f"{title}, {arm}" if arm is not None else title) + more,
+        "title": (f"{title}, {arm}" if arm is not None else title) + title_end,
         "unit": names.unit,
         "digits": names.digits,
         "part": title if part_each else shown.part,

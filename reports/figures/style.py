@@ -125,7 +125,9 @@ def _family(group: Sequence[Sequence[str]]) -> PanelArms:
 def _start(arms: Sequence[str]) -> str:
     """Return the words with which all the names begin, with the signs behind them."""
     words = [re.findall(r"[^\W_]+|[\W_]+", arm) for arm in arms]
-    return "".join(same[0] for same in takewhile(lambda same: len(set(same)) == 1, zip(*words, strict=False)))
+    return "".join(
+        pieces[0] for pieces in takewhile(lambda pieces: len(set(pieces)) == 1, zip(*words, strict=False))
+    )
 
 
 class Style(NamedTuple):
@@ -330,9 +332,10 @@ def _rising(values: np.ndarray) -> np.ndarray:
     for value in values.tolist():
         pools.append((value, 1))
         while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
-            (first, many), (second, more) = pools[-2:]
-            pools[-2:] = [((first * many + second * more) / (many + more), many + more)]
-    return np.array([mean for mean, many in pools for _ in range(many)])
+            (first, first_size), (second, second_size) = pools[-2:]
+            size = first_size + second_size
+            pools[-2:] = [((first * first_size + second * second_size) / size, size)]
+    return np.array([mean for mean, size in pools for _ in range(size)])
 
 
 TICK_LETTERS = 36
@@ -346,7 +349,7 @@ def spread_out(ax: Axes, places: Sequence[int]) -> None:
     first = next((place for place in every if place > 0), 1)
     ax.set_xscale("symlog", base=2, linthresh=first, linscale=0.5)
     ax.set_xlim(-0.25 * first if every[0] == 0 else 0.85 * first, 1.18 * max(every[-1], first))
-    kept = thinned(every[::-1], most=TICK_LETTERS // (len(count(every[-1])) + 1))[::-1]
+    kept = thinned(every[::-1], limit=TICK_LETTERS // (len(count(every[-1])) + 1))[::-1]
     ax.set_xticks(kept, [count(place) for place in kept])
     ax.set_xticks([], minor=True)
 
@@ -355,17 +358,17 @@ def label_layers(ax: Axes, layers: Sequence[int], *, leads: bool) -> None:
     """Write ticks and label of an axis of layers, or of changes from a layer to the next."""
     every = list(range(int(min(layers)), int(max(layers)) + 1))
     if leads:
-        shown = thinned(every, most=9)
+        shown = thinned(every, limit=9)
         ax.set_xticks(shown, [f"{layer}→{layer + 1}" for layer in shown])
         ax.set_xlabel("layer → next layer (0 = embeddings)")
     else:
-        ax.set_xticks(thinned(every, most=13))
+        ax.set_xticks(thinned(every, limit=13))
         ax.set_xlabel("layer (0 = embeddings)")
 
 
-def thinned(layers: list[int], *, most: int) -> list[int]:
-    """Return every layer, or every second, third, ..., so that there are at most `most` labels."""
-    return layers[:: -(-len(layers) // most)]
+def thinned(layers: list[int], *, limit: int) -> list[int]:
+    """Return every layer, or every second, third, ..., so that there are at most `limit` labels."""
+    return layers[:: -(-len(layers) // limit)]
 
 
 def is_number(value: Any) -> bool:

@@ -357,11 +357,11 @@ def of_plugin(measure: str, metrics: Sequence[str], described: str) -> FigureTex
         metrics: metrics that have numbers of layers.
         described: description of the measure, from its source.
     """
-    file, _, thing = measure.partition(":")
+    file, _, class_name = measure.partition(":")
     first = described or f"Each point is the number that {measure} gives to a layer."
     return FigureText(
         name=re.sub(r"\W+", "_", measure),
-        title=f"{thing} of each layer ({file})",
+        title=f"{class_name} of each layer ({file})",
         kind=ARM_LINES,
         shown=(
             *(Shown(measure, metric) for metric in metrics),

@@ -351,7 +351,7 @@ def _examples_in_words(task: Mapping[str, Any], arm: str, minus: str) -> str:
     examples = f"{count(task['examples'])} examples of {task['task']}"
     if len(task["seeds"]) > 1:
         mean, low, high = (significant(task["over_seeds_and_examples"][name]) for name in ("mean", "low", "high"))
-        better, worse = (count(task[f"{which}_in_every_seed"]) for which in ("better", "worse"))
+        better, worse = (count(task[f"{direction}_in_every_seed"]) for direction in ("better", "worse"))
         ends = (
             "" if is_absent(task["over_seeds_and_examples"]["low"]) else f" [{low}, {high}] (multi-bootstrap, 95%)"
         )

@@ -160,7 +160,7 @@ def _claims(old: Side, new: Side) -> list[dict[str, Any]]:
     rows = []
     for name in dict.fromkeys((*old.entries, *new.entries)):
         before, after = old.entries.get(name), new.entries.get(name)
-        was, now = old.written.get(name), new.written.get(name)
+        written_before, written_after = old.written.get(name), new.written.get(name)
         either = after or before or {}
         changed = ["verdict"] if before and after and before["verdict"] != after["verdict"] else []
         rows.append(
@@ -168,20 +168,20 @@ def _claims(old: Side, new: Side) -> list[dict[str, Any]]:
                 "name": name,
                 "number": either["number"],
                 "says": either["says"],
-                "changed": changed + _rewritten(was, now),
-                "before": _judged(before, was),
-                "after": _judged(after, now),
-                "parts": list(_parts(before or {}, after or {}, was, now)),
+                "changed": changed + _rewritten(written_before, written_after),
+                "before": _judged(before, written_before),
+                "after": _judged(after, written_after),
+                "parts": list(_parts(before or {}, after or {}, written_before, written_after)),
             }
         )
     return rows
 
 
-def _rewritten(was: Claim | None, now: Claim | None) -> list[str]:
+def _rewritten(before: Claim | None, after: Claim | None) -> list[str]:
     """Return the keys of the claim whose values differ: `smallest_effect`, `says`, ..."""
-    if was is None or now is None:
+    if before is None or after is None:
         return []
-    return [name for name in Claim.model_fields if getattr(was, name) != getattr(now, name)]
+    return [name for name in Claim.model_fields if getattr(before, name) != getattr(after, name)]
 
 
 def _judged(entry: Mapping[str, Any] | None, claim: Claim | None) -> dict[str, Any] | None:
@@ -194,14 +194,16 @@ def _judged(entry: Mapping[str, Any] | None, claim: Claim | None) -> dict[str, A
 
 
 def _parts(
-    before: Mapping[str, Any], after: Mapping[str, Any], was: Claim | None, now: Claim | None
+    before: Mapping[str, Any], after: Mapping[str, Any], written_before: Claim | None, written_after: Claim | None
 ) -> Iterator[dict[str, Any]]:
     """Yield the effects of a claim by name. The difference is None if the two sides compare different
     things."""
     sides = [{part["name"]: part for part in entry.get("parts", ())} for entry in (before, after)]
     for name in dict.fromkeys((*sides[0], *sides[1])):
         old, new = (side.get(name) for side in sides)
-        comparable = old and new and old["unit"] == new["unit"] and _same_effect(name, was, now)
+        comparable = (
+            old and new and old["unit"] == new["unit"] and _same_effect(name, written_before, written_after)
+        )
         yield {
             "name": name,
             "unit": (new or old or {})["unit"],
@@ -211,13 +213,14 @@ def _parts(
         }
 
 
-def _same_effect(part: str, was: Claim | None, now: Claim | None) -> bool:
+def _same_effect(part: str, before: Claim | None, after: Claim | None) -> bool:
     """Return whether both claims define the effect of a part in the same way. The name of a part begins with
     that of its effect."""
-    if was is None or now is None:
+    if before is None or after is None:
         return False
     old, new = (
-        {name: effect for name, effect in claim.parts.items() if part.startswith(name)} for claim in (was, now)
+        {name: effect for name, effect in claim.parts.items() if part.startswith(name)}
+        for claim in (before, after)
     )
     return old == new
 

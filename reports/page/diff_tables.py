@@ -47,10 +47,9 @@ def diff_tables(content: Mapping[str, Any]) -> None:
     for side in SIDES:
         _say_whole(console, f"{side}: {content[side]['folder']}")
         _print_plain(console, f"  {_side(content[side])}")
-    same, most = content["same_runs"], max(content[side]["runs"] for side in SIDES)
-    _print_plain(
-        console, f"{count(same)} of {several(most, 'run')} {'is' if same == 1 else 'are'} the same on both sides."
-    )
+    same_runs, runs = content["same_runs"], max(content[side]["runs"] for side in SIDES)
+    verb = "is" if same_runs == 1 else "are"
+    _print_plain(console, f"{count(same_runs)} of {several(runs, 'run')} {verb} the same on both sides.")
     _claims(console, content["claims"])
     _files(console, content["files"])
     _results(console, content)

@@ -82,11 +82,11 @@ def claim_csv(entry: Mapping[str, Any]) -> str:
     rows = []
     for decides, parts in (("yes", entry["parts"]), ("no", entry["beside"])):
         for part in parts:
-            same = {"claim": entry["name"], "part": part["name"], "decides": decides, "unit": part["unit"]}
-            same |= {name: part[name] for name in COLUMNS[-6:]}
+            shared = {"claim": entry["name"], "part": part["name"], "decides": decides, "unit": part["unit"]}
+            shared |= {name: part[name] for name in COLUMNS[-6:]}
             layers = part["chosen_layers"] or [None] * len(part["seeds"])
             rows += [
-                same | {"seed": seed, "value": value, "layer": layer}
+                shared | {"seed": seed, "value": value, "layer": layer}
                 for seed, value, layer in zip(part["seeds"], part["values"], layers, strict=True)
             ]
     frame = DataFrame(rows, columns=list(COLUMNS)).astype({"seed": "Int64", "layer": "Int64"})
@@ -251,16 +251,16 @@ def _limits(parts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """Return the limits of the axis. It holds all seeds, 0 and the smallest effects, and intervals as far as
     the rest stays readable."""
     seeds = np.array([value for part in parts for value in part["values"] if np.isfinite(value)] + [0.0])
-    least, most = seeds.min(), seeds.max()
+    left, right = seeds.min(), seeds.max()
     margins = [part["smallest_effect"] for part in parts]
-    near = [margin for margin in margins if margin <= 2 * (most - least)] if most > least else margins
+    near = [margin for margin in margins if margin <= 2 * (right - left)] if right > left else margins
     reach = max(near, default=0.0)
-    least, most = min(least, -reach), max(most, reach)
-    room = MOST_BEYOND * (most - least)
+    left, right = min(left, -reach), max(right, reach)
+    room = MOST_BEYOND * (right - left)
     ends = np.array([part[end] for part in parts for end in ("low", "high") if not is_absent(part[end])])
     if ends.size:
-        least, most = min(least, max(ends.min(), least - room)), max(most, min(ends.max(), most + room))
-    return least - 0.04 * (most - least), most + 0.04 * (most - least)
+        left, right = min(left, max(ends.min(), left - room)), max(right, min(ends.max(), right + room))
+    return left - 0.04 * (right - left), right + 0.04 * (right - left)
 
 
 def _short(name: str) -> str:

@@ -98,11 +98,11 @@ def answering(figures: Mapping[str, Sequence[Panel]], read: Sequence[ClaimedMetr
         figures: panels by the name of their figure.
         read: readings of the claims.
     """
-    most = {
+    most_read = {
         name: max((times_read(panel, read) for panel in panels), default=0) for name, panels in figures.items()
     }
-    best = max(most.values(), default=0)
-    return next((name for name, times in most.items() if times == best), None) if best else None
+    best = max(most_read.values(), default=0)
+    return next((name for name, times in most_read.items() if times == best), None) if best else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,10 +242,10 @@ def _samples(panels: Sequence[Panel]) -> list[dict[str, Any]]:
     and the curves."""
     samples: list[dict[str, Any]] = []
     for panel in panels:
-        same = next((sample for sample in samples if sample["curves"] == panel.curves), None)
-        if same is None:
-            samples.append(same := {"panels": [], "curves": panel.curves})
-        same["panels"].append(panel.letter)
+        sample_of_panel = next((sample for sample in samples if sample["curves"] == panel.curves), None)
+        if sample_of_panel is None:
+            samples.append(sample_of_panel := {"panels": [], "curves": panel.curves})
+        sample_of_panel["panels"].append(panel.letter)
     return samples
 
 
@@ -316,7 +316,7 @@ def _plugin_figure(table: DataFrame, figure: NamedFigure) -> tuple[FigureText, l
         content=PluginContent(figure, rows),
         rows=rows,
         description=" ".join(card.how_to_read),
-        more={"rows": json.loads(figure.attempt(rows.to_json, orient="records", double_precision=15))},
+        kind_fields={"rows": json.loads(figure.attempt(rows.to_json, orient="records", double_precision=15))},
     )
     return text, [panel] if len(rows) else []
 
@@ -340,7 +340,7 @@ def beside_published(panel: Panel, points: Sequence[PublishedPoint], *, objectiv
         for point in points
         if (point.measure, point.metric, point.group) == (drawn.measure, drawn.metric, drawn.group)
     ]
-    curves, more = [], []
+    curves, published_points = [], []
     for source, objective in dict.fromkeys((point.source, point.objective) for point in of_metric):
         arm = next((arm for arm in shown if objectives.get(arm) == objective), None)
         if arm is None:
@@ -349,14 +349,14 @@ def beside_published(panel: Panel, points: Sequence[PublishedPoint], *, objectiv
         curve = [point for point in of_metric if (point.source, point.objective) == (source, objective)]
         y_by_x = {point.layer: point.value for point in curve}
         curves.append(PublishedCurve(shown_name(name), drawn.styles[arm].colour, y_by_x))
-        more += [_published_point(point, name) for point in curve]
+        published_points += [_published_point(point, name) for point in curve]
     if not curves:
         return panel
     return replace(
         panel,
         content=drawn._replace(beside=tuple(curves)),
-        points=[*panel.points, *more],
-        description=f"{panel.description} {lines_in_words(more, line='arm', digits=panel.digits)}",
+        points=[*panel.points, *published_points],
+        description=f"{panel.description} {lines_in_words(published_points, line='arm', digits=panel.digits)}",
         notes=(*panel.notes, PUBLISHED),
     )
 

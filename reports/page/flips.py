@@ -145,8 +145,10 @@ def publish_predictions(folder: Path, to: Path) -> None:
 
 def _read_published(path: Path) -> DataFrame:
     table = read_sealed(path, remedy="publish the experiment again", columns=PUBLISHED_COLUMNS).to_pandas()
-    if lacks := set(PUBLISHED_COLUMNS) - set(table):
-        raise ResultsError(f"{path} lacks {', '.join(sorted(lacks))}; delete it and publish the experiment again.")
+    if lacking := set(PUBLISHED_COLUMNS) - set(table):
+        raise ResultsError(
+            f"{path} lacks {', '.join(sorted(lacking))}; delete it and publish the experiment again."
+        )
     return table
 
 
@@ -253,9 +255,9 @@ def _compared(
     ids = frames[0].index[np.all([frames[0].index.isin(frame.index) for frame in frames], axis=0)]
     if ids.empty:
         return
-    one = frames[0].loc[ids]
+    first_frame = frames[0].loc[ids]
     points = [np.array([frame.loc[ids, "points"] for frame in side.values()], float) for side in (old, new)]
-    weight_N = one["weight"].to_numpy(float)
+    weight_N = first_frame["weight"].to_numpy(float)
     whole = _numbers(points, weight_N, paired=paired, seeds=(list(old), list(new)))
     yield {
         **question._asdict(),
@@ -271,9 +273,9 @@ def _compared(
             | _numbers(
                 [side[:, is_in] for side in points], weight_N[is_in], paired=paired, seeds=(list(old), list(new))
             )
-            for name, is_in in (_slices(one, by) if by else ())
+            for name, is_in in (_slices(first_frame, by) if by else ())
         ],
-        "listed": list(_listed(one, [*old.values()], [*new.values()], points, examples)),
+        "listed": list(_listed(first_frame, [*old.values()], [*new.values()], points, examples)),
     }
 
 
@@ -289,8 +291,8 @@ def _numbers(
     old_SN, new_SN = points
     means = [(side @ weight_N / weight_N.sum()).tolist() for side in points]
     by_seed = [
-        dict(zip(seeds[0] if paired else names, some, strict=True))
-        for names, some in zip(seeds, means, strict=True)
+        dict(zip(seeds[0] if paired else names, values, strict=True))
+        for names, values in zip(seeds, means, strict=True)
     ]
     rng = np.random.default_rng(0)
     sides = (new_SN - old_SN,) if paired else (new_SN, old_SN)
@@ -321,15 +323,15 @@ def _seed(old_N: NDArray[np.float64], new_N: NDArray[np.float64], weight_N: NDAr
     }
 
 
-def _slices(one: DataFrame, by: By) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+def _slices(frame: DataFrame, by: By) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     """Yield the slices that have examples, each with its name and mask. By part, a task without parts is one
     slice."""
     if by == "part":
-        names = one["part"].fillna("all")
+        names = frame["part"].fillna("all")
         for name in sorted(set(names)):
             yield str(name), (names == name).to_numpy(bool)
         return
-    number_N = one["length" if by == "length" else "rarest"].to_numpy()
+    number_N = frame["length" if by == "length" else "rarest"].to_numpy()
     if by == "length":
         shares = np.arange(1, LENGTH_SLICES + 1) / LENGTH_SLICES
         lasts = np.unique(np.quantile(number_N, shares, method="lower")).tolist()
@@ -345,7 +347,7 @@ def _slices(one: DataFrame, by: By) -> Iterator[tuple[str, NDArray[np.bool_]]]:
 
 
 def _listed(
-    one: DataFrame,
+    first_frame: DataFrame,
     old: Sequence[DataFrame],
     new: Sequence[DataFrame],
     points: Sequence[NDArray[np.float64]],
@@ -358,8 +360,8 @@ def _listed(
         for place in np.argsort(-sign * change_N, kind="stable")[:count]:
             if sign * change_N[place] <= 0:
                 break
-            example = one.index[place]
-            row = one.loc[example]
+            example = first_frame.index[place]
+            row = first_frame.loc[example]
             texts = {
                 name: None if pd.isna(row[name]) else str(row[name])
                 for name in ("text", "second", "part", "label")

@@ -130,10 +130,10 @@ def score_csv(table: dict[str, Any]) -> str:
     rows = []
     for title, body in bodies:
         for row in body:
-            same = {name: row[name] for name in ("task", "metric", "layer")} | {"part": title or None}
-            same["n"] = max(row["n"], default=None)
-            rows += [same | {"beside": head, "mean": value} for head, value in row["beside"].items()]
-            rows += [same | {"arm": arm} | cell for arm, cell in row["arms"].items()]
+            shared = {name: row[name] for name in ("task", "metric", "layer")} | {"part": title or None}
+            shared["n"] = max(row["n"], default=None)
+            rows += [shared | {"beside": head, "mean": value} for head, value in row["beside"].items()]
+            rows += [shared | {"arm": arm} | cell for arm, cell in row["arms"].items()]
     return _csv(DataFrame(rows, columns=list(COLUMNS)).astype({"seeds": "Int64"}))
 
 

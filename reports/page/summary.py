@@ -73,12 +73,12 @@ def _run_notices(runs: list[Run]) -> Iterable[str]:
         state = run.state
         if state.state in ("done", "planned"):
             continue
-        what = words.get(state.state, f"is {state.state}")
+        condition = words.get(state.state, f"is {state.state}")
         if state.step is not None:
-            what += f" at step {count(state.step)} of {count(state.max_steps or run.plan.max_steps)}"
-        alike.setdefault(f"{what}: {state.message}" if state.message else f"{what}.", []).append(run)
-    for what, those in alike.items():
-        yield f"{f'Each of {_called(those)}' if len(those) > 1 else _called(those)} {what}"
+            condition += f" at step {count(state.step)} of {count(state.max_steps or run.plan.max_steps)}"
+        alike.setdefault(f"{condition}: {state.message}" if state.message else f"{condition}.", []).append(run)
+    for condition, those in alike.items():
+        yield f"{f'Each of {_called(those)}' if len(those) > 1 else _called(those)} {condition}"
     moved: dict[str, list[Run]] = {}
     for run in runs:
         if changed := [change for move in run.provenance.moved_from for change in move.changed]:
@@ -276,11 +276,13 @@ def _extent(experiment: Experiment) -> str:
         return f"These models were measured as they are, without training: {listed(arms)}."
     seeds = sorted({run.plan.seed for run in runs})
     named = f" ({listed(arms)})" if len(arms) <= 8 else ""
-    least, most = (which(Counter(run.plan.arm for run in runs).values(), default=0) for which in (min, max))
+    fewest_seeds, most_seeds = (
+        extreme(Counter(run.plan.arm for run in runs).values(), default=0) for extreme in (min, max)
+    )
     times = TIMES if len(runs) == len(arms) * len(seeds) else "and"
     of_each = several(len(seeds), "seed")
-    if experiment.plan.looks is not None and least < most:  # arms of open claims have more
-        times, of_each = "with", f"{least} to {several(most, 'seed')} each"
+    if experiment.plan.looks is not None and fewest_seeds < most_seeds:  # arms of open claims have more
+        times, of_each = "with", f"{fewest_seeds} to {several(most_seeds, 'seed')} each"
     trained = sum(run.state.state == "done" for run in runs)
     measured = sum(run.state.state == "done" and not run.plan.not_measured for run in runs)
     finished = "all done" if trained == len(runs) else f"{trained} of them done"

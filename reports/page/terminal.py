@@ -61,14 +61,14 @@ def power_table(powers: Sequence[ClaimPower | str]) -> None:
     table.add_column("claim", overflow="fold")
     for head in ("matters", "spread", *(f"n = {size}" for size in SIZES), f"{LARGE} x, all"):
         table.add_column(head, justify="right", no_wrap=True)
-    shown = [one for one in powers if not isinstance(one, str)]
-    for one in shown:
-        name = one.claim if one.claim == one.part or not one.part else f"{one.claim}: {one.part}"
-        chances = [f"{100 * chance:.0f}%" for chance in (*one.chances.values(), one.large_effect)]
-        table.add_row(name, significant(one.smallest_effect), significant(one.spread), *chances)
+    shown = [power for power in powers if not isinstance(power, str)]
+    for power in shown:
+        name = power.claim if power.claim == power.part or not power.part else f"{power.claim}: {power.part}"
+        chances = [f"{100 * chance:.0f}%" for chance in (*power.chances.values(), power.large_effect)]
+        table.add_row(name, significant(power.smallest_effect), significant(power.spread), *chances)
     if shown:
         console.print(table)
-        seeds = sorted({one.pilot_seeds for one in shown})
+        seeds = sorted({power.pilot_seeds for power in shown})
         _print_sentence(
             console,
             "n = ...: with this number of seeds, if the effect is the smallest that matters; last: with all "

@@ -27,8 +27,8 @@ from reports.words import is_absent, listed, number
 def map_in_words(drawn: SettingMap) -> str:
     """Return the largest and the smallest mean of a map in words, with their arms."""
     ends = [
-        f"{which} {number(point['mean'], drawn.digits)} ({point['arm']})"
-        for which, point in drawn.extremes().items()
+        f"{extreme} {number(point['mean'], drawn.digits)} ({point['arm']})"
+        for extreme, point in drawn.extremes().items()
     ]
     return f"{of_seeds(drawn.points)} of {len(drawn.points)} arms: {listed(ends)}."
 
@@ -151,11 +151,13 @@ def setting_figures(
             score: list(_panels(table, arm_rows, text, shown, score, factor, gains, arms))
             for shown, score in zip(text.shown, RUN_SCORES, strict=True)
         }
-        panels = [panel for some in drawn.values() for panel in some]
+        panels = [panel for score_panels in drawn.values() for panel in score_panels]
         if not panels:
             continue
-        new = [score.reads for score, some in drawn.items() if some and score.title not in explained]
-        explained |= {score.title for score, some in drawn.items() if some}
+        new = [
+            score.reads for score, score_panels in drawn.items() if score_panels and score.title not in explained
+        ]
+        explained |= {score.title for score, score_panels in drawn.items() if score_panels}
         read = how_to_read(factor, new, first=figures[0].factor if figures else None)
         panels[0] = replace(panels[0], notes=(*setting_notes(every, factor, panels), *panels[0].notes))
         figures.append(SettingFigure(factor, text._replace(how_to_read=read), panels))
@@ -197,9 +199,9 @@ def _rows_vary(factor: Factor) -> tuple[str, tuple[str, ...]]:
 
 def _within(factor: Factor) -> Factor:
     """Return the factor with at most as many lines as fit into a panel."""
-    most = MOST_ROWS if _is_map(factor) else MOST_LINES
-    levels = tuple(level for level in factor.levels if level.line < most)
-    return factor._replace(levels=levels, lines=factor.lines[:most])
+    most_lines = MOST_ROWS if _is_map(factor) else MOST_LINES
+    levels = tuple(level for level in factor.levels if level.line < most_lines)
+    return factor._replace(levels=levels, lines=factor.lines[:most_lines])
 
 
 def _panels(
@@ -226,8 +228,8 @@ def _panels(
         placed = levels if factor.numeric else _side_by_side(levels)
         points = _points(rows, placed, factor)
         numbered = rows.assign(measure=score.measure, d=None)
-        more = f", {_called(levels, factor)}" if len(compared) > 1 else ""
-        about = facts_of(text, shown, more=more, suffix=f"-{i + 1}" if i else "")
+        title_end = f", {_called(levels, factor)}" if len(compared) > 1 else ""
+        about = facts_of(text, shown, title_end=title_end, suffix=f"-{i + 1}" if i else "")
         about |= {"unit": score.unit, "digits": score.digits}
         marks = SettingMarks(
             axis_label=score.axis,
@@ -244,7 +246,7 @@ def _panels(
             content=drawn,
             rows=runs_by_setting(marks, score=f"{shown.measure} {shown.metric}"),
             points=points,
-            more=drawn.entry(),
+            kind_fields=drawn.entry(),
             curves=[facts(facts_by_arm[point["arm"]]._replace(band=point["band"])) for point in points],
             description=(
                 map_in_words(drawn)
@@ -264,8 +266,8 @@ def _by_prediction(factor: Factor, prediction_by_arm: Mapping[str, str]) -> tupl
     """Return the levels of arms that predict the same thing, a list for each thing; and the arms that nothing
     can be compared with."""
     groups = [
-        [level for level in factor.levels if prediction_by_arm.get(level.arm) == one]
-        for one in dict.fromkeys(prediction_by_arm.values())
+        [level for level in factor.levels if prediction_by_arm.get(level.arm) == prediction]
+        for prediction in dict.fromkeys(prediction_by_arm.values())
     ]
     compared = [levels for levels in groups if _has_line(levels)]
     return compared, [level.arm for levels in groups if levels not in compared for level in levels]

@@ -183,10 +183,10 @@ def inner_changes(table: DataFrame) -> DataFrame:
     return rows[(rows["layer"] >= 1) & (rows["layer_to"] == rows["layer"] + 1).fillna(False).astype(bool)]
 
 
-def _information(which: str) -> Callable[[DataFrame], Numbers]:
+def _information(extreme: str) -> Callable[[DataFrame], Numbers]:
     def of(table: DataFrame) -> Numbers:
         rows = rows_by_layer(table, "token_information", "cross_fitted").sort_values("layer", kind="stable")
-        return _numbers_by_run(rows.groupby(ARM_AND_SEED)["value"].agg(which))
+        return _numbers_by_run(rows.groupby(ARM_AND_SEED)["value"].agg(extreme))
 
     return of
 

@@ -153,14 +153,14 @@ def _where(rows: Sequence[Row], arms: Sequence[str], *verdicts: str, counts: boo
             many = counts or len(tasks) > MOST_NAMED
             where = f"{len(tasks)} of {len(scored)}" if many else listed(tasks)
         together.setdefault(where, []).append(arm)
-    return [f"{_named(some, arms)} on {where}" for where, some in together.items()]
+    return [f"{_named(arms_there, arms)} on {where}" for where, arms_there in together.items()]
 
 
-def _named(some: Sequence[str], arms: Sequence[str]) -> str:
+def _named(selected: Sequence[str], arms: Sequence[str]) -> str:
     """Return the names of the arms; of many arms, their number."""
-    if len(some) <= MOST_NAMED:
-        return listed(list(some))
-    return f"all {len(some)} arms" if len(some) == len(arms) else f"{len(some)} of {len(arms)} arms"
+    if len(selected) <= MOST_NAMED:
+        return listed(list(selected))
+    return f"all {len(selected)} arms" if len(selected) == len(arms) else f"{len(selected)} of {len(arms)} arms"
 
 
 def mark(verdict: str, chance: str) -> str:

@@ -250,7 +250,11 @@ HEADLESS = re.compile(
     r"(of|the same|same|those|they|what|where|how|whether|that|who|whose|it|its|as|at|by|on|which)\b"
 )
 """Beginnings of sentences whose subject stands elsewhere."""
-EMPTY_NAMES = {"found", "own", "said", "told", "there", "made", "known", "asked", "wanted"}
+EMPTY_NAMES = {
+    *("found", "own", "said", "told", "there", "made", "known", "asked", "wanted"),
+    *("more", "most", "some", "one", "same", "again", "now", "so", "lacks", "takes", "thing"),
+    *("this", "it", "its", "which", "what", "who", "mine", "ours"),
+}
 """Names that mean nothing alone."""
 
 

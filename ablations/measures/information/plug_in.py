@@ -294,14 +294,14 @@ def _nearest(x_ND: Tensor, centres_KD: Tensor) -> tuple[Tensor, Tensor]:
     rows = max(1, threads * SCORES[x_ND.device.type] // len(centres_KD))
     scores_BK = x_ND.new_empty(min(rows, len(x_ND)), len(centres_KD))
     for start in range(0, len(x_ND), rows):
-        x_BD, now = x_ND[start : start + rows], slice(start, start + rows)
+        x_BD, block = x_ND[start : start + rows], slice(start, start + rows)
         scores_BK = torch.mm(x_BD, centres_KD.T, out=scores_BK[: len(x_BD)])
         scores_BK -= half_length_K
         if scores_BK.is_cpu:  # numpy's argmax is ten times as fast as torch's
-            labels_N[now] = torch.from_numpy(scores_BK.numpy().argmax(1))
+            labels_N[block] = torch.from_numpy(scores_BK.numpy().argmax(1))
         else:
-            labels_N[now] = scores_BK.argmax(1)
-        score_N[now] = scores_BK.gather(1, labels_N[now, None])[:, 0]
+            labels_N[block] = scores_BK.argmax(1)
+        score_N[block] = scores_BK.gather(1, labels_N[block, None])[:, 0]
     return labels_N, score_N
 
 

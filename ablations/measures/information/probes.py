@@ -211,10 +211,10 @@ def _trained(start: Probe, fitted: Examples, stopping: Examples, *, seed: int) -
             with torch.no_grad():
                 for past, weight in zip(mean, weights, strict=True):
                     past.lerp_(weight, 1 - min(AVERAGED, step / (step + 10)))
-        now = loss(type(start)(*mean), stopping, guess_V)
-        waited = 0 if now < least - PROGRESS else waited + 1
+        reached = loss(type(start)(*mean), stopping, guess_V)
+        waited = 0 if reached < least - PROGRESS else waited + 1
         if not waited:
-            best, least = [weight.clone() for weight in mean], now
+            best, least = [weight.clone() for weight in mean], reached
         elif waited == PATIENCE:
             break
     return best

@@ -180,7 +180,7 @@ class Readings:
         objective = build(directory.settings(), tokens)
         kept = directory.kept_checkpoints()
         if step is not None and step not in kept:
-            steps = listed([f"{one:,}" for one in kept] or ["none"], "and")
+            steps = listed([f"{kept_step:,}" for kept_step in kept] or ["none"], "and")
             raise CheckpointError(f"{run_dir} has no checkpoint of step {step:,}; the kept ones are {steps}.")
         load_weights(objective, directory.last_checkpoint if step is None else kept[step])
         return cls(objective, tokens, data_root=data_root)

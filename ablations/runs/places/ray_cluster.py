@@ -377,11 +377,11 @@ def attempt(folder: str, number: int) -> None:
             f"{path} does not exist on {socket.gethostname()}; choose an output root (--out) that all nodes of "
             "the cluster share."
         )
-    one = arrays.read(path)[number]
-    if job.begin(one):
-        hidden = {} if one.array.resources.gpus else {"CUDA_VISIBLE_DEVICES": ""}
-        is_untrained = any(one.missing(name) is None for name in one.run_names)
-        code = ray_nodes.train(one) if one.array.resources.nodes > 1 and is_untrained else 0
+    job_files = arrays.read(path)[number]
+    if job.begin(job_files):
+        hidden = {} if job_files.array.resources.gpus else {"CUDA_VISIBLE_DEVICES": ""}
+        is_untrained = any(job_files.missing(name) is None for name in job_files.run_names)
+        code = ray_nodes.train(job_files) if job_files.array.resources.nodes > 1 and is_untrained else 0
         with (path / f"job-{number}.log").open("ab") as log:
             work = subprocess.Popen(
                 [sys.executable, "-m", "ablations.runs.places.job", "tied", str(number), str(code)],
@@ -396,8 +396,8 @@ def attempt(folder: str, number: int) -> None:
                     time.sleep(SECONDS_BETWEEN_LOOKS)
             finally:
                 work.communicate()  # closes its standard input, and waits
-    if job.is_left(one):
-        raise UnfinishedError(" ".join(job.worth_trying(one)))
+    if job.is_left(job_files):
+        raise UnfinishedError(" ".join(job.worth_trying(job_files)))
 
 
 def _why_ended(ray: Any, task: Any) -> str:

@@ -25,7 +25,7 @@ vain."""
 SECONDS_BETWEEN_LOOKS = 0.5
 
 
-def train(one: JobFiles) -> int:
+def train(job_files: JobFiles) -> int:
     """Train the run of a job on all nodes of the placement group of this task of Ray, which is on the first
     node.
 
@@ -43,12 +43,12 @@ def train(one: JobFiles) -> int:
     others = [
         task.options(
             scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index),
-            num_cpus=one.array.resources.cpus,
-            num_gpus=one.array.resources.gpus,
-        ).remote(str(one.folder), one.number, index, address, port)
-        for index in range(1, one.array.resources.nodes)
+            num_cpus=job_files.array.resources.cpus,
+            num_gpus=job_files.array.resources.gpus,
+        ).remote(str(job_files.folder), job_files.number, index, address, port)
+        for index in range(1, job_files.array.resources.nodes)
     ]
-    ranks = _start(one, 0, address, port)
+    ranks = _start(job_files, 0, address, port)
     try:
         while None in [rank.poll() for rank in ranks]:
             ended, _ = ray.wait(others, num_returns=len(others), timeout=0)
@@ -84,13 +84,15 @@ def _code_of(ray: Any, task: Any) -> int:
     return int(ExitCode.RANK_DIED)
 
 
-def _start(one: JobFiles, node: int, address: str, port: int) -> list[subprocess.Popen[bytes]]:
+def _start(job_files: JobFiles, node: int, address: str, port: int) -> list[subprocess.Popen[bytes]]:
     """Start the processes of one node, which save and end when their standard input closes."""
-    resources = one.array.resources
-    command = [*job.train_command(one, threads=max(1, resources.cpus // resources.devices)), "--tied"]
-    with (one.folder / f"job-{one.number}.log").open("ab") as log:
+    resources = job_files.array.resources
+    command = [*job.train_command(job_files, threads=max(1, resources.cpus // resources.devices)), "--tied"]
+    with (job_files.folder / f"job-{job_files.number}.log").open("ab") as log:
         return [
-            subprocess.Popen(command, cwd=one.folder, env=variables, stdin=subprocess.PIPE, stdout=log, stderr=log)
+            subprocess.Popen(
+                command, cwd=job_files.folder, env=variables, stdin=subprocess.PIPE, stdout=log, stderr=log
+            )
             for variables in _variables(os.environ, resources, node=node, address=address, port=port)
         ]
 

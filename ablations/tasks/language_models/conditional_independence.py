@@ -95,12 +95,12 @@ def independence_rows(
             *scores(model, split, pairs, ratio=ratio, device=objective.device, second_S=elsewhere_S)
         ).mean()
         shared = {"group": f"ratio={ratio:g}", "unit": "nats", "n": len(joint_S)}
-        for metric, value_S, more in (
+        for metric, value_S, own_fields in (
             ("joint", joint_S, {}),
             ("chain", chain_S, {}),
             ("joint_minus_chain", joint_S - chain_S, {"floor": floor}),
         ):
-            yield {"metric": metric, "value": value_S.mean(), **block_errors(value_S)} | shared | more
+            yield {"metric": metric, "value": value_S.mean(), **block_errors(value_S)} | shared | own_fields
 
 
 def neighbour_pairs(split: Split, sentences: int) -> NeighbourPairs:

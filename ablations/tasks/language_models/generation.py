@@ -173,9 +173,9 @@ def mask_predict(
     by_number: dict[int, Sentence] = {}
     # One length at a time: all sentences then have the same number of hidden tokens, and there is no padding.
     for length in np.unique(length_S).tolist():
-        same = np.flatnonzero(length_S == length)
+        number_N = np.flatnonzero(length_S == length)
         rows = at_once(vocab_size, max(length, 1), device)
-        for number_B in np.split(same, range(rows, len(same), rows)):
+        for number_B in np.split(number_N, range(rows, len(number_N), rows)):
             tokens_BT = _batch_of_length(model, number_B, length, iterations, key, drawn, device)
             by_number |= dict(zip(number_B.tolist(), tokens_BT.cpu().numpy(), strict=True))
     return [by_number[number] for number in range(len(length_S))]

@@ -211,10 +211,10 @@ def tree_rows(
     adjacent_S = np.array([len(tree.edges & adjacency_chain(tree.words)) for tree in trees])
     random_S = np.array([expected_at_random(len(tree.edges), tree.words) for tree in trees])
 
-    def row(metric: str, right_S: NDArray[Any], **more: Any) -> dict[str, Any]:
+    def row(metric: str, right_S: NDArray[Any], **fields: Any) -> dict[str, Any]:
         error = resampled(right_S, edges_S).std(ddof=1)
         share = {"value": right_S.sum() / edges_S.sum(), "standard_error": error, "unit": "", "n": edges_S.sum()}
-        return {"metric": metric, "group": treebank} | share | more
+        return {"metric": metric, "group": treebank} | share | fields
 
     floor, last = adjacent_S.sum() / edges_S.sum(), max(information)
     for sweeps, information_P2 in information.items():

@@ -331,12 +331,12 @@ def unanswered(query: Query) -> Answer:
 def fill(answer: Answer, query: Query, logits_MV: Tensor, *, first: int) -> None:
     """Write into an answer the log probabilities by some logits, which are of the states from number `first`
     on."""
-    now = slice(*np.searchsorted(query.state_N, [first, first + len(logits_MV)]))
-    state_N = torch.from_numpy(query.state_N[now] - first).to(logits_MV.device)
-    label_N = torch.from_numpy(query.label_N[now]).to(logits_MV.device)
+    filled = slice(*np.searchsorted(query.state_N, [first, first + len(logits_MV)]))
+    state_N = torch.from_numpy(query.state_N[filled] - first).to(logits_MV.device)
+    label_N = torch.from_numpy(query.label_N[filled]).to(logits_MV.device)
     logit_N = logits_MV[state_N, label_N]
-    answer.nats_N[now] = (logit_N - logits_MV.logsumexp(-1)[state_N]).double().cpu().numpy()
-    answer.is_best_N[now] = (logit_N == logits_MV.amax(-1)[state_N]).cpu().numpy()
+    answer.nats_N[filled] = (logit_N - logits_MV.logsumexp(-1)[state_N]).double().cpu().numpy()
+    answer.is_best_N[filled] = (logit_N == logits_MV.amax(-1)[state_N]).cpu().numpy()
 
 
 def _batch(objective: Objective, tokens_BT: Tensor, reading: SentenceReading) -> Batch:

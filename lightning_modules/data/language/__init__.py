@@ -115,8 +115,8 @@ class Language:
             raise DataError(f"The number of a document must be 0 or more, but is {index}.")
         uniform = _stream(derive(self.seed, "document", split, index)).__next__
         topic = int(uniform() * TOPICS)
-        fewest, most = SENTENCES_PER_DOCUMENT
-        size = fewest + int((most - fewest + 1) * uniform() ** 2)
+        smallest, largest = SENTENCES_PER_DOCUMENT
+        size = smallest + int((largest - smallest + 1) * uniform() ** 2)
         antecedent: Number | None = None
         for _ in range(size):
             derivation = Derivation(self.tables, topic, uniform, antecedent)

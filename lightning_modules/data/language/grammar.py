@@ -201,8 +201,8 @@ class Derivation:
             self.attach(embedded, head, "ccomp")
             return Tree("VP", (*parts, complement)), head
         if frame != "intransitive":
-            tree, thing = self.object_phrase(verb, relative=outer)
-            self.attach(thing, head, "obj")
+            tree, object_head = self.object_phrase(verb, relative=outer)
+            self.attach(object_head, head, "obj")
             parts.append(tree)
         if frame == "ditransitive":
             noun = self.draw(self.topic.recipients)

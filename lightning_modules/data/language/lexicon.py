@@ -201,16 +201,16 @@ class _Coiner:
         final syllable."""
         while True:
             word = "".join(
-                self._one(self.onsets)
-                + self._one("aeiou")
-                + (self._one(self.codas) if self.uniform() < (final if last else inner) else "")
+                self._draw_letter(self.onsets)
+                + self._draw_letter("aeiou")
+                + (self._draw_letter(self.codas) if self.uniform() < (final if last else inner) else "")
                 for last in [False] * (syllables - 1) + [True]
             )
             if word not in self.taken:
                 self.taken.add(word)
                 return word
 
-    def _one(self, letters: str) -> str:
+    def _draw_letter(self, letters: str) -> str:
         return letters[int(self.uniform() * len(letters))]
 
 

@@ -83,11 +83,11 @@ def test_a_share_that_is_none_is_answered_with_what_to_write(tmp_path, written, 
 
 def test_few_names_are_listed_and_of_many_the_nearest_alone():
     few, many = ["alpha", "beta"], ["alpha", *(f"name{i}" for i in range(FEW))]
-    assert must_be("alpa", few, one="x") == 'must be alpha or beta, but is "alpa"; did you mean alpha?'
-    assert must_be("alpa", many, one="a letter") == 'must be a letter, but is "alpa"; did you mean alpha?'
+    assert must_be("alpa", few, noun="x") == 'must be alpha or beta, but is "alpa"; did you mean alpha?'
+    assert must_be("alpa", many, noun="a letter") == 'must be a letter, but is "alpa"; did you mean alpha?'
     listed = "must be alpha, name0, name1, name2, name3 or name4"
-    assert must_be("zzz", many, one="a letter") == f'{listed}, but is "zzz"'
-    assert must_be(3, many, one="a letter") == f"{listed}, but is 3"
+    assert must_be("zzz", many, noun="a letter") == f'{listed}, but is "zzz"'
+    assert must_be(3, many, noun="a letter") == f"{listed}, but is 3"
 
 
 def unions(model, seen=()):
@@ -113,7 +113,7 @@ def test_the_unions_of_every_file_are_seen():
 @pytest.mark.parametrize("kinds", KINDS, ids=lambda kinds: kinds[0])
 def test_a_kind_that_lacks_a_letter_is_answered_with_the_kind_first(kinds):
     for kind in kinds:
-        sentence = must_be(kind[:-1], kinds, one=f"one of {len(kinds)} kinds", prefix="of kind ")
+        sentence = must_be(kind[:-1], kinds, noun=f"one of {len(kinds)} kinds", prefix="of kind ")
         assert sentence.endswith(f"; did you mean {kind}?")
         assert len(kinds) <= FEW or sum(other in sentence for other in kinds if other not in kind) == 0
 

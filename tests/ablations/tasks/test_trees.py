@@ -32,7 +32,7 @@ def labelled(words, heads, tags=None, *, text=None, forms=None):
 @pytest.fixture(scope="module")
 def tokenizer():
     """Knows the words a, b, c, dog and sees; everything else falls apart into letters."""
-    return train(["a dog sees b dog c . , du ple xyz"] * 5, 32, what="a test")
+    return train(["a dog sees b dog c . , du ple xyz"] * 5, 32, source="a test")
 
 
 def test_words_are_numbered_without_punctuation_and_edges_with_it_are_left_out(tokenizer):

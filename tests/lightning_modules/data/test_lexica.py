@@ -449,7 +449,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return train(TEXTS, 80, what="data.text")
+    return train(TEXTS, 80, source="data.text")
 
 
 def found(tokenizer, texts: list[str], lexicon) -> list[str]:

@@ -106,8 +106,8 @@ def test_a_sentence_that_is_not_cut_reads_back(tokens, root):
 
 def test_the_vocabularies_are_learnt_from_the_training_split_alone(tokens, root):
     rows = rows_of(root, "train")
-    assert tokens.tokenizer.to_str() == train((row.text for row in rows), 300, what="").to_str()
-    assert tokens.target_tokenizer.to_str() == train((row.target for row in rows), 300, what="").to_str()
+    assert tokens.tokenizer.to_str() == train((row.text for row in rows), 300, source="").to_str()
+    assert tokens.target_tokenizer.to_str() == train((row.target for row in rows), 300, source="").to_str()
     assert (tokens.vocab_size, tokens.target_vocab_size) == (300, 300)
     assert tokens.source_counts_V.tolist() == np.bincount(tokens.train.ids, minlength=300).tolist()
     assert tokens.target_counts_V.tolist() == np.bincount(tokens.train.target_ids, minlength=300).tolist()

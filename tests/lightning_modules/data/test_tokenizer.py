@@ -53,7 +53,7 @@ LINES = ["The man sang, 7 times.", "than an A", "x [MASK] y", "é ü 漢字", " 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return train(TEXTS, SIZE, what="the sentences of data.train")
+    return train(TEXTS, SIZE, source="the sentences of data.train")
 
 
 def pieces_of(tokenizer, text):
@@ -134,7 +134,7 @@ def test_a_sentence_has_as_many_word_starts_as_words(tokenizer):
 )
 def test_pieces_are_those_of_pair_merging_done_by_hand(text, size):
     """Sennrich et al. 2016, figure 1, on words with their counts; ties go to the pair with the smaller ids."""
-    tokenizer = train([text], size, what="the sentences of data.train")
+    tokenizer = train([text], size, source="the sentences of data.train")
     words = Counter(tuple("Ġ" + word) for word in text.split())
     ids = {piece: i for i, piece in enumerate([*SPECIAL_TOKENS, *sorted({c for word in words for c in word})])}
     merges = []
@@ -168,7 +168,7 @@ import hashlib, random, sys
 from lightning_modules.data.tokenizer import train
 texts = sys.argv[2].split("|")
 random.Random(int(sys.argv[1])).shuffle(texts)
-print(hashlib.sha256(train(texts, 140, what="x").to_str().encode()).hexdigest())
+print(hashlib.sha256(train(texts, 140, source="x").to_str().encode()).hexdigest())
 """
 
 
@@ -187,31 +187,31 @@ def test_neither_order_nor_threads_nor_hash_seeds_matter(tokenizer):
 
 def test_a_vocabulary_that_the_text_cannot_fill_is_refused():
     with pytest.raises(DataError) as caught:
-        train(["aa ab"], 1000, what="the translations of data.train")
+        train(["aa ab"], 1000, source="the translations of data.train")
     # 5 special tokens, 3 bytes (space, a, b) and the merges " a", " aa", " ab"
     assert str(caught.value) == (
         "data.vocab_size is 1,000, but the translations of data.train give only 11 sub-words; lower it to at "
         "most 11, or give more text."
     )
-    assert train(["aa ab"], 11, what="the translations of data.train").get_vocab_size() == 11
+    assert train(["aa ab"], 11, source="the translations of data.train").get_vocab_size() == 11
 
 
 @pytest.mark.parametrize("texts", [["ab cd e ab"], ["3.14 2.71 10"], ["e\u0301te été"], TEXTS], ids=str)
 def test_words_give_at_least_the_sub_words_that_are_counted(texts):
-    size = sub_words_at_least({word for text in texts for word in text.split()}, most=1000)
-    assert train(texts, size, what="texts").get_vocab_size() == size
-    assert sub_words_at_least(["a", "a", "b"], most=10) == FIRST_WORD_ID + 5  # Ġ, a, b, Ġa, Ġb
+    size = sub_words_at_least({word for text in texts for word in text.split()}, limit=1000)
+    assert train(texts, size, source="texts").get_vocab_size() == size
+    assert sub_words_at_least(["a", "a", "b"], limit=10) == FIRST_WORD_ID + 5  # Ġ, a, b, Ġa, Ġb
 
 
 def test_a_vocabulary_smaller_than_the_bytes_of_the_text_is_refused():
     """As of Chinese, whose characters have many different bytes."""
     with pytest.raises(DataError) as caught:
-        train(["aa ab"], 7, what="the sentences of data.train")
+        train(["aa ab"], 7, source="the sentences of data.train")
     assert str(caught.value) == (
         "data.vocab_size is 7, but the special tokens and the different bytes of the sentences of data.train "
         "already need 8; raise it to at least 8."
     )
-    assert train(["aa ab"], 8, what="the sentences of data.train").get_vocab_size() == 8
+    assert train(["aa ab"], 8, source="the sentences of data.train").get_vocab_size() == 8
 
 
 def test_an_error_while_reading_the_text_is_the_error_that_is_seen():
@@ -220,7 +220,7 @@ def test_an_error_while_reading_the_text_is_the_error_that_is_seen():
         raise DataError("line 2 is bad")
 
     with pytest.raises(DataError, match=r"^line 2 is bad$"):
-        train(texts(), 300, what="the sentences of data.train")
+        train(texts(), 300, source="the sentences of data.train")
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])

@@ -349,7 +349,7 @@ def test_shuffled_tokens_are_the_tokens_of_the_shuffled_text(order):
         "unseen bytes: 猫 🐈 in the middle of a wo猫rd",
     ]
     texts = [" ".join(text.split()) for text in texts]  # as a corpus is read
-    tokenizer = subwords.train(texts[:3], 80, what="text")
+    tokenizer = subwords.train(texts[:3], 80, source="text")
     starts_V = subwords.starts_word(tokenizer)
     ids = subwords.encode(tokenizer, texts)
     flat, offsets = np.array([*itertools.chain(*ids)], np.uint16), np.cumsum([0, *map(len, ids)])

@@ -42,7 +42,7 @@ WRITTEN_OUT = ("a [MASK] [SEP] [MASK]", "[SEP]", "[MASK][MASK]", "see [CLS], [PA
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return train([*TEXTS, *WRITTEN_OUT] * 2, 320, what="data.text")
+    return train([*TEXTS, *WRITTEN_OUT] * 2, 320, source="data.text")
 
 
 @pytest.fixture(scope="module")

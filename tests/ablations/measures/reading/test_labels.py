@@ -130,7 +130,7 @@ TEXTS = [s.text for s in SENTENCES[:2]] * 20
 
 
 def ours() -> Tokenizer:
-    return train(TEXTS, 70, what="data.text")
+    return train(TEXTS, 70, source="data.text")
 
 
 def word_piece() -> Tokenizer:
@@ -291,7 +291,7 @@ def test_a_sentence_that_is_cut_keeps_the_labels_of_what_is_left(max_length):
 
 def test_a_sample_of_the_built_in_language_has_the_gold_labels_of_its_words():
     sentences = language_sentences(0, "validation", 200)
-    tokenizer = train([s.text for s in sentences], 400, what="data.text")
+    tokenizer = train([s.text for s in sentences], 400, source="data.text")
     split, _ = labelled_split(sentences[:150], tokenizer, max_length=128)
     labels = labels_of_split(split, sentences, tokenizer, max_length=128)
     sample = first_tokens(split, 1000, labels=labels.codes, names=labels.names)
