@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ablations.errors import Fault, KeyPath
-from ablations.wording import guess, listed, must_be, nearest, number, share, shown
+from ablations.wording import exact_number, guess, listed, must_be, nearest, percentage_as_share, shown
 from lightning_modules.config import RunSettings
 from lightning_modules.config.settings import of_plugin
 
@@ -284,7 +284,11 @@ def _hint(value: Any, spot: Spot, rivals: list[ErrorDetails]) -> str:
         return "; raise it"
     if types & {"less_than", "less_than_equal"}:
         is_share = 1 in rivals[0]["ctx"].values() and 0 < value <= 100
-        return f"; lower it ({number(value)}% is written {share(value)})" if is_share else "; lower it"
+        return (
+            f"; lower it ({exact_number(value)}% is written {percentage_as_share(value)})"
+            if is_share
+            else "; lower it"
+        )
     if types & {"int_type", "int_from_float", "float_type"}:
         return _as_number(value, whole="float_type" not in types)
     if "string_type" in types and isinstance(value, int | float):
@@ -312,7 +316,7 @@ def _as_number(value: Any, *, whole: bool) -> str:
         return ""
     percent = None if whole else re.fullmatch(r"(100|[0-9]{1,2}(?:\.[0-9]+)?) ?%", str(value))
     try:
-        plain = float(share(percent[1]) if percent else value)
+        plain = float(percentage_as_share(percent[1]) if percent else value)
     except ValueError:
         return ""
-    return f"; write {number(plain)}" if abs(plain) < 1e15 and (plain.is_integer() or not whole) else ""
+    return f"; write {exact_number(plain)}" if abs(plain) < 1e15 and (plain.is_integer() or not whole) else ""

@@ -23,7 +23,7 @@ from ablations.tasks.settings import (
     TaskSettings,
     TransferSettings,
 )
-from ablations.wording import FEW, guess, listed, number, shown
+from ablations.wording import FEW, exact_number, guess, listed, shown
 from lightning_modules import plugins
 from lightning_modules.config import InputFormat
 from lightning_modules.config.masking import Tag
@@ -233,7 +233,7 @@ def groups_made(settings: Any, data_kinds: Collection[str]) -> tuple[str, ...] |
         case LayerChangeSettings() | InfluenceSettings():
             return tuple(BY[by] for by in settings.groups)
         case ConditionalIndependenceSettings():
-            return tuple(f"ratio={number(ratio)}" for ratio in settings.ratios)
+            return tuple(f"ratio={exact_number(ratio)}" for ratio in settings.ratios)
         case GenerationSettings():
             return ("causal_lm", *(f"iterations={count}" for count in settings.iterations))
     return None

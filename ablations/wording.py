@@ -59,8 +59,8 @@ def guess(word: Any, names: Collection[str]) -> str:
 
 
 def listed(words: Sequence[str], last: str = "or") -> str:
-    """Return words as a list in a sentence: ``a``, ``a or b``, ``a, b or c``."""
-    return f" {last} ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    """Return words as a list in a sentence: ``a``, ``a or b``, ``a, b or c``; empty if there are none."""
+    return f" {last} ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def several(number_of: int, word: str) -> str:
@@ -77,12 +77,12 @@ def by_kind(measures: Sequence[str]) -> str:
     return ", ".join(kind + (f" ({', '.join(names)})" if names else "") for kind, names in tasks.items())
 
 
-def share(percentage: float | str) -> str:
+def percentage_as_share(percentage: float | str) -> str:
     """Return a percentage as a share: 0.014 for 1.4, without the rounding of a binary division."""
-    return number(float(Decimal(str(percentage)) / 100))
+    return exact_number(float(Decimal(str(percentage)) / 100))
 
 
-def number(value: float) -> str:
+def exact_number(value: float) -> str:
     """Return a number in few characters that can be read back exactly: 0.4, 1, 1e-5."""
     return repr(value).removesuffix(".0").replace("e-0", "e-").replace("e+", "e")
 
@@ -102,7 +102,7 @@ def shown(value: Any, letters: int = 60) -> str:
     return "a list" if isinstance(value, Collection) and not isinstance(value, bytes) else f"{value!s:.{letters}}"
 
 
-def identity(value: Any) -> Hashable:
+def equality_key(value: Any) -> Hashable:
     """Return a key that is equal for values that mean the same: for 1 and 1.0, not for 1 and true."""
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return value
@@ -117,7 +117,7 @@ def refuse_repeated(values: Iterable[Any]) -> None:
     """
     seen: set[Hashable] = set()
     for index, value in enumerate(values):
-        if identity(value) in seen:
+        if equality_key(value) in seen:
             context = {"sentence": f"has {shown(value)} twice; give it once", "at": (index,)}
             raise PydanticCustomError("sentence", "{sentence}", context)
-        seen.add(identity(value))
+        seen.add(equality_key(value))

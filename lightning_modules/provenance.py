@@ -47,7 +47,7 @@ def provenance() -> dict[str, Any]:
     }
 
 
-def changes(before: dict[str, Any], this_machine: dict[str, Any]) -> list[str]:
+def machine_changes(before: dict[str, Any], this_machine: dict[str, Any]) -> list[str]:
     """Return the differences between this machine and the one of a run that change the bits of its weights.
 
     Each reads like `torch 2.12.0 there, torch 2.13.0 here`. Facts that either side lacks are left out.
@@ -73,7 +73,7 @@ def accept_machine(directory: "RunDirectory", *, devices: int) -> None:
     if not before or directory.is_trained():
         return
     this_machine = provenance() | {"devices": devices}
-    if changed := changes(before, this_machine):
+    if changed := machine_changes(before, this_machine):
         moves = [*before.get("moved_from", []), {"at": utc_now(), "changed": changed}]
         with directory.lock():
             write_json(directory.path / "provenance.json", before | this_machine | {"moved_from": moves})

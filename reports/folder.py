@@ -30,7 +30,7 @@ LONGEST_NAME = 255
 """Largest number of bytes that file systems accept in the name of a folder."""
 
 
-class Run(NamedTuple):
+class ReportedRun(NamedTuple):
     """Planned run with its state, provenance and settings."""
 
     plan: RunRecord
@@ -55,12 +55,12 @@ QUICK = "Measured with effort quick, on a part of the data: no evidence."
 """Sentence that is shown beside every number of a measure with `effort: quick`."""
 
 
-class Experiment(NamedTuple):
+class ReportedExperiment(NamedTuple):
     """Experiment as read from its folder, with everything that a page can show."""
 
     plan: Plan
     spec: str
-    runs: list[Run]
+    runs: list[ReportedRun]
     table: pd.DataFrame
     """Results of the planned runs alone; empty before anything is measured. If some runs start from a trained
     model, the column STARTS_TRAINED marks them."""
@@ -77,7 +77,7 @@ class Experiment(NamedTuple):
 Some = TypeVar("Some", bound=BaseModel)
 
 
-def read(folder: Path) -> Experiment:
+def read(folder: Path) -> ReportedExperiment:
     """Read an experiment from its folder OUT/NAME, with the records of its runs as `run_texts` finds them.
 
     A run without files has the state of a planned run. An experiment without results has an empty table.
@@ -99,7 +99,7 @@ def read(folder: Path) -> Experiment:
     started = [run.plan.run_id for run in runs if run.starts_trained]
     if started:
         table[STARTS_TRAINED] = table["run_id"].isin(started)
-    return Experiment(
+    return ReportedExperiment(
         plan=plan,
         spec=printable(spec.read_text(encoding="utf-8", errors="replace")) if spec.is_file() else "",
         runs=runs,
@@ -183,13 +183,13 @@ def _damaged(path: Path, error: Exception) -> ResultsError:
     return ResultsError(f"{path} is not a complete JSON file ({error}); {REMEDY}.")
 
 
-def _run(folder: Path, planned: RunRecord, texts: Mapping[str, str]) -> Run:
+def _run(folder: Path, planned: RunRecord, texts: Mapping[str, str]) -> ReportedRun:
     """Return a run with its records; a record is empty if its text is missing."""
     if (model := planned.analysed) is not None:
         state = RunState(state="done", step=planned.max_steps, max_steps=planned.max_steps)
-        return Run(planned, state, model.provenance, model.settings)
+        return ReportedRun(planned, state, model.provenance, model.settings)
     about = _record(folder / "run.json", texts.get("run.json"), RunSettingsRecord)
-    return Run(
+    return ReportedRun(
         plan=planned,
         state=_record(folder / "state.json", texts.get("state.json"), RunState),
         provenance=_record(folder / "provenance.json", texts.get("provenance.json"), Provenance),

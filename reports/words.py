@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pandas import Series
 
 from ablations.tasks.datasets import TASKS, Metric, Task, loaded_task
+from ablations.wording import listed
 
 ABSENT = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
@@ -85,7 +86,7 @@ def tuning_remark(tuned: Mapping[str, Any]) -> str:
     if tuned["open"] or tuned["chosen"] is None:
         return "not tuned yet"
     if tuned["at_edge"]:
-        return f"at the edge of what was tried ({listed(tuned['at_edge'])}): a better value may lie beyond"
+        return f"at the edge of what was tried ({listed(tuned['at_edge'], 'and')}): a better value may lie beyond"
     return ""
 
 
@@ -115,14 +116,9 @@ def moment(text: str | None) -> str:
     return f"{time:%Y-%m-%d %H:%M} {time.tzname() or ''}".rstrip()
 
 
-def share(part: float | None, whole: float | None) -> str:
+def part_of_whole(part: float | None, whole: float | None) -> str:
     """Return a part and a whole: ``120 / 500``."""
     return f"{count(part)} / {count(whole)}"
-
-
-def listed(words: list[str]) -> str:
-    """Return the words as a list in a sentence: commas, and *and* before the last."""
-    return ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else "".join(words)
 
 
 SPLIT = "objective.masking.{mask,keep,random}"

@@ -19,7 +19,7 @@ from ablations.analyse import folder as analyse_folder
 from ablations.analyse import measures as analyse_measures
 from ablations.analyse import minimal_pairs
 from ablations.analyse.arms import SEED, ModelArm, Say, Subject, SubjectModel, arms_of, name_of_all, twins_of
-from ablations.analyse.folder import Measured, Row, forget_kept, keep, kept_file, read_kept, rows_and_doubts
+from ablations.analyse.folder import MeasureResults, Row, forget_kept, keep, kept_file, read_kept, rows_and_doubts
 from ablations.analyse.measures import AnyMeasure
 from ablations.analyse.model import HuggingFaceModel, load
 from ablations.analyse.text import ReadText, read_by_all, require_finite, sentences, states
@@ -261,7 +261,7 @@ def _gold(text: Path, *, labels: Path | None, column: str | None) -> list[Labell
 
 def _measured(subject: Subject, analysis: Analysis) -> ArmResults:
     """Measure one subject. The hidden states of one model are freed before the next model is loaded."""
-    measured: list[Measured] = []
+    measured: list[MeasureResults] = []
     for part in subject.parts(analysis.say):
         measured += _measured_model(part, subject, analysis)
     plan = analyse_folder.run(part.facts, arm=subject.name, seed=SEED, origin=analysis.origin)
@@ -269,7 +269,7 @@ def _measured(subject: Subject, analysis: Analysis) -> ArmResults:
     return ArmResults(plan, results.concat(each.table for each in measured), list(doubts))
 
 
-def _measured_model(part: SubjectModel, subject: Subject, analysis: Analysis) -> list[Measured]:
+def _measured_model(part: SubjectModel, subject: Subject, analysis: Analysis) -> list[MeasureResults]:
     """Return the results of one model, measured now or kept by an analysis that was killed.
 
     The model is loaded only if a result is missing.
@@ -277,7 +277,7 @@ def _measured_model(part: SubjectModel, subject: Subject, analysis: Analysis) ->
     sample, say = subject.read.sample, analysis.say
     about: Row = {"experiment": analysis.target.name, "run_id": part.facts.run_id}
     about |= {"arm": subject.name, "seed": SEED, "step": part.facts.step}
-    model, layers_LND, without_rows = None, list[Any](), dict[Path, Measured]()
+    model, layers_LND, without_rows = None, list[Any](), dict[Path, MeasureResults]()
     measured = []
     for settings in analysis.measures:
         path = kept_file(analysis.target, _depends_on(part, subject, settings, analysis) | about)
@@ -294,7 +294,7 @@ def _measured_model(part: SubjectModel, subject: Subject, analysis: Analysis) ->
         rows = _rows(layers_LND, settings, model=model, read=subject.read, data_root=analysis.data_root)
         whole, doubts = rows_and_doubts(rows, settings)
         table = results.table(about | {"measure": settings.kind} | row for row in whole)
-        measured.append(Measured(table, doubts))
+        measured.append(MeasureResults(table, doubts))
         if whole:
             keep(path, measured[-1])
         else:

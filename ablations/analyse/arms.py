@@ -17,8 +17,8 @@ from ablations.analyse.model import (
     SAYS_NOTHING,
     HuggingFaceModel,
     checked_config,
-    identity,
     load,
+    model_identity,
     untrained,
     untrained_identity,
     weight_files,
@@ -126,7 +126,7 @@ def _arm(name: str, folder: Path, *, seed: int) -> ModelArm:
     configs = [checked_config(checkpoint.folder) for checkpoint in checkpoints]
     _require_one_architecture(checkpoints, configs)
     ids = tuple(
-        identity(config, weight_files(checkpoint.folder))
+        model_identity(config, weight_files(checkpoint.folder))
         for config, checkpoint in zip(configs, checkpoints, strict=True)
     )
     is_single = checkpoints[0].step is None

@@ -185,7 +185,7 @@ def _spec(arguments: Mapping[str, Any], measures: Sequence[MeasureSettings]) -> 
 Row = dict[str, Any]
 
 
-class Measured(NamedTuple):
+class MeasureResults(NamedTuple):
     """Results of one measure of one model."""
 
     table: DataFrame
@@ -219,7 +219,7 @@ def kept_file(target: Path, depends_on: Mapping[str, Any]) -> Path:
     return target / "kept" / f"{hashlib.sha256(content.encode()).hexdigest()[:20]}.parquet"
 
 
-def keep(path: Path, measured: Measured) -> None:
+def keep(path: Path, measured: MeasureResults) -> None:
     """Keep the results of a measure. The table is written last, so if it exists, the results are complete.
 
     Raises:
@@ -230,13 +230,13 @@ def keep(path: Path, measured: Measured) -> None:
     results.write(measured.table, path)
 
 
-def read_kept(path: Path) -> Measured | None:
+def read_kept(path: Path) -> MeasureResults | None:
     """Return the results that were kept; None if there are none.
 
     Raises:
         ResultsError, FilesError: a file is damaged. The error says which file to delete.
     """
-    return Measured(results.read(path), read_json(path.with_suffix(".json"))) if path.exists() else None
+    return MeasureResults(results.read(path), read_json(path.with_suffix(".json"))) if path.exists() else None
 
 
 def forget_kept(target: Path) -> None:

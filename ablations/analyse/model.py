@@ -178,7 +178,7 @@ def _is_sentencepiece(folder: Path) -> bool:
     return bool(models) and not (folder / "tokenizer.json").is_file()
 
 
-def identity(config: dict[str, Any], weights: list[Path]) -> str:
+def model_identity(config: dict[str, Any], weights: list[Path]) -> str:
     """Return ten hex digits of a hash over the weights and over config.json without `SAYS_NOTHING`.
 
     Raises:
@@ -197,7 +197,7 @@ def identity(config: dict[str, Any], weights: list[Path]) -> str:
 
 def untrained_identity(config: dict[str, Any], *, seed: int) -> str:
     """Return ten hex digits for an architecture with the random weights of a seed."""
-    return identity(config | {"untrained": seed}, [])
+    return model_identity(config | {"untrained": seed}, [])
 
 
 def saved_step(folder: Path, config: dict[str, Any]) -> int | None:
@@ -324,7 +324,7 @@ def load(folder: Path, *, tokenizer_folder: Path | None = None) -> HuggingFaceMo
     _require_weights(model, whole, states, loading, folder)
     return HuggingFaceModel(
         folder=folder,
-        run_id=identity(config, weight_files(folder)),
+        run_id=model_identity(config, weight_files(folder)),
         step=saved_step(folder, config),
         model=model,
         accepts=frozenset(inspect.signature(model.forward).parameters),

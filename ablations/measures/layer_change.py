@@ -35,7 +35,7 @@ def rows(readings: Readings, settings: LayerChangeSettings, say: Say) -> Iterato
     if normed_ND is not None:
         *_, below_ND, _ = readings.states(reading)
         top = readings.objective.run.encoder.num_hidden_layers
-        for row in changes([below_ND, normed_ND], reading.sample.sentence_N):
+        for row in change_rows([below_ND, normed_ND], reading.sample.sentence_N):
             yield row | {"group": AFTER_FINAL_NORM, "layer": top - 1, "layer_to": top}
     if settings.treebank is not None and "part_of_speech" in settings.groups:
         labelled = readings.texts.treebank(settings.treebank, settings)
@@ -61,7 +61,7 @@ def layer_change(
     Raises:
         MeasureError: fewer than five tokens per unit of width.
     """
-    yield from changes(states_LND, sample.sentence_N, from_embeddings=True)
+    yield from change_rows(states_LND, sample.sentence_N, from_embeddings=True)
     for by in settings.groups:
         yield from group_changes(states_LND, sample, by, size=settings.group_tokens)
 
@@ -81,11 +81,11 @@ def group_changes(
     width = states_LND[0].shape[1]
     size = None if size is None else max(size, REFUSED_BELOW * width)
     for name, place in equal_parts(groups(sample, by), fewest=WARNED_BELOW * width, size=size, seed=0):
-        for row in changes([layer_ND[place] for layer_ND in states_LND], sample.sentence_N[place]):
+        for row in change_rows([layer_ND[place] for layer_ND in states_LND], sample.sentence_N[place]):
             yield row | {"group": name}
 
 
-def changes(
+def change_rows(
     states_LND: list[NDArray[np.float32]], sentence_N: NDArray[np.int64], *, from_embeddings: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of layer changes of some tokens, with errors by the jackknife.

@@ -30,7 +30,7 @@ from ablations.runs import measure_pairs
 from ablations.runs import rows as run_rows
 from ablations.runs.identity import PlannedRun
 from ablations.runs.records import Record
-from ablations.runs.rows import Measured
+from ablations.runs.rows import MeasuredStep
 from lightning_modules.data.tokenizer import FIRST_WORD_ID
 from lightning_modules.training.run_directory import RunDirectory
 
@@ -277,7 +277,7 @@ class Gathered(Record):
     """Hash of what was planned and asked for, and the versions of comparisons.parquet and results.parquet."""
     runs: dict[str, tuple[Version, Version, Version, Version]] = Field({})
     """Versions of the files READ_FILES, by the name of the run's folder."""
-    measured: dict[str, list[Measured]] = Field({})
+    measured: dict[str, list[MeasuredStep]] = Field({})
     """Measures and steps with rows, by the name of the run's folder."""
 
     def is_current(self, current: "Gathered") -> bool:
@@ -290,7 +290,7 @@ class Gathered(Record):
             and not any(None in versions for versions in self.runs.values())
         )
 
-    def measured_in(self, run_dir: Path) -> list[Measured] | None:
+    def measured_in(self, run_dir: Path) -> list[MeasuredStep] | None:
         """Return the measures and steps with rows in a run's file; None if the file has changed or is not
         known."""
         before = self.runs.get(run_dir.name, (None,))[0]
@@ -336,14 +336,14 @@ def _versions(run_dir: Path) -> tuple[Version, Version, Version, Version]:
     return measures, log, state, provenance
 
 
-def write_record(record: Gathered, measured: Iterable[tuple[str, Measured]], folder: Path) -> None:
+def write_record(record: Gathered, measured: Iterable[tuple[str, MeasuredStep]], folder: Path) -> None:
     """Write the record into an experiment's folder, after results.parquet was written.
 
     Args:
         record: result of `record_now` before the files were read, so that a change since then is noticed.
         measured: measures and steps with rows, each with the name of the run's folder.
     """
-    by_run: dict[str, list[Measured]] = {name: [] for name in record.runs}
+    by_run: dict[str, list[MeasuredStep]] = {name: [] for name in record.runs}
     for name, rows_at_step in measured:
         by_run[name].append(rows_at_step)
     table = (*record.table[:2], version(folder / "results.parquet", age=0.0))

@@ -59,7 +59,7 @@ class PlannedRun(NamedTuple):
     directory: RunDirectory
 
 
-def identity(settings: RunSettings, tokens_address: str) -> str:
+def run_identity(settings: RunSettings, tokens_address: str) -> str:
     """Return the identity of a run: ten hex digits of a hash over everything that decides what it computes.
 
     The text enters by its content (and how it is cut into tokens), not by its path. So do the folder of the

@@ -91,7 +91,7 @@ def of_last_trainings(table: pd.DataFrame, planned: Sequence[PlannedRun]) -> pd.
     return table
 
 
-def missing(
+def pairs_to_measure(
     folder: Path, planned: Sequence[PlannedRun], settings: RunDistanceSettings, *, recompute: bool = False
 ) -> dict[tuple[str, Step], list[Pair]]:
     """Return the pairs without rows for these settings, by address of the text and step; all pairs with
@@ -150,7 +150,7 @@ def still_open(
     folder: Path, planned: Sequence[PlannedRun], settings: RunDistanceSettings, *, to_train: Collection[str]
 ) -> list[Pair]:
     """Return the pairs without rows for these settings, among runs that are trained or will be."""
-    unmeasured = itertools.chain.from_iterable(missing(folder, planned, settings).values())
+    unmeasured = itertools.chain.from_iterable(pairs_to_measure(folder, planned, settings).values())
     to_come = (pair for pair in _asked_pairs(planned, settings) if {*map(_id, pair)} & {*to_train})
     return list({(_id(pair.first), _id(pair.second)): pair for pair in (*unmeasured, *to_come)}.values())
 
@@ -181,7 +181,7 @@ def compare(
     """
     from ablations.measures.run_distance import run_distance  # imports torch, which the others do without
 
-    for (_, step), chosen in missing(folder, planned, settings, recompute=recompute).items():
+    for (_, step), chosen in pairs_to_measure(folder, planned, settings, recompute=recompute).items():
         say(f"comparing {several(len(chosen), 'pair')} of runs{'' if step is None else f' at step {step:,}'}")
         runs = {item.run_id: item for pair in chosen for item in pair}
         distances = run_distance(

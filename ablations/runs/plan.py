@@ -101,7 +101,7 @@ def _of_run(
     directory: RunDirectory,
     state: RunState,
     requested: "Sequence[rows.Requested]",
-    measured: "Sequence[rows.Measured] | None",
+    measured: "Sequence[rows.MeasuredStep] | None",
 ) -> Lacking:
     from ablations.runs import rows
 

@@ -130,7 +130,7 @@ def checkpoints(run_dir: Path, settings: MeasureSettings) -> dict[int | None, Pa
     return dict(kept) or last
 
 
-def missing(
+def missing_measures(
     run_dir: Path, measures: Sequence[RunMeasure], *, data_root: Path, recompute: bool = False
 ) -> list[RunMeasure]:
     """Return the measures of a run that lack rows, for these settings and files, at a checkpoint that they
@@ -143,9 +143,9 @@ def missing(
 
 
 def missing_of(
-    run_dir: Path, measures: Sequence[Requested], *, measured: "Sequence[Measured] | None" = None
+    run_dir: Path, measures: Sequence[Requested], *, measured: "Sequence[MeasuredStep] | None" = None
 ) -> list[RunMeasure]:
-    """Return the measures that lack rows, as `missing` does, for measures with known keys and digests.
+    """Return the measures that lack rows, as `missing_measures` does, for measures with known keys and digests.
 
     Args:
         measured: measures and steps with rows; None if the run's file must be read.
@@ -165,7 +165,7 @@ def open_checkpoints(
     return _open(run_dir, request, _measured(run_dir))
 
 
-class Measured(NamedTuple):
+class MeasuredStep(NamedTuple):
     """Measure that has rows at a step."""
 
     key: str
@@ -173,7 +173,7 @@ class Measured(NamedTuple):
     files: str | None = None
 
 
-def _measured(run_dir: Path, name: str = "measures.parquet") -> list[Measured]:
+def _measured(run_dir: Path, name: str = "measures.parquet") -> list[MeasuredStep]:
     """Return the measures and steps with rows in a file of the run, each once. This is much faster than
     `rows`.
 
@@ -183,22 +183,23 @@ def _measured(run_dir: Path, name: str = "measures.parquet") -> list[Measured]:
     path = run_dir / name
     if not path.exists():
         return []
-    table = read_sealed(path, remedy=MEASURES_AGAIN, columns=Measured._fields)
+    table = read_sealed(path, remedy=MEASURES_AGAIN, columns=MeasuredStep._fields)
     columns = (table[name].to_pylist() for name in table.column_names)
     return [
-        Measured(**dict(zip(table.column_names, kind, strict=True))) for kind in set(zip(*columns, strict=True))
+        MeasuredStep(**dict(zip(table.column_names, kind, strict=True)))
+        for kind in set(zip(*columns, strict=True))
     ]
 
 
-def measured_of(rows: pd.DataFrame) -> Iterator[tuple[int, Measured]]:
+def measured_of(rows: pd.DataFrame) -> Iterator[tuple[int, MeasuredStep]]:
     """Yield the measures and steps in rows of `rows_of_all`, each once, with the index of the run's folder."""
-    names = ["run", *Measured._fields]
+    names = ["run", *MeasuredStep._fields]
     kinds = rows[names].drop_duplicates().astype(object)
     for run, *kind in kinds.where(kinds.notna(), None).itertuples(index=False):
-        yield run, Measured(*kind)
+        yield run, MeasuredStep(*kind)
 
 
-def _open(run_dir: Path, request: Requested, measured: Iterable[Measured]) -> dict[int | None, Path]:
+def _open(run_dir: Path, request: Requested, measured: Iterable[MeasuredStep]) -> dict[int | None, Path]:
     settings = request.settings
     steps = {
         kind.step

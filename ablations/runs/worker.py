@@ -28,7 +28,15 @@ from ablations.catalogue import Measure, RunMeasure, card, for_run
 from ablations.errors import DataError, MeasureError
 from ablations.measures.reading.texts import Readings, Say
 from ablations.measures.settings import StateSettings
-from ablations.runs.rows import key, missing, name_for_users, note_refusals, open_checkpoints, put, put_predictions
+from ablations.runs.rows import (
+    key,
+    missing_measures,
+    name_for_users,
+    note_refusals,
+    open_checkpoints,
+    put,
+    put_predictions,
+)
 from ablations.tasks.datasets import files_now
 from lightning_modules import plugins
 from lightning_modules.data.token_store import Tokens
@@ -66,7 +74,7 @@ def measure(
         CheckpointError: the checkpoint is missing or damaged.
     """
     todo: dict[Path, list[RunMeasure]] = {}
-    for settings in missing(directory.path, measures, data_root=data_root, recompute=recompute):
+    for settings in missing_measures(directory.path, measures, data_root=data_root, recompute=recompute):
         for path in open_checkpoints(directory.path, settings, data_root=data_root, recompute=recompute).values():
             todo.setdefault(path, []).append(settings)
     if not todo:
@@ -83,7 +91,7 @@ def measure(
             say(f"measuring {name_for_users(settings)} at step {step:,}")
             files = files_now(settings, data_root)  # before they are read, in case somebody changes them meanwhile
             try:
-                rows, sample = rows_of(readings, settings, say=say)
+                rows, sample = measure_rows(readings, settings, say=say)
             except (MeasureError, DataError) as error:
                 refused.setdefault(key(settings), {})[str(error)] = None
                 continue
@@ -106,7 +114,7 @@ def measure(
         raise MeasureError(" ".join(f"{tried[failed]}: {why}" for failed in refused for why in refused[failed]))
 
 
-def rows_of(
+def measure_rows(
     readings: Readings, settings: RunMeasure, *, say: Say = lambda line: None
 ) -> tuple[list[Row], str | None]:
     """Compute the rows of one measure; for `TaskSettings` and `RetrievalSettings` those of one task.
@@ -243,7 +251,7 @@ def _train_and_measure(
     torch.set_num_threads(order["threads"])
     recompute = order["recompute"]
     with directory.lock(), stop.at_once():  # rows are written whole or not at all, so it may end anywhere
-        if recompute or missing(directory.path, measures, data_root=data_root):
+        if recompute or missing_measures(directory.path, measures, data_root=data_root):
             tokens = load_tokens(directory, data_root=data_root)
             measure(directory, tokens, measures, data_root=data_root, say=say, recompute=recompute)
     return ExitCode.DONE, None

@@ -315,7 +315,7 @@ class Workspace:
         settings = measure_pairs.distance_settings(self.experiment.measures)
         if settings is None:
             return 0
-        pairs = measure_pairs.missing(self.folder, self.planned, settings, recompute=recompute)
+        pairs = measure_pairs.pairs_to_measure(self.folder, self.planned, settings, recompute=recompute)
         return sum(map(len, pairs.values()))
 
     def plan(self, selected: Sequence[PlannedRun] | None = None, *, slots: int = 1, devices: int = 1) -> Plan:

@@ -40,7 +40,7 @@ def differing(before: Any, after: Any, *path: str) -> Iterator[tuple[str, Any, A
         yield ".".join(filter(None, path)), before, after
 
 
-def changes(before: Experiment, after: Experiment) -> list[Change]:
+def changed_settings(before: Experiment, after: Experiment) -> list[Change]:
     """Return every setting that differs between two specs: of the experiment, and of arms and measures that
     both have.
 

@@ -16,7 +16,7 @@ from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode
 from ablations import yamlfile
 from ablations.errors import KeyPath, Problem, SpecProblems
 from ablations.spec.experiment import nodes
-from ablations.wording import guess, identity, number, shown
+from ablations.wording import equality_key, exact_number, guess, shown
 from ablations.yamlfile import Document
 
 OPTION = "--set"
@@ -41,7 +41,7 @@ class Given(NamedTuple):
     @property
     def is_there(self) -> bool:
         """Return whether the spec has this value already."""
-        return self.before is not _ABSENT and identity(self.before) == identity(self.value)
+        return self.before is not _ABSENT and equality_key(self.before) == equality_key(self.value)
 
     @property
     def option(self) -> str:
@@ -239,7 +239,7 @@ def _in_words(value: Any) -> str | None:
         return value if re.fullmatch("[a-z][a-z0-9_]*", value) else None
     if value is None or isinstance(value, bool | dict):
         return None if isinstance(value, dict) else str(value).lower()
-    return number(value)
+    return exact_number(value)
 
 
 # Text ------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from ablations.errors import Fault, KeyPath, SpecError
 from ablations.messages import about, faults
 from ablations.spec.experiment import LONGEST_NAME, WRITTEN, Arm, Experiment, Grid, Run, merged, nodes
-from ablations.wording import guess, identity, listed, number, shown
+from ablations.wording import equality_key, exact_number, guess, listed, shown
 from lightning_modules.config import RunSettings, contradictions
 from lightning_modules.config.run import PRESETS, preset_problem
 
@@ -129,7 +129,7 @@ def _without_excluded(grid: Grid, combinations: list[Combination]) -> tuple[list
 
 
 def _matches(entry: dict[str, Any], combination: Combination) -> bool:
-    return all(identity(combination[path][0]) == identity(value) for path, value in entry.items())
+    return all(equality_key(combination[path][0]) == equality_key(value) for path, value in entry.items())
 
 
 def _entry_faults(entry: dict[str, Any], varied: dict[str, tuple[Any, ...]], place: KeyPath) -> list[Fault]:
@@ -146,8 +146,10 @@ def _entry_faults(entry: dict[str, Any], varied: dict[str, tuple[Any, ...]], pla
         if path not in varied:
             hint = guess(path, varied) or f"; it varies {listed(list(varied), 'and')}"
             grid_faults.append(Fault((*place, path), f"the grid does not vary {path}{hint}", "key"))
-        elif identity(value) not in map(identity, varied[path]):
-            examples = [number(other) if isinstance(other, float) else shown(other) for other in varied[path][:9]]
+        elif equality_key(value) not in map(equality_key, varied[path]):
+            examples = [
+                exact_number(other) if isinstance(other, float) else shown(other) for other in varied[path][:9]
+            ]
             rest = ["others"] * (len(varied[path]) > len(examples))
             sentence = f"the grid never makes {path} {shown(value)}, only {listed([*examples, *rest], 'and')}"
             grid_faults.append(Fault((*place, path), sentence))
@@ -200,7 +202,7 @@ def _value_name(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return json.dumps(value)
     if isinstance(value, int | float):
-        return number(value)
+        return exact_number(value)
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-") or "none"
 

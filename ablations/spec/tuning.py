@@ -15,7 +15,7 @@ from ablations.errors import Fault, KeyPath, SpecError
 from ablations.spec.experiment import LONGEST_NAME, Arm, Experiment, Range, Run, Tune
 from ablations.spec.grid import MOST_ARMS, arm_faults, arms_of, changed_by, setting_paths, settings_of
 from ablations.spec.matching import lasting
-from ablations.wording import guess, listed, number, shown
+from ablations.wording import exact_number, guess, listed, shown
 from lightning_modules.config import RunSettings
 
 Values = dict[str, Any]
@@ -299,6 +299,7 @@ def in_words(values: Mapping[str, Any]) -> str:
     """Return settings and their values as text, as in ``training.learning_rate 0.002 and encoder.dropout
     0``."""
     parts = [
-        f"{path} {number(value) if isinstance(value, float) else shown(value)}" for path, value in values.items()
+        f"{path} {exact_number(value) if isinstance(value, float) else shown(value)}"
+        for path, value in values.items()
     ]
     return listed(parts, "and")

@@ -148,7 +148,7 @@ def probing_rows(
     task = settings.task
     limited = {split: part(splits[split], settings, split) for split in SPLITS}
     parts = probed(objective, tokenizer, task, limited, max_length=max_length)
-    for row in rows_of(parts, group=task.name):
+    for row in task_rows(parts, group=task.name):
         answer_N = row.pop(ANSWERS, None)
         yield row
         if answer_N is not None and settings.predictions and counts_V is not None:
@@ -220,7 +220,7 @@ def _texts(examples: Examples) -> list[str]:
     return [f"{first} {second}" for first, second in zip(examples.first, examples.second, strict=True)]
 
 
-def rows_of(parts: Mapping[Split, Probed], *, group: str) -> Iterator[dict[str, Any]]:
+def task_rows(parts: Mapping[Split, Probed], *, group: str) -> Iterator[dict[str, Any]]:
     """Yield the rows of a task from states and labels; see `probing_rows`."""
     classes = len(np.unique(parts["train"].label_N))
     if classes < 2:

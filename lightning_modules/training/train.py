@@ -22,7 +22,7 @@ from lightning_modules.data.token_store import Tokens
 from lightning_modules.errors import AblationsError, ExitCode, Interrupted, OutOfMemoryError, StopRequest
 from lightning_modules.files import remove_leftovers, write_json
 from lightning_modules.model.numerics import keep_freed_memory, out_of_memory
-from lightning_modules.provenance import accept_machine, changes, provenance, utc_now
+from lightning_modules.provenance import accept_machine, machine_changes, provenance, utc_now
 from lightning_modules.training.data_module import load_tokens
 from lightning_modules.training.fit import threads_of, train
 from lightning_modules.training.log import OnLine
@@ -53,7 +53,7 @@ def record_provenance(directory: RunDirectory, *, devices: int, threads: int | N
         "started": utc_now(),
     }
     if before:
-        if changed := changes(before, record):
+        if changed := machine_changes(before, record):
             raise RunDirectoryError(
                 f"{directory.path} was started elsewhere and would not end with the same bits here "
                 f"({'; '.join(changed)}); continue it there, or add --other-machine to continue it here."

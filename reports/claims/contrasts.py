@@ -233,7 +233,7 @@ def _form(effect: Shape, curves_SK: Array) -> Form:
     return _DIFFERENCES[effect.form](curves_SK)
 
 
-def share(effect: Share, rows: SeedTable) -> dict[str, SeedEffects]:
+def kept_share(effect: Share, rows: SeedTable) -> dict[str, SeedEffects]:
     """Return the share of a gain that is kept, minus the share that the claim sets; and the condition that
     there is a gain.
 
@@ -393,7 +393,7 @@ _CONTRASTS: Mapping[type[Contrast], Callable[[Any, SeedTable], dict[str, SeedEff
     Difference: difference,
     Trend: trend,
     Shape: shape,
-    Share: share,
+    Share: kept_share,
     Optimum: optimum,
     Ahead: ahead,
     Apart: apart,

@@ -14,11 +14,11 @@ from ablations.spec import claims as claims_file
 from ablations.spec.claims import Claims
 from ablations.spec.contrasts import Claim
 from ablations.wording import several
-from reports.claims.outcomes import Measured, Outcome, measured, outcomes, outcomes_at_looks, smallest_effects
+from reports.claims.outcomes import MeasuredClaim, Outcome, measured, outcomes, outcomes_at_looks, smallest_effects
 from reports.claims.select import SeedTable
 from reports.claims.verdicts import ALPHA, Judgement, PartVerdict, judge, ways_to_fail
 from reports.claims.words import claim_rule, part_rule
-from reports.folder import Experiment
+from reports.folder import ReportedExperiment
 from reports.statistics.seed_tests import SeedEffects
 
 FORMAT = 2
@@ -31,7 +31,7 @@ NAME = claims_file.NAME
 class Judged(NamedTuple):
     """Experiment with its claims loaded and judged; a command does this once."""
 
-    experiment: Experiment
+    experiment: ReportedExperiment
     files: list[dict[str, Any]]
     """Files of claims as plain data: the hash of each when it was planned and now, and its changes since."""
     claims: dict[str, Claim]
@@ -43,7 +43,7 @@ class Judged(NamedTuple):
     number come last. A missing or wrong file is one entry that says so."""
 
 
-def judge_claims(experiment: Experiment, *, alpha: float = ALPHA) -> Judged:
+def judge_claims(experiment: ReportedExperiment, *, alpha: float = ALPHA) -> Judged:
     """Load the files of claims that the plan names, and judge every claim on the experiment's table."""
     files = list(_files(experiment))
     every = [claim for _, loaded in files if isinstance(loaded, Claims) for claim in loaded.claims]
@@ -97,7 +97,7 @@ def _described(file: PlannedClaims, loaded: Claims | str) -> dict[str, Any]:
     }
 
 
-def changes(file: Mapping[str, Any]) -> list[str]:
+def claim_file_changes(file: Mapping[str, Any]) -> list[str]:
     """Return sentences on when a file of claims was written and changed, as far as a reader must know."""
     sentences = []
     if file["runs_before"]:
@@ -120,7 +120,7 @@ def claim_notices(files: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
     return [
         {"kind": "claims", "text": f"claims {file['name']}: {sentence}"}
         for file in files
-        for sentence in changes(file)
+        for sentence in claim_file_changes(file)
     ]
 
 
@@ -156,7 +156,7 @@ NOT_JUDGED = ("not run", "not testable here", "insufficient evidence")
 """Verdicts that decide nothing about a claim."""
 
 
-def _files(experiment: Experiment) -> Iterator[tuple[PlannedClaims, Claims | str]]:
+def _files(experiment: ReportedExperiment) -> Iterator[tuple[PlannedClaims, Claims | str]]:
     """Yield each file that the plan names, loaded from the experiment's folder, or a sentence that says why
     it cannot be loaded."""
     planned = {file.name: file for file in experiment.plan.claim_files}
@@ -218,7 +218,7 @@ def _entry(outcome: Outcome, *, file: str, changed: str | None) -> dict[str, Any
     }
 
 
-def _outcome(item: Measured, judgement: Judgement) -> dict[str, Any]:
+def _outcome(item: MeasuredClaim, judgement: Judgement) -> dict[str, Any]:
     shown = _shown_part(judgement)
     decided, expect = judgement.parts[shown], item.claim.expect
     open_ended = judgement.verdict in NOT_JUDGED or expect == "open"

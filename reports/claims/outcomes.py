@@ -35,7 +35,7 @@ from reports.claims.verdicts import ALPHA, DECIDED, Judgement, decide, is_judged
 from reports.statistics.seed_tests import SeedEffects
 
 
-class Measured(NamedTuple):
+class MeasuredClaim(NamedTuple):
     """Effects of a claim in a table of results."""
 
     claim: Claim
@@ -47,7 +47,7 @@ class Measured(NamedTuple):
 
 def measured(
     claim: Claim, rows: SeedTable, *, arms: Collection[str] | None = None, measures: Collection[str] = ()
-) -> Measured:
+) -> MeasuredClaim:
     """Return the effects of a claim, as far as the table has them.
 
     Args:
@@ -92,7 +92,7 @@ def measured(
             beside |= {"-".join(filter(None, (name, part_name))): part for part_name, part in more_parts.items()}
         except NotMeasured:
             continue
-    return Measured(claim, parts, beside, tuple(missing))
+    return MeasuredClaim(claim, parts, beside, tuple(missing))
 
 
 End = Literal["decided", "not testable", "futile", "out of seeds", "open"]
@@ -120,7 +120,7 @@ class Stop(NamedTuple):
 class Outcome(NamedTuple):
     """Claim with its verdict."""
 
-    item: Measured
+    item: MeasuredClaim
     judgement: Judgement | None
     """Judgement of the claim; None if a part is missing."""
     level: float
@@ -130,12 +130,12 @@ class Outcome(NamedTuple):
     """Look at which the claim was last judged; None if seeds are not added until claims are decided."""
 
 
-def smallest_effects(item: Measured, parts: Mapping[str, SeedEffects]) -> dict[str, float]:
+def smallest_effects(item: MeasuredClaim, parts: Mapping[str, SeedEffects]) -> dict[str, float]:
     """Return the smallest effect that matters for each part of a claim, by name."""
     return {name: part.smallest or item.claim.smallest_effect for name, part in parts.items()}
 
 
-def outcomes(items: Iterable[Measured], *, alpha: float = ALPHA) -> dict[str, Outcome]:
+def outcomes(items: Iterable[MeasuredClaim], *, alpha: float = ALPHA) -> dict[str, Outcome]:
     """Return the outcome of each claim with all seeds of the table, by name."""
     items = list(items)
     sizes = Counter(item.claim.family for item in items if not item.missing and is_judged(item.parts))
@@ -190,7 +190,7 @@ def may_be_judged(claim: Claim, *, arms: Collection[str], measures: Collection[s
     return set(claim.needs.arms) <= set(arms) and set(claim.needs.measures) <= {*measures, *LOGGED}
 
 
-def _at_look(items: Iterable[Measured], sizes: Sequence[int], looks: Looks, *, level: float) -> Outcome:
+def _at_look(items: Iterable[MeasuredClaim], sizes: Sequence[int], looks: Looks, *, level: float) -> Outcome:
     """Return the outcome of a claim at the first look that settles it, or else at the last look that could
     judge it.
 
@@ -200,7 +200,7 @@ def _at_look(items: Iterable[Measured], sizes: Sequence[int], looks: Looks, *, l
         looks: looks that may be taken.
         level: level of the claim in its family.
     """
-    last: tuple[Measured, int, End, float] | None = None
+    last: tuple[MeasuredClaim, int, End, float] | None = None
     item = None
     for number, item in enumerate(items):
         if item.missing:
@@ -221,14 +221,14 @@ def _at_look(items: Iterable[Measured], sizes: Sequence[int], looks: Looks, *, l
     return Outcome(item, _judged(item, at_look, over_all_looks=level), level, stop)
 
 
-def _levels_at_looks(item: Measured, looks: Looks, level: float) -> tuple[float, ...]:
+def _levels_at_looks(item: MeasuredClaim, looks: Looks, level: float) -> tuple[float, ...]:
     """Return the level of a claim at each look. It allows for several parts, and for several layers to choose
     from."""
     chosen = [max(part.at_layers_LMS.shape[:2]) for part in item.parts.values() if part.at_layers_LMS is not None]
     return look_levels(looks.sizes, level=level, ways=ways_to_fail(item.parts) * max(chosen, default=1))
 
 
-def _end(item: Measured, looks: Looks, size: int, *, level: float) -> End:
+def _end(item: MeasuredClaim, looks: Looks, size: int, *, level: float) -> End:
     verdict, of_parts = decide(item.parts, smallest_effects(item, item.parts), level=level)
     if verdict in DECIDED:
         return "decided"
@@ -239,7 +239,7 @@ def _end(item: Measured, looks: Looks, size: int, *, level: float) -> End:
     return "futile" if any(item.claim.name in look.futile for look in looks.taken) else "open"
 
 
-def _judged(item: Measured, level: float, *, over_all_looks: float | None = None) -> Judgement:
+def _judged(item: MeasuredClaim, level: float, *, over_all_looks: float | None = None) -> Judgement:
     """Return the judgement at the level of a look, with intervals that state their confidence over all
     looks."""
     judgement = judge(item.parts, smallest_effects(item, item.parts), level=level)

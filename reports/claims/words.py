@@ -7,7 +7,7 @@ from typing import Any, get_args
 import numpy as np
 
 from ablations.runs.records import Looks
-from ablations.wording import several
+from ablations.wording import listed, several
 from reports.claims.outcomes import End, Outcome
 from reports.claims.verdicts import (
     ALPHA,
@@ -24,7 +24,7 @@ from reports.claims.verdicts import (
 from reports.statistics import seed_tests
 from reports.statistics.seed_tests import MOST_SEEDS, Direction
 from reports.statistics.summaries import ROUNDING
-from reports.words import ABSENT, MINUS, count, is_absent, listed, number
+from reports.words import ABSENT, MINUS, count, is_absent, number
 
 VERDICTS = get_args(Verdict)
 """Verdicts in the order in which they are counted."""
@@ -181,15 +181,17 @@ def look_sentence(outcomes: Mapping[str, Outcome], looks: Looks, *, futile: Sequ
     here = {name: outcome for name, outcome in outcomes.items() if outcome.look and outcome.look.seeds == size}
     verdicts = Counter(outcome.judgement.verdict for outcome in here.values() if outcome.judgement)
     counts = [f"{number_of} {verdict}" for verdict, number_of in verdicts.items()]
-    sentence = f"look with {size} seeds at {several(len(here), 'claim')}: {listed(counts) or 'none was judged'}"
+    sentence = (
+        f"look with {size} seeds at {several(len(here), 'claim')}: {listed(counts, 'and') or 'none was judged'}"
+    )
     if futile:
-        sentence += f"; given up, because more seeds would hardly decide them: {listed(list(futile))}"
+        sentence += f"; given up, because more seeds would hardly decide them: {listed(list(futile), 'and')}"
     by_size: dict[int | None, list[str]] = {}
     for name, outcome in outcomes.items():
         if outcome.look and outcome.look.end == "open" and name not in futile:
             by_size.setdefault(looks.next_size(outcome.look.seeds), []).append(name)
     for next_size, names in by_size.items():
-        sentence += f"; next with {next_size} seeds: {listed(names)}"
+        sentence += f"; next with {next_size} seeds: {listed(names, 'and')}"
     return f"{sentence}."
 
 
@@ -229,14 +231,16 @@ def counted(entries: Iterable[Mapping[str, Any]]) -> str:
     if not claims:
         return "No claim could be read."
     verdicts = Counter(claim["verdict"] for claim in claims)
-    words = listed([f"{count(verdicts[verdict])} {verdict}" for verdict in VERDICTS if verdicts[verdict]])
+    words = listed([f"{count(verdicts[verdict])} {verdict}" for verdict in VERDICTS if verdicts[verdict]], "and")
     sentence = f"Of {several(len(claims), 'claim')}, {words}"
     met = Counter(expectation(claim) for claim in claims)
     outcomes = [f"{count(met[word])} {outcome}" for word, outcome in _OUTCOMES.items() if met[word]]
     if not outcomes:
         return f"{sentence}."
     expected = sum(met[word] for word in _OUTCOMES)
-    return f"{sentence}. Of the judged claims, {count(expected)} had an expected verdict: {listed(outcomes)}."
+    return (
+        f"{sentence}. Of the judged claims, {count(expected)} had an expected verdict: {listed(outcomes, 'and')}."
+    )
 
 
 _OUTCOMES = {"met": "came out as expected", "not met": "came out otherwise", "left open": "stayed open"}
@@ -362,7 +366,7 @@ def _condition_rule(part: PartVerdict) -> str:
         return f"the mean over {several(len(part.values), 'seed')} lies below the bound"
     below = {seed: -value for seed, value in zip(part.seeds, part.values, strict=True) if value < 0}
     if below:
-        seeds_below = listed([f"seed {seed} by {significant(value)}" for seed, value in below.items()])
+        seeds_below = listed([f"seed {seed} by {significant(value)}" for seed, value in below.items()], "and")
         return f"{len(below)} of {several(len(part.values), 'seed')} below the bound: {seeds_below}"
     if len(part.values) < FEWEST_SEEDS:
         return f"{several(len(part.values), 'seed')}, but at least {FEWEST_SEEDS} are needed"

@@ -20,6 +20,7 @@ from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 
 from ablations.results import SHOWN
+from ablations.wording import listed
 from reports.figures.curves import (
     AXES,
     FEWEST_PLACES,
@@ -66,7 +67,6 @@ from reports.words import (
     axis_label,
     in_order,
     leads_on,
-    listed,
     number,
     task_axis_label,
     words_of_metric,
@@ -362,7 +362,7 @@ def tasks_note(tasks: list[str], shown: Shown) -> str:
     if len(tasks) <= MOST_TASKS:
         return ""
     rest, of = tasks[MOST_TASKS:], f" of {shown.part}" if shown.part else ""
-    others = listed(rest) if len(rest) <= MOST_TASKS else f"{len(rest)} tasks"
+    others = listed(rest, "and") if len(rest) <= MOST_TASKS else f"{len(rest)} tasks"
     return f"Only the first {MOST_TASKS} tasks{of} have panels; results.parquet also has {others}."
 
 

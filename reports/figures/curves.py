@@ -165,7 +165,7 @@ def choose(
         ResultsError: the table lacks a column, or has no such rows.
     """
     along = axis or own_axis(measure)
-    rows = rows_of(table, measure=measure, metric=metric, axis=axis)
+    rows = metric_rows(table, measure=measure, metric=metric, axis=axis)
     rows = rows[is_about(rows, group) & rows["other_run_id"].isna()]
     rows = require(rows, table, f"{measure} {metric}", group, by=along)
     if along != "step":
@@ -173,7 +173,7 @@ def choose(
     return rows if axis is None else common_steps(rows)
 
 
-def rows_of(table: DataFrame, *, measure: str, metric: str, axis: Axis | None = None) -> DataFrame:
+def metric_rows(table: DataFrame, *, measure: str, metric: str, axis: Axis | None = None) -> DataFrame:
     """Return all rows of the metric with a place on its axis, as `placed` gives them.
 
     Raises:

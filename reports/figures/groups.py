@@ -9,7 +9,7 @@ from pandas import DataFrame
 
 from ablations.results import SHOWN
 from reports.figures.by_arm import arm_label, shown_name
-from reports.figures.curves import FEWEST_PLACES, Curve, curve, learned, order, require, rows_of
+from reports.figures.curves import FEWEST_PLACES, Curve, curve, learned, metric_rows, order, require
 from reports.figures.files import lay_out
 from reports.figures.lines import Line, PanelLook, draw_lines
 from reports.figures.panel import (
@@ -44,7 +44,7 @@ def choose_groups(table: DataFrame, *, measure: str, metric: str, family: str) -
     Raises:
         ResultsError: the table lacks a column, or has no such rows.
     """
-    rows = rows_of(table, measure=measure, metric=metric)
+    rows = metric_rows(table, measure=measure, metric=metric)
     of_family = rows["group"].str.startswith(f"{family} ").fillna(False).astype(bool)
     measured_quantity = f"{measure} {metric}"
     return last_step(

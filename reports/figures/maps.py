@@ -12,7 +12,7 @@ from pandas import DataFrame
 from ablations.errors import ResultsError
 from ablations.results import SHOWN
 from reports.figures.by_arm import arm_label
-from reports.figures.curves import FEWEST_STEPS, Curve, curve, learned, order, rows_of
+from reports.figures.curves import FEWEST_STEPS, Curve, curve, learned, metric_rows, order
 from reports.figures.files import lay_out
 from reports.figures.pairs import pairs_over_training
 from reports.figures.panel import (
@@ -44,7 +44,7 @@ def map_table(table: DataFrame, *, measure: str, metric: str, arms: Sequence[str
     Raises:
         ResultsError: the table lacks a column.
     """
-    if rows_of(table, measure=measure, metric=metric)["other_run_id"].isna().all():
+    if metric_rows(table, measure=measure, metric=metric)["other_run_id"].isna().all():
         return table, list(arms)
     pairs = pairs_over_training(table, metric=metric, arms=arms)
     return pairs, order(pairs, None)
@@ -61,7 +61,7 @@ def choose_steps(
     Raises:
         ResultsError: the table lacks a column.
     """
-    rows = rows_of(table, measure=measure, metric=metric)
+    rows = metric_rows(table, measure=measure, metric=metric)
     of_group = rows["group"].isna() if group is None else (rows["group"] == group).fillna(False)
     rows = rows[of_group & rows["other_run_id"].isna() & rows["step"].notna()]
     rows = rows if arm is None else rows[rows["arm"] == arm]

@@ -11,7 +11,7 @@ from pandas import DataFrame
 from ablations.results import SHOWN
 from ablations.wording import several
 from reports.figures.by_arm import end_name
-from reports.figures.curves import FEWEST_PLACES, Curve, curve, learned, order, require, rows_of, with_columns
+from reports.figures.curves import FEWEST_PLACES, Curve, curve, learned, metric_rows, order, require, with_columns
 from reports.figures.files import lay_out
 from reports.figures.lines import Line, PanelLook, draw_lines
 from reports.figures.panel import (
@@ -86,7 +86,7 @@ def pairs_over_training(table: DataFrame, *, metric: str, arms: Sequence[str] | 
 
 def _named(table: DataFrame, *, metric: str, arms: Sequence[str] | None) -> DataFrame:
     """Return the rows of every pair of runs at every step, with the columns of `choose_pairs`."""
-    rows = rows_of(table, measure="run_distance", metric=metric)
+    rows = metric_rows(table, measure="run_distance", metric=metric)
     rows = require(
         rows[rows["other_run_id"].notna() & rows["group"].notna()], table, f"run_distance {metric}", by="layer"
     )

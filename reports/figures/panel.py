@@ -12,8 +12,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from reports.figures.curves import AXES, Axis, Curve, own_axis, rows_of
-from reports.words import is_absent, leads_on, listed, number, words_of_metric
+from ablations.wording import listed
+from reports.figures.curves import AXES, Axis, Curve, metric_rows, own_axis
+from reports.words import is_absent, leads_on, number, words_of_metric
 
 BEYOND = "Dashed: the chance floor. A level beyond the axis is written above the panel."
 CEILING = "Thin: the ceiling, which no number can exceed."
@@ -77,7 +78,7 @@ def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) 
         at_chance = "" if is_absent(mean_floor) else f"; chance floor {number(mean_floor, digits)}"
         ceilings = [point["ceiling"] for point in line_points if not is_absent(point.get("ceiling"))]
         at_most = f"; ceiling {number(sum(ceilings) / len(ceilings), digits)}" if ceilings else ""
-        sentences.append(f"{name}: {listed(values)}{at_chance}{at_most}.")
+        sentences.append(f"{name}: {listed(values, 'and')}{at_chance}{at_most}.")
     return f"{of_seeds(points)} by {by}. " + " ".join(sentences)
 
 
@@ -129,7 +130,7 @@ def left_out_note(arms: Sequence[str], limit: int) -> str:
 
 def named_or_counted(arms: Sequence[str], *, at_most: int) -> str:
     """Return the names of arms for a sentence; if there are more than `at_most`, return their number."""
-    return listed(list(arms)) if len(arms) <= at_most else f"{len(arms)} arms"
+    return listed(list(arms), "and") if len(arms) <= at_most else f"{len(arms)} arms"
 
 
 def without_panel(place: int, arms: Sequence[str], present: Sequence[str]) -> list[str]:
@@ -342,7 +343,7 @@ def _name(text: FigureText, shown: Shown, arm: str | None, place: int, prefix: s
 
 def rows_shown(table: DataFrame, shown: Shown) -> DataFrame:
     """Return all rows of the metric that have a place on the axis, for any group."""
-    return rows_of(table, measure=shown.measure, metric=shown.metric, axis=shown.axis)
+    return metric_rows(table, measure=shown.measure, metric=shown.metric, axis=shown.axis)
 
 
 def facts(curve: Curve, *remarks: str) -> dict[str, Any]:

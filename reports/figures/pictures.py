@@ -13,6 +13,7 @@ from pandas import DataFrame, Series
 
 from ablations.errors import ResultsError
 from ablations.results import SHOWN
+from ablations.wording import listed
 from reports.figures.by_arm import shown_name
 from reports.figures.curves import curve, learned, order, require, with_columns
 from reports.figures.files import LEGEND_LINE_INCHES, TITLE_INCHES
@@ -29,7 +30,6 @@ from reports.figures.panel import (
 )
 from reports.figures.style import COLOURS, LIGHTEST, LINES, MARKERS, Style
 from reports.statistics.summaries import last_step
-from reports.words import listed
 
 LEGEND_ROW_LETTERS = 54
 """Letters that fit side by side in a legend; each entry takes six more than its name."""
@@ -211,7 +211,7 @@ def picture_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: li
 
 def picture_in_words(rows: DataFrame, *, arm: str, by: str) -> str:
     """Return the number of tokens and the layers of a picture in words."""
-    layers = listed([str(layer) for layer in sorted(rows["layer"].unique().tolist())])
+    layers = listed([str(layer) for layer in sorted(rows["layer"].unique().tolist())], "and")
     return (
         f"{arm}, seed {rows['seed'].iloc[0]}: {rows['group'].nunique()} tokens in layers {layers}, one point "
         f"each. Colours and markers show the {by}. Only nearness means something."

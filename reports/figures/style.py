@@ -20,7 +20,8 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
-from reports.words import count, listed
+from ablations.wording import listed
+from reports.words import count
 
 MOST_LINES = 8
 """Largest number of lines in a panel; more arms get several panels."""
@@ -119,7 +120,7 @@ def _family(group: Sequence[Sequence[str]]) -> PanelArms:
     shown = names if rest <= 1 else [*names[:MOST_NAMES], f"{rest} more"]
     start = _start(group[0]) if len(group) == 1 and len(group[0]) > 1 else ""
     arms = tuple(arm for part in group for arm in part)
-    return PanelArms(listed(shown), arms, start if start.endswith(tuple(SIGNS)) else "")
+    return PanelArms(listed(shown, "and"), arms, start if start.endswith(tuple(SIGNS)) else "")
 
 
 def _start(arms: Sequence[str]) -> str:

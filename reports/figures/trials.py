@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 
 from ablations.runs.records import TunedArm, Tuning
-from ablations.wording import number as brief
+from ablations.wording import exact_number as brief
 from ablations.wording import shown
 from reports.figures.by_setting import labels_apart
 from reports.figures.panel import Panel

@@ -19,7 +19,7 @@ from reports.claims.judge import Judged, claim_notices
 from reports.claims.words import probability, significant
 from reports.figures.curves import TRAINED_GAIN
 from reports.figures.panel import Panel
-from reports.folder import Experiment, Run
+from reports.folder import ReportedExperiment, ReportedRun
 from reports.page.figures import PageFigure, claimed_metrics, figures, plugin_figures
 from reports.page.flips import Answers, answers_of, compare_questions, sides_of
 from reports.page.summary import grouped, notices, summary
@@ -161,7 +161,7 @@ def page_figures(judged: Judged) -> tuple[list[PageFigure], dict[str, str]]:
     return shown, failures
 
 
-def _runs(experiment: Experiment) -> list[dict[str, Any]]:
+def _runs(experiment: ReportedExperiment) -> list[dict[str, Any]]:
     """Return one row for each planned run, in the order of the plan."""
     measured = _validation(experiment.table)
     rows = []
@@ -190,7 +190,7 @@ def _validation(table: DataFrame) -> dict[tuple[str, int], dict[str, float]]:
     return by_run
 
 
-def _arms(experiment: Experiment, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _arms(experiment: ReportedExperiment, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return one row for each arm: the mean and 95% t interval over seeds of every number of its runs."""
     numbers = DataFrame(
         [
@@ -201,7 +201,7 @@ def _arms(experiment: Experiment, runs: list[dict[str, Any]]) -> list[dict[str, 
         columns=["arm", "seed", "name", "value"],
     ).astype({"value": float})
     means = means_of_arms(numbers)
-    runs_by_arm: dict[str, list[Run]] = {arm: [] for arm in experiment.plan.arms}
+    runs_by_arm: dict[str, list[ReportedRun]] = {arm: [] for arm in experiment.plan.arms}
     for run in experiment.runs:
         runs_by_arm.setdefault(run.plan.arm, []).append(run)
     rows = []
@@ -217,7 +217,7 @@ def _arms(experiment: Experiment, runs: list[dict[str, Any]]) -> list[dict[str, 
     return rows
 
 
-def _training(runs: list[Run], gained: dict[str, Any]) -> str:
+def _training(runs: list[ReportedRun], gained: dict[str, Any]) -> str:
     """Return whether an arm is trained enough to interpret: `yes`, `no`, `untrained` on purpose, or
     `unknown`."""
     if runs and all(run.is_untrained for run in runs):
@@ -227,7 +227,7 @@ def _training(runs: list[Run], gained: dict[str, Any]) -> str:
     return "yes" if gained["mean"] >= TRAINED_GAIN else "no"
 
 
-def _provenance(experiment: Experiment, claim_files: list[dict[str, Any]]) -> dict[str, Any]:
+def _provenance(experiment: ReportedExperiment, claim_files: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the provenance of the numbers; lists hold every different value among the runs."""
     plan, origins = experiment.plan, [run.provenance for run in experiment.runs]
     with_commit = [origin for origin in origins if origin.dirty is not None]
@@ -256,7 +256,7 @@ def _tokens_measured(table: DataFrame) -> dict[str, list[int]]:
     return {str(measure): sorted({int(n) for n in part["n"]}) for measure, part in rows.groupby("measure")}
 
 
-def _machine(run: Run) -> str | None:
+def _machine(run: ReportedRun) -> str | None:
     machine = run.provenance.machine
     cores = several(machine.cores, "core") if machine.cores is not None else None
     return ", ".join(part for part in (machine.platform, machine.cpu, cores, *machine.gpus) if part) or None
@@ -273,7 +273,7 @@ def _different(values: Iterable[str | None]) -> list[str]:
     return [value for value in dict.fromkeys(values) if value is not None]
 
 
-def answers_by_arm(experiment: Experiment) -> dict[str, Answers]:
+def answers_by_arm(experiment: ReportedExperiment) -> dict[str, Answers]:
     """Return the predictions of each arm that has any.
 
     Raises:
@@ -286,7 +286,7 @@ def answers_by_arm(experiment: Experiment) -> dict[str, Answers]:
     return {arm: answers for arm, answers in by_arm.items() if answers}
 
 
-def scores_over_examples(experiment: Experiment, by_arm: Mapping[str, Answers]) -> OverExamples:
+def scores_over_examples(experiment: ReportedExperiment, by_arm: Mapping[str, Answers]) -> OverExamples:
     """Return the interval of each score over seeds and examples together, by measure, task, metric and arm.
 
     A score has one only if it is the mean of its predictions over examples in every seed, and has three seeds

@@ -16,11 +16,11 @@ from scipy import stats
 
 from ablations.errors import ResultsError, SpecError
 from ablations.spec import load
-from ablations.spec.changes import changes
+from ablations.spec.changes import changed_settings
 from ablations.spec.contrasts import Claim
 from reports import folder as experiment_folder
 from reports.claims.judge import finite, judge_claims
-from reports.folder import Experiment
+from reports.folder import ReportedExperiment
 from reports.statistics.seed_tests import t_interval
 from reports.statistics.summaries import ROUNDING, gain, last_step
 
@@ -128,11 +128,11 @@ def compare(before: Path, after: Path) -> dict[str, Any]:
     }
 
 
-class Side(NamedTuple):
+class ComparedExperiment(NamedTuple):
     """One experiment of the comparison."""
 
     folder: Path
-    experiment: Experiment
+    experiment: ReportedExperiment
     files: dict[str, str]
     """SHA-256 of each file of claims."""
     written: dict[str, Claim]
@@ -141,7 +141,7 @@ class Side(NamedTuple):
     """Entries of claims with their verdicts, by name."""
 
 
-def _side(folder: Path) -> Side:
+def _side(folder: Path) -> ComparedExperiment:
     experiment = experiment_folder.read(folder)
     judged = judge_claims(experiment)
     for entry in judged.entries:
@@ -149,13 +149,13 @@ def _side(folder: Path) -> Side:
             raise ResultsError(f"{folder}: claims {entry['name']}: {entry['rule']}")
     files = {file["name"]: file["sha256"] for file in judged.files}
     entries = {entry["name"]: entry for entry in judged.entries}
-    return Side(folder, experiment, files, judged.claims, entries)
+    return ComparedExperiment(folder, experiment, files, judged.claims, entries)
 
 
 # Claims ----------------------------------------------------------------------------------------------
 
 
-def _claims(old: Side, new: Side) -> list[dict[str, Any]]:
+def _claims(old: ComparedExperiment, new: ComparedExperiment) -> list[dict[str, Any]]:
     """Return every claim of either side: first in the order of `old`, then those that only `new` has."""
     rows = []
     for name in dict.fromkeys((*old.entries, *new.entries)):
@@ -239,7 +239,7 @@ def _by_seed(part: Mapping[str, Any]) -> Seeds:
 # Results and settings --------------------------------------------------------------------------------
 
 
-def _results(old: Experiment, new: Experiment) -> list[dict[str, Any]]:
+def _results(old: ReportedExperiment, new: ReportedExperiment) -> list[dict[str, Any]]:
     """Return validation loss and gain of each arm: first in the order of `old`, then arms that only `new`
     has."""
     sides = _validation(old), _validation(new)
@@ -258,7 +258,7 @@ def _results(old: Experiment, new: Experiment) -> list[dict[str, Any]]:
     ]
 
 
-def _validation(experiment: Experiment) -> dict[tuple[str, str], dict[int, float]]:
+def _validation(experiment: ReportedExperiment) -> dict[tuple[str, str], dict[int, float]]:
     """Return validation loss and gain after the last step, as a number for each seed, by arm and name."""
     table = experiment.table
     loss = last_step(
@@ -284,13 +284,13 @@ def _settings(before: Path, after: Path) -> dict[str, Any]:
     """Return the differences between the specs, or the reason why they are not compared: one is missing, or
     is no good spec today."""
     try:
-        differences = changes(*(load.load(folder / "spec.yaml") for folder in (before, after)))
+        differences = changed_settings(*(load.load(folder / "spec.yaml") for folder in (before, after)))
     except SpecError as error:
         return {"not_compared": str(error).partition("\n")[0], "changes": []}
     return {"not_compared": None, "changes": [change._asdict() for change in differences]}
 
 
-def _described(side: Side) -> dict[str, Any]:
+def _described(side: ComparedExperiment) -> dict[str, Any]:
     """Return the facts about an experiment: its plan, text, commits, runs and seeds."""
     plan = side.experiment.plan
     return {

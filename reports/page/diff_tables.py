@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ablations.wording import printable, several
+from ablations.wording import listed, printable, several
 from reports.claims.words import MOST_DECIMALS, confidence, effect, significant
 from reports.page.terminal import STYLES, bare_table
-from reports.words import ABSENT, MINUS, count, interval, is_absent, listed, moment
+from reports.words import ABSENT, MINUS, count, interval, is_absent, moment
 
 SIDES = ("before", "after")
 WHERE = {"on both sides": SIDES, "before, absent after": SIDES[:1], "after, absent before": SIDES[1:]}
@@ -59,7 +59,7 @@ def diff_tables(content: Mapping[str, Any]) -> None:
 def _side(side: Mapping[str, Any]) -> str:
     facts = [side["experiment"], several(side["runs"], "run"), several(len(side["seeds"]), "seed")]
     facts += [f"planned {moment(side['planned'])}"] * bool(side["planned"])
-    facts += [f"commit {listed([commit[:7] for commit in side['commits']])}"] * bool(side["commits"])
+    facts += [f"commit {listed([commit[:7] for commit in side['commits']], 'and')}"] * bool(side["commits"])
     return ", ".join(facts)
 
 

@@ -17,6 +17,7 @@ from pandas import DataFrame
 from ablations.errors import PluginError
 from ablations.spec.contrasts import Ahead, Claim, Difference
 from ablations.spec.figures import NamedFigure, PublishedPoint, planned_figure
+from ablations.wording import listed
 from reports.claims.judge import NOT_JUDGED, Judged
 from reports.claims.verdicts import DECIDED
 from reports.figures.by_arm import ArmLines, shown_name
@@ -29,7 +30,7 @@ from reports.figures.texts import FIGURES, OVER_TRAINING, of_plugin
 from reports.folder import QUICK
 from reports.scores.by_setting import setting_figures, setting_rows
 from reports.scores.factors import Factor
-from reports.words import is_of_plugin, listed
+from reports.words import is_of_plugin
 
 
 class ClaimedMetric(NamedTuple):
@@ -233,7 +234,7 @@ def _quick_words(panels: Sequence[Panel], quick: Collection[str]) -> list[str]:
     quick."""
     those = [panel.letter for panel in panels if panel.measure in quick]
     if 0 < len(those) < len(panels):
-        return [f"Panel{'s' * (len(those) > 1)} {listed(those)}: {QUICK[0].lower()}{QUICK[1:]}"]
+        return [f"Panel{'s' * (len(those) > 1)} {listed(those, 'and')}: {QUICK[0].lower()}{QUICK[1:]}"]
     return [QUICK] * bool(those)
 
 

@@ -43,7 +43,7 @@ PUBLISHED_COLUMNS = [
 ]
 
 
-class Side(NamedTuple):
+class ComparedArm(NamedTuple):
     """Side of the comparison: an arm of an experiment, which may be published, or a single run."""
 
     name: str
@@ -74,7 +74,7 @@ class Question(NamedTuple):
     """Hash of the measure's settings; numbers of different settings are not compared."""
 
 
-def side_of(place: Path, *, out: Path) -> Side | None:
+def side_of(place: Path, *, out: Path) -> ComparedArm | None:
     """Return the arm or the run that a place names, as out/NAME:ARM or out/runs/RUN; None if it names an
     experiment.
 
@@ -83,7 +83,9 @@ def side_of(place: Path, *, out: Path) -> Side | None:
             such arm.
     """
     if (place / "run.json").is_file():
-        return Side(place.name, {int(json.loads((place / "run.json").read_bytes())["seed"]): place}, is_run=True)
+        return ComparedArm(
+            place.name, {int(json.loads((place / "run.json").read_bytes())["seed"]): place}, is_run=True
+        )
     named, colon, arm = str(place).rpartition(":")
     if place.exists() or not colon or not named:
         return None
@@ -94,7 +96,7 @@ def side_of(place: Path, *, out: Path) -> Side | None:
     return arms[arm]
 
 
-def sides_of(folder: Path, plan: Plan) -> dict[str, Side]:
+def sides_of(folder: Path, plan: Plan) -> dict[str, ComparedArm]:
     """Return each arm of an experiment with the folders of its runs, or with its published predictions.
 
     Raises:
@@ -103,11 +105,11 @@ def sides_of(folder: Path, plan: Plan) -> dict[str, Side]:
     path = folder / PUBLISHED
     if path.is_file():
         table = _read_published(path)
-        return {arm: Side(f"{folder}:{arm}", {}, published=table[table["arm"] == arm]) for arm in plan.arms}
+        return {arm: ComparedArm(f"{folder}:{arm}", {}, published=table[table["arm"] == arm]) for arm in plan.arms}
     folders: dict[str, dict[int, Path]] = {arm: {} for arm in plan.arms}
     for run in plan.runs:
         folders[run.arm][run.seed] = folder.parent / "runs" / run.folder
-    return {arm: Side(f"{folder}:{arm}", of_arm) for arm, of_arm in folders.items()}
+    return {arm: ComparedArm(f"{folder}:{arm}", of_arm) for arm, of_arm in folders.items()}
 
 
 def publish_predictions(folder: Path, to: Path) -> None:
@@ -156,7 +158,9 @@ def _at_last_step(table: DataFrame) -> DataFrame:
     return table[table["step"] == table.groupby("key")["step"].transform("max")]
 
 
-def compare_examples(before: Side, after: Side, *, by: By | None = None, examples: int = 0) -> dict[str, Any]:
+def compare_examples(
+    before: ComparedArm, after: ComparedArm, *, by: By | None = None, examples: int = 0
+) -> dict[str, Any]:
     """Return the comparison of the predictions of two sides, task by task, as plain data.
 
     Numbers that are not finite are None. `better` counts the examples that the second side answers better,
@@ -206,7 +210,7 @@ Answers = dict[Question, dict[int, DataFrame]]
 """Predictions by question and seed, with the ids of the examples as index."""
 
 
-def answers_of(side: Side, columns: Sequence[str] | None = None) -> Answers:
+def answers_of(side: ComparedArm, columns: Sequence[str] | None = None) -> Answers:
     """Return the predictions of an arm or a run at the last step of each measure.
 
     Raises:

@@ -8,12 +8,11 @@ from typing import Any
 import pandas as pd
 from pandas import DataFrame
 
-from ablations.wording import by_kind, several
-from ablations.wording import listed as alternatives
+from ablations.wording import by_kind, listed, several
 from reports.figures.curves import TRAINED_GAIN
-from reports.folder import Experiment, Run
+from reports.folder import ReportedExperiment, ReportedRun
 from reports.statistics.summaries import last_step
-from reports.words import TIMES, count, duration, listed, number
+from reports.words import TIMES, count, duration, number
 
 AS_PLANNED = "measures"
 """Kind of notices about facts known before the first run; notices of every other kind are about something
@@ -29,7 +28,7 @@ BETWEEN_RUNS = "run_distance"
 """Measure of pairs of runs; the rows of a pair belong to one of its two runs."""
 
 
-def summary(experiment: Experiment) -> str:
+def summary(experiment: ReportedExperiment) -> str:
     """Return one paragraph on what was run; unknown facts are left out."""
     runs = experiment.runs
     sentences = [_extent(experiment), _encoder(runs), _steps(experiment), _text(experiment)]
@@ -39,7 +38,7 @@ def summary(experiment: Experiment) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def notices(experiment: Experiment, arms: list[dict[str, Any]]) -> list[dict[str, str]]:
+def notices(experiment: ReportedExperiment, arms: list[dict[str, Any]]) -> list[dict[str, str]]:
     """Return what is wrong, missing or left out by design, each with its kind and one sentence; empty if
     there is nothing.
 
@@ -66,9 +65,9 @@ def grouped(notices: Iterable[dict[str, str]]) -> list[dict[str, str]]:
     return sorted(with_group, key=lambda notice: notice["group"] == "by design")
 
 
-def _run_notices(runs: list[Run]) -> Iterable[str]:
+def _run_notices(runs: list[ReportedRun]) -> Iterable[str]:
     words = {"failed": "failed", "interrupted": "was interrupted", "running": "is still running"}
-    alike: dict[str, list[Run]] = {}
+    alike: dict[str, list[ReportedRun]] = {}
     for run in runs:
         state = run.state
         if state.state in ("done", "planned"):
@@ -79,7 +78,7 @@ def _run_notices(runs: list[Run]) -> Iterable[str]:
         alike.setdefault(f"{condition}: {state.message}" if state.message else f"{condition}.", []).append(run)
     for condition, those in alike.items():
         yield f"{f'Each of {_called(those)}' if len(those) > 1 else _called(those)} {condition}"
-    moved: dict[str, list[Run]] = {}
+    moved: dict[str, list[ReportedRun]] = {}
     for run in runs:
         if changed := [change for move in run.provenance.moved_from for change in move.changed]:
             moved.setdefault("; ".join(dict.fromkeys(changed)), []).append(run)
@@ -93,7 +92,7 @@ def _run_notices(runs: list[Run]) -> Iterable[str]:
         yield f"{len(planned)} of {several(len(runs), 'run')} not started,{_of_arms(planned)}."
 
 
-def _result_notices(experiment: Experiment) -> Iterable[str]:
+def _result_notices(experiment: ReportedExperiment) -> Iterable[str]:
     table = experiment.table
     measured = _with_rows(table)
     missing = [
@@ -122,11 +121,11 @@ def _incomparable(table: DataFrame, arms: list[str]) -> Iterable[str]:
     for (measure, metric), rows in table[table["layer"].notna()].groupby(["measure", "metric"]):
         sizes = sorted(rows.loc[rows["group"].isna(), "n"].dropna().unique())
         if len(sizes) > 1:
-            by_sizes.setdefault(listed([count(size) for size in sizes]), []).append(f"{measure} {metric}")
+            by_sizes.setdefault(listed([count(size) for size in sizes], "and"), []).append(f"{measure} {metric}")
     for sizes_listed, names in by_sizes.items():
         verb, whose = ("was", "its") if len(names) == 1 else ("were", "their")
         yield (
-            f"{listed(names)} {verb} measured on different numbers of tokens ({sizes_listed}), so do not "
+            f"{listed(names, 'and')} {verb} measured on different numbers of tokens ({sizes_listed}), so do not "
             f"compare {whose} curves."
         )
     by_steps: dict[str, list[str]] = {}
@@ -136,18 +135,18 @@ def _incomparable(table: DataFrame, arms: list[str]) -> Iterable[str]:
     for arm in arms:
         steps = sorted(step for step in steps_by_arm.get(arm, ()) if not pd.isna(step))
         if len(steps) > 1:
-            by_steps.setdefault(listed([count(step) for step in steps]), []).append(arm)
+            by_steps.setdefault(listed([count(step) for step in steps], "and"), []).append(arm)
     for steps_listed, names in by_steps.items():
         verb = "was" if len(names) == 1 else "were"
         yield f"{_few(names)} {verb} measured at different steps: {steps_listed}."
 
 
-def _unmeasured(experiment: Experiment) -> Iterable[str]:
+def _unmeasured(experiment: ReportedExperiment) -> Iterable[str]:
     """Yield sentences on measures of the spec without rows: first those that were refused, with the
     reason."""
     done = [run for run in experiment.runs if run.state.state == "done"]
-    refused: dict[tuple[str, str], list[Run]] = {}
-    lacking: dict[str, list[Run]] = {}
+    refused: dict[tuple[str, str], list[ReportedRun]] = {}
+    lacking: dict[str, list[ReportedRun]] = {}
     for run in done:
         for name in run.plan.not_measured or ():
             if name in run.plan.refused:
@@ -173,17 +172,17 @@ def _kind(name: str) -> str:
     return name.partition(" ")[0]
 
 
-def _of(runs: list[Run], done: list[Run]) -> str:
+def _of(runs: list[ReportedRun], done: list[ReportedRun]) -> str:
     return "" if len(runs) == len(done) else f" of {_called(runs)}"
 
 
-def _lacks_distances(experiment: Experiment, done: list[Run]) -> bool:
+def _lacks_distances(experiment: ReportedExperiment, done: list[ReportedRun]) -> bool:
     """Return whether runs were to be compared with each other and no pair was."""
     planned = BETWEEN_RUNS in experiment.measures and experiment.plan.pairs_to_compare != 0
     return planned and len(done) > 1 and BETWEEN_RUNS not in set(experiment.table["measure"])
 
 
-def _without_rows(experiment: Experiment) -> dict[str, list[Run]]:
+def _without_rows(experiment: ReportedExperiment) -> dict[str, list[ReportedRun]]:
     """Return the kinds of measures without rows, with the runs that have rows of other measures. A plan's
     notices excuse the arms that they name.
 
@@ -214,14 +213,14 @@ def _names(notice: str, arm: str) -> bool:
     return re.search(rf"(?<![\w.=-]){re.escape(arm)}(?![\w=-])", notice) is not None
 
 
-def _remedy(experiment: Experiment, command: str) -> str:
+def _remedy(experiment: ReportedExperiment, command: str) -> str:
     """Return the command that computes rows: the given one, or `ablate analyse` if the models were trained
     elsewhere."""
     analysed = experiment.runs and all(run.plan.analysed for run in experiment.runs)
     return f"`ablate {'analyse' if analysed else command}`"
 
 
-def _training_notices(experiment: Experiment, arms: list[dict[str, Any]]) -> Iterable[str]:
+def _training_notices(experiment: ReportedExperiment, arms: list[dict[str, Any]]) -> Iterable[str]:
     little = [arm for arm in arms if arm["training"] == "no"]
     gains = [number(arm["gain"]["mean"]) for arm in sorted(little, key=lambda arm: arm["gain"]["mean"])]
     if little:
@@ -238,13 +237,13 @@ def _training_notices(experiment: Experiment, arms: list[dict[str, Any]]) -> Ite
         yield from _unknown_training(experiment, arms)
 
 
-def _planned_notices(experiment: Experiment, arms: list[dict[str, Any]]) -> Iterable[str]:
+def _planned_notices(experiment: ReportedExperiment, arms: list[dict[str, Any]]) -> Iterable[str]:
     if VALIDATION not in experiment.measures:
         yield from _unknown_training(experiment, arms)
     yield from experiment.plan.notices
 
 
-def _unknown_training(experiment: Experiment, arms: list[dict[str, Any]]) -> Iterable[str]:
+def _unknown_training(experiment: ReportedExperiment, arms: list[dict[str, Any]]) -> Iterable[str]:
     """Yield a sentence on the arms without the loss that would tell whether they are trained enough."""
     measured = set(experiment.table["arm"].unique())
     unknown = [arm["arm"] for arm in arms if arm["training"] == "unknown" and arm["arm"] in measured]
@@ -253,29 +252,29 @@ def _unknown_training(experiment: Experiment, arms: list[dict[str, Any]]) -> Ite
         yield (f"Whether {_few(unknown)} {be} trained enough to interpret is unknown: {have} no validation loss.")
 
 
-def _called(runs: list[Run]) -> str:
+def _called(runs: list[ReportedRun]) -> str:
     """Return the names of a few runs; of many runs, their number and their arms."""
     if len(runs) <= MOST_NAMED:
-        return listed([f"{run.plan.arm} (seed {run.plan.seed})" for run in runs])
+        return listed([f"{run.plan.arm} (seed {run.plan.seed})" for run in runs], "and")
     return f"{several(len(runs), 'run')}{_of_arms(runs)}"
 
 
-def _of_arms(runs: list[Run]) -> str:
+def _of_arms(runs: list[ReportedRun]) -> str:
     """Return the arms of runs as the end of a phrase: `` of mlm and clm``, `` of 12 arms``."""
     return f" of {_few(list(dict.fromkeys(run.plan.arm for run in runs)))}"
 
 
 def _few(arms: list[str]) -> str:
     """Return the names of a few arms; of many arms, their number."""
-    return listed(arms) if len(arms) <= MOST_NAMED else several(len(arms), "arm")
+    return listed(arms, "and") if len(arms) <= MOST_NAMED else several(len(arms), "arm")
 
 
-def _extent(experiment: Experiment) -> str:
+def _extent(experiment: ReportedExperiment) -> str:
     runs, arms = experiment.runs, experiment.plan.arms
     if runs and all(run.plan.analysed for run in runs):
-        return f"These models were measured as they are, without training: {listed(arms)}."
+        return f"These models were measured as they are, without training: {listed(arms, 'and')}."
     seeds = sorted({run.plan.seed for run in runs})
-    named = f" ({listed(arms)})" if len(arms) <= 8 else ""
+    named = f" ({listed(arms, 'and')})" if len(arms) <= 8 else ""
     fewest_seeds, most_seeds = (
         extreme(Counter(run.plan.arm for run in runs).values(), default=0) for extreme in (min, max)
     )
@@ -294,7 +293,7 @@ def _extent(experiment: Experiment) -> str:
     )
 
 
-def _encoder(runs: list[Run]) -> str:
+def _encoder(runs: list[ReportedRun]) -> str:
     encoders = [run.settings.get("encoder", {}) for run in runs]
     layers, width, heads = (
         _different(encoder.get(name) for encoder in encoders)
@@ -312,7 +311,7 @@ def _encoder(runs: list[Run]) -> str:
     return f"{subject} {shape}.{after}"
 
 
-def _steps(experiment: Experiment) -> str:
+def _steps(experiment: ReportedExperiment) -> str:
     runs = experiment.runs
     steps = _different(run.plan.max_steps for run in runs if run.plan.max_steps)
     tokens = _different(run.settings.get("training", {}).get("tokens_per_step") for run in runs)
@@ -324,14 +323,16 @@ def _steps(experiment: Experiment) -> str:
         of_tokens = f" of at most {_either(tokens, 'source token')}" if tokens else ""
         parts.append(f"training takes {_either(steps, 'step')}{of_tokens}")
     if started:
-        parts.append(f"{listed(started)} {'starts' if len(started) == 1 else 'start'} from a trained model")
+        parts.append(f"{listed(started, 'and')} {'starts' if len(started) == 1 else 'start'} from a trained model")
     if untrained:
-        parts.append(f"{listed(untrained)} {'keeps its' if len(untrained) == 1 else 'keep their'} initial weights")
+        parts.append(
+            f"{listed(untrained, 'and')} {'keeps its' if len(untrained) == 1 else 'keep their'} initial weights"
+        )
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}." if steps else f"{text}." if text else ""
 
 
-def _text(experiment: Experiment) -> str:
+def _text(experiment: ReportedExperiment) -> str:
     data = experiment.plan.data
     facts = (
         (data.train_sentences, "sentence", " to train on"),
@@ -352,10 +353,10 @@ def _cut(cut: dict[str, int]) -> str:
     for kind, number_of in cut.items():
         noun, _, use = kind.partition(" ")
         counts.append(f"{several(number_of, noun)} {use}".rstrip())
-    return f" Cut at the maximum length: {listed(counts)}."
+    return f" Cut at the maximum length: {listed(counts, 'and')}."
 
 
-def _other_texts(experiment: Experiment) -> str:
+def _other_texts(experiment: ReportedExperiment) -> str:
     """Return a sentence on the arms that read another text than the first arm, whose text the plan describes;
     empty if there are none."""
     first = experiment.plan.arms[0]
@@ -368,7 +369,7 @@ def _other_texts(experiment: Experiment) -> str:
         return ""
     reads = "reads" if len(others) == 1 else "read"
     return (
-        f" This is the text of {first}. {listed(others)} {reads} another text, or the same text in other "
+        f" This is the text of {first}. {listed(others, 'and')} {reads} another text, or the same text in other "
         "tokens, so do not compare these losses."
     )
 
@@ -382,4 +383,4 @@ def _either(values: list[int], unit: str = "") -> str:
     """Return numbers as alternatives: ``1 layer``, ``6 layers``, ``1, 2 or 6 layers``; without a unit, the
     numbers alone."""
     plural = "" if values == [1] else "s"
-    return f"{alternatives([count(value) for value in values])} {unit}{plural if unit else ''}".rstrip()
+    return f"{listed([count(value) for value in values])} {unit}{plural if unit else ''}".rstrip()

@@ -8,10 +8,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from ablations.runs.terminal import console_for_tables
-from reports.claims.judge import changes
+from ablations.wording import listed
+from reports.claims.judge import claim_file_changes
 from reports.claims.power import LARGE, SIZES, ClaimPower
 from reports.claims.words import headline_effect, look_words, seeds_for_all, significant
-from reports.words import listed
 
 STYLES = {
     "supported": "green",
@@ -50,7 +50,7 @@ def claims_table(content: Mapping[str, Any]) -> None:
         sentence = "; ".join(filter(None, (claim["rule"], look_words(claim))))
         _print_sentence(console, f"{_claim_label(claim)}: {claim['verdict']}: {sentence}")
     for file in content["files"]:
-        for sentence in changes(file):
+        for sentence in claim_file_changes(file):
             _print_sentence(console, f"{file['name']}: {sentence}")
 
 
@@ -76,7 +76,7 @@ def power_table(powers: Sequence[ClaimPower | str]) -> None:
         )
         _print_sentence(
             console,
-            f"spread: standard deviation between the pilot's {listed(list(map(str, seeds)))} seeds, a rough "
+            f"spread: standard deviation between the pilot's {listed([*map(str, seeds)], 'and')} seeds, a rough "
             "estimate",
         )
     for sentence in powers:

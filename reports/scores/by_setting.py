@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from pandas import DataFrame, concat
 
+from ablations.wording import listed
 from reports.figures.by_setting import (
     MOST_ROWS,
     SETTING_MAP,
@@ -21,7 +22,7 @@ from reports.figures.style import arm_styles
 from reports.scores.factors import Factor, Level
 from reports.scores.runs import RUN_SCORES, RunScore, tasks_of
 from reports.statistics.summaries import mean_interval
-from reports.words import is_absent, listed, number
+from reports.words import is_absent, number
 
 
 def map_in_words(drawn: SettingMap) -> str:
@@ -30,7 +31,7 @@ def map_in_words(drawn: SettingMap) -> str:
         f"{extreme} {number(point['mean'], drawn.digits)} ({point['arm']})"
         for extreme, point in drawn.extremes().items()
     ]
-    return f"{of_seeds(drawn.points)} of {len(drawn.points)} arms: {listed(ends)}."
+    return f"{of_seeds(drawn.points)} of {len(drawn.points)} arms: {listed(ends, 'and')}."
 
 
 def map_notes(points: Sequence[Mapping[str, Any]], score: RunScore) -> tuple[str, ...]:
@@ -64,7 +65,7 @@ def alone_note(arms: Sequence[str]) -> str:
     """Return a note on the arms that have no gain in any panel; empty if there are none."""
     if not arms:
         return ""
-    return f"No gain is shown for {listed(list(arms))}: no arm to compare with predicts the same tokens."
+    return f"No gain is shown for {listed(list(arms), 'and')}: no arm to compare with predicts the same tokens."
 
 
 def setting_notes(every: Factor, factor: Factor, panels: Sequence[Panel]) -> list[str]:
@@ -303,7 +304,7 @@ def _side_by_side(levels: Sequence[Level]) -> list[Level]:
 def _called(levels: Sequence[Level], factor: Factor) -> str:
     """Return the name of the arms of one panel, to tell it from other panels of the same score."""
     names = dict.fromkeys(factor.lines[level.line] for level in levels)
-    return listed([name for name in names if name]) or listed([level.arm for level in levels])
+    return listed([name for name in names if name], "and") or listed([level.arm for level in levels], "and")
 
 
 def _untrained(table: DataFrame, score: RunScore, factor: Factor, scored: DataFrame) -> DataFrame:

@@ -16,7 +16,7 @@ from ablations.errors import SpecProblems
 from ablations.spec.changes import following
 from ablations.spec.tuning import WITHOUT_EFFECT
 from reports.figures.style import is_logarithmic, is_number
-from reports.folder import Experiment
+from reports.folder import ReportedExperiment
 from reports.words import SPLIT, name_of, words
 
 COMPARED = ("encoder", "objective", "training")
@@ -64,7 +64,7 @@ class Factor(NamedTuple):
         return [level.arm for level in self.levels]
 
 
-def factors(experiment: Experiment) -> list[Factor]:
+def factors(experiment: ReportedExperiment) -> list[Factor]:
     """Return the settings that arms vary: those with the most arms first, ties in the order of the
     experiment.
 
@@ -223,7 +223,7 @@ def _begins(untrained: Decisions, trained: Decisions) -> bool:
     return _key(start) == _key(end)
 
 
-def _are_matched(experiment: Experiment) -> bool:
+def _are_matched(experiment: ReportedExperiment) -> bool:
     """Return whether the spec matches its arms by something other than steps, so that their steps follow from
     it."""
     path = None if experiment.folder is None else experiment.folder / "spec.yaml"

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from pandas import DataFrame, Series, concat
 
+from ablations.wording import listed
 from reports.figures.curves import with_columns
 from reports.statistics.summaries import NO_MEAN, last_step, means_of_arms
-from reports.words import MINUS, are_whole, in_order, is_absent, is_of_plugin, listed, words_of_metric
+from reports.words import MINUS, are_whole, in_order, is_absent, is_of_plugin, words_of_metric
 
 ARM_AND_SEED = ["arm", "seed"]
 
@@ -153,11 +154,11 @@ def _notes(table: DataFrame, tasks: dict[str, DataFrame]) -> list[str]:
         tasks_scored = in_order(tasks[column.name]["group"].tolist())
         left = in_order(group for group in every["group"].tolist() if group not in tasks_scored)
         over = (
-            f"mean over {listed(tasks_scored)}"
+            f"mean over {listed(tasks_scored, 'and')}"
             if tasks_scored
             else "no mean, since no task was scored in every run"
         )
-        remark = f" (not {listed(left)}, which some runs lack)" if left and tasks_scored else ""
+        remark = f" (not {listed(left, 'and')}, which some runs lack)" if left and tasks_scored else ""
         sentences.append(f"{column.label}: {over}{remark}.")
     return sentences
 
@@ -251,7 +252,7 @@ def _together(values: Sequence[str]) -> str:
     return "; ".join(sorted(set(values)))
 
 
-def changes(table: DataFrame) -> DataFrame:
+def total_change(table: DataFrame) -> DataFrame:
     """Return the sum of the changes from each layer to the next, from 1 -> 2 on, and the sum of their chance
     levels."""
     return _by_run(inner_changes(table), value="sum")
@@ -278,7 +279,7 @@ def tasks_of(table: DataFrame, score: RunScore) -> str:
     if not score.over_tasks:
         return ""
     tasks = in_order(on_common_tasks(task_scores(table, score.measure))["group"].tolist())
-    return f"{score.title}: mean over {listed(tasks)}."
+    return f"{score.title}: mean over {listed(tasks, 'and')}."
 
 
 def _by_run(rows: DataFrame, *, value: str) -> DataFrame:
@@ -310,7 +311,7 @@ RUN_SCORES = (
         "pwcca",
         "Change of layers, sum",
         *(f"sum of 1 {MINUS} PWCCA from 1→2", "rows shuffled", "1", 3),
-        changes,
+        total_change,
         f"The change of layers is the sum of 1 {MINUS} PWCCA similarity between a layer and the next one, from "
         "1→2 on. It grows with the number of layers.",
     ),

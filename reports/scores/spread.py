@@ -19,12 +19,13 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from ablations.measures import jackknife
+from ablations.wording import listed
 from reports.figures.panel import Panel
-from reports.folder import Experiment
+from reports.folder import ReportedExperiment
 from reports.scores.factors import decisions
 from reports.scores.runs import Column, run_numbers, task_scores
 from reports.statistics.summaries import Share, Spread, pooled_spread, share_of_variance
-from reports.words import is_absent, listed, number
+from reports.words import is_absent, number
 
 IN_WORDS = {"init": "initial weights", "order": "order", "corruption": "corruption", "dropout": "dropout"}
 """Sources of chance in training, the keys of `training.seeds`, with their words."""
@@ -64,7 +65,7 @@ class EqualArms(NamedTuple):
     many."""
 
 
-def spread_tables(experiment: Experiment, runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def spread_tables(experiment: ReportedExperiment, runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a table for each number of whole runs and each family of arms; an empty list if no arm has
     `training.seeds`.
 
@@ -85,7 +86,7 @@ def spread_tables(experiment: Experiment, runs: Sequence[dict[str, Any]]) -> lis
     ]
 
 
-def families(experiment: Experiment) -> list[EqualArms]:
+def families(experiment: ReportedExperiment) -> list[EqualArms]:
     """Return the groups of arms that differ only in which sources of chance are fixed (`training.seeds`).
 
     A group needs an arm in which all sources vary.
@@ -161,7 +162,7 @@ def in_words(varying: Sequence[str]) -> str:
     """Return the sources of chance that differ between the runs of an arm, in words."""
     if tuple(varying) == SOURCES:
         return EVERYTHING
-    return listed([IN_WORDS[source] for source in varying]) if varying else "no source"
+    return listed([IN_WORDS[source] for source in varying], "and") if varying else "no source"
 
 
 def _values(numbers: DataFrame, arm: str, name: str) -> list[float]:

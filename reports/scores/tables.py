@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from pandas import DataFrame
 
+from ablations.wording import listed
 from reports.figures.curves import order, with_columns
 from reports.folder import QUICK
 from reports.scores.texts import TABLES, ScoreRow, SharedColumn, TableText
 from reports.statistics.summaries import NORMAL_95, ROUNDING, bands, last_step, unanimous_error
-from reports.words import FIELDS, count, in_order, is_absent, known_task, listed, metric_words, parts
+from reports.words import FIELDS, count, in_order, is_absent, known_task, metric_words, parts
 
 
 class Entry(NamedTuple):
@@ -135,7 +136,7 @@ def _of_others(rows: Sequence[Row], arms: Sequence[str], chance: str) -> list[st
     for kind in dict.fromkeys(row["scored"] for row in rows):
         tasks = _where([row for row in rows if row["scored"] == kind], arms, "at", "below", counts=False)
         phrases += [f"{kind} ({'; '.join(tasks)})"] if tasks else []
-    return [f"Further scores that are not above {chance}: {listed(phrases)}."] if phrases else []
+    return [f"Further scores that are not above {chance}: {listed(phrases, 'and')}."] if phrases else []
 
 
 def _where(rows: Sequence[Row], arms: Sequence[str], *verdicts: str, counts: bool) -> list[str]:
@@ -151,7 +152,7 @@ def _where(rows: Sequence[Row], arms: Sequence[str], *verdicts: str, counts: boo
             where = "both tasks" if len(tasks) == 2 else f"all {len(tasks)} tasks"
         else:
             many = counts or len(tasks) > MOST_NAMED
-            where = f"{len(tasks)} of {len(scored)}" if many else listed(tasks)
+            where = f"{len(tasks)} of {len(scored)}" if many else listed(tasks, "and")
         together.setdefault(where, []).append(arm)
     return [f"{_named(arms_there, arms)} on {where}" for where, arms_there in together.items()]
 
@@ -159,7 +160,7 @@ def _where(rows: Sequence[Row], arms: Sequence[str], *verdicts: str, counts: boo
 def _named(selected: Sequence[str], arms: Sequence[str]) -> str:
     """Return the names of the arms; of many arms, their number."""
     if len(selected) <= MOST_NAMED:
-        return listed(list(selected))
+        return listed(list(selected), "and")
     return f"all {len(selected)} arms" if len(selected) == len(arms) else f"{len(selected)} of {len(arms)} arms"
 
 

@@ -5,7 +5,7 @@ from datetime import date
 import numpy as np
 import pytest
 
-from ablations.wording import by_kind, guess, listed, nearest, number, several, shown
+from ablations.wording import by_kind, exact_number, guess, listed, nearest, several, shown
 
 NAMES = ["num_hidden_layers", "hidden_size", "num_attention_heads", "dropout", "norm"]
 
@@ -46,7 +46,7 @@ def test_a_list_of_words(words, text):
     [(1, "1"), (1.0, "1"), (0.4, "0.4"), (1e-5, "1e-5"), (5e-4, "0.0005"), (1e16, "1e16"), (-3, "-3")],
 )
 def test_a_number_is_short_and_reads_back(value, text):
-    assert number(value) == text
+    assert exact_number(value) == text
     assert float(text) == value
 
 

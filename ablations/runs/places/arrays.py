@@ -106,17 +106,21 @@ class JobFiles(NamedTuple):
 
     def missing(self, name: str) -> int | None:
         """Return how many measures a run lacks; None before it is trained."""
-        return missing(self.directory(name), self.array.measures, data_root=Path(self.array.data_root))
+        return number_of_missing_measures(
+            self.directory(name), self.array.measures, data_root=Path(self.array.data_root)
+        )
 
 
-def missing(directory: RunDirectory, measures: Sequence[Measure], *, data_root: Path) -> int | None:
+def number_of_missing_measures(
+    directory: RunDirectory, measures: Sequence[Measure], *, data_root: Path
+) -> int | None:
     """Return how many measures a run lacks; None before it is trained."""
     from ablations.runs import rows  # imports pandas, which an untrained run does not need
 
     if not directory.is_trained():
         return None
     of_run = list(for_run(measures, directory.settings(), data_root=data_root))
-    return len(rows.missing(directory.path, of_run, data_root=data_root))
+    return len(rows.missing_measures(directory.path, of_run, data_root=data_root))
 
 
 RecordFile = TypeVar("RecordFile", Array, Attempts)

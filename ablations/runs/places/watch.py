@@ -90,7 +90,9 @@ def _ended(
     endings = arrays.endings(workspace.out)
     for name, item in open_items.items():
         path = item.directory.path
-        missing = arrays.missing(item.directory, workspace.experiment.measures, data_root=workspace.data_root)
+        missing = arrays.number_of_missing_measures(
+            item.directory, workspace.experiment.measures, data_root=workspace.data_root
+        )
         if missing == 0:
             yield Outcome(path, ExitCode.DONE, None, 0.0)
         elif name in endings and endings[name].is_final:

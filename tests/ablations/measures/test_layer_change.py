@@ -8,7 +8,7 @@ import pytest
 
 from ablations.errors import MeasureError
 from ablations.measures.jackknife import sentence_blocks, standard_error
-from ablations.measures.layer_change import changes, group_changes, layer_change
+from ablations.measures.layer_change import change_rows, group_changes, layer_change
 from ablations.measures.reading.sample import Sample, whole_sentences
 from ablations.measures.settings import LayerChangeSettings
 from ablations.measures.similarity import debiased_cka, pwcca
@@ -59,7 +59,7 @@ def test_change_is_one_minus_similarity_of_consecutive_layers_and_from_the_embed
 @pytest.mark.parametrize(("metric", "similarity"), [("pwcca", pwcca), ("debiased_cka", debiased_cka)])
 def test_the_error_is_that_of_leaving_out_blocks_of_sentences(metric, similarity):
     layers, sample = made_up()
-    row = next(r for r in changes(layers, sample.sentence_N) if r["layer"] == 1 and r["metric"] == metric)
+    row = next(r for r in change_rows(layers, sample.sentence_N) if r["layer"] == 1 and r["metric"] == metric)
     block_N = sentence_blocks(sample.sentence_N)
     left_out = [1 - similarity(layers[1][block_N != g], layers[2][block_N != g]) for g in range(10)]
     assert row["standard_error"] == pytest.approx(standard_error(left_out), rel=1e-6)
@@ -72,7 +72,7 @@ def test_the_floor_is_the_same_number_after_the_tokens_of_the_upper_layer_were_s
     """With few tokens, so that it matters whose weights count: those of the lower layer, unshuffled."""
     layers, sample = made_up(60)
     shuffled_N = np.random.default_rng(0).permutation(60)
-    for row in changes(layers, sample.sentence_N):
+    for row in change_rows(layers, sample.sentence_N):
         similarity = {"pwcca": pwcca, "debiased_cka": debiased_cka}[row["metric"]]
         lower, upper = layers[row["layer"]], layers[row["layer_to"]][shuffled_N]
         assert row["floor"] == pytest.approx(1 - similarity(lower, upper), abs=1e-9)
@@ -87,7 +87,9 @@ def test_the_error_is_about_the_spread_over_texts():
         layers[2] = (layers[0] + np.random.default_rng(seed + 100).standard_normal((1000, D)) * 2).astype(
             np.float32
         )
-        rows.append(next(r for r in changes([layers[0], layers[2]], sample.sentence_N) if r["metric"] == "pwcca"))
+        rows.append(
+            next(r for r in change_rows([layers[0], layers[2]], sample.sentence_N) if r["metric"] == "pwcca")
+        )
     spread = np.std([row["value"] for row in rows], ddof=1)
     error = math.sqrt(np.mean([row["standard_error"] ** 2 for row in rows]))
     # Spread over 40 texts is known to 11%, the mean of 40 variances of 10 blocks to 4%: three times both.
@@ -138,10 +140,10 @@ def test_too_few_tokens_for_the_width_are_refused_and_a_few_more_have_no_error()
         r"similarity is chance; show its floor beside it\.$"
     )
     with pytest.warns(UserWarning, match=warning):
-        found = list(changes(layers, sample.sentence_N))
+        found = list(change_rows(layers, sample.sentence_N))
     assert all(math.isnan(row["standard_error"]) for row in found)  # 18 tokens are below 5 for each of 4 features
     with pytest.raises(MeasureError) as error:
-        list(changes([layer[:19] for layer in layers], sample.sentence_N[:19]))
+        list(change_rows([layer[:19] for layer in layers], sample.sentence_N[:19]))
     assert str(error.value) == (
         "layer_change needs at least 5 tokens per feature, which is 20 at a width of 4, but got 19; "
         "give more tokens or fewer features."

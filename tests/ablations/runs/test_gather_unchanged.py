@@ -132,7 +132,7 @@ def test_files_that_were_just_written_are_read_again(tmp_path, read_files):
 def test_what_is_measured_is_known_without_reading_until_the_file_changes(runs, tmp_path):
     update(runs, tmp_path)
     record, run_dir = gather.read_record(tmp_path / "it"), runs[0].directory.path
-    assert record.measured_in(run_dir) == run_rows._measured(run_dir) == [run_rows.Measured("k", 20)]
+    assert record.measured_in(run_dir) == run_rows._measured(run_dir) == [run_rows.MeasuredStep("k", 20)]
     assert record.measured_in(tmp_path / "runs/other") is None
     put(run_dir, 2.0)
     assert record.measured_in(run_dir) is None

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from ablations.runs.identity import create, identity, place, self_contained
+from ablations.runs.identity import create, place, run_identity, self_contained
 from ablations.spec.experiment import Run
 from lightning_modules import provenance
 from lightning_modules.config.run import VOITA_2019, RunSettings
@@ -24,14 +24,14 @@ def test_identity_changes_with_every_decision():
         settings(training={"learning_rate": 2e-3}),
         settings(objective={"masking": {"ratio": 0.4}}),
     ]
-    ids = [identity(run, "0123456789") for run in (base, *others)]
-    assert len({*ids, identity(base, "9876543210")}) == 8
+    ids = [run_identity(run, "0123456789") for run in (base, *others)]
+    assert len({*ids, run_identity(base, "9876543210")}) == 8
     assert all(len(i) == 10 and int(i, 16) >= 0 for i in ids)
 
 
 def test_identity_is_the_same_for_the_same_decisions_written_differently():
     written_out = settings(objective={"masking": {"ratio": 0.15, "mask": 0.8, "random": 0.1, "keep": 0.1}})
-    assert identity(settings(), "0123456789") == identity(written_out, "0123456789")
+    assert run_identity(settings(), "0123456789") == run_identity(written_out, "0123456789")
 
 
 def test_identity_is_new_only_where_the_computation_is():
@@ -45,7 +45,7 @@ def test_identity_is_new_only_where_the_computation_is():
         {"count": "fixed"},
         {"predict": 0.4, "schedule": falling},
     ]
-    assert [identity(settings(objective={"masking": one}), "0123456789") for one in masking] == [
+    assert [run_identity(settings(objective={"masking": one}), "0123456789") for one in masking] == [
         "4de9322e33",
         "0656c4987c",
         "5ae75ec2d4",
@@ -57,7 +57,7 @@ def test_identity_is_new_only_where_the_computation_is():
 def test_settings_that_are_new_change_an_identity_only_where_they_are_not_their_defaults():
     """The identities of a version that had none of these settings."""
     runs = settings(encoder={"norm": "pre"}), settings("causal_lm"), settings("translation")
-    assert [identity(run, "0123456789") for run in runs] == ["fff3499432", "778929ab66", "d5497d5ad7"]
+    assert [run_identity(run, "0123456789") for run in runs] == ["fff3499432", "778929ab66", "d5497d5ad7"]
     encoder, training = VOITA_2019["encoder"], VOITA_2019["training"]
     others = [
         *(settings(encoder={name: value}) for name, value in encoder.items() if name != "dropout"),
@@ -65,7 +65,7 @@ def test_settings_that_are_new_change_an_identity_only_where_they_are_not_their_
         settings(training={"adam_beta1": 0.8}),
         *(settings(objective={name: value}) for name, value in VOITA_2019["objective"].items()),
     ]
-    assert len({identity(run, "0123456789") for run in (settings(), *others)}) == 1 + len(others) == 17
+    assert len({run_identity(run, "0123456789") for run in (settings(), *others)}) == 1 + len(others) == 17
     later = [
         *(settings(training={"schedule": name}) for name in ("inverse_sqrt", "cosine", "constant", "wsd")),
         *(settings(encoder={"activation": name}) for name in ("relu", "swiglu")),
@@ -75,12 +75,12 @@ def test_settings_that_are_new_change_an_identity_only_where_they_are_not_their_
         settings(training={"optimizer": {"kind": "sgd", "momentum": 0.5}}),
         settings(encoder={"attention_window": 4}),
     ]
-    assert len({identity(run, "0123456789") for run in (settings(), *later)}) == 1 + len(later)
+    assert len({run_identity(run, "0123456789") for run in (settings(), *later)}) == 1 + len(later)
 
 
 def test_loggers_are_no_part_of_an_identity():
     runs = [settings(training={"loggers": names}) for names in ([], ["wandb"], ["tensorboard", "wandb"])]
-    assert {identity(run, "0123456789") for run in runs} == {identity(settings(), "0123456789")}
+    assert {run_identity(run, "0123456789") for run in runs} == {run_identity(settings(), "0123456789")}
 
 
 def test_micro_batches_are_no_part_of_an_identity_and_a_run_that_goes_on_takes_those_of_today(
@@ -164,7 +164,7 @@ def test_runs_that_share_their_sections_have_the_identities_of_runs_that_do_not(
     assert not runs[0].settings.differs_in_seed_alone(settings(seed=1))  # equal, and other objects
     placed = place(runs, out=tmp_path, data_root=data_root)
     alone = [
-        identity(RunSettings.model_validate_json(run.settings.model_dump_json()), item.tokens)
+        run_identity(RunSettings.model_validate_json(run.settings.model_dump_json()), item.tokens)
         for run, item in zip(runs, placed, strict=True)
     ]
     assert [item.run_id for item in placed] == alone

@@ -156,7 +156,7 @@ def test_distances_are_of_the_last_trainings_and_need_the_checkpoints_of_both(ad
     # The two are compared with each other, but not with the third: both are trained again, and all pairs are open.
     found = lacks(runs, asked, folder=tmp_path)
     assert [found[item.run_id].is_to_train for item in runs] == [True, True, False]
-    assert [len(measure_pairs.missing(tmp_path, some, DISTANCE)) for some in (runs, runs[:2])] == [0, 0]
+    assert [len(measure_pairs.pairs_to_measure(tmp_path, some, DISTANCE)) for some in (runs, runs[:2])] == [0, 0]
     table = measure_pairs.rows(tmp_path)
     assert len(measure_pairs.of_last_trainings(table, runs)) == len(table) > 0
     provenance = runs[0].directory.path / "provenance.json"

@@ -25,7 +25,7 @@ from ablations.measures.settings import (
 )
 from ablations.measures.validation import bleu, chrf, translations, unigram_losses, validation
 from ablations.runs import rows as run_rows
-from ablations.runs.worker import MEASURES, measure, rows_of
+from ablations.runs.worker import MEASURES, measure, measure_rows
 from ablations.tasks.datasets import files_now
 from ablations.tasks.settings import BaselinesSettings, MinimalPairsSettings, ProbingSettings
 from lightning_modules import plugins
@@ -122,7 +122,7 @@ def test_measuring_adds_what_is_missing_and_keeps_what_is_there(make_run, tokens
     said = []
     measure(directory, tokens, [change], data_root=directory.path, say=said.append)
     first = run_rows.rows(directory.path)
-    assert run_rows.missing(directory.path, [change, information, scores], data_root=directory.path) == [
+    assert run_rows.missing_measures(directory.path, [change, information, scores], data_root=directory.path) == [
         information,
         scores,
     ]
@@ -135,7 +135,9 @@ def test_measuring_adds_what_is_missing_and_keeps_what_is_there(make_run, tokens
     assert by_layer["layer"].tolist() == [0, 1, 2]
     assert (by_layer["d"] == 5).all()
     other_settings = change.model_copy(update={"tokens": 500})
-    assert run_rows.missing(directory.path, [other_settings], data_root=directory.path) == [other_settings]
+    assert run_rows.missing_measures(directory.path, [other_settings], data_root=directory.path) == [
+        other_settings
+    ]
     digests = rows.groupby("measure")["sample"].unique()
     assert (
         digests["layer_change"][0]
@@ -151,7 +153,7 @@ def test_a_measure_that_is_refused_does_not_take_the_others_away(make_run, token
     scores = ValidationSettings(kind="validation", translations=5)
     with pytest.raises(MeasureError, match=r"^token_information: "):
         measure(directory, tokens, [too_many, scores], data_root=directory.path, say=lambda _: None)
-    assert run_rows.missing(directory.path, [too_many, scores], data_root=directory.path) == [too_many]
+    assert run_rows.missing_measures(directory.path, [too_many, scores], data_root=directory.path) == [too_many]
 
 
 def test_a_damaged_file_of_a_task_takes_no_other_measure_away_and_the_run_says_why(make_run, tokens, tmp_path):
@@ -168,7 +170,7 @@ def test_a_damaged_file_of_a_task_takes_no_other_measure_away_and_the_run_says_w
     ]
     with pytest.raises(MeasureError) as error:
         measure(directory, tokens, [damaged, *later], data_root=tmp_path, say=lambda _: None)
-    assert run_rows.missing(directory.path, [damaged, *later], data_root=tmp_path) == [damaged, later[0]]
+    assert run_rows.missing_measures(directory.path, [damaged, *later], data_root=tmp_path) == [damaged, later[0]]
     why = run_rows.refusals(directory.path)
     assert list(why) == [run_rows.key(damaged), run_rows.key(later[0])]
     of_damaged, of_missing = why.values()
@@ -192,7 +194,7 @@ def test_a_bug_in_one_measure_takes_no_other_away_and_the_log_has_it(make_run, t
     with pytest.raises(MeasureError) as error:
         measure(directory, tokens, [change, scores], data_root=directory.path, say=lambda _: None)
     assert str(error.value) == "layer_change: ZeroDivisionError: by zero"
-    assert run_rows.missing(directory.path, [change, scores], data_root=directory.path) == [change]
+    assert run_rows.missing_measures(directory.path, [change, scores], data_root=directory.path) == [change]
     assert "Traceback (most recent call last)" in capfd.readouterr().err
 
     def too_large(*_):
@@ -226,7 +228,7 @@ def test_a_task_is_measured_again_when_its_file_has_changed_and_not_when_it_is_g
     scores = ValidationSettings(kind="validation", translations=5)
 
     def missing():
-        return run_rows.missing(directory.path, [pairs, scores], data_root=tmp_path)
+        return run_rows.missing_measures(directory.path, [pairs, scores], data_root=tmp_path)
 
     def measured_pairs():
         measure(directory, tokens, [pairs, scores], data_root=tmp_path, say=lambda _: None)
@@ -302,7 +304,7 @@ def test_every_kept_checkpoint_is_measured_and_what_is_there_is_not_measured_twi
     assert (untrained != at_end).all()
     # Rows of one step are lost: only that step is open.
     rows[rows["step"] != 2].to_parquet(directory.path / "measures.parquet", index=False)
-    assert run_rows.missing(directory.path, [all_steps, last], data_root=directory.path) == [all_steps]
+    assert run_rows.missing_measures(directory.path, [all_steps, last], data_root=directory.path) == [all_steps]
     assert list(run_rows.open_checkpoints(directory.path, all_steps, data_root=directory.path)) == [2]
     said = []
     measure(directory, tokens, [all_steps], data_root=directory.path, say=said.append)
@@ -446,5 +448,5 @@ def test_rows_of_a_measure_of_ones_own_that_no_table_could_hold_are_refused(tmp_
     plugins.look_beside(tmp_path / "spec.yaml")
     (settings,) = MEASURES.validate_python(["mine.py:Mine"])
     with pytest.raises(AblationsError) as error:
-        rows_of(None, settings)
+        measure_rows(None, settings)
     assert str(error.value) == sentence

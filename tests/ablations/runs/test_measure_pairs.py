@@ -82,7 +82,7 @@ def test_pairs_of_some_arms_only(planned):
     assert names(measure_pairs.pairs(planned, ASKED.model_copy(update={"arms": ("clm",)}))) == [("clm-0", "clm-1")]
     only = ASKED.model_copy(update={"arms": ("mlm",)})
     assert [
-        names(found) for found in measure_pairs.missing(planned[0].directory.path, planned, only).values()
+        names(found) for found in measure_pairs.pairs_to_measure(planned[0].directory.path, planned, only).values()
     ] == [[("mlm-0", "mlm-1")]]
 
 

@@ -13,7 +13,7 @@ from ablations.errors import ResultsError
 from ablations.measures.reading.texts import Readings
 from ablations.results import table
 from ablations.runs import rows as run_rows
-from ablations.runs.worker import measure, rows_of
+from ablations.runs.worker import measure, measure_rows
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.examples import Source, examples_of, read_examples
 from ablations.tasks.transfer.heads import FrozenStates
@@ -74,7 +74,7 @@ def tokens(tmp_path_factory):
 def test_every_measure_becomes_rows_that_the_table_takes(asked, tokens, tmp_path):
     readings = Readings(build(settings(), tokens), tokens, data_root=tmp_path)
     (one, *_) = for_run([asked], settings(), data_root=tmp_path)
-    rows, _ = rows_of(readings, one)
+    rows, _ = measure_rows(readings, one)
     made = table({"run_id": "r", "arm": "mlm", "seed": 0, "measure": one.kind} | row for row in rows)
     assert made["value"].notna().any()
     assert (made["n"].dropna() > 0).all()
@@ -95,9 +95,9 @@ def test_tasks_are_measured_one_by_one_and_only_what_is_missing_is(make_run, tok
 
     with pytest.raises(KeyboardInterrupt):
         measure(directory, tokens, parts, data_root=directory.path, say=stopped)
-    assert run_rows.missing(directory.path, parts, data_root=directory.path) == parts[1:]
+    assert run_rows.missing_measures(directory.path, parts, data_root=directory.path) == parts[1:]
     measure(directory, tokens, parts, data_root=directory.path, say=lambda line: None)
-    assert run_rows.missing(directory.path, parts, data_root=directory.path) == []
+    assert run_rows.missing_measures(directory.path, parts, data_root=directory.path) == []
     assert set(run_rows.rows(directory.path)["group"]) == {"language_tense", "language_topic"}
 
 
@@ -180,10 +180,10 @@ def test_fine_tuning_finds_what_frozen_features_read_in_the_readings_of_a_run(to
     parts = TypeAdapter(list[Measure]).validate_python(
         [{"kind": "frozen_features", **options}, {"kind": "fine_tuning", **options}]
     )
-    found = [rows_of(readings, part) for part in parts]
+    found = [measure_rows(readings, part) for part in parts]
     kept = readings.shared("language_topic", lambda: FrozenStates(readings.objective))._kept
     assert len(kept) == 4  # the splits, and the test texts in another order
-    apart = [rows_of(Readings(build(settings(), tokens), tokens, data_root=tmp_path), part) for part in parts]
+    apart = [measure_rows(Readings(build(settings(), tokens), tokens, data_root=tmp_path), part) for part in parts]
     assert found == apart
 
 
@@ -228,8 +228,8 @@ def test_predictions_change_no_key_and_no_number_and_are_made_where_they_are_mis
     order = ["key", "metric", "group", "layer"]
     again, first = (rows.sort_values(order).reset_index(drop=True) for rows in (after, before))
     pd.testing.assert_frame_equal(again, first)
-    assert run_rows.missing(path, parts, data_root=path) == []
-    assert run_rows.missing(path, plain, data_root=path) == []
+    assert run_rows.missing_measures(path, parts, data_root=path) == []
+    assert run_rows.missing_measures(path, plain, data_root=path) == []
 
 
 def test_the_mean_of_the_points_is_the_number_in_the_table(predicted):
@@ -262,7 +262,7 @@ def test_a_lost_file_of_predictions_is_made_again_and_a_damaged_one_is_refused(p
     other = tmp_path / path.name
     shutil.copytree(path, other)
     (other / run_rows.PREDICTIONS).unlink()
-    assert run_rows.missing(other, parts, data_root=path) == parts
+    assert run_rows.missing_measures(other, parts, data_root=path) == parts
     (other / run_rows.PREDICTIONS).write_bytes(b"PAR1 cut off")
     with pytest.raises(ResultsError) as error:
         run_rows.predictions(other)

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from ablations.errors import SpecProblems
 from ablations.spec.experiment import Arm, Experiment, nodes
 from ablations.spec.load import load
-from ablations.wording import identity
+from ablations.wording import equality_key
 from tests.support.spec_files import write_spec
 
 MINIMAL = {"name": "x", "version": 1, "arms": {"a": {}}, "seeds": [0]}
@@ -69,10 +69,10 @@ def test_a_bare_name_is_the_measure_with_its_defaults():
 
 
 def test_identity_is_equality_that_tells_numbers_from_truth():
-    assert identity(1) == identity(1.0)
-    assert identity([1, {"a": 2, "b": 3}]) == identity([1, {"b": 3, "a": 2}])
+    assert equality_key(1) == equality_key(1.0)
+    assert equality_key([1, {"a": 2, "b": 3}]) == equality_key([1, {"b": 3, "a": 2}])
     different = [1, True, "1", None, [1], {"a": 1}, 0, False, "true"]
-    assert len({identity(value) for value in different}) == len(different)
+    assert len({equality_key(value) for value in different}) == len(different)
 
 
 def test_mappings_merge_and_everything_else_is_replaced():

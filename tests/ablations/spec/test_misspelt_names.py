@@ -17,7 +17,7 @@ from ablations.spec.claim_checks import effect_faults
 from ablations.spec.contrasts import ClaimFile, Difference
 from ablations.spec.experiment import Experiment
 from ablations.tasks.datasets import TASKS
-from ablations.wording import FEW, must_be, share
+from ablations.wording import FEW, must_be, percentage_as_share
 from lightning_modules.config import RunSettings
 from lightning_modules.data.language import minimal_pairs
 from tests.support.claim_files import GOOD, write
@@ -32,7 +32,7 @@ def test_a_percentage_is_written_as_a_person_writes_it():
         digits = f"{hundredths:05d}"
         by_hand = f"{digits[:-4]}.{digits[-4:]}".rstrip("0").rstrip(".")
         percentage = f"{hundredths // 100}.{hundredths % 100:02d}"
-        assert share(percentage) == share(float(percentage)) == by_hand
+        assert percentage_as_share(percentage) == percentage_as_share(float(percentage)) == by_hand
 
 
 SPEC = """\

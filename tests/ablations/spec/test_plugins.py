@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ablations.errors import SpecError
-from ablations.runs.identity import identity
+from ablations.runs.identity import run_identity
 from ablations.runs.rows import key
 from ablations.spec import grid, load
 from ablations.spec.load import schema
@@ -149,7 +149,7 @@ def test_what_is_no_figure_is_one_sentence(folder, name, sentence):
 
 def test_a_figure_is_no_part_of_an_identity(folder):
     plain, drawn = (
-        [identity(run.settings, "text") for run in grid.runs(load.load(write_spec(folder, **more)))]
+        [run_identity(run.settings, "text") for run in grid.runs(load.load(write_spec(folder, **more)))]
         for more in ({}, {"figures": ["my_figure.py:LossByChange"]})
     )
     assert plain == drawn
@@ -315,7 +315,7 @@ def test_the_source_of_an_objective_and_of_a_selection_enters_the_identity_of_a_
     def identities():
         specs = (objectives(folder, kind="my_objective.py:Ahead"), select, objectives(folder, kind="masked_lm"))
         settings = [grid.runs(load.load(write_spec(folder, **spec)))[0].settings for spec in specs]
-        return [identity(one, "0123456789") for one in settings]
+        return [run_identity(one, "0123456789") for one in settings]
 
     before = identities()
     assert identities() == before

@@ -20,7 +20,7 @@ from ablations.tasks.probing import (
     control_labels,
     deciding_words,
     probing_rows,
-    rows_of,
+    task_rows,
 )
 from ablations.tasks.settings import ProbingSettings
 from ablations.wording import listed
@@ -52,7 +52,7 @@ def planted(*, knows=KNOWS, memorises=None, signal=4.0, per_sentence=1):
 
 
 def table(parts):
-    rows = list(rows_of(parts, group="made up"))
+    rows = list(task_rows(parts, group="made up"))
     return {(row["metric"], row["layer"]): {**row, ANSWERS: list(row.get(ANSWERS, ()))} for row in rows}
 
 
@@ -155,7 +155,7 @@ def test_one_class_is_refused():
     parts = planted()
     only = {split: replace(part, label_N=np.full(len(part.label_N), "a")) for split, part in parts.items()}
     with pytest.raises(MeasureError) as error:
-        list(rows_of(only, group="made up"))
+        list(task_rows(only, group="made up"))
     assert str(error.value) == (
         "probing: the 600 training examples of made up have only one class, but a probe needs two; raise the "
         "measure's `examples`, or leave the task out."

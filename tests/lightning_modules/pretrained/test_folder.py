@@ -5,7 +5,7 @@ import json
 import pytest
 from safetensors.torch import load_file, save_file
 
-from ablations.runs.identity import identity
+from ablations.runs.identity import run_identity
 from lightning_modules.config import FilesData
 from lightning_modules.errors import DataError
 from lightning_modules.pretrained.folder import with_folder
@@ -53,18 +53,18 @@ def test_all_of_the_shape_follows_from_the_folder_and_stays(root):
 
 def test_a_run_is_known_by_the_content_of_its_folder_and_not_by_its_place(root):
     run = resolved(root, "bert")
-    first = identity(run, "t")
+    first = run_identity(run, "t")
     (root / "bert").rename(root / "moved")
     moved = resolved(root, "bert", path="moved")
-    assert identity(moved, "t") == first
-    random = identity(resolved(root, "bert", path="moved", init={"weights": "random"}), "t")
+    assert run_identity(moved, "t") == first
+    random = run_identity(resolved(root, "bert", path="moved", init={"weights": "random"}), "t")
     assert random != first
     weights = load_file(root / "moved/model.safetensors")
     weights["bert.encoder.layer.0.output.dense.bias"][0] += 1
     save_file(weights, root / "moved/model.safetensors", metadata={"format": "pt"})
     changed = resolved(root, "bert", path="moved")
-    assert identity(changed, "t") != first
-    assert identity(resolved(root, "bert", path="moved", init={"weights": "random"}), "t") == random
+    assert run_identity(changed, "t") != first
+    assert run_identity(resolved(root, "bert", path="moved", init={"weights": "random"}), "t") == random
     stated = refusal(root, path="moved", init={"content": run.init.content})
     assert stated == (
         f"init.content is {run.init.content}, but the content of {root / 'moved'} is {changed.init.content}; "

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from ablations.runs.identity import identity
+from ablations.runs.identity import run_identity
 from lightning_modules.model.encoder import DecoderBlock, EncoderBlock
 from lightning_modules.objectives import build
 from lightning_modules.training import fit
@@ -150,5 +150,5 @@ def test_steps_are_compiled_for_the_device_that_does_them(with_trainer, make_run
 
 def test_runs_that_are_not_compiled_keep_the_identity_they_had():
     written = settings(training={"compile": False})
-    assert identity(written, "0" * 10) == identity(settings(), "0" * 10)
-    assert identity(settings(training={"compile": True}), "0" * 10) != identity(settings(), "0" * 10)
+    assert run_identity(written, "0" * 10) == run_identity(settings(), "0" * 10)
+    assert run_identity(settings(training={"compile": True}), "0" * 10) != run_identity(settings(), "0" * 10)

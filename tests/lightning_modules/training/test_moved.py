@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from lightning_modules.errors import ExitCode, StopRequest
-from lightning_modules.provenance import accept_machine, changes, processor, provenance
+from lightning_modules.provenance import accept_machine, machine_changes, processor, provenance
 from lightning_modules.training.checkpoint import read_checkpoint
 from lightning_modules.training.train import start
 from tests.support.stop_after import StopAfter
@@ -108,12 +108,12 @@ def test_a_run_without_a_checkpoint_starts_anywhere(begun):
     ],
 )
 def test_what_changes_the_bits_is_named(there, expected):
-    assert changes(HERE | there, HERE) == expected
+    assert machine_changes(HERE | there, HERE) == expected
 
 
 def test_the_number_of_gpus_that_are_seen_is_no_change():
     gpus = [
         HERE | {"machine": HERE["machine"] | {"gpus": ["A100"] * count, "cpu": f"X{count}"}} for count in (1, 8)
     ]
-    assert changes(*gpus) == []
-    assert changes(HERE, gpus[0]) == ["Intel Xeon there, GPU A100 here"]
+    assert machine_changes(*gpus) == []
+    assert machine_changes(HERE, gpus[0]) == ["Intel Xeon there, GPU A100 here"]

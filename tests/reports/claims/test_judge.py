@@ -12,7 +12,7 @@ from ablations.cli import main
 from ablations.spec import claims as claims_file
 from reports import folder as experiment_folder
 from reports.claims import judge
-from reports.claims.judge import as_expected, changes, judge_claims
+from reports.claims.judge import as_expected, claim_file_changes, judge_claims
 from reports.claims.outcomes import measured
 from reports.claims.select import SeedTable
 from reports.page import content
@@ -93,25 +93,27 @@ def test_a_claim_that_changes_after_the_runs_is_marked(tmp_path):
     }
     (file,) = judge_claims(experiment).files
     assert file["changed"]
-    assert changes(file) == ["changed since it was planned: changed same; added another; removed other"]
+    assert claim_file_changes(file) == ["changed since it was planned: changed same; added another; removed other"]
     page = content.content(judge_claims(experiment), [])
     assert page["provenance"]["claim_files"] == [file]
     assert page["notices"][-1] == {
         "kind": "claims",
         "group": "wrong",
-        "text": f"claims layers: {changes(file)[0]}",
+        "text": f"claims layers: {claim_file_changes(file)[0]}",
     }
 
 
 def test_an_unchanged_file_is_not_marked_and_one_that_came_late_is(tmp_path):
     experiment = made(tmp_path)
     (file,) = judge_claims(experiment).files
-    assert changes(file) == []
-    assert changes(file | {"runs_before": 3}) == [
+    assert claim_file_changes(file) == []
+    assert claim_file_changes(file | {"runs_before": 3}) == [
         ("first planned after 3 runs had started, so it predicts nothing about those")
     ]
     only_words = made(tmp_path / "words", text="# why\n" + TEXT, planned=TEXT)
-    assert changes(judge_claims(only_words).files[0]) == ["changed since it was planned: in its words only"]
+    assert claim_file_changes(judge_claims(only_words).files[0]) == [
+        "changed since it was planned: in its words only"
+    ]
 
 
 @pytest.mark.parametrize(

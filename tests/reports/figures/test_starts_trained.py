@@ -6,7 +6,7 @@ import pytest
 from ablations.results import STARTS_TRAINED
 from ablations.runs.records import Provenance, RunRecord, RunState
 from reports.figures.curves import curve
-from reports.folder import Run
+from reports.folder import ReportedRun
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from reports.folder import Run
 )
 def test_a_run_is_untrained_without_steps_and_without_the_weights_of_another(steps, init, untrained):
     record = RunRecord(run_id="r", folder="f", arm="a", seed=0, max_steps=steps)
-    run = Run(record, RunState(), Provenance(), {} if init is None else {"init": init})
+    run = ReportedRun(record, RunState(), Provenance(), {} if init is None else {"init": init})
     assert run.is_untrained == untrained
 
 

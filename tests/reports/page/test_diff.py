@@ -13,7 +13,7 @@ from scipy import stats
 from ablations import results
 from ablations.cli import main
 from ablations.spec import load as spec_load
-from ablations.spec.changes import changes
+from ablations.spec.changes import changed_settings
 from reports.page.diff import compare, difference
 from reports.page.diff_tables import _mean_and_interval
 from tests.support.fake_experiment import SPEC, write
@@ -243,7 +243,7 @@ def specs(tmp_path):
 
 
 def told(pair):
-    return [tuple(change) for change in changes(*pair)]
+    return [tuple(change) for change in changed_settings(*pair)]
 
 
 def test_a_setting_of_all_arms_is_one_change_and_of_some_names_them(specs):

@@ -12,7 +12,7 @@ from ablations.cli import main
 from ablations.errors import ResultsError
 from reports.page import page
 from reports.page.diff import difference
-from reports.page.flips import Side, compare_examples
+from reports.page.flips import ComparedArm, compare_examples
 from reports.page.page import publish, restore
 from reports.statistics.summaries import multi_bootstrap
 from tests.support.fake_experiment import folder_name, write
@@ -32,7 +32,7 @@ B = {seed: points(seed + 10, 0.8) for seed in SEEDS}
 @pytest.fixture
 def sides(tmp_path):
     return [
-        Side(name, {seed: write_run(tmp_path / f"{name}-{seed}", some[seed], seed=seed) for seed in SEEDS})
+        ComparedArm(name, {seed: write_run(tmp_path / f"{name}-{seed}", some[seed], seed=seed) for seed in SEEDS})
         for name, some in (("a", A), ("b", B))
     ]
 
@@ -87,7 +87,7 @@ def test_examples_are_paired_by_their_ids_in_any_order(sides, tmp_path):
             name: table[name].tolist() for name in ("example", "text", "second", "length", "rarest", "margin")
         }
         moved[seed] = write_run(tmp_path / f"moved-{seed}", B[seed][order], seed=seed, **names)
-    (task,) = compare_examples(sides[0], Side("moved", moved))["tasks"]
+    (task,) = compare_examples(sides[0], ComparedArm("moved", moved))["tasks"]
     assert (task["examples"], task["only_on_one_side"]) == (N - 5, 5)
     kept = np.sort(order)
     assert task["seeds"][0]["better"] == int((B[0][kept] > A[0][kept]).sum())
@@ -122,7 +122,7 @@ def test_words_of_a_sentence_count_by_their_number_and_answers_are_listed(tmp_pa
         write_run(tmp_path / "a", [1.0, 0.0], prediction=[["N"], ["V V V"]], **words),
         write_run(tmp_path / "b", [0.0, 2 / 3], prediction=[["V"], ["N V V"]], **words),
     ]
-    sides = [Side(path.name, {0: path}, is_run=True) for path in runs]
+    sides = [ComparedArm(path.name, {0: path}, is_run=True) for path in runs]
     (task,) = compare_examples(*sides, examples=1)["tasks"]
     assert (task["mean_before"], task["mean_after"]) == pytest.approx((1 / 4, 2 / 4))
     assert task["over_seeds"]["low"] is None  # one seed
@@ -131,7 +131,7 @@ def test_words_of_a_sentence_count_by_their_number_and_answers_are_listed(tmp_pa
 
 
 def test_arms_without_a_common_seed_are_not_paired(sides):
-    other = Side("b", {seed + 7: path for seed, path in sides[1].runs.items()})
+    other = ComparedArm("b", {seed + 7: path for seed, path in sides[1].runs.items()})
     (task,) = compare_examples(sides[0], other)["tasks"]
     assert task["seeds"] == []
     assert not task["over_seeds"]["paired"]
@@ -143,7 +143,7 @@ def test_only_numbers_of_the_same_settings_and_the_last_step_are_compared(sides,
     write_run(sides[0].runs[0], 1 - A[0], step=100)
     (task,) = compare_examples(*sides)["tasks"]
     assert task["seeds"][0]["mean_before"] == pytest.approx(A[0].mean())
-    other = Side("other", {0: write_run(tmp_path / "other", A[0], key="1" * 10)})
+    other = ComparedArm("other", {0: write_run(tmp_path / "other", A[0], key="1" * 10)})
     with pytest.raises(ResultsError) as error:
         compare_examples(sides[0], other)
     assert str(error.value) == (

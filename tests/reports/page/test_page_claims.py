@@ -17,7 +17,7 @@ from scipy import stats
 from ablations.spec import claims as claims_file
 from reports.claims import words as claim_words
 from reports.claims.judge import judge_claims
-from reports.folder import Experiment, Plan
+from reports.folder import Plan, ReportedExperiment
 from reports.page import page
 from reports.page.entries import claim_entries, draw_claim, effects
 from tests.support.claim_page import SEEDS, TEXT, VERDICTS, made
@@ -391,7 +391,7 @@ def alone(claim, folder, *, seeds):
     (folder / "plan.json").touch()
     told = {"version": 1, "claims": [claim.model_dump(mode="json", exclude_none=True, exclude_defaults=True)]}
     (folder / "claims" / "it.yaml").write_text(json.dumps(told), encoding="utf-8")
-    return Experiment(
+    return ReportedExperiment(
         plan=Plan(experiment="it", arms=list(claim.needs.arms), runs=[], claims=["it"]),
         spec="",
         runs=[],
@@ -427,7 +427,7 @@ def test_every_spec_we_ship_has_all_its_claims_on_its_page(path, tmp_path):
     table = pd.concat(told).drop_duplicates([*KEYS, "other_run_id"], ignore_index=True)
     table = table[table["arm"].isin(arms) & table["measure"].isin(kinds)]
     plan = Plan(experiment="it", arms=arms, runs=[], claims=list(spec.claims))
-    experiment = Experiment(
+    experiment = ReportedExperiment(
         plan=plan, spec="", runs=[], table=table, foreign_rows=0, folder=tmp_path, measures=kinds
     )
     judged = judge_claims(experiment)

@@ -10,12 +10,12 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from ablations import results
+from ablations.wording import listed
 from reports.figures.by_setting import MOST_ROWS, SettingMap, SettingMarks, by_setting
 from reports.figures.lines import written_above
 from reports.figures.style import FIXED_STYLES, arm_styles
 from reports.scores.by_setting import FIGURES_IN_SIGHT, MOST_LINES, MOST_MARKS, setting_figures
 from reports.scores.factors import Level
-from reports.words import listed
 from tests.support.setting_panels import ARMS, GAIN, NOISE, PLACES, factor, panels, rows
 
 
@@ -263,7 +263,7 @@ def test_rows_beyond_what_a_map_has_room_for_are_counted():
     table, factors = crossed(MOST_ROWS + 2, 2)
     figure = setting_figures(table, factors[:1])[0]
     assert len(figure.panels[0].points) == 2 * MOST_ROWS
-    names = listed([f"mlm,ratio={c},rate={r}" for r in (MOST_ROWS, MOST_ROWS + 1) for c in (0, 1)])
+    names = listed([f"mlm,ratio={c},rate={r}" for r in (MOST_ROWS, MOST_ROWS + 1) for c in (0, 1)], "and")
     expected = f"Only the first {MOST_ROWS} lines are drawn; results.parquet also has {names}."
     assert expected in figure.panels[0].notes
     table, factors = crossed(MOST_ROWS + 11, 2)  # 22 arms, which nobody would read

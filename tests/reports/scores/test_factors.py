@@ -10,7 +10,7 @@ from ablations.runs.records import Plan, Provenance, RunRecord
 from ablations.spec import grid, load
 from lightning_modules.config import EncoderSettings, RunSettings, TrainingSettings
 from lightning_modules.training.run_directory import RunState
-from reports.folder import Experiment, Run
+from reports.folder import ReportedExperiment, ReportedRun
 from reports.scores.factors import decisions, factors
 from reports.words import SPLIT, words
 
@@ -54,8 +54,10 @@ def experiment(arms, *, folder=None):
     planned = [
         RunRecord(run_id=arm, folder=arm, arm=arm, seed=0, max_steps=steps_of(own)) for arm, own in arms.items()
     ]
-    runs = [Run(plan, RunState(), Provenance(), own) for plan, own in zip(planned, arms.values(), strict=True)]
-    return Experiment(Plan(experiment="it", arms=list(arms), runs=planned), "", runs, None, 0, folder)
+    runs = [
+        ReportedRun(plan, RunState(), Provenance(), own) for plan, own in zip(planned, arms.values(), strict=True)
+    ]
+    return ReportedExperiment(Plan(experiment="it", arms=list(arms), runs=planned), "", runs, None, 0, folder)
 
 
 def found(**arms):
