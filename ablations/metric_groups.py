@@ -183,8 +183,8 @@ def metrics_of_task(measure: str, group: str) -> tuple[str, ...] | None:
     task = task_called(name)
     if examples:
         return ("score",)
-    beside = {"classification": "accuracy", "regression": "spearman", "span": "exact_match"}.get(task.kind)
-    second = [beside] if beside and beside != task.metric else []
+    second_metric = {"classification": "accuracy", "regression": "spearman", "span": "exact_match"}.get(task.kind)
+    second = [second_metric] if second_metric and second_metric != task.metric else []
     return ("score", *second, *(["shuffled_score"] if task.kind != "span" else []))
 
 

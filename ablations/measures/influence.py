@@ -91,7 +91,7 @@ def group_influence(
     width = objective.run.encoder.hidden_size
     require_tokens(others, width, measure="influence")
     for name, tokens in chosen.items():
-        at_random = _beside(split, tokens, seed=derive(0, name))
+        at_random = _tokens_at_random(split, tokens, seed=derive(0, name))
         of_group = distances(objective, split, tokens, others)
         random = distances(objective, split, at_random, others, jackknife=False)
         for layer, (value, left_out) in enumerate(of_group, start=1):
@@ -211,7 +211,7 @@ def _others(split: Split, chosen: Chosen) -> int:
     return sum(int(is_text_token(split.sentence(i)).sum()) - 1 for i in chosen.sentence_S.tolist())
 
 
-def _beside(split: Split, chosen: Chosen, *, seed: int) -> Chosen:
+def _tokens_at_random(split: Split, chosen: Chosen, *, seed: int) -> Chosen:
     """Choose another text token of each sentence, at random."""
     rng = np.random.default_rng(seed)
     positions = []

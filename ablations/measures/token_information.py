@@ -274,18 +274,18 @@ def questions_of(sample: Sample, settings: QuestionSettings, output: Output) -> 
         place_N, shown_N, _ = hidden_tokens(sample, settings.types)
         unseen.append(Question("output label", place_N, sample.token_N[place_N], hidden=True))
         unseen.append(Question("shown token", place_N, shown_N, hidden=True))
-        beside = _beside("output label", sample.right_N)
-        rivals = [*unseen, *([beside] if len(beside.place_N) else [])]
+        about_neighbours = _question_about_neighbours("output label", sample.right_N)
+        rivals = [*unseen, *([about_neighbours] if len(about_neighbours.place_N) else [])]
     for about in settings.about:
         match about, output:
             case "input", _:
                 questions.append(Question(None, np.arange(len(sample)), sample.token_N))
             case "previous", _:
-                questions.append(_beside("previous token", sample.left_N))
+                questions.append(_question_about_neighbours("previous token", sample.left_N))
             case "next", _:
-                questions.append(_beside("next token", sample.right_N))
+                questions.append(_question_about_neighbours("next token", sample.right_N))
             case "output", "next":
-                questions.append(_beside("output label", sample.right_N))
+                questions.append(_question_about_neighbours("output label", sample.right_N))
             case "output", "hidden":
                 questions += unseen
     for question in questions:
@@ -308,7 +308,7 @@ def _frequent(question: Question, types: int) -> NDArray[np.int64]:
     return np.flatnonzero(most_frequent(question.label_N, types))
 
 
-def _beside(group: str, label_N: NDArray[np.int64]) -> Question:
+def _question_about_neighbours(group: str, label_N: NDArray[np.int64]) -> Question:
     """Return the question about a neighbour, for the occurrences whose neighbour is a text token."""
     place_N = np.flatnonzero(is_text_token(label_N))
     return Question(group, place_N, label_N[place_N])

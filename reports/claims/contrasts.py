@@ -149,10 +149,10 @@ def difference(effect: Difference, rows: SeedTable) -> dict[str, SeedEffects]:
     numbers_S = numbers[0] - numbers[1] if effect.minus is not None else numbers[0]
     values = effect.at_most - numbers_S if effect.at_most is not None else numbers_S - (effect.at_least or 0.0)
     bounds = {name: bound for name in ("at_least", "at_most") if (bound := getattr(effect, name))}
-    beside = {"measured": float(np.mean(numbers_S)), **bounds} if bounds else {}
+    shown_numbers = {"measured": float(np.mean(numbers_S)), **bounds} if bounds else {}
     # A bound of 0 does not count as a bound: it stands for the absence of what is measured.
     part = SeedEffects(seeds, values, direction=effect.direction, left_out=left_out, bounded=bool(bounds))
-    return {"": part._replace(beside=beside)}
+    return {"": part._replace(shown_numbers=shown_numbers)}
 
 
 def _mean_of_arms(rows: SeedTable, of: Quantity, arms: Arms) -> PairedNumbers:
@@ -262,12 +262,14 @@ def kept_share(effect: Share, rows: SeedTable) -> dict[str, SeedEffects]:
     if effect.than_of is None:
         with np.errstate(divide="ignore", invalid="ignore"):  # a gain of 0 gives NaN, and so no verdict
             values = (kept[0] - effect.at_least * gain[0]) / abs(gain[0].mean())
-        beside = intervals[0]
+        shown_numbers = intervals[0]
     else:
         values = _difference_of_shares(kept, gain, at_least=effect.at_least)
-        beside = intervals[0] | {f"{name}_elsewhere": number for name, number in intervals[1].items()}
+        shown_numbers = intervals[0] | {f"{name}_elsewhere": number for name, number in intervals[1].items()}
     bounded = bool(effect.at_least)
-    return {"": SeedEffects(seeds, values, left_out=left_out, bounded=bounded, beside=beside)} | parts
+    return {
+        "": SeedEffects(seeds, values, left_out=left_out, bounded=bounded, shown_numbers=shown_numbers)
+    } | parts
 
 
 def _difference_of_shares(kept: list[Array], gain: list[Array], *, at_least: float) -> Array:
@@ -314,11 +316,11 @@ def optimum(effect: Optimum, rows: SeedTable) -> dict[str, SeedEffects]:
     with np.errstate(divide="ignore", invalid="ignore"):
         above = fit.derivative(float(on_scale(np.array(effect.above)))) / twice
         below = -fit.derivative(float(on_scale(np.array(effect.below)))) / twice
-    beside = {}
+    shown_numbers = {}
     if fit.bend_S.mean() < 0:
         top = curve_shapes.ratio_interval(fit.slope_S, -2 * fit.bend_S, confidence=SHOWN_CONFIDENCE)
         names = ("top", "top_low", "top_high")
-        beside = {name: float(back(np.array(place))) for name, place in zip(names, top, strict=True)}
+        shown_numbers = {name: float(back(np.array(place))) for name, place in zip(names, top, strict=True)}
     values_by_part = {"peak": fall, "above": above, "below": below}
     return {
         name: SeedEffects(
@@ -327,7 +329,7 @@ def optimum(effect: Optimum, rows: SeedTable) -> dict[str, SeedEffects]:
             smallest=effect.smallest_bend if name == "peak" else None,
             left_out=reading.left_out,
             bounded=name != "peak",
-            beside=beside,
+            shown_numbers=shown_numbers,
         )
         for name, values in values_by_part.items()
     }

@@ -249,7 +249,7 @@ def _part(name: str, part: PartVerdict, effects: SeedEffects, *, ways: int) -> d
         "left_out": list(effects.left_out),
         "chosen_layers": list(effects.chosen) if effects.chosen else None,
         "groups": list(effects.groups),
-        "numbers": dict(effects.beside) | ({"groups_read": len(effects.groups)} if effects.groups else {}),
+        "numbers": dict(effects.shown_numbers) | ({"groups_read": len(effects.groups)} if effects.groups else {}),
     }
 
 

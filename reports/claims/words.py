@@ -265,14 +265,14 @@ def described(entry: Mapping[str, Any]) -> str:
     """Return a description of the plot of a claim's effects, for readers who do not see it."""
     sentences = [
         *(_described_part(part) for part in entry["parts"]),
-        *(_described_part(part, beside=True) for part in entry["beside"]),
+        *(_described_part(part, is_beside=True) for part in entry["beside"]),
     ]
     first = "Mean effect over seeds with its interval, compared with 0 and the smallest effect that matters."
     return " ".join([first, *sentences])
 
 
-def _described_part(part: Mapping[str, Any], *, beside: bool = False) -> str:
-    name = f"{part['name']} (beside)" if beside else part["name"]
+def _described_part(part: Mapping[str, Any], *, is_beside: bool = False) -> str:
+    name = f"{part['name']} (beside)" if is_beside else part["name"]
     if is_absent(part["effect"]):
         return f"{name}: no number."
     seeds = _finite(part["values"])

@@ -119,7 +119,7 @@ class ArmLines(NamedTuple):
     family: PanelArms | None = None
     """Arms that the panel is about, if it does not have all arms; any other curve is drawn in grey for
     comparison."""
-    beside: tuple[PublishedCurve, ...] = ()
+    published: tuple[PublishedCurve, ...] = ()
     """Published curves."""
     unnamed: tuple[str, ...] = ()
     """Arms whose means are thin grey lines without a name."""
@@ -142,7 +142,7 @@ class ArmLines(NamedTuple):
         lay_out(
             figure,
             lambda ax: draw_arms(self, ax=ax),
-            names=[*(line.label for line in self.lines), *(curve.label for curve in self.beside)],
+            names=[*(line.label for line in self.lines), *(curve.label for curve in self.published)],
         )
 
 
@@ -182,7 +182,7 @@ def draw_arms(drawn: ArmLines, *, ax: Axes) -> Axes:
         every=along == "layer",
         note=seeds_note(drawn.curves),
     )
-    draw_lines(rows, summary, drawn.lines, ax=ax, look=look, beside=drawn.beside, unnamed=drawn.unnamed)
+    draw_lines(rows, summary, drawn.lines, ax=ax, look=look, published=drawn.published, unnamed=drawn.unnamed)
     if along == "layer":
         label_layers(ax, rows["x"].tolist(), leads=leads_on(measure, metric))
     else:

@@ -89,7 +89,7 @@ def draw_lines(
     *,
     ax: Axes,
     look: PanelLook,
-    beside: Sequence[PublishedCurve] = (),
+    published: Sequence[PublishedCurve] = (),
     unnamed: Sequence[str] = (),
 ) -> None:
     """Draw means, bands, seeds, chance levels and ceilings of the lines, curves from elsewhere, and the names
@@ -102,7 +102,7 @@ def draw_lines(
         lines: lines to draw.
         ax: axes to draw on.
         look: everything that is drawn besides means.
-        beside: curves from elsewhere, which the axis fits too.
+        published: curves from elsewhere, which the axis fits too.
         unnamed: lines whose means are drawn thin and grey behind the others, without names. With such lines
             the axis fits means and the bands of the other lines, as single seeds of hundreds of lines reach far.
     """
@@ -121,22 +121,22 @@ def draw_lines(
         if look.seeds:
             _draw_seeds(line_rows, places, ax=ax, colour=line.style.colour)
         _draw_mean(shown[shown["line"] == line.name], places, ax=ax, line=line, look=look, aside=aside)
-    for curve in beside:
-        _draw_beside(curve, ax=ax)
+    for curve in published:
+        _draw_published(curve, ax=ax)
     fitted, banded = (rows["value"], summary) if not unnamed else (summary["mean"], shown)
     floors = _finite(rows.groupby(["line", "x"])["floor"].mean())
     if floors.size and not look.own_floors:
         _draw_floor(drawn, whole, ax=ax, colour="0.4")
     # A band over text is all that is known about the error of a single run, so the axis fits it.
     over_text = _finite(banded.loc[banded["band"] == "text", ["low", "high"]])
-    elsewhere = [value for curve in beside for value in curve.y_by_x.values()]
+    elsewhere = [value for curve in published for value in curve.y_by_x.values()]
     values = np.concatenate([_finite(fitted), over_text.ravel(), elsewhere])
     bands = _finite(banded[["low", "high"]])
     ceilings = _draw_ceilings(drawn, lines, whole, ax=ax) if look.ceiling else np.empty(0)
     here = _finite(drawn.groupby(["line", "x"])["floor"].mean())
     _fit_ends(ax, values, bands, floors, ceilings, look=look, written=here if here.size else floors)
     ends = [end for line in lines for end in _end(shown[shown["line"] == line.name], line)]
-    name_ends(ax, [*ends, *(_end_beside(curve) for curve in beside)])
+    name_ends(ax, [*ends, *(_end_of_published(curve) for curve in published)])
     sns.despine(ax=ax)
 
 
@@ -146,13 +146,13 @@ def _end(summary: DataFrame, line: Line) -> list[End]:
     return [End(float(x), float(y), line.label, line.style.colour) for x, y in points[-1:]]
 
 
-def _end_beside(curve: PublishedCurve) -> End:
+def _end_of_published(curve: PublishedCurve) -> End:
     """Return the last point of a curve from elsewhere with its name."""
     x = max(curve.y_by_x)
     return End(x, curve.y_by_x[x], curve.label, curve.colour)
 
 
-def _draw_beside(curve: PublishedCurve, *, ax: Axes) -> None:
+def _draw_published(curve: PublishedCurve, *, ax: Axes) -> None:
     """Draw a curve from elsewhere, dashed with hollow points."""
     ax.plot(
         list(curve.y_by_x),

@@ -121,10 +121,10 @@ class Cloud(NamedTuple):
         assert first is not None
         handles, labels = axes[0].get_legend_handles_labels()
         first.remove()
-        beside = max(1, min(len(labels), LEGEND_ROW_LETTERS // (max(map(len, labels)) + 6)))
-        figure.legend(handles, labels, loc="outside lower left", ncols=beside, frameon=False, fontsize="small")
+        columns = max(1, min(len(labels), LEGEND_ROW_LETTERS // (max(map(len, labels)) + 6)))
+        figure.legend(handles, labels, loc="outside lower left", ncols=columns, frameon=False, fontsize="small")
         figure.set_figheight(
-            FRAME_INCHES * -(-layers // 2) + LEGEND_LINE_INCHES * -(-len(labels) // beside) + TITLE_INCHES
+            FRAME_INCHES * -(-layers // 2) + LEGEND_LINE_INCHES * -(-len(labels) // columns) + TITLE_INCHES
         )
 
 

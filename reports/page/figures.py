@@ -355,7 +355,7 @@ def beside_published(panel: Panel, points: Sequence[PublishedPoint], *, objectiv
         return panel
     return replace(
         panel,
-        content=drawn._replace(beside=tuple(curves)),
+        content=drawn._replace(published=tuple(curves)),
         points=[*panel.points, *published_points],
         description=f"{panel.description} {lines_in_words(published_points, line='arm', digits=panel.digits)}",
         notes=(*panel.notes, PUBLISHED),

@@ -320,7 +320,7 @@ def _listed(rows: ScoreRows, text: TableText, listing: Listing) -> dict[str, Any
 
 def _heads(body: Sequence[Mapping[str, Any]], text: TableText) -> list[str]:
     """Return the heads of the columns beside the arms that have any number."""
-    heads = [text.floor] * bool(text.floor) + [beside.label for beside in text.beside]
+    heads = [text.floor] * bool(text.floor) + [column.label for column in text.shared_columns]
     return [head for head in heads if any(not is_absent(row["beside"].get(head)) for row in body)]
 
 
@@ -353,7 +353,7 @@ def _body(rows: ScoreRows, text: TableText, listing: Listing) -> Iterator[dict[s
                 "scale": score.scale,
                 "digits": score.digits,
                 "n": part.n,
-                "beside": _beside(rows, text, part, entry, score),
+                "beside": _shared_numbers(rows, text, part, entry, score),
                 "arms": {arm: _cell(cell, score, judged=judged) for arm, cell in cells.items()},
             }
             yield row
@@ -405,28 +405,30 @@ def beside_chance(cell: Cell, floor: float) -> str:
     return "above" if low > floor else "below"
 
 
-def _beside(rows: ScoreRows, text: TableText, part: TaskScore, entry: Entry, score: ScoreRow) -> dict[str, float]:
+def _shared_numbers(
+    rows: ScoreRows, text: TableText, part: TaskScore, entry: Entry, score: ScoreRow
+) -> dict[str, float]:
     numbers = {text.floor: part.floor} if text.floor else {}
-    for beside in text.beside:
-        if _serves(beside, score, text):
-            numbers[beside.label] = _number(rows, beside, entry, score)
+    for column in text.shared_columns:
+        if _serves(column, score, text):
+            numbers[column.label] = _number(rows, column, entry, score)
     return {head: float(value) for head, value in numbers.items() if np.isfinite(value)}
 
 
-def _serves(beside: SharedColumn, score: ScoreRow, text: TableText) -> bool:
+def _serves(column: SharedColumn, score: ScoreRow, text: TableText) -> bool:
     """Return whether a column has a number for rows of this score. Baselines are scored like the task's own
     score, on natural text."""
-    if beside.measure == "baselines":
+    if column.measure == "baselines":
         return score == text.scores[0]
-    return "{}" in beside.metrics[0] or score == text.scores[0]
+    return "{}" in column.metrics[0] or score == text.scores[0]
 
 
-def _number(rows: ScoreRows, beside: SharedColumn, entry: Entry, score: ScoreRow) -> float:
+def _number(rows: ScoreRows, column: SharedColumn, entry: Entry, score: ScoreRow) -> float:
     """Return the number of a column beside the arms: the mean over all arms, which do not differ in it."""
-    source = rows.baselines if beside.measure == "baselines" else rows.parts
-    group = None if beside.of_all else entry.group
+    source = rows.baselines if column.measure == "baselines" else rows.parts
+    group = None if column.of_all else entry.group
     plain = score.metric.removesuffix("_centred").removesuffix("_reranked")
-    for metric in beside.metrics:
+    for metric in column.metrics:
         part = source.get((group, metric.format(plain), ""))
         if part is not None and part.cells:
             return float(np.mean([cell["mean"] for cell in part.cells.values()]))

@@ -53,7 +53,7 @@ class TableText(NamedTuple):
     how_to_read: tuple[str, ...]
     error: str = "over examples"
     """Items over which the standard error of one run is computed, as part of a sentence."""
-    beside: tuple[SharedColumn, ...] = ()
+    shared_columns: tuple[SharedColumn, ...] = ()
     floor: str = "Chance"
     """Head of the column of chance levels; without such a column if empty."""
     chance: str = "chance"
@@ -109,7 +109,7 @@ FINE_TUNING = TableText(
     title="Fine-tuning",
     n="test examples",
     scores=TRANSFER,
-    beside=WITHOUT_ENCODER,
+    shared_columns=WITHOUT_ENCODER,
     error="over test examples and over repetitions with other heads and other orders of training examples",
     how_to_read=(
         f"The encoder is trained on the task with a head on top. {CHANCE}",
@@ -139,7 +139,10 @@ MINIMAL_PAIRS = TableText(
         ScoreRow("covered", "pairs of known words", judged=False, constant=True),
         ScoreRow("whole_words", "pairs of whole words", judged=False, constant=True),
     ),
-    beside=(SharedColumn("Fewer pieces", ("{}_by_length",)), SharedColumn("Frequent pieces", ("{}_by_unigram",))),
+    shared_columns=(
+        SharedColumn("Fewer pieces", ("{}_by_length",)),
+        SharedColumn("Frequent pieces", ("{}_by_unigram",)),
+    ),
     error="over pairs, as if they were independent",
     how_to_read=(
         "Accuracy is the share of pairs in which the grammatical sentence has the higher probability. The log "
@@ -166,7 +169,7 @@ PROBING = TableText(
         ScoreRow("compression", "compression, mix of layers", scale=1, digits=2),
         ScoreRow("accuracy", "accuracy, top layer", layer="top"),
     ),
-    beside=WITHOUT_ENCODER_PROBED,
+    shared_columns=WITHOUT_ENCODER_PROBED,
     how_to_read=(
         "A probe is a linear classifier on frozen states. It learns its mix of layers on the training part. No "
         "best layer is chosen: its score would be the highest of several on the same examples. Selectivity is "
@@ -199,7 +202,7 @@ PARSING = TableText(
         ScoreRow("uuas", "UUAS", judged=False),
         ScoreRow("uuas_minus_adjacent", "above the adjacency chain"),
     ),
-    beside=(
+    shared_columns=(
         SharedColumn("Adjacency chain", ("uuas_adjacent",)),
         SharedColumn("Random trees", ("uuas_random",)),
     ),
@@ -235,7 +238,7 @@ RETRIEVAL = TableText(
         ScoreRow("reciprocal_rank_centred", "mean reciprocal rank, mean removed", layer="top"),
         ScoreRow("reciprocal_rank", "mean reciprocal rank", layer="top"),
     ),
-    beside=(SharedColumn("TF-IDF", ("{}_tfidf",)),),
+    shared_columns=(SharedColumn("TF-IDF", ("{}_tfidf",)),),
     error="over pairs or queries",
     how_to_read=(
         "The similarity of two texts is the cosine of their mean states in the top layer; nothing is trained "
@@ -257,7 +260,7 @@ GENERATION = TableText(
         ScoreRow("copied", "copies of training sentences", judged=False),
         ScoreRow("length", "tokens a sentence", judged=False, scale=1, digits=1),
     ),
-    beside=(SharedColumn("Real text", ("{}_of_text",), of_all=True),),
+    shared_columns=(SharedColumn("Real text", ("{}_of_text",), of_all=True),),
     floor="Random tokens",
     of_all="generated sentences",
     error="over sentences",

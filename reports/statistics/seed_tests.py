@@ -76,7 +76,7 @@ class SeedEffects(NamedTuple):
     """Number of text blocks from which the error is computed."""
     page: float | None = None
     """Probability in Page's test in the direction of the claim; None if the effect is no trend."""
-    beside: Mapping[str, float] = {}
+    shown_numbers: Mapping[str, float] = {}
     """Numbers that are shown beside the effect, such as shares and places."""
     groups: tuple[str, ...] = ()
     """Tasks or other groups over which the effect is averaged."""

@@ -55,10 +55,10 @@ def test_against_a_bound_what_was_measured_stands_beside_it():
     a = rows({"mlm": [3.0, 5.0, 8.0]})
     (low,) = found(effect(kind="difference", of=SCORE, arm="mlm", at_least=4.0), a).values()
     (high,) = found(effect(kind="difference", of=SCORE, arm="mlm", at_most=4.0), a).values()
-    assert dict(low.beside) == {"measured": pytest.approx(16 / 3), "at_least": 4.0}
-    assert dict(high.beside) == {"measured": pytest.approx(16 / 3), "at_most": 4.0}
+    assert dict(low.shown_numbers) == {"measured": pytest.approx(16 / 3), "at_least": 4.0}
+    assert dict(high.shown_numbers) == {"measured": pytest.approx(16 / 3), "at_most": 4.0}
     (free,) = found(effect(kind="difference", of=SCORE, arm="mlm", at_least=0.0), a).values()
-    assert dict(free.beside) == {}
+    assert dict(free.shown_numbers) == {}
 
 
 def test_a_seed_that_one_arm_lacks_is_left_out_and_said():
@@ -296,7 +296,7 @@ def test_share_is_of_means_and_comes_with_the_gain_it_is_of():
     assert made[""].values.mean() == pytest.approx(3.5 / 5 - 0.6)
     assert made["gain"].values == pytest.approx(np.array([0.9, 1.9, 1.9]))
     assert (made["gain"].smallest, made["gain"].condition) == (0.1, True)
-    assert made[""].beside["share"] == pytest.approx(0.7)
+    assert made[""].shown_numbers["share"] == pytest.approx(0.7)
 
 
 def test_shares_on_two_kinds_of_tasks_are_compared():
@@ -308,7 +308,7 @@ def test_shares_on_two_kinds_of_tasks_are_compared():
     made = found(effect(**SHARE, at_least=0.2, than_of=of), here, there)
     assert list(made) == ["", "gain", "gain-elsewhere"]
     assert made[""].values.mean() == pytest.approx(2.35 / 2.9 - 0.2 - 0.2, abs=1e-3)  # the jackknife's correction
-    assert made[""].beside["share_elsewhere"] == pytest.approx(0.2)
+    assert made[""].shown_numbers["share_elsewhere"] == pytest.approx(0.2)
 
 
 def test_no_gain_at_all_is_no_number():
@@ -339,7 +339,7 @@ def test_optimum_is_the_distance_of_the_top_from_its_bounds():
     assert made["above"].values.mean() == pytest.approx(0.5)
     assert made["below"].values.mean() == pytest.approx(1.5)
     assert made["peak"].values.tolist() == pytest.approx([4.0, 8.0])
-    assert made["peak"].beside["top"] == pytest.approx(1.5)
+    assert made["peak"].shown_numbers["top"] == pytest.approx(1.5)
 
 
 def test_an_optimum_in_log_odds_is_shown_as_a_share():
@@ -348,7 +348,7 @@ def test_an_optimum_in_log_odds_is_shown_as_a_share():
     table = rows({arm: [-((x - np.log(0.25)) ** 2)] * 2 for arm, x in logit.items()})  # odds of a quarter: 20%
     scale = {"scale": "log_odds", "above": 0.1, "below": 0.3}
     made = found(effect(kind="optimum", of=SCORE, arms=shares, smallest_bend=0.1, **scale), table)
-    assert made["peak"].beside["top"] == pytest.approx(0.2)
+    assert made["peak"].shown_numbers["top"] == pytest.approx(0.2)
     assert made["below"].values.tolist() == pytest.approx([np.log(3 / 7) - np.log(0.25)] * 2)
 
 
@@ -357,7 +357,7 @@ def test_a_valley_has_no_peak():
     table = rows({arm: [(x - 1.5) ** 2] * 2 for arm, x in places.items()})
     made = found(effect(kind="optimum", of=SCORE, arms=places, above=1.0, below=2.0, smallest_bend=0.1), table)
     assert (made["peak"].values < 0).all()
-    assert made["peak"].beside == {}
+    assert made["peak"].shown_numbers == {}
 
 
 def test_ahead_is_the_difference_at_every_checkpoint_from_a_share_of_training_on():

@@ -60,7 +60,7 @@ def test_a_published_curve_has_the_colour_of_the_arm_with_its_objective(table):
 )
 def test_a_published_curve_of_something_else_is_not_drawn(table, point):
     for panel in change_panel(table, [point]).values():
-        assert panel.content.beside == ()
+        assert panel.content.published == ()
         assert all(point["band"] != "published" for point in panel.points)
 
 
