@@ -63,16 +63,16 @@ class Document(NamedTuple):
     places: dict[KeyPath, EntryMarks]
     problems: tuple[Problem, ...]
     """Problems of reading: repeated keys, tags, anchors, aliases."""
-    given: Mapping[KeyPath, str] = MappingProxyType({})
+    option_by_path: Mapping[KeyPath, str] = MappingProxyType({})
     """Paths of values from the command line (`given_settings`), each with the option that gave it."""
 
     def problem(self, path: KeyPath, sentence: str, *, at: Literal["key", "value"]) -> Problem:
         """Return a problem at the place of ``path``, or of the nearest part around it that was written. If
         the command line gave the value, the option stands for the file, and line and column are 0."""
-        while path not in self.places and path not in self.given:
+        while path not in self.places and path not in self.option_by_path:
             path = path[:-1]
-        if path in self.given:
-            return Problem(self.given[path], 0, 0, sentence)
+        if path in self.option_by_path:
+            return Problem(self.option_by_path[path], 0, 0, sentence)
         place = self.places[path]
         mark = place.key if at == "key" else place.value
         return Problem(self.file, mark.line, mark.column, sentence)

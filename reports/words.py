@@ -191,7 +191,7 @@ class Name(NamedTuple):
     """Label below an axis, with the unit."""
 
 
-def name_of(setting: str) -> Name:
+def setting_name(setting: str) -> Name:
     """Return the name of a setting in words; a setting that is not known keeps its own name."""
     title = TITLES.get(setting) or setting.rpartition(".")[2].replace("_", " ")
     return Name(title, f"{title} ({UNITS[setting]})" if setting in UNITS else title)

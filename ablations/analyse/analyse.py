@@ -158,8 +158,8 @@ def analyse(
 def _folder_of_results(out: Path, name: str | None, folders: Sequence[Path], arms: Sequence[ModelArm]) -> Path:
     """Return the folder of results, after checking that it can be written to and that it belongs to no
     experiment and to no other models."""
-    default_name = name_of_all(analyse_folder.name_of(folder) for folder in folders)
-    target = analyse_folder.place(out, default_name if name is None else name)
+    default_name = name_of_all(analyse_folder.name_from_folder(folder) for folder in folders)
+    target = analyse_folder.results_folder(out, default_name if name is None else name)
     models = {arm.run_id: arm.folder for arm in arms}
     analyse_folder.require_own(target, models, [arm.untrained_id for arm in arms])
     require_writable(target)

@@ -39,13 +39,13 @@ def arm_of(folder: Path) -> str:
     return "model" if name in ("", "untrained") else name
 
 
-def name_of(folder: Path) -> str:
+def name_from_folder(folder: Path) -> str:
     """Return a name for an experiment, made from the name of the folder."""
     name = re.sub(r"[^a-z0-9._-]+", "-", arm_of(folder).lower())
     return f"{name}-model" if name in ("runs", "tokens") else name
 
 
-def place(out: Path, name: str) -> Path:
+def results_folder(out: Path, name: str) -> Path:
     """Return OUT/<name>, the folder of the results.
 
     Raises:

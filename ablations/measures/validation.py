@@ -24,7 +24,7 @@ from ablations.measures.reading.texts import Readings, Say
 from ablations.measures.settings import ValidationSettings
 from ablations.measures.visible_tokens import observed
 from lightning_modules.config import InputFormat, RunSettings
-from lightning_modules.config.training import name_of
+from lightning_modules.config.training import word_order_name
 from lightning_modules.data.sequences import NO_PAIR, PAIR, PairLoss, Sequences, formatted, with_negative_pairs
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK, PAD, decode, starts_word
@@ -81,7 +81,7 @@ def validation(objective: Objective, tokens: Tokens, settings: ValidationSetting
         )
         for row in _losses(objective, tokens, split, evaluate_parts(objective, split)):
             if row["group"] is None:
-                yield row | {"group": name_of(order)}
+                yield row | {"group": word_order_name(order)}
     if objective.pair_loss != "none":
         yield from pair_accuracies(objective, tokens)
     if isinstance(objective, Translation):

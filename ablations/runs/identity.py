@@ -116,7 +116,7 @@ def folders(out: Path) -> dict[str, Path]:
     return {name[-10:]: runs / name for name in names}
 
 
-def place(
+def placed_runs(
     runs: Sequence[Run], *, out: Path, data_root: Path, existing: dict[str, Path] | None = None
 ) -> list[PlannedRun]:
     """Return the runs with their identities and folders. A run gets the folder that has its identity already,

@@ -19,8 +19,8 @@ from ablations.spec.tuning import (
     Values,
     at_edge,
     best,
-    in_words,
     next_values,
+    settings_in_words,
     trial_runs,
     tuned_arms,
 )
@@ -82,7 +82,7 @@ class Search:
             )
         for tuned in self.tuning.arms:
             if tuned.at_edge and tuned.chosen is not None:
-                values = in_words({path: tuned.chosen[path] for path in tuned.at_edge})
+                values = settings_in_words({path: tuned.chosen[path] for path in tuned.at_edge})
                 sentences.append(
                     f"tune: the best value of arm {tuned.arm} is at the edge of the tried values ({values}), so "
                     "a better value may be outside; add values on that side."
@@ -141,7 +141,7 @@ def chosen_in_words(tuning: Tuning) -> list[str]:
             loss = min(trial.loss for trial in tuned.trials if trial.loss is not None)
             trials = several(len(tuned.trials), "trial")
             sentences.append(
-                f"tuned: {tuned.arm}: {in_words(tuned.chosen)} (loss {loss:.3f} nats, best of {trials})"
+                f"tuned: {tuned.arm}: {settings_in_words(tuned.chosen)} (loss {loss:.3f} nats, best of {trials})"
             )
     return sentences
 

@@ -169,7 +169,9 @@ class Workspace:
             except _NotTokenisedError:
                 return runs, False
 
-        place = functools.partial(identity.place, out=out, data_root=data_root, existing=identity.folders(out))
+        place = functools.partial(
+            identity.placed_runs, out=out, data_root=data_root, existing=identity.folders(out)
+        )
         runs, matched = resolved({})
         search = tuning.search(
             experiment,

@@ -285,7 +285,7 @@ def skeleton(path: Path, choice: Choice, *, data: FilesData, text: Text, validat
 #   ablate text {path}       # shows what the text is made of: cut, unknown, repeated and shared sentences
 #   ablate plan {path}       # shows the runs and, after `ablate doctor`, their time
 #   ablate run {path}        # trains, measures and writes the page
-name: {name_of(path)}
+name: {name_from_file(path)}
 version: 1
 question: What do {listed(choice.arms, "and")} teach an encoder about this text?
 data:
@@ -304,7 +304,7 @@ arms:
 seeds: {list(range(choice.seeds))}  # {_why_seeds(choice.seeds)}
 measures:
 {measures}# What you expect, written before the runs: `ablate claims {path} --new`, then
-# claims: [{name_of(path)}]
+# claims: [{name_from_file(path)}]
 """
 
 
@@ -340,7 +340,7 @@ def _max_length(text: Text, pieces: float) -> int:
     return next((length for length in (32, 64, 128, 256) if tokens <= length), 512)
 
 
-def name_of(path: Path) -> str:
+def name_from_file(path: Path) -> str:
     """Return a name for an experiment, made from the name of its file."""
     name = re.sub("[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._")[:LONGEST_NAME] or "my-text"
     return f"my-{name}" if name in ("runs", "tokens") else name

@@ -243,13 +243,13 @@ def _effect(content: Any) -> Contrast | None:
 def _effect_or_effects(claim: Mapping[str, Any], at: KeyPath, *, claim_name: str) -> Iterator[Fault]:
     keys_present = [key for key in ("effect", "effects") if claim.get(key) is not None]
     if len(keys_present) == 2 or not (keys_present or _unknown_keys(claim)):
-        has = "both" if keys_present else "neither"
-        sentence = f"{claim_name} must have either effect, or effects for several parts, but has {has}"
+        present = "both" if keys_present else "neither"
+        sentence = f"{claim_name} must have either effect, or effects for several parts, but has {present}"
         yield Fault(at, sentence)
     parts = claim.get("effects")
     if isinstance(parts, dict) and len(parts) < 2:
-        has = f"has only {next(iter(parts))}; write a single part as `effect`" if parts else "is empty"
-        yield Fault((*at, "effects"), f"claims.effects must have two parts or more, but {has}", "key")
+        problem = f"has only {next(iter(parts))}; write a single part as `effect`" if parts else "is empty"
+        yield Fault((*at, "effects"), f"claims.effects must have two parts or more, but {problem}", "key")
 
 
 def _of_needs(

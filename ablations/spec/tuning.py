@@ -160,7 +160,7 @@ def _number_faults(tune: Tune, arms: Sequence[Arm]) -> Iterator[Fault]:
     if tune.budget is None:
         for arm, values in itertools.product(arms, combinations(tune)):
             if of_values := arm_faults(changed_by(arm, values)):
-                sentence = f"arm {arm.name} with {in_words(values)}: {of_values[0].sentence}"
+                sentence = f"arm {arm.name} with {settings_in_words(values)}: {of_values[0].sentence}"
                 yield Fault(("tune", "settings"), sentence, "key")
                 return
 
@@ -295,7 +295,7 @@ def at_edge(values: Values, history: Sequence[Tried]) -> list[str]:
     return edges
 
 
-def in_words(values: Mapping[str, Any]) -> str:
+def settings_in_words(values: Mapping[str, Any]) -> str:
     """Return settings and their values as text, as in ``training.learning_rate 0.002 and encoder.dropout
     0``."""
     parts = [

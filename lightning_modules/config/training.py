@@ -61,7 +61,7 @@ WordOrder = Annotated[
 """Word order of the training text, as in Sinha et al. 2021, section 3."""
 
 
-def name_of(order: Natural | Shuffled) -> str:
+def word_order_name(order: Natural | Shuffled) -> str:
     """Return a short name of a word order, as in `ngrams, n 2` or `corpus, sub_words`."""
     match order:
         case NGrams():

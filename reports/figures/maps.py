@@ -27,7 +27,7 @@ from reports.figures.panel import (
     facts,
     facts_of,
     left_out_note,
-    place,
+    place_in_words,
     without_panel,
 )
 from reports.figures.style import TICK_LETTERS, thinned
@@ -206,8 +206,8 @@ def map_in_words(points: Sequence[dict[str, Any]], *, arm: str, seeds: int, digi
     steps = sorted({point["step"] for point in points})
     of = "mean over seeds" if seeds > 1 else "one run"
     sentences = [f"{arm}: {of} by layer at {len(steps)} steps, {count(steps[0])} to {count(steps[-1])}."]
-    for name in dict.fromkeys(place(point) for point in points):
-        layer_points = [point for point in points if place(point) == name]
+    for name in dict.fromkeys(place_in_words(point) for point in points):
+        layer_points = [point for point in points if place_in_words(point) == name]
         ends = " to ".join(number(point["mean"], digits) for point in (layer_points[0], layer_points[-1]))
         sentences.append(f"Layer {name}: from {ends}.")
     return " ".join(sentences)

@@ -71,7 +71,7 @@ def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) 
         remarks = {} if lowest is highest else {id(lowest): " (lowest)", id(highest): " (highest)"}
         remarked = {id(point): point for point in (line_points[0], line_points[-1], lowest, highest)}
         values = [
-            f"{number(point['mean'], digits)} at {place(point)}{remarks.get(point_id, '')}"
+            f"{number(point['mean'], digits)} at {place_in_words(point)}{remarks.get(point_id, '')}"
             for point_id, point in remarked.items()
         ]
         mean_floor = sum(point["floor"] for point in line_points) / len(line_points)
@@ -82,7 +82,7 @@ def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) 
     return f"{of_seeds(points)} by {by}. " + " ".join(sentences)
 
 
-def place(point: dict[str, Any]) -> str:
+def place_in_words(point: dict[str, Any]) -> str:
     """Return a point's place on the x axis: ``3``, ``3→4``, a step, or the value of another axis."""
     if "setting" in point:
         return str(point["at"])

@@ -21,7 +21,7 @@ from reports.figures.by_setting import labels_apart
 from reports.figures.panel import Panel
 from reports.figures.style import Style, arm_styles, is_logarithmic, is_number, mark_points
 from reports.statistics.summaries import expected_best
-from reports.words import name_of, number
+from reports.words import number, setting_name
 
 ABOVE = "Loss above the arm's best (nats)"
 """Label of the axis of losses. The difference to the arm's best is drawn, because objectives predict
@@ -120,7 +120,7 @@ def _by_setting(path: str, tuned: Sequence[TunedArm], styles: Mapping[str, Style
     numeric = all(map(is_number, values))
     x_of = {shown(value): float(value) if numeric else float(at) for at, value in enumerate(values)}
     points = [point for arm in tuned for point in _points_of(arm, path, x_of)]
-    title = name_of(path).title
+    title = setting_name(path).title
     marks = TrialMarks(
         label=path,
         gid="trial",

@@ -13,7 +13,7 @@ from pandas import DataFrame
 from ablations.runs.records import Tuning
 from ablations.spec.contrasts import Claim, Difference
 from ablations.spec.figures import FAILED_FIGURE
-from ablations.spec.tuning import in_words
+from ablations.spec.tuning import settings_in_words
 from ablations.wording import several
 from reports.claims.judge import Judged, claim_notices
 from reports.claims.words import probability, significant
@@ -118,7 +118,7 @@ def tuning_entry(tuning: Tuning, panels: Sequence[Panel]) -> dict[str, Any]:
         losses = [trial.loss for trial in tuned.trials]
         ended = [loss for loss in losses if loss is not None]
         arms.append(
-            {"arm": tuned.arm, "chosen": None if tuned.chosen is None else in_words(tuned.chosen)}
+            {"arm": tuned.arm, "chosen": None if tuned.chosen is None else settings_in_words(tuned.chosen)}
             | {"loss": min(ended, default=None), "trials": len(losses), "diverged": len(losses) - len(ended)}
             | {"open": tuned.open_trials, "at_edge": tuned.at_edge}
         )

@@ -30,7 +30,7 @@ from reports import words
 from reports.claims import words as claim_words
 from reports.claims.judge import Judged, finite, judge_claims
 from reports.figures.files import Drawing, data_url, draw, swatch_classes, swatch_style
-from reports.figures.panel import axis_head, place
+from reports.figures.panel import axis_head, place_in_words
 from reports.figures.trials import tuning_panels
 from reports.folder import digest
 from reports.page import latex
@@ -240,7 +240,7 @@ def html(page: dict[str, Any], drawn: dict[str, Drawing]) -> str:
 def _html_template() -> Template:
     """Return the template of the page, which a process compiles once for several pages."""
     environment = _environment(autoescape=True)
-    environment.filters |= {"place": place, "axis_head": axis_head, "verdicts": _verdicts}
+    environment.filters |= {"place": place_in_words, "axis_head": axis_head, "verdicts": _verdicts}
     environment.filters |= {"breakable": _breakable, "digest": _sha256}
     return environment.get_template("page.html")
 

@@ -17,7 +17,7 @@ from ablations.spec.changes import following
 from ablations.spec.tuning import WITHOUT_EFFECT
 from reports.figures.style import is_logarithmic, is_number
 from reports.folder import ReportedExperiment
-from reports.words import SPLIT, name_of, words
+from reports.words import SPLIT, setting_name, words
 
 COMPARED = ("encoder", "objective", "training")
 """Sections of a spec whose settings may be factors."""
@@ -159,7 +159,7 @@ def _factor(setting: str, decided: Mapping[str, Decisions], untrained: Mapping[s
     names = list(dict.fromkeys(in_words[arm] for arm in _ordered(order, values)))
     at = {arm: float(values[arm] if numeric else names.index(in_words[arm])) for arm in values}
     levels = [Level(arm, i, at[arm], in_words[arm]) for i, line in enumerate(arms) for arm in line]
-    name = name_of(setting)
+    name = setting_name(setting)
     return Factor(
         setting=setting,
         title=name.title,
@@ -209,7 +209,7 @@ def _line_names(firsts: Sequence[str], decided: Mapping[str, Decisions], setting
                 differences.append(f"the text of {arm}")
             else:
                 in_words = words(path, [decided[o].get(path) for o in peers])[peers.index(arm)]
-                differences.append(f"{name_of(path).title}: {in_words}")
+                differences.append(f"{setting_name(path).title}: {in_words}")
         names.append(", ".join(dict.fromkeys(differences)))
     return tuple(names)
 

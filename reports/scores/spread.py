@@ -125,7 +125,7 @@ def _rows(family: EqualArms, column: Column, numbers: DataFrame, table: DataFram
         spread = pooled_spread(values)
         if spread is None:
             continue
-        row: dict[str, Any] = {"varying": list(varying), "says": in_words(varying), "arms": arms}
+        row: dict[str, Any] = {"varying": list(varying), "says": sources_in_words(varying), "arms": arms}
         row |= {"runs": sum(map(len, values)), "sd": spread.sd, "sd_low": spread.low, "sd_high": spread.high}
         share = NO_SHARE
         if varying == SOURCES:
@@ -158,7 +158,7 @@ def _of_heads(family: EqualArms, column: Column, whole: Spread, table: DataFrame
     yield row | {"share": share, "share_low": None, "share_high": None}
 
 
-def in_words(varying: Sequence[str]) -> str:
+def sources_in_words(varying: Sequence[str]) -> str:
     """Return the sources of chance that differ between the runs of an arm, in words."""
     if tuple(varying) == SOURCES:
         return EVERYTHING

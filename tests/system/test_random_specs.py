@@ -37,7 +37,7 @@ def written(folder, spec):
 def identities(experiment, folder):
     return [
         (run.run.arm, run.run.seed, run.run_id)
-        for run in identity.place(grid.runs(experiment), out=folder / "out", data_root=folder)
+        for run in identity.placed_runs(grid.runs(experiment), out=folder / "out", data_root=folder)
     ]
 
 

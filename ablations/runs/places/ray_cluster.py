@@ -172,7 +172,7 @@ def dry_run(workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFi
     for item in longest_first(items):
         resources = place.content.of_arm(item.run.arm)
         on_each = f" on each of {resources.nodes} nodes" if resources.nodes > 1 else ""
-        yield f"{item.directory.path.name}: {in_words(resources.needs())}{on_each}"
+        yield f"{item.directory.path.name}: {resources_in_words(resources.needs())}{on_each}"
 
 
 @contextmanager
@@ -272,21 +272,24 @@ def require_resources(
             guessed = guess(resources.gpu_type, types) or "."
             raise SpecError(f"{where}: gpu_type must be {choice}, but is {shown(resources.gpu_type)}{guessed}")
         needs = resources.needs()
+        needed = resources_in_words(needs)
         fit = sum(all(node.get(name, 0) >= amount for name, amount in needs.items()) for node in nodes)
         if 0 < fit < resources.nodes:
             raise SpecError(
-                f"{where}: a run needs {resources.nodes} nodes with {in_words(needs)} each, but the cluster has "
+                f"{where}: a run needs {resources.nodes} nodes with {needed} each, but the cluster has "
                 f"{fit}; lower the resources in the file of --place, or add a node to the cluster."
             )
         if not fit:
-            largest = "; ".join(sorted({in_words({name: node.get(name, 0) for name in needs}) for node in nodes}))
+            largest = "; ".join(
+                sorted({resources_in_words({name: node.get(name, 0) for name in needs}) for node in nodes})
+            )
             raise SpecError(
-                f"{where}: a run needs {in_words(needs)}, but no node has that much ({largest}); lower the "
+                f"{where}: a run needs {needed}, but no node has that much ({largest}); lower the "
                 "resources in the file of --place, or add a node to the cluster."
             )
 
 
-def in_words(needs: Mapping[str, float]) -> str:
+def resources_in_words(needs: Mapping[str, float]) -> str:
     """Return resources, given by Ray's names, as text for users: ``2 cores, 0.25 GPU, 16G of memory``."""
     words = []
     for name, amount in needs.items():

@@ -401,10 +401,12 @@ def _look(workspace: Workspace) -> tuple[set[str] | None, str]:
         watched = in_queue(workspace.out)
     except QueueError as error:
         return None, f"the queue does not answer, but the jobs continue: {error}"
-    return {name for job in watched for name in job.files.run_names}, in_words([job.queued for job in watched])
+    return {name for job in watched for name in job.files.run_names}, queue_in_words(
+        [job.queued for job in watched]
+    )
 
 
-def in_words(jobs: Sequence[QueuedJob]) -> str:
+def queue_in_words(jobs: Sequence[QueuedJob]) -> str:
     """Return a sentence on the jobs in the queue: how many run, and why the others wait."""
     waiting = Counter(job.reason for job in jobs if job.waits)
     parts = [f"{len(jobs) - waiting.total()} at work"]
@@ -428,7 +430,7 @@ def status_notes(out: Path) -> list[str]:
         return []
     numbers = [job.queued.job for job in watched]
     few = f" ({' '.join(numbers)})" if len(numbers) <= 20 else ""
-    return [f"{in_words([job.queued for job in watched])}{few}."]
+    return [f"{queue_in_words([job.queued for job in watched])}{few}."]
 
 
 def require_not_queued(out: Path, items: Sequence[PlannedRun]) -> None:

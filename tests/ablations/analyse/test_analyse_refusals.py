@@ -339,10 +339,10 @@ def test_names_of_folders_and_arms(tmp_path):
         ("__", "model", "model"),
     ]:
         assert analyse_folder.arm_of(tmp_path / name) == arm
-        assert analyse_folder.name_of(tmp_path / name) == small
-        assert analyse_folder.place(tmp_path, small) == tmp_path / small
+        assert analyse_folder.name_from_folder(tmp_path / name) == small
+        assert analyse_folder.results_folder(tmp_path, small) == tmp_path / small
     with pytest.raises(MeasureError) as error:
-        analyse_folder.place(tmp_path, "../runs")
+        analyse_folder.results_folder(tmp_path, "../runs")
     assert str(error.value) == (
         "--name '../runs' cannot be the name of the folder of results: use lower-case letters, digits and ._- "
         "with a letter or a digit first, but not the names runs and tokens."

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from ablations.runs.identity import create, place, run_identity, self_contained
+from ablations.runs.identity import create, placed_runs, run_identity, self_contained
 from ablations.spec.experiment import Run
 from lightning_modules import provenance
 from lightning_modules.config.run import VOITA_2019, RunSettings
@@ -88,7 +88,7 @@ def test_micro_batches_are_no_part_of_an_identity_and_a_run_that_goes_on_takes_t
 ):
     def planned(parts):
         run = Run("mlm", 0, settings(training={"accumulate": parts}))
-        return place((run,), out=tmp_path, data_root=data_root)[0]
+        return placed_runs((run,), out=tmp_path, data_root=data_root)[0]
 
     whole, cut = planned(1), planned(2)
     assert whole.run_id == cut.run_id
@@ -134,9 +134,9 @@ def test_identity_depends_on_the_text_and_not_on_its_path(data_root, tmp_path):
 
 
 def test_a_run_that_is_there_keeps_its_folder_whatever_its_arm_is_called(data_root, tmp_path):
-    first = place((Run("mlm", 0, settings()),), out=tmp_path, data_root=data_root)[0]
+    first = placed_runs((Run("mlm", 0, settings()),), out=tmp_path, data_root=data_root)[0]
     create(first)
-    again, new = place(
+    again, new = placed_runs(
         (Run("baseline", 0, settings()), Run("baseline", 1, settings(seed=1))), out=tmp_path, data_root=data_root
     )
     assert again.directory.path == first.directory.path == tmp_path / "runs" / f"mlm-s0-{first.run_id}"
@@ -146,7 +146,7 @@ def test_a_run_that_is_there_keeps_its_folder_whatever_its_arm_is_called(data_ro
 
 
 def test_a_run_whose_process_is_gone_stands_at_its_last_save(data_root, tmp_path):
-    first = place((Run("mlm", 0, settings()),), out=tmp_path, data_root=data_root)[0]
+    first = placed_runs((Run("mlm", 0, settings()),), out=tmp_path, data_root=data_root)[0]
     create(first)
     first.directory.write_state("running", step=4, saved_step=4)
     first.directory.write_state("running", step=9)  # and then it is killed
@@ -162,7 +162,7 @@ def test_runs_that_share_their_sections_have_the_identities_of_runs_that_do_not(
     runs = [Run(arm, seed, arms[arm].model_copy(update={"seed": seed})) for arm, seed in order]
     assert runs[0].settings.differs_in_seed_alone(runs[1].settings)
     assert not runs[0].settings.differs_in_seed_alone(settings(seed=1))  # equal, and other objects
-    placed = place(runs, out=tmp_path, data_root=data_root)
+    placed = placed_runs(runs, out=tmp_path, data_root=data_root)
     alone = [
         run_identity(RunSettings.model_validate_json(run.settings.model_dump_json()), item.tokens)
         for run, item in zip(runs, placed, strict=True)
@@ -172,7 +172,7 @@ def test_runs_that_share_their_sections_have_the_identities_of_runs_that_do_not(
 
 
 def test_two_arms_with_the_same_settings_share_a_run(data_root, tmp_path):
-    one, two = place((Run("a", 0, settings()), Run("b", 0, settings())), out=tmp_path, data_root=data_root)
+    one, two = placed_runs((Run("a", 0, settings()), Run("b", 0, settings())), out=tmp_path, data_root=data_root)
     assert one.run_id == two.run_id
     assert one.directory.path == two.directory.path
     assert isinstance(one.directory.path, Path)

@@ -10,7 +10,7 @@ from rich.console import Console
 from ablations.cli import main
 from ablations.runs.prepare import prepare_text
 from ablations.runs.workspace import Workspace
-from ablations.skeletons.spec import SIZES, Text, count, name_of, pieces_per_word, steps_of, vocabulary_size
+from ablations.skeletons.spec import SIZES, Text, count, name_from_file, pieces_per_word, steps_of, vocabulary_size
 from ablations.spec import load
 from lightning_modules.data import token_store
 from lightning_modules.data.corpus import open_corpus
@@ -185,7 +185,7 @@ def test_a_text_of_one_line_is_refused_and_leaves_nothing(folder):
 
 
 def test_names_of_experiments_are_those_of_files_in_small_letters(tmp_path):
-    assert [name_of(tmp_path / f"{name}.yaml") for name in ("My Text", "runs", "é")] == [
+    assert [name_from_file(tmp_path / f"{name}.yaml") for name in ("My Text", "runs", "é")] == [
         "my-text",
         "my-runs",
         "my-text",

@@ -106,7 +106,7 @@ def test_jobs_that_wait_are_explained():
             [("RUNNING", "None"), ("PENDING", "Priority"), ("PENDING", "JobHeldUser"), ("PENDING", "Priority")]
         )
     ]
-    assert slurm.in_words(jobs) == (
+    assert slurm.queue_in_words(jobs) == (
         "in SLURM's queue: 1 at work, 2 waiting (Priority), 1 waiting (JobHeldUser: give `scontrol release` to "
         "let it start)"
     )
