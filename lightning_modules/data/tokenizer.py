@@ -258,10 +258,10 @@ def read_tokenizer(folder: Path) -> FolderTokenizer:
         )
     ids = content["model"]["vocab"] | {token["content"]: token["id"] for token in content["added_tokens"]}
     special = tuple(_special(i, config, ids) for i in range(FIRST_WORD_ID))
-    for i, end_of_sentence in ((START, "start"), (END, "end")):
+    for i, border in ((START, "start"), (END, "end")):
         if special[i] is None:
             raise DataError(
-                f"{folder}: its tokenizer has no token for the {end_of_sentence} of a sentence; add "
+                f"{folder}: its tokenizer has no token for the {border} of a sentence; add "
                 f"{' or '.join(NAMES[i])} to tokenizer_config.json."
             )
     if not content["model"].get("continuing_subword_prefix") and _space_of(content["model"]["vocab"]) is None:

@@ -125,7 +125,7 @@ def require_predictions(run: RunSettings, tokens: Tokens) -> None:
     masking = getattr(run.objective, "masking", None)
     if masking is None or not isinstance(masking.select, Cloze | GenericWords | OwnSelection):
         return
-    holder = "" if isinstance(masking.select, OwnSelection) else "the lexicon of "
+    prefix = "" if isinstance(masking.select, OwnSelection) else "the lexicon of "
     epoch, max_steps, tokens_per_step = counted(run, tokens), run.training.max_steps, run.training.tokens_per_step
     schedule = masking.schedule
     steps = {0, *schedule.at} if schedule is not None and schedule.kind == "steps" else {0, max_steps - 1}
@@ -134,7 +134,7 @@ def require_predictions(run: RunSettings, tokens: Tokens) -> None:
     )
     if least < 1:
         raise DataError(
-            f"objective.masking.select: {holder}{masking.select.kind} leaves {least:.2g} tokens to predict in a "
+            f"objective.masking.select: {prefix}{masking.select.kind} leaves {least:.2g} tokens to predict in a "
             f"step (training.tokens_per_step = {tokens_per_step:,}), expected at least 1; give more frequent "
             "words, or raise objective.masking.ratio."
         )
