@@ -142,7 +142,7 @@ def test_other_results_of_that_name_are_left_alone(tmp_path):
     with pytest.raises(ResultsError) as raised:
         restore(published, tmp_path / "out")
     assert str(raised.value) == (
-        f"{folder} holds other results than {published}; name another output root with --out, or delete it."
+        f"{folder} has other results than {published}; name another output root with --out, or delete it."
     )
     assert content(tmp_path / "out") == before
 
