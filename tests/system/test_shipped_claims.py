@@ -138,7 +138,10 @@ def outcomes_with_looks(claim, tables, *, alpha=ALPHA):
     seeds = SeedsUntilDecided(first=3, up_to=20, until="decided")
     arms = claim.needs.arms
     looks = Looks(
-        all_seeds=seeds.all, sizes=seeds.looks, seeds_of={}, taken=[Look(seeds=n, arms=arms) for n in seeds.looks]
+        all_seeds=seeds.all_seeds,
+        sizes=seeds.looks,
+        seeds_of={},
+        taken=[Look(seeds=n, arms=arms) for n in seeds.looks],
     )
     for rows in tables:
         yield outcomes_at_looks([claim], rows, looks, arms=arms, measures=rows.measures, alpha=alpha)[claim.name]
