@@ -50,7 +50,7 @@ class Problem(NamedTuple):
     file: str
     """Path of the file, or name of the command-line option that has the problem."""
     line: int
-    """Line in the file, from 1; 0 for an option."""
+    """Line in the file, from 1; 0 for an option, and for a file that cannot be read at all."""
     column: int
     """Column in the line, in characters from 1."""
     sentence: str

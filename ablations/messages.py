@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from ablations.errors import Fault, KeyPath
 from ablations.wording import exact_number, guess, listed, must_be, nearest, percentage_as_share, shown
 from lightning_modules.config import RunSettings
+from lightning_modules.config.data import Files
 from lightning_modules.config.settings import of_plugin
 
 
@@ -204,7 +205,8 @@ def _is_about_name(details: ErrorDetails) -> bool:
 
 
 def _meant(spot: Spot) -> str | None:
-    return nearest(spot.key, list(spot.owner.model_fields))
+    names = [name for name in spot.owner.model_fields if name != "kind" or not kind_of(spot.owner)]
+    return nearest(spot.key, names)  # a model that has a kind was chosen by it, so its kind is written
 
 
 def _unknown(spot: Spot) -> str:
@@ -294,12 +296,21 @@ def _hint(value: Any, spot: Spot, rivals: list[ErrorDetails]) -> str:
     if "string_type" in types and isinstance(value, int | float):
         return "; put it in quotes"
     if "tuple_type" in types and isinstance(value, str | int | float) and len(str(value)) < 60:
-        return f"; write [{value if isinstance(value, str) else shown(value)}]"
+        return _as_list(value, spot)
     if "model_attributes_type" in types and isinstance(value, str) and (meant := nearest(value, spot.kinds)):
         return f"; write {{kind: {meant}}}"
     if types & {"model_type", "dict_type"} and value is None:
         return "; write {} to change nothing"
     return _as_in(spot)
+
+
+def _as_list(value: str | int | float, spot: Spot) -> str:
+    """Return a hint with the list that a single value probably stands for."""
+    if _bare(spot.annotation) == _bare(Files) and not isinstance(value, str):
+        return f"; write names of files, such as [{spot.key}.txt]"
+    if spot.key == "seeds" and value in range(2, 11):
+        return f"; write {[*range(int(value))]} for {value} seeds, or [{value}] for seed {value} alone"
+    return f"; write [{value if isinstance(value, str) else shown(value)}]"
 
 
 def _as_in(spot: Spot) -> str:

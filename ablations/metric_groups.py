@@ -76,7 +76,7 @@ class Groups(NamedTuple):
         if near:
             return f"must be a group of {measure}, but is {shown(group)}{near}"
         few = self.examples if not self.families else self.examples[:FEW]
-        return f"must be a group of {measure}, as {listed(few)}, but is {shown(group)}"
+        return f"must be a group of {measure}, such as {listed(few)}, but is {shown(group)}"
 
 
 def _form(pattern: str) -> Callable[[str], bool]:

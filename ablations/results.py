@@ -143,8 +143,11 @@ def append(table: pd.DataFrame, path: Path) -> None:
     write(concat([read(path), table]) if path.exists() else table, path)
 
 
-def read(path: Path) -> pd.DataFrame:
+def read(path: Path, *, remedy: str = "start `ablate run` again") -> pd.DataFrame:
     """Return the table that `write` wrote to `path`. In older files the columns of `LATER` are null.
+
+    Args:
+        remedy: what a user should do after deleting a damaged file, for the error.
 
     Raises:
         ResultsError: the file is missing, truncated or damaged, or holds something else.
@@ -154,7 +157,7 @@ def read(path: Path) -> pd.DataFrame:
             f"{path} does not exist, so there are no results yet; `ablate run` writes them after a run is "
             "measured."
         )
-    arrow = read_sealed(path, remedy="start `ablate measure` again")
+    arrow = read_sealed(path, remedy=remedy)
     _require_all(dict.fromkeys((*arrow.column_names, *LATER)), source=str(path))
     return _checked(_columns(arrow.to_pandas(), source=str(path)), source=str(path))
 

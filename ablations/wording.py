@@ -68,6 +68,11 @@ def several(number_of: int, word: str) -> str:
     return f"{number_of:,} {word}{'' if number_of == 1 else 's'}"
 
 
+def times(count: int) -> str:
+    """Return how often something occurs: ``once``, ``2 times``."""
+    return "once" if count == 1 else f"{count:,} times"
+
+
 def by_kind(measures: Sequence[str]) -> str:
     """Return names of measures with the tasks of each kind together:
     ``validation, probing (tree_depth, ud_pos)``."""

@@ -156,6 +156,11 @@ def plain_value(text: str) -> str | int | float | bool | None:
     return text
 
 
+def _refuse_file(path: Path, sentence: str) -> NoReturn:
+    """Raise the problem of a file that has no text to point at."""
+    raise SpecProblems((Problem(str(path), 0, 0, sentence),))
+
+
 def _stop(file: str | Path, sentence: str, place: Mark = START) -> NoReturn:
     """Raise a single problem, after which the rest of the file cannot be read."""
     raise SpecProblems((Problem(str(file), *place, sentence),))
@@ -172,11 +177,12 @@ def text_of(path: Path) -> str:
             content = file.read(LARGEST_FILE + 1)
     except (FileNotFoundError, NotADirectoryError):
         meant = nearest(path.name, [sibling.name for sibling in path.parent.glob("*.yaml")])
-        _stop(path, "this file does not exist" + (f"; did you mean {path.with_name(meant)}?" if meant else ""))
+        hint = f"; did you mean {path.with_name(meant)}?" if meant else ""
+        _refuse_file(path, f"this file does not exist{hint}")
     except IsADirectoryError:
-        _stop(path, "this is a folder; name a file")
+        _refuse_file(path, "this is a folder; name a file")
     except OSError as error:
-        _stop(path, f"this file cannot be read: {error.strerror}")
+        _refuse_file(path, f"this file cannot be read: {error.strerror}")
     if len(content) > LARGEST_FILE:
         _stop(
             path,

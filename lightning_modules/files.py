@@ -193,8 +193,11 @@ def write_json(path: Path, content: Any) -> None:
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, *, remedy: str = "delete it and start again") -> Any:
     """Return the content of a JSON file.
+
+    Args:
+        remedy: what a user should do about a damaged file, for the error.
 
     Raises:
         FilesError: the file is missing, not readable or no JSON.
@@ -206,7 +209,7 @@ def read_json(path: Path) -> Any:
     except OSError as error:
         raise FilesError(f"{path} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
-        raise FilesError(f"{path} is damaged: it is not valid JSON ({error}); delete it.") from error
+        raise FilesError(f"{path} is not a complete JSON file ({error}); {remedy}.") from error
 
 
 def file_version(path: Path) -> tuple[int, int, int]:

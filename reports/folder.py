@@ -16,6 +16,8 @@ from ablations import results, yamlfile
 from ablations.errors import ResultsError, SpecError
 from ablations.results import STARTS_TRAINED
 from ablations.runs.records import (
+    PLAN_AGAIN,
+    PUBLISHED_PROVENANCE,
     RUNS_FILE,
     Plan,
     Provenance,
@@ -89,7 +91,11 @@ def read(folder: Path) -> ReportedExperiment:
     texts = run_texts(folder, plan.runs)
     runs = [_run(folder.parent / "runs" / planned.folder, planned, texts[planned.run_id]) for planned in plan.runs]
     spec, results_file = folder / "spec.yaml", folder / "results.parquet"
-    table = results.read(results_file) if results_file.exists() else results.table([])
+    table = (
+        results.read(results_file, remedy=_remedy(folder, "start `ablate run` again"))
+        if results_file.exists()
+        else results.table([])
+    )
     arms = {arm: printable(arm) for arm in table["arm"].unique()}  # as in the plan
     if any(arm != shown for arm, shown in arms.items()):
         table["arm"] = table["arm"].map(arms)
@@ -120,13 +126,12 @@ def read_plan(folder: Path) -> Plan:
     path = folder / "plan.json"
     if not path.is_file():
         raise ResultsError(f"{path} does not exist; `ablate run` with the spec writes it.")
-    plan = _record(path, _text(path), Plan)
+    remedy = _remedy(folder, PLAN_AGAIN)
+    plan = _record(path, _text(path, remedy), Plan, remedy)
     for run in plan.runs:
         is_name = Path(run.folder).name == run.folder and run.folder not in ("", "..") and "\0" not in run.folder
         if not is_name or len(run.folder.encode(errors="replace")) > LONGEST_NAME:
-            raise ResultsError(
-                f"{path}: {run.folder[:60]!r} cannot be the name of a run's folder; start `ablate run` again."
-            )
+            raise ResultsError(f"{path}: {run.folder[:60]!r} cannot be the name of a run's folder; {remedy}.")
     return plan
 
 
@@ -143,6 +148,20 @@ def _measures(spec: Path) -> list[tuple[str, Any]]:
 
 
 REMEDY = "delete it and start `ablate run` again"
+"""What a user should do about a damaged file of a run."""
+
+TAKE_AGAIN = "take it again from where it was published"
+"""What a user should do about a damaged file of a published folder, whose runs are not on this machine."""
+
+
+def is_published(folder: Path) -> bool:
+    """Return whether a folder of results is a published one, or a copy of one in an output root."""
+    return any((folder / name).is_file() for name in (PUBLISHED_PROVENANCE, RUNS_FILE))
+
+
+def _remedy(folder: Path, of_own_results: str) -> str:
+    return TAKE_AGAIN if is_published(folder) else of_own_results
+
 
 RUN_RECORDS = ("run.json", "state.json", "provenance.json")
 """Files of a run that say what it is, how far it is, and where it ran."""
@@ -159,7 +178,7 @@ def run_texts(folder: Path, runs: Iterable[RunRecord]) -> dict[str, dict[str, st
     """
     published: dict[str, dict[str, str]] = {}
     if (folder / RUNS_FILE).is_file():
-        table = results.read_sealed(folder / RUNS_FILE, remedy="take it again from where it was published")
+        table = results.read_sealed(folder / RUNS_FILE, remedy=TAKE_AGAIN)
         published = {row.pop("run_id"): row for row in table.to_pylist()}
     texts = {}
     for run in runs:
@@ -169,18 +188,18 @@ def run_texts(folder: Path, runs: Iterable[RunRecord]) -> dict[str, dict[str, st
 
 
 def _texts(folder: Path) -> dict[str, str]:
-    return {name: _text(folder / name) for name in RUN_RECORDS if (folder / name).is_file()}
+    return {name: _text(folder / name, REMEDY) for name in RUN_RECORDS if (folder / name).is_file()}
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, remedy: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except ValueError as error:
-        raise _damaged(path, error) from error
+        raise _damaged(path, error, remedy) from error
 
 
-def _damaged(path: Path, error: Exception) -> ResultsError:
-    return ResultsError(f"{path} is not a complete JSON file ({error}); {REMEDY}.")
+def _damaged(path: Path, error: Exception, remedy: str) -> ResultsError:
+    return ResultsError(f"{path} is not a complete JSON file ({error}); {remedy}.")
 
 
 def _run(folder: Path, planned: RunRecord, texts: Mapping[str, str]) -> ReportedRun:
@@ -198,7 +217,7 @@ def _run(folder: Path, planned: RunRecord, texts: Mapping[str, str]) -> Reported
     )
 
 
-def _record(path: Path, text: str | None, kind: type[Some]) -> Some:
+def _record(path: Path, text: str | None, kind: type[Some], remedy: str = REMEDY) -> Some:
     """Return the text of a JSON file as a record of that kind. Nulls count as left out, and a missing text
     gives an empty record.
 
@@ -210,15 +229,16 @@ def _record(path: Path, text: str | None, kind: type[Some]) -> Some:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged(path, error, remedy) from error
     if isinstance(content, dict) and content.get("checksum") not in (None, checksum(content)):
-        raise ResultsError(f"{path} has changed since it was written; {REMEDY}.")
+        raise ResultsError(f"{path} has changed since it was written; {remedy}.")
     try:
         return kind.model_validate(_given(content, text))
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise ResultsError(f"{path}: {where}: {first['msg']}; {REMEDY}.") from error
+        wrong = "is missing" if first["type"] == "missing" else "has a wrong value"
+        reason = f"`{'.'.join(map(str, first['loc']))}` {wrong}" if first["loc"] else "it has no keys"
+        raise ResultsError(f"{path} is not as `ablate run` writes it ({reason}); {remedy}.") from error
 
 
 def _given(content: Any, text: str) -> Any:

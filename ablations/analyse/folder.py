@@ -236,7 +236,13 @@ def read_kept(path: Path) -> MeasureResults | None:
     Raises:
         ResultsError, FilesError: a file is damaged. The error says which file to delete.
     """
-    return MeasureResults(results.read(path), read_json(path.with_suffix(".json"))) if path.exists() else None
+    return (
+        MeasureResults(
+            results.read(path, remedy="start `ablate analyse` again"), read_json(path.with_suffix(".json"))
+        )
+        if path.exists()
+        else None
+    )
 
 
 def forget_kept(target: Path) -> None:

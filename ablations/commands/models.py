@@ -19,7 +19,10 @@ from ablations.commands.results import show_page
     "--encoder", "encoder_alone", is_flag=True, help="Write only the encoder, without heads and decoder."
 )
 def export(run_dir: Path, folder: Path, all_steps: bool, encoder_alone: bool) -> None:
-    """Write a trained run as a Hugging Face folder that stock classes load."""
+    """Write a trained run as a Hugging Face folder that stock classes load.
+
+    RUN_DIR is a folder under OUT/runs. DIR is new or empty.
+    """
     from lightning_modules.export import folder as exports
 
     options: dict[str, Any] = {"encoder_alone": encoder_alone, "origin": origin_of(run_dir)}

@@ -62,6 +62,8 @@ def claims(
     from reports.claims.judge import as_expected
     from reports.page.terminal import claims_table
 
+    if spec.is_dir():
+        raise SpecError(f"{spec} is a folder; name a spec (`ablate report FOLDER` judges published results).")
     workspace = Workspace.open(spec, overrides=overrides, out=out, data_root=data_root)
     if not workspace.experiment.claims:
         raise SpecError(
@@ -94,7 +96,9 @@ def report(place: Path, overrides: tuple[str, ...], out: Path, data_root: Path, 
     """
     from ablations.runs.workspace import Workspace
     from lightning_modules.files import require_writable
+    from reports.page.diff import require_place
 
+    require_place(place)
     if published is not None:
         require_writable(published)  # before anything is written
     if not place.is_dir():
@@ -131,7 +135,14 @@ def refuse_settings(overrides: tuple[str, ...], place: Path) -> None:
 @command
 @click.argument("place", metavar="SPEC", type=FILE)
 @click.argument("name", required=False)
-@click.option("--for", "medium", type=click.Choice(["paper", "slides"]), default="paper", show_default=True)
+@click.option(
+    "--for",
+    "medium",
+    type=click.Choice(["paper", "slides"]),
+    default="paper",
+    show_default=True,
+    help="Sizes and fonts for a paper or for slides.",
+)
 @click.option("--wide", is_flag=True, help="Width of both columns of a paper: 6.3 inches instead of 3.03.")
 @set_option
 @plugin_option

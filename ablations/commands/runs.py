@@ -50,7 +50,8 @@ from ablations.commands.results import show_page, write_page
     "--place",
     "place_file",
     type=FILE,
-    help="YAML file with the resources of the runs, such as partition, time_limit, cpus, gpus and memory.",
+    help="YAML file with the resources of the runs, such as partition, time_limit, cpus, gpus and memory. Works "
+    "only with --on slurm or --on ray.",
 )
 @click.option(
     "--other-machine",
@@ -179,7 +180,10 @@ def measure(spec: Path, overrides: tuple[str, ...], out: Path, data_root: Path, 
             else f"{spec}: no run is trained yet, so there is nothing to measure; start `ablate run`."
         )
     if gone:
-        click.echo(f"Not measured again, because the last checkpoint is missing or damaged: {run_labels(gone)}.")
+        click.echo(
+            f"Not measured again, because the last checkpoint is missing or damaged: {run_labels(gone)}. "
+            "Their earlier rows stay; to train them again, delete their folders and start `ablate run`."
+        )
     interrupted, outcomes = carry_out(workspace, done, devices=1, slots=slots, recompute=True)
     failed = bool(outcomes)
     if not interrupted and workspace.pairs_to_compare(recompute=True):
@@ -191,7 +195,10 @@ def measure(spec: Path, overrides: tuple[str, ...], out: Path, data_root: Path, 
 @command
 @out_option
 def doctor(out: Path) -> None:
-    """Show versions, devices, disk and known-bad packages, and time steps of training, for `plan`."""
+    """Show versions, devices, disk and known-bad packages, and time steps of training, for `plan`.
+
+    The speeds are kept in the output root, where `plan` finds them.
+    """
     from ablations.doctor import calibrate, findings
 
     bad = False

@@ -72,7 +72,7 @@ class WordsOption(click.ParamType):
 @click.option(
     "--steps", type=click.IntRange(min=1), help="Number of training steps. [default: as many as suit the text]"
 )
-@click.option("--seeds", type=click.IntRange(min=1), help="How many. [default: 3]")
+@click.option("--seeds", type=click.IntRange(min=1), help="Number of seeds of each arm. [default: 3]")
 @click.option("--overwrite", is_flag=True, help="Overwrite existing files.")
 def init(spec: Path | None, overwrite: bool, **answers: Any) -> None:
     """Write a first spec for your own text, with sizes that suit the text.
@@ -146,7 +146,7 @@ def examples(name: str | None) -> None:
 
 
 @command
-@click.argument("specs", metavar="SPEC...", nargs=-1, type=FILE)
+@click.argument("specs", metavar="[SPEC]...", nargs=-1, type=FILE)
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of spec files, for editors.")
 @click.option("--claims-schema", is_flag=True, help="Print the JSON Schema of files of claims.")
 @set_option
@@ -176,13 +176,17 @@ def validate(
     elif not specs:
         raise click.UsageError("name at least one spec file, or give --schema.")
     wrong = False
+    reported: set[str] = set()  # two specs may name the same wrong file of claims
     for path in specs:
         try:
             for line in _checked(path, overrides=overrides, data_root=None if no_files else data_root.absolute()):
                 click.echo(line)
         except SpecError as error:
             wrong = True
-            click.echo(str(error), err=True)
+            for line in str(error).split("\n"):
+                if line not in reported:
+                    click.echo(line, err=True)
+                reported.add(line)
     sys.exit(WRONG if wrong else GOOD)
 
 

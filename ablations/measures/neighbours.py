@@ -26,6 +26,7 @@ from ablations.measures.reading.sample import NO_LABEL, Sample
 from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import NeighboursSettings
 from ablations.measures.similarity.sides import Matrix, as_matrix, to_device
+from ablations.wording import times
 from lightning_modules.config import RunSettings
 from lightning_modules.randomness import derive, uniforms
 
@@ -143,7 +144,7 @@ def require_occurrences(sample: Sample, settings: NeighboursSettings) -> None:
         second = np.sort(np.bincount(sample.token_N, minlength=2))[-2]
         raise MeasureError(
             f"neighbours needs 2 types with {settings.occurrences} occurrences or more, but the text has "
-            f"{types}, and its second most frequent type occurs {second} times; use more text, or lower the "
+            f"{types}, and its second most frequent type occurs {times(second)}; use more text, or lower the "
             "measure's `occurrences`."
         )
 

@@ -18,6 +18,7 @@ from ablations.errors import MeasureError
 from ablations.measures.reading.sample import NO_LABEL, Sample
 from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import PicturesSettings
+from ablations.wording import times
 from lightning_modules.config import RunSettings
 from lightning_modules.randomness import derive
 
@@ -89,7 +90,7 @@ def occurrences(
         place_P = np.flatnonzero(sample.token_N == ids[0])
         if len(place_P) < FEWEST:
             raise MeasureError(
-                f"pictures need {FEWEST} occurrences of each word, but {word!r} occurs {len(place_P)} times in "
+                f"pictures need {FEWEST} occurrences of each word, but {word!r} occurs {times(len(place_P))} in "
                 "the validation text; choose a more frequent word."
             )
         rng = np.random.default_rng(derive(0, "picture", word))

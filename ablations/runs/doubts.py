@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ablations.runs.identity import PlannedRun, description
+from ablations.runs.records import PLAN_AGAIN
 from ablations.spec.changes import differing
 from ablations.wording import listed, several, shown
 from lightning_modules.config import Data, FilesData, HubData, RunSettings
@@ -146,7 +147,7 @@ def earlier_runs(folder: Path, planned: Sequence[PlannedRun], *, out: Path) -> l
         planned: runs of the spec as it is now.
     """
     path = folder / "plan.json"
-    before = read_json(path).get("runs", []) if path.exists() else []
+    before = read_json(path, remedy=PLAN_AGAIN).get("runs", []) if path.exists() else []
     planned_ids = {item.run_id for item in planned}
     earlier = [
         (run["arm"], run["seed"], directory)

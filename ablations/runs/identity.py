@@ -186,6 +186,12 @@ def _lexicon(
     return resolved(select, data=data, data_root=data_root)
 
 
+def restore(planned: PlannedRun) -> None:
+    """Write run.json of a trained run again if somebody deleted it, as errors on a damaged one advise."""
+    if not (planned.directory.path / "run.json").exists():
+        create(planned)
+
+
 def create(planned: PlannedRun) -> None:
     """Make the run's folder with its run.json.
 

@@ -14,7 +14,7 @@ from ablations.measures.settings import RunDistanceSettings
 from ablations.runs.calibration import Calibration, flops, makespan, tokens
 from ablations.runs.identity import PlannedRun
 from ablations.runs.launch import threads_per_process
-from ablations.runs.records import RUNS_FILE, DataRecord, Plan, RunRecord
+from ablations.runs.records import PLAN_AGAIN, RUNS_FILE, DataRecord, Plan, RunRecord
 from ablations.spec import claims as claims_file
 from ablations.spec.claims import Claims
 from ablations.spec.experiment import Experiment
@@ -329,7 +329,7 @@ def write(content: Plan, folder: Path, *, spec: bytes, claims: Sequence[Claims],
         (folder / published).unlink(missing_ok=True)
     spec_sha256 = hashlib.sha256(spec).hexdigest()
     path = folder / "plan.json"
-    before = read_json(path) if path.exists() else {}
+    before = read_json(path, remedy=PLAN_AGAIN) if path.exists() else {}
     created = before.get("created") if before.get("spec_sha256") == spec_sha256 else None
     if not data.address and [run.run_id for run in content.runs] == [
         run["run_id"] for run in before.get("runs", [])

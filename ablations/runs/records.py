@@ -18,7 +18,8 @@ from ablations.wording import listed, several
 from lightning_modules.files import make_folder, read_json, write_json
 from lightning_modules.provenance import utc_now
 from lightning_modules.training.run_directory import Checkpoint
-from lightning_modules.training.run_directory import RunState as RunState  # for reports
+from lightning_modules.training.run_directory import RunDirectory as RunDirectory  # for reports
+from lightning_modules.training.run_directory import RunState as RunState
 from lightning_modules.training.run_directory import checksum as checksum
 
 LOOKS_FILE = "looks.json"
@@ -26,6 +27,13 @@ LOOKS_FILE = "looks.json"
 
 RUNS_FILE = "runs.parquet"
 """Name of the file with the records of all runs, in a published folder."""
+
+PUBLISHED_PROVENANCE = "provenance.json"
+"""Name of the file with commits, versions, machines and dates, which every published folder has."""
+
+
+PLAN_AGAIN = "restore it, or delete it and start `ablate run` again, which dates the claims anew"
+"""What a user should do about a damaged plan.json."""
 
 
 class Record(BaseModel):

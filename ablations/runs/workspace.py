@@ -382,6 +382,10 @@ class Workspace:
                 "warnings": self.warnings(),
             }
         )
+        trained = {run.run_id for run in content.runs if run.state == "done"}
+        for item in self.planned:
+            if item.run_id in trained:
+                identity.restore(item)
         spec = self.spec.read_bytes()
         if self._changed_spec.overrides:
             spec = self._changed_spec.text.encode()

@@ -279,7 +279,8 @@ def _of_needs(
             if meant := nearest(name, lacking):
                 lacking.remove(meant)
                 sentence = (
-                    f"no effect of {claim_name} uses {name}; did you mean {meant}, as in {used[meant].name}?"
+                    f"no effect of {claim_name} uses {name}, but {used[meant].name} uses {meant}; write the same "
+                    "name in both"
                 )
             elif name in uses(compared):
                 sentence = f"only effects under beside use {name} in {claim_name}; remove it from claims.needs"

@@ -173,6 +173,8 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
             meant = nearest(name, [other.stem for other in path.parent.glob("*.yaml")])
             begin = f"; `ablate claims {spec} --new` writes one" if name == document.content.get("name") else ""
             hint = f"; did you mean {meant}?" if meant else begin
+            if (bare := name.removesuffix(".yaml")) != name and path_of(bare, spec=spec).is_file():
+                hint = "; write the name without .yaml"
             sentence = f"claims names {name}, but there is no file {path}{hint}"
             yield document.problem(("claims", index), sentence, at="value")
             continue

@@ -40,7 +40,7 @@ def _folder_name(name: str, pattern: str, characters: str) -> str:
         return name
     raise ValueError(
         f"must consist of {characters} and start with a letter or a digit ({LONGEST_NAME} characters at most), "
-        f"because it names a folder, but is {shown(name)}"
+        f"but is {shown(name)}"
     )
 
 

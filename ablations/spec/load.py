@@ -7,7 +7,7 @@ of files of claims, editors complete and check what is written.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -54,7 +54,7 @@ def load(
     """
     plugins.look_beside(path)
     document = given_settings.read(path, overrides)
-    spec_faults = list(_arm_faults(document.content))
+    spec_faults = list(_arm_faults(document.content, document.option_by_path))
     try:
         experiment = Experiment.model_validate(document.content)
     except ValidationError as error:
@@ -158,9 +158,13 @@ def _is_about_section(fault: Fault) -> bool:
     return fault.about == "value" and fault.path[-1] in SECTIONS and (in_arm or len(fault.path) == 1)
 
 
-def _arm_faults(content: dict[str, Any]) -> Iterator[Fault]:
+def _arm_faults(content: dict[str, Any], given: Mapping[KeyPath, str]) -> Iterator[Fault]:
     """Yield the faults of sections, arms and grid, each once and with its path in the spec. Parts that cannot
-    be read are skipped."""
+    be read are skipped.
+
+    Args:
+        given: paths of values from the command line, each with the option that gave it.
+    """
     common = shared(sections(content))
     written = content.get("arms")
     named = written if isinstance(written, dict) else {}
@@ -181,8 +185,38 @@ def _arm_faults(content: dict[str, Any]) -> Iterator[Fault]:
                 place = ("arms", arm.name) if fault.path[0] in changed else fault.path
             if (place, fault.sentence) not in reported:
                 reported.add((place, fault.sentence))
+                if place[0] in SECTIONS and fault.about == "key":
+                    fault = _of_another_arm(fault, arm, arms, option=given.get(place)) or fault
                 in_arm = place[0] in ("arms", "grid") and fault.about in ("missing", "several")
                 yield Fault(place, (f"arm {arm.name}: " if in_arm else "") + fault.sentence, fault.about)
+
+
+def _of_another_arm(fault: Fault, arm: Arm, arms: Sequence[Arm], *, option: str | None) -> Fault | None:
+    """Return the fault of a shared setting that only arms of another kind have; None if no arm has it.
+
+    Args:
+        option: option of the command line that gives the setting; None if the spec does.
+    """
+    section, name = fault.path[0], ".".join(map(str, fault.path))
+    for other in arms:
+        if _has(other.sections, fault.path) and fault.path not in {refused.path for refused in arm_faults(other)}:
+            kind = arm.sections[str(section)].get("kind")
+            within = f"arms.{other.name}"
+            remedy = (
+                f"write `{option.replace(' ', f' {within}.', 1)}`" if option else f"write {name} under {within}"
+            )
+            sentence = f"arm {arm.name} ({kind}) has no {name}; to change one arm, {remedy}"
+            return fault._replace(sentence=sentence)
+    return None
+
+
+def _has(content: Any, path: KeyPath) -> bool:
+    """Return whether nested mappings have a value at a path."""
+    for key in path:
+        if not isinstance(content, Mapping) or key not in content:
+            return False
+        content = content[key]
+    return True
 
 
 def _unknown_arms(measures: Any, names: list[str]) -> Iterator[Fault]:

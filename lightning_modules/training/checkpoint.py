@@ -39,6 +39,9 @@ def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
     """Return the content of a checkpoint: only tensors and plain values, among them `state_dict` and
     `global_step`.
 
+    Args:
+        path: file in the folder `checkpoints` of a run.
+
     Raises:
         CheckpointError: the environment would let it execute code; or the file is missing, cut short or
             changed since it was written, or holds anything but tensors and plain values.
@@ -49,7 +52,10 @@ def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
             "variable."
         )
     if not path.is_file():
-        raise CheckpointError(f"{path} does not exist; train the run first.")
+        raise CheckpointError(
+            f"{path} does not exist; start `ablate run`, and if the run is trained already, delete "
+            f"{path.parent.parent} before."
+        )
     try:
         _require_whole(path)
         content = torch.load(path, map_location=map_location, weights_only=True)
@@ -57,8 +63,8 @@ def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
         raise _foreign(path) from error
     except Exception as error:  # a malicious file can make the reader raise any error
         raise CheckpointError(
-            f"{path}: the checkpoint is damaged or incomplete; delete it, then the run starts again from the "
-            "beginning."
+            f"{path}: the checkpoint is damaged or incomplete; restore it, or delete {path.parent.parent}, then "
+            "`ablate run` trains the run again."
         ) from error
     if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
         raise _foreign(path)

@@ -142,6 +142,10 @@ class RunDirectory:
                 raise ValueError("checksum")
             return content
         except (FileNotFoundError, NotADirectoryError) as error:
+            if (self.path / "state.json").exists():
+                raise RunDirectoryError(
+                    f"{path} is missing; start `ablate run` with the spec of the run, which writes it again."
+                ) from error
             raise RunDirectoryError(
                 f"{self.path} has no run.json, so it is not the folder of a run; name a folder under OUT/runs."
             ) from error

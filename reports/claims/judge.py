@@ -169,7 +169,8 @@ def _files(experiment: ReportedExperiment) -> Iterator[tuple[PlannedClaims, Clai
         if path is None or not path.is_file():
             yield (
                 file,
-                "the file of claims is not in the experiment's folder; `ablate claims` on the spec puts it there",
+                "the file of claims is not in the experiment's folder; `ablate claims` on the spec puts it there, "
+                "or, if these results are published ones, take it again from where they were published",
             )
             continue
         try:

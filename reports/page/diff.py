@@ -71,6 +71,14 @@ FORMAT = 1
 """Version of the output of `ablate diff --json`."""
 
 
+def require_place(place: Path) -> None:
+    """Raise a ResultsError for a missing file or folder that does not have the name of a spec."""
+    if not place.exists() and place.suffix not in (".yaml", ".yml"):
+        raise ResultsError(
+            f"{place} does not exist; name a folder of results, such as out/NAME, or a spec, such as NAME.yaml."
+        )
+
+
 def folder_of(place: Path, *, out: Path, overrides: Sequence[str] = ()) -> Path:
     """Return the folder of an experiment's results: `place` itself, or the folder in `out` for the spec at
     `place`.
@@ -82,10 +90,7 @@ def folder_of(place: Path, *, out: Path, overrides: Sequence[str] = ()) -> Path:
         SpecError: `place` is neither a folder nor a good spec.
         ResultsError: there is no such folder, no experiment was planned there, or nothing of it is measured.
     """
-    if not place.exists() and place.suffix not in (".yaml", ".yml"):
-        raise ResultsError(
-            f"{place} does not exist; name a folder of results, such as out/NAME, or a spec, such as NAME.yaml."
-        )
+    require_place(place)
     folder = place if place.is_dir() else out / load.load(place, overrides=overrides).name
     if not (folder / "plan.json").is_file():
         if folder == place:
@@ -97,6 +102,8 @@ def folder_of(place: Path, *, out: Path, overrides: Sequence[str] = ()) -> Path:
             f"{place} has no results in {folder}; start `ablate run {place}`, or name another "
             "output root with --out."
         )
+    if not (folder / "results.parquet").is_file() and experiment_folder.is_published(folder):
+        raise ResultsError(f"{folder / 'results.parquet'} does not exist; {experiment_folder.TAKE_AGAIN}.")
     if not (folder / "results.parquet").is_file():
         raise ResultsError(
             f"{folder / 'results.parquet'} does not exist, so no run is measured yet; start `ablate "

@@ -7,7 +7,6 @@ its runs in one file, without texts and answers, so that nobody's test set is pu
 small.
 """
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -21,9 +20,10 @@ from ablations.errors import ResultsError
 from ablations.measures.settings import RANK_BOUNDS
 from ablations.results import PREDICTION_COLUMNS, read_sealed, sealed, write_whole
 from ablations.runs import rows as run_rows
-from ablations.runs.records import Plan
+from ablations.runs.records import Plan, RunDirectory
 from reports import folder as experiment_folder
 from reports.claims.judge import finite
+from reports.folder import TAKE_AGAIN
 from reports.page.diff import difference, folder_of
 from reports.statistics.summaries import multi_bootstrap, sign_test
 
@@ -52,6 +52,11 @@ class ComparedArm(NamedTuple):
     is_run: bool = False
     published: DataFrame | None = None
     """Predictions of a published arm, with the columns PUBLISHED_COLUMNS; None for other sides."""
+
+    @property
+    def is_untrained(self) -> bool:
+        """Return whether none of its runs is trained yet; False for a published arm."""
+        return self.published is None and not any(RunDirectory(path).is_trained() for path in self.runs.values())
 
     def predictions(self, columns: Sequence[str] | None) -> Iterator[tuple[int, DataFrame]]:
         """Yield the predictions of each run with its seed: all columns that are kept, or only the given
@@ -83,9 +88,7 @@ def side_of(place: Path, *, out: Path) -> ComparedArm | None:
             such arm.
     """
     if (place / "run.json").is_file():
-        return ComparedArm(
-            place.name, {int(json.loads((place / "run.json").read_bytes())["seed"]): place}, is_run=True
-        )
+        return ComparedArm(place.name, {int(RunDirectory(place).description()["seed"]): place}, is_run=True)
     named, colon, arm = str(place).rpartition(":")
     if place.exists() or not colon or not named:
         return None
@@ -146,11 +149,9 @@ def publish_predictions(folder: Path, to: Path) -> None:
 
 
 def _read_published(path: Path) -> DataFrame:
-    table = read_sealed(path, remedy="publish the experiment again", columns=PUBLISHED_COLUMNS).to_pandas()
+    table = read_sealed(path, remedy=TAKE_AGAIN, columns=PUBLISHED_COLUMNS).to_pandas()
     if lacking := set(PUBLISHED_COLUMNS) - set(table):
-        raise ResultsError(
-            f"{path} lacks {', '.join(sorted(lacking))}; delete it and publish the experiment again."
-        )
+        raise ResultsError(f"{path} lacks {', '.join(sorted(lacking))}; {TAKE_AGAIN}.")
     return table
 
 
@@ -183,6 +184,8 @@ def compare_examples(
             )
     tables = [answers_of(side) for side in (before, after)]
     for side, table in zip((before, after), tables, strict=True):
+        if not table and side.is_untrained:
+            raise ResultsError(f"{side.name}: no run of it is trained yet; start `ablate run`.")
         if not table:
             raise ResultsError(
                 f"{side.name}: its predictions were not kept; set `predictions: true` in a measure of its spec, "

@@ -23,7 +23,7 @@ from pandas import DataFrame
 from ablations.errors import ResultsError
 from ablations.results import sealed, write_whole
 from ablations.runs import rows as run_rows
-from ablations.runs.records import RUNS_FILE
+from ablations.runs.records import PUBLISHED_PROVENANCE, RUNS_FILE
 from ablations.spec import claims as claims_file
 from reports import folder as experiment_folder
 from reports import words
@@ -318,7 +318,7 @@ def publish(folder: Path, to: Path) -> Path:
         if path.relative_to(published).as_posix() not in drawn | set(claims):
             path.unlink()
     provenance = json.dumps(report["provenance"], ensure_ascii=False, indent=1) + "\n"
-    write_whole(published / "provenance.json", provenance.encode())
+    write_whole(published / PUBLISHED_PROVENANCE, provenance.encode())
     _publish_runs(folder, published)
     publish_predictions(folder, published)
     return published
@@ -332,13 +332,16 @@ def restore(published: Path, out: Path) -> Path:
     later keep the dates at which their claims were planned.
 
     Raises:
-        ResultsError: the folder in `out` holds other results, or a file cannot be written.
+        ResultsError: a published file is damaged, the folder in `out` holds other results, or a file cannot be
+            written.
     """
+    experiment_folder.read(published)  # a damaged file is reported by its own path, and nothing is copied
     folder = out / published.resolve().name
     plan = folder / "plan.json"
     if plan.exists() and plan.read_bytes() != (published / "plan.json").read_bytes():
         raise ResultsError(
-            f"{folder} has other results than {published}; name another output root with --out, or delete it."
+            f"{folder} has other results than {published}; name another output root with --out, or "
+            f"delete {folder}."
         )
     for name in [*PUBLISHED_RESULTS, *_files_of_claims(published), RUNS_FILE, run_rows.PREDICTIONS]:
         _copy(published / name, folder / name)

@@ -156,7 +156,7 @@ def test_every_truncation_is_a_sentence(tmp_path):
             results.read(path)
         sentence = str(error.value)
         assert sentence.startswith(f"{path} is not a complete parquet file (")
-        assert sentence.endswith("); delete it and start `ablate measure` again.")
+        assert sentence.endswith("); delete it and start `ablate run` again.")
         assert "\n" not in sentence
 
 

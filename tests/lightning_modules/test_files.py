@@ -206,10 +206,15 @@ def test_a_damaged_or_missing_json_file_is_a_sentence_wherever_it_was_cut(tmp_pa
     whole = path.read_bytes()
     for length in range(len(whole.rstrip())):
         path.write_bytes(whole[:length])
-        with pytest.raises(FilesError, match=rf"^{re.escape(str(path))} is damaged: .*; delete it\.$"):
+        with pytest.raises(
+            FilesError,
+            match=rf"^{re.escape(str(path))} is not a complete JSON file .*; delete it and start again\.$",
+        ):
             read_json(path)
     path.write_bytes(b"[" * 200_000)
-    with pytest.raises(FilesError, match=rf"^{re.escape(str(path))} is damaged: .*; delete it\.$"):
+    with pytest.raises(
+        FilesError, match=rf"^{re.escape(str(path))} is not a complete JSON file .*; delete it and start again\.$"
+    ):
         read_json(path)
     path.unlink()
     with pytest.raises(FilesError) as caught:

@@ -69,6 +69,8 @@ def test_validate_names_every_problem_of_every_file_and_exits_with_2(tmp_path, d
     assert "max_steps" in lines[0]
     assert ablate("validate", good, "--data-root", data_root).exit_code == 0
     assert ablate("validate").exit_code == 2
+    again = ablate("validate", bad, bad, "--data-root", data_root)
+    assert (again.exit_code, again.stderr) == (2, result.stderr)  # each problem once
     assert json.loads(ablate("validate", "--schema").stdout)["title"] == "Experiment"
 
 
@@ -331,6 +333,51 @@ def test_measuring_before_anything_is_trained_is_a_sentence(tmp_path, data_root)
         f"{spec}: no run is trained yet, so there is nothing to measure; start `ablate run`.\n"
     )
     assert not (tmp_path / "out").exists()
+
+
+def test_a_trained_run_without_its_checkpoint_is_named_with_what_measures_it_again(tmp_path, data_root):
+    spec = write_spec(tmp_path, arms={"untrained": UNTRAINED}, seeds=[0, 1])
+    where = ["--out", tmp_path / "out", "--data-root", data_root]
+    assert ablate("run", spec, *where).exit_code == 0
+    first, _ = sorted((tmp_path / "out/runs").iterdir())
+    (first / "checkpoints/last.ckpt").unlink()
+    rows = (first / "measures.parquet").read_bytes()
+    result = ablate("measure", spec, *where)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[0] == (
+        "Not measured again, because the last checkpoint is missing or damaged: untrained (seed 0). Their earlier "
+        "rows stay; to train them again, delete their folders and start `ablate run`."
+    )
+    assert (first / "measures.parquet").read_bytes() == rows
+    shutil.rmtree(first)
+    assert ablate("run", spec, *where).exit_code == 0
+    assert (first / "checkpoints/last.ckpt").exists()
+
+
+def test_the_description_of_a_done_run_is_written_again(tmp_path, data_root):
+    spec = write_spec(tmp_path, arms={"untrained": UNTRAINED}, seeds=[0])
+    where = ["--out", tmp_path / "out", "--data-root", data_root]
+    assert ablate("run", spec, *where).exit_code == 0
+    (run,) = (tmp_path / "out/runs").iterdir()
+    path = run / "run.json"
+    before = path.read_bytes()
+    path.write_bytes(before.replace(b"untrained", b"untrainde"))
+    result = ablate("export", run, tmp_path / "model")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"{path} cannot be read or has changed since it was written; delete the file, then `ablate run` writes it "
+        "again.\n",
+    )
+    path.unlink()
+    result = ablate("export", run, tmp_path / "model")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"{path} is missing; start `ablate run` with the spec of the run, which writes it again.\n",
+    )
+    result = ablate("run", spec, *where)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("nothing to do: every run is trained and measured\n")
+    assert path.read_bytes() == before
 
 
 def test_a_finished_experiment_is_left_as_it_is_without_torch_and_figures(tmp_path, data_root):

@@ -153,6 +153,10 @@ def largest_array() -> int:
     return max(1, int(size[1])) if size else LARGEST_ARRAY
 
 
+NO_CLUSTER = "Could not establish a configuration source"
+"""Error of SLURM's commands on a machine that belongs to no cluster."""
+
+
 def _answer_of(command: list[str]) -> str:
     name = command[0]
     try:
@@ -176,7 +180,10 @@ def _answer_of(command: list[str]) -> str:
             "unknown; give the same command again when `squeue` answers."
         ) from None
     if done.returncode:
-        raise QueueError(f"{name} refuses: {_reason(done.stderr)}.")
+        remedy = (
+            "; start it on a node of the cluster, or leave `--on slurm` out" if NO_CLUSTER in done.stderr else ""
+        )
+        raise QueueError(f"{name} refuses: {_reason(done.stderr)}{remedy}.")
     return done.stdout
 
 

@@ -241,3 +241,42 @@ def test_validate_finds_all_files_of_a_spec_that_may_not_be_read(folder):
         f"measure layer_change: {folder}/locked/bank.conllu cannot be read: {denied}",
     }
     assert result.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("init", "Number of seeds of each arm. [default: 3]"),
+        ("figure", "Sizes and fonts for a paper or for slides. [default: paper]"),
+        ("run", "gpus and memory. Works only with --on slurm or --on ray."),
+        ("export", "RUN_DIR is a folder under OUT/runs. DIR is new or empty."),
+        ("doctor", "The speeds are kept in the output root, where `plan` finds them."),
+        ("validate", "Usage: main validate [OPTIONS] [SPEC]..."),
+        (
+            None,
+            "Exit codes: 0 good; 1 a run or a figure failed, or with --strict a claim came out otherwise; 2 the "
+            "command or a file that it names is wrong; 130 interrupted.",
+        ),
+    ],
+)
+def test_a_help_text_says_what_an_option_takes_and_what_comes_back(command, sentence):
+    shown = CliRunner().invoke(main, [*([command] if command else []), "--help"]).output
+    assert sentence in " ".join(shown.split())
+
+
+def test_a_place_that_is_no_spec_is_said_with_what_to_name(tmp_path):
+    def refusal(*arguments):
+        result = CliRunner().invoke(main, [*map(str, arguments)])
+        return result.exit_code, result.stderr
+
+    gone = tmp_path / "gone"
+    assert refusal("report", gone) == (
+        2,
+        f"{gone} does not exist; name a folder of results, such as out/NAME, or a spec, such as NAME.yaml.\n",
+    )
+    spec = tmp_path / "gone.yaml"
+    assert refusal("report", spec) == (2, f"{spec}: this file does not exist\n")
+    assert refusal("claims", tmp_path) == (
+        2,
+        f"{tmp_path} is a folder; name a spec (`ablate report FOLDER` judges published results).\n",
+    )

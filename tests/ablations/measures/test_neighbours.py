@@ -451,6 +451,10 @@ def test_too_little_text_is_refused_before_there_are_states():
     )
     assert complaint(require_occurrences, sample, asked()) == message.format(20, 1)
     assert complaint(require_occurrences, sample, asked(occurrences=60)) == message.format(60, 0)
+    assert complaint(require_occurrences, sample_of(np.array([4, 7])), asked()) == (
+        "neighbours needs 2 types with 20 occurrences or more, but the text has 0, and its second most frequent "
+        "type occurs once; use more text, or lower the measure's `occurrences`."
+    )
     require_occurrences(sample, asked(occurrences=19))
     states_ND = np.ones((87, 2), np.float32)
     assert complaint(list, neighbours([states_ND], sample, asked())) == message.format(20, 1)

@@ -31,10 +31,7 @@ def test_a_good_file_is_its_claims(tmp_path):
 
 
 VERDICTS = "supported, contradicted, equivalent or open"
-CHARACTERS = (
-    "lower-case letters, digits and ._- and start with a letter or a digit (200 characters at most), because it "
-    "names a folder"
-)
+CHARACTERS = "lower-case letters, digits and ._- and start with a letter or a digit (200 characters at most)"
 BAD = [
     (
         "    source: Devlin et al. 2019, table 5\n",
@@ -57,7 +54,8 @@ BAD = [
     (
         "[mlm, clm]",
         "[mlm, cln]",
-        "7:25: no effect of claim both-sides-help uses cln; did you mean clm, as in claims.effect?",
+        "7:25: no effect of claim both-sides-help uses cln, but claims.effect uses clm; write the same name in "
+        "both",
     ),
     ("[mlm, clm]", "[mlm]", "8:78: claims.effect uses clm, which is not in claims.needs.arms; add it there"),
     ("[mlm, clm]", "[mlm, clm, mlm]", "7:19: claims.needs.arms must differ, but mlm occurs 2 times"),
@@ -237,6 +235,15 @@ def test_a_file_of_claims_that_is_missing_is_a_problem_of_the_spec(tmp_path):
     there = tmp_path / "claims" / "firts.yaml"
     assert problems_of(path) == [
         f"{path}:7:10: claims names firts, but there is no file {there}; did you mean first?"
+    ]
+
+
+def test_the_name_of_a_file_of_claims_has_no_ending(tmp_path):
+    write(tmp_path)
+    path = spec(tmp_path, "[first.yaml]")
+    assert problems_of(path) == [
+        f"{path}:7:10: claims names first.yaml, but there is no file {tmp_path / 'claims/first.yaml.yaml'}; write "
+        "the name without .yaml"
     ]
 
 

@@ -198,6 +198,32 @@ def test_slips_are_said_with_the_option_that_they_are_in(spec):
         assert problems(spec, option) == [f"--set {option}: {sentence}"], option
 
 
+def test_a_setting_that_only_one_arm_has_is_to_be_given_to_that_arm(tmp_path):
+    path = tmp_path / "it.yaml"
+    path.write_text(
+        "name: it\nversion: 1\nseeds: [0]\ndata: {kind: language}\narms:\n  mlm: {objective: {kind: masked_lm}}\n"
+        "  clm: {objective: {kind: causal_lm}}\n"
+    )
+    assert problems(path, "objective.masking.ratio=0.4") == [
+        "--set objective.masking.ratio=0.4: arm clm (causal_lm) has no objective.masking; to change one arm, "
+        "write `--set arms.mlm.objective.masking.ratio=0.4`"
+    ]
+    assert "--set objective.rat=1: objective.rat is unknown" in problems(path, "objective.rat=1")[0]
+    path.write_text(path.read_text() + "objective: {masking: {ratio: 0.4}}\n")
+    assert problems(path) == [
+        f"{path}:8:13: arm clm (causal_lm) has no objective.masking; to change one arm, write objective.masking "
+        "under arms.mlm"
+    ]
+
+
+def test_a_kind_that_is_written_is_no_guess_for_another_key(spec):
+    (sentence,) = problems(spec, "arms.a.objective.kinds=x")
+    assert sentence == (
+        "--set arms.a.objective.kinds=x: objective.kinds is unknown; objective of kind masked_lm has the settings "
+        "kind, sees, window, masking, head, label_smoothing and pair_loss"
+    )
+
+
 def test_settings_that_are_given_twice_or_overlap_are_refused_all_at_once(spec):
     assert problems(spec, "seeds=[1]", "training.max_steps=3", "seeds=[2]", "training={max_steps: 5}") == [
         "--set seeds=[2]: seeds is given twice; give it once",

@@ -178,7 +178,17 @@ VALUES = [
     ),
     ("seeds: [0, 1]", "seeds: [0, 1, 0]", "11:15: seeds has 0 twice; give it once"),
     ("seeds: [0, 1]", "seeds: []", "11:8: seeds must not be empty"),
-    ("seeds: [0, 1]", "seeds: 3", "11:8: seeds must be a list, but is 3; write [3]"),
+    (
+        "kind: language",
+        "kind: files, train: a.txt, validation: 60",
+        "4:47: data.validation must be a list, but is 60; write names of files, such as [validation.txt]",
+    ),
+    (
+        "seeds: [0, 1]",
+        "seeds: 3",
+        "11:8: seeds must be a list, but is 3; write [0, 1, 2] for 3 seeds, or [3] for seed 3 alone",
+    ),
+    ("seeds: [0, 1]", "seeds: 42", "11:8: seeds must be a list, but is 42; write [42]"),
     (
         "seeds: [0, 1]",
         "seeds: [-1, a, true]",
@@ -236,7 +246,7 @@ VALUES = [
     ),
 ]
 
-FOLDER = "and start with a letter or a digit (200 characters at most), because it names a folder, but is"
+FOLDER = "and start with a letter or a digit (200 characters at most), but is"
 
 NAMES = [
     (

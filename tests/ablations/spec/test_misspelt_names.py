@@ -176,11 +176,23 @@ def test_an_arm_that_is_like_none_is_an_error_too(tmp_path):
     )
 
 
+def test_a_slip_in_an_effect_alone_is_said_at_both_places_and_the_right_name_is_not_corrected(tmp_path):
+    needs, effect = sentences(tmp_path, claims=GOOD.replace("minus: mlm", "minus: mlmm"))
+    assert needs == (
+        "claims/first.yaml:7:20: no effect of claim both-sides-help uses mlm, but claims.effect uses mlmm; write "
+        "the same name in both"
+    )
+    assert effect == (
+        'claims/first.yaml:8:90: claims.effect names the arm "mlmm", but spec.yaml does not have it; did you mean '
+        f"mlm? ({OTHER})"
+    )
+
+
 def test_a_slip_in_one_place_alone_is_said_once(tmp_path):
     (sentence,) = sentences(tmp_path, claims=GOOD.replace("[mlm, clm]", "[mlmm, clm]"))
     assert sentence == (
-        "claims/first.yaml:7:20: no effect of claim both-sides-help uses mlmm; did you mean mlm, as in "
-        "claims.effect?"
+        "claims/first.yaml:7:20: no effect of claim both-sides-help uses mlmm, but claims.effect uses "
+        "mlm; write the same name in both"
     )
 
 

@@ -68,7 +68,7 @@ def test_a_checkpoint_that_is_compressed_is_refused_before_it_is_read(checkpoint
     with zipfile.ZipFile(checkpoint, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, part in parts.items():
             archive.writestr(name, part)
-    with pytest.raises(CheckpointError, match=r"damaged or incomplete; delete it"):
+    with pytest.raises(CheckpointError, match=r"damaged or incomplete; restore it, or delete /"):
         read_checkpoint(checkpoint)
 
 

@@ -309,8 +309,8 @@ def test_a_checkpoint_that_was_cut_short_is_a_sentence(make_run, tokens, keep):
     with pytest.raises(CheckpointError) as error:
         read_checkpoint(directory.last_checkpoint)
     assert str(error.value) == (
-        f"{directory.last_checkpoint}: the checkpoint is damaged or incomplete; delete it, then the run starts "
-        "again from the beginning."
+        f"{directory.last_checkpoint}: the checkpoint is damaged or incomplete; restore it, or delete "
+        f"{directory.path}, then `ablate run` trains the run again."
     )
 
 

@@ -121,7 +121,8 @@ def test_an_unchanged_file_is_not_marked_and_one_that_came_late_is(tmp_path):
     [
         (
             "absent",
-            "the file of claims is not in the experiment's folder; `ablate claims` on the spec puts it there",
+            "the file of claims is not in the experiment's folder; `ablate claims` on the spec puts it there, or, "
+            "if these results are published ones, take it again from where they were published",
         ),
         ("../plan", "this is not the name of a file of claims"),
     ],

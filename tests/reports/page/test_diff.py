@@ -396,7 +396,7 @@ def spoiled(folder, what):
             plan.write_text('{"experiment"')
             return (
                 f"{plan} is not a complete JSON file (Expecting ':' delimiter: line 1 column 14 (char 13)); "
-                "delete it and start `ablate run` again."
+                "restore it, or delete it and start `ablate run` again, which dates the claims anew."
             )
         case "damaged results":
             table.write_bytes(b"PAR1")
@@ -405,7 +405,8 @@ def spoiled(folder, what):
             claims.unlink()
             return (
                 f"{folder}: claims layers: the file of claims is not in the experiment's folder; `ablate claims` "
-                "on the spec puts it there"
+                "on the spec puts it there, or, if these results are published ones, take it again from where "
+                "they were published"
             )
         case "damaged claims":
             claims.write_text("version: 1\n")
@@ -435,7 +436,7 @@ def test_what_is_not_there_is_a_sentence(before, tmp_path):
         "NAME.yaml.\n",
     )
     result = ablate("diff", before, tmp_path / "none.yaml")
-    assert (result.exit_code, result.stderr) == (2, f"{tmp_path / 'none.yaml'}:1:1: this file does not exist\n")
+    assert (result.exit_code, result.stderr) == (2, f"{tmp_path / 'none.yaml'}: this file does not exist\n")
     spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC)
     result = ablate("diff", spec, before, "--out", tmp_path)

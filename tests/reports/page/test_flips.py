@@ -181,8 +181,14 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(experiment):
     assert f"{experiment} has no arm mln; name one of mlm, clm, mt, untrained." in refusal(
         f"{experiment}:mln", f"{experiment}:clm"
     )
-    assert "mt: its predictions were not kept; set `predictions: true` in a measure of its spec" in refusal(
-        f"{experiment}:mlm", f"{experiment}:mt"
+    assert refusal(f"{experiment}:mlm", f"{experiment}:mt") == (
+        f"{experiment}:mt: its predictions were not kept; set `predictions: true` in a measure of its spec, as in "
+        "{kind: minimal_pairs, predictions: true}, and start `ablate run` again. "
+    )
+    for seed in SEEDS:
+        (experiment.parent / "runs" / folder_name("mt", seed) / "state.json").unlink()
+    assert refusal(f"{experiment}:mlm", f"{experiment}:mt") == (
+        f"{experiment}:mt: no run of it is trained yet; start `ablate run`. "
     )
     assert (
         "A and B are of different kinds; name two experiments, two arms (out/NAME:ARM) or two runs (out/runs/RUN)."

@@ -83,7 +83,8 @@ def test_a_curve_of_a_hardly_trained_arm_says_so_beside_it(incomplete):
 def test_claims_whose_file_is_missing_are_said_to_be(incomplete):
     assert (
         "Claims in detail article: not run: the file of claims is not in the experiment's folder; "
-        "`ablate claims` on the spec puts it there. Figure 2."
+        "`ablate claims` on the spec puts it there, or, if these results are published ones, take it again from "
+        "where they were published. Figure 2."
     ) in incomplete.text
     assert "What came out No claim could be read. not run 1 claim Figure 1." in incomplete.text
 
@@ -304,10 +305,24 @@ def test_without_a_plan_there_is_a_sentence(tmp_path):
     [
         (
             '{"arms": [',
-            r" is not a complete JSON file \(Expecting value: .*\); delete it and start `ablate run` again\.",
+            r" is not a complete JSON file \(Expecting value: .*\); restore it, or delete it "
+            r"and start `ablate run` again, which dates the claims anew\.",
         ),
-        ('{"experiment": "x", "arms": []}', r": runs: Field required; delete it and start `ablate run` again\."),
-        ("[]", r": the file: Input should be a valid dictionary .*; delete it and start `ablate run` again\."),
+        (
+            '{"experiment": "x", "arms": []}',
+            r" is not as `ablate run` writes it \(`runs` is missing\); restore it, or delete it and start `ablate "
+            r"run` again, which dates the claims anew\.",
+        ),
+        (
+            '{"experiment": "x", "arms": [], "runs": 3}',
+            r" is not as `ablate run` writes it \(`runs` has a wrong value\); restore it, or delete it and start "
+            r"`ablate run` again, which dates the claims anew\.",
+        ),
+        (
+            "[]",
+            r" is not as `ablate run` writes it \(it has no keys\); restore it, or delete it and start `ablate "
+            r"run` again, which dates the claims anew\.",
+        ),
     ],
 )
 def test_a_damaged_plan_is_a_sentence(tmp_path, written, sentence):
@@ -347,7 +362,8 @@ def test_a_plan_does_not_lead_out_of_the_runs(tmp_path, name):
     with pytest.raises(ResultsError) as error:
         page.write(folder)
     assert str(error.value) == (
-        f"{folder}/plan.json: {name!r} cannot be the name of a run's folder; start `ablate run` again."
+        f"{folder}/plan.json: {name!r} cannot be the name of a run's folder; restore it, or delete it and start "
+        "`ablate run` again, which dates the claims anew."
     )
 
 

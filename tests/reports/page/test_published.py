@@ -121,6 +121,57 @@ def test_claims_are_judged_again_by_the_published_table(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "damage", "sentence"),
+    [
+        (
+            "plan.json",
+            b'{"arms"',
+            "is not a complete JSON file (Expecting ':' delimiter: line 1 column 8 (char 7)); ",
+        ),
+        ("plan.json", b"{}", "is not as `ablate run` writes it (`experiment` is missing); "),
+        ("results.parquet", None, "does not exist; "),
+        (
+            "results.parquet",
+            b"PAR1",
+            "is not a complete parquet file (Parquet file size is 4 bytes, smaller than the minimum",
+        ),
+        (
+            "runs.parquet",
+            b"PAR1",
+            "is not a complete parquet file (Parquet file size is 4 bytes, smaller than the minimum",
+        ),
+    ],
+)
+def test_a_damaged_published_file_is_to_be_taken_again_and_nothing_is_copied(tmp_path, name, damage, sentence):
+    folder = write(tmp_path / "out")
+    page.write(folder)
+    published = publish(folder, tmp_path / "results")
+    if damage is None:
+        (published / name).unlink()
+    else:
+        (published / name).write_bytes(damage)
+    for command in ("report", "figure"):
+        result = CliRunner().invoke(main, [command, str(published), "--out", str(tmp_path / "again")])
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"{published / name} {sentence}")
+        assert result.stderr.endswith("take it again from where it was published.\n")
+    assert not (tmp_path / "again").exists()
+
+
+def test_missing_claims_of_a_published_folder_are_to_be_taken_again(tmp_path):
+    folder = claim_page.made(tmp_path / "out")
+    page.write(folder, write_claims(folder)[1])
+    published = publish(folder, tmp_path / "results")
+    for path in (published / "claims").iterdir():
+        path.unlink()
+    judged, _ = write_claims(published)
+    assert {claim["rule"] for claim in judged["claims"]} == {
+        "the file of claims is not in the experiment's folder; `ablate claims` on the spec puts it there, or, if "
+        "these results are published ones, take it again from where they were published"
+    }
+
+
 def test_a_plan_cannot_have_files_copied_from_elsewhere(tmp_path):
     folder = write(tmp_path / "out")
     page.write(folder)
@@ -142,7 +193,7 @@ def test_other_results_of_that_name_are_left_alone(tmp_path):
     with pytest.raises(ResultsError) as raised:
         restore(published, tmp_path / "out")
     assert str(raised.value) == (
-        f"{folder} has other results than {published}; name another output root with --out, or delete it."
+        f"{folder} has other results than {published}; name another output root with --out, or delete {folder}."
     )
     assert content(tmp_path / "out") == before
 

@@ -171,6 +171,17 @@ def test_a_refusal_is_said_in_the_words_of_slurm(command):
     assert str(raised.value) == "squeue refuses: A; slurm_load_jobs error: B."
 
 
+def test_a_machine_that_belongs_to_no_cluster_is_said_with_what_to_do(command):
+    error = "error: fetch_config: lookup failed\nsqueue: fatal: Could not establish a configuration source\n"
+    command("squeue", code=1, error=f"squeue: {error}")
+    with pytest.raises(QueueError) as raised:
+        slurm.queued_jobs()
+    assert str(raised.value) == (
+        "squeue refuses: fetch_config: lookup failed; fatal: Could not establish a configuration source; start it "
+        "on a node of the cluster, or leave `--on slurm` out."
+    )
+
+
 def test_a_command_that_does_not_answer_is_not_waited_for(monkeypatch):
     def never(command, **options):
         raise subprocess.TimeoutExpired(command, 60)
