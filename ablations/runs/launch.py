@@ -276,8 +276,8 @@ def threads_per_process(processes: int) -> int:
     can be many times slower than one, so a user may want fewer than the share.
     """
     share = max(1, available_cores() // processes)
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return min(share, int(wanted)) if re.fullmatch(r"[1-9][0-9]{0,5}", wanted) else share
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return min(share, int(limit)) if re.fullmatch(r"[1-9][0-9]{0,5}", limit) else share
 
 
 def _close_orders(worker: subprocess.Popen[str]) -> None:
