@@ -96,7 +96,7 @@ def test_a_small_table_that_would_fill_the_memory_is_refused(tmp_path):
         results.read(path)
     assert str(error.value) == (
         f"{path} is not a complete parquet file (it has more rows than bytes); delete it and start `ablate "
-        "measure` again."
+        "run` again."
     )
 
 

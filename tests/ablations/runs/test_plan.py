@@ -53,6 +53,7 @@ def test_the_distances_between_all_runs_come_after_them_and_take_nobody_knows_ho
 
 def test_slots_without_a_run_get_no_cores(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     Calibration(tmp_path / "out").note_steps([("32-true", 16, 1e6)], threads=1)
     workspace, _ = planned(tmp_path)
     four, eight, two = (workspace.plan(slots=slots) for slots in (4, 8, 2))
@@ -65,6 +66,7 @@ def test_slots_without_a_run_get_no_cores(tmp_path, monkeypatch):
 
 def test_a_run_on_several_devices_has_the_threads_of_them_all(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     Calibration(tmp_path / "out").note_steps([("32-true", 16, 1e6)], threads=1)
     workspace, _ = planned(tmp_path)
     one, three = (workspace.plan(devices=devices).runs[0].seconds for devices in (1, 3))

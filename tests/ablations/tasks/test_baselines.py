@@ -241,7 +241,7 @@ def test_baselines_take_what_the_heads_and_the_probes_take(more, monkeypatch):
 
     taken = {}
     monkeypatch.setattr(probing, "probed", lambda objective, tokenizer, task, parts, **_: taken.update(parts))
-    monkeypatch.setattr(probing, "rows_of", lambda parts, *, group: iter(()))
+    monkeypatch.setattr(probing, "task_rows", lambda parts, *, group: iter(()))
     of_probes = ProbingSettings.model_validate({"kind": "probing", "tasks": ["ud_pos"], **more})
     list(probing.probing_rows(None, None, splits, of_probes, max_length=64))
     assert probes == taken
