@@ -5,6 +5,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests start hundreds of processes. Without bytecode on disk each of them compiles all sources again.
+unexport PYTHONDONTWRITEBYTECODE
 # pytest-xdist shares the tests out over the cores; torch must then not do the same.
 WORKERS ?= 2
 
