@@ -408,7 +408,7 @@ def test_a_finished_experiment_is_left_as_it_is_without_torch_and_figures(tmp_pa
 
 def test_sigterm_before_the_first_run_leaves_nothing_half_written(tmp_path, data_root):
     many = tmp_path / "many.txt"
-    many.write_text((data_root / "train.tsv").read_text().replace("\t", " ") * 300)
+    many.write_text((data_root / "train.tsv").read_text().replace("\t", " ") * 100)
     few = str(data_root / "validation.tsv")
     spec = write_spec(
         tmp_path,

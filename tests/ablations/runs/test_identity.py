@@ -187,7 +187,8 @@ def test_the_commit_is_our_own_and_never_that_of_a_checkout_around_us(tmp_path):
     copied = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(copied)
     assert copied.checkout() == {"commit": None, "dirty": None}
-    subprocess.run([*git, "add", "copied.py"], check=True)
+    (tmp_path / ".gitignore").write_text("__pycache__\n")
+    subprocess.run([*git, "add", "copied.py", ".gitignore"], check=True)
     subprocess.run([*git, "commit", "-q", "-m", "ours"], check=True)
     head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
     assert copied.checkout() == {"commit": head, "dirty": False}
