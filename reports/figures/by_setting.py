@@ -184,7 +184,7 @@ def _draw_levels(marks: SettingMarks, points: Sequence[Mapping[str, Any]], *, ax
     floors = [_mean_floor(points, place) for place in places]
     untrained = [point["mean"] for point in marks.points if point["x"] is None]
     levels = {
-        "floor": (f"chance floor ({marks.floor})", [floor for floor in floors if np.isfinite(floor)]),
+        "floor": (f"chance level ({marks.floor})", [floor for floor in floors if np.isfinite(floor)]),
         "untrained": ("untrained", untrained),
     }
     inside: list[str] = []

@@ -204,7 +204,7 @@ CHANGE_BY_RANK = FigureText(
     d="dimensions",
     how_to_read=(
         "Each line is a group of tokens by frequency rank; rank 1 is the most frequent token. Each point is, "
-        f"as above, 1 {MINUS} similarity between their states in a layer and in the next one. The chance floor "
+        f"as above, 1 {MINUS} similarity between their states in a layer and in the next one. The chance level "
         "is the mean over the groups. Where lines cross, layers treat frequent and rare tokens differently.",
         "Similarity is inflated if there are few tokens per dimension, so all groups have equally many tokens. "
         "Compare groups with each other and between arms, not with the change of all tokens above. A group of "
@@ -220,7 +220,7 @@ CHANGE_BY_TAG = CHANGE_BY_RANK._replace(
     how_to_read=(
         "Each line is the tokens of one part of speech; only the first sub-word of each word counts. Each "
         f"point is, as above, 1 {MINUS} similarity between their states in a layer and in the next one. The "
-        "chance floor is the mean over the groups.",
+        "chance level is the mean over the groups.",
         "All groups have equally many tokens. Compare groups with each other and between arms, not with the "
         "change of all tokens. Parts of speech differ in frequency, so check whether frequency alone explains "
         "a difference.",
@@ -238,7 +238,7 @@ INFLUENCE_BY_RANK = FigureText(
     how_to_read=(
         "In some sentences, one token of a group is hidden from the attention of the other tokens, in one "
         f"layer only. Each point is 1 {MINUS} PWCCA between the states of the other tokens with and without it. "
-        "It is 0 if none of them attends to the token. The chance floor, dashed in the colour of its group, is "
+        "It is 0 if none of them attends to the token. The chance level, dashed in the colour of its group, is "
         "the influence of a random token of the same sentences. A group above its floor matters more than the "
         "tokens around it.",
         "The numbers are small, since one token is a small part of what the others attend to; their order "

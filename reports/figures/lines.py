@@ -233,9 +233,9 @@ def _fit_ends(
             fit_values(ax, values, bands, inside)
             beyond.append(where_beyond(ax, ceilings, name=name))
     if inside.size:
-        notes.append(f"dashed: chance floor ({look.floor})")
+        notes.append(f"dashed: chance level ({look.floor})")
     elif floors.size:
-        beyond.append(where_beyond(ax, written, name=f"chance floor ({look.floor})"))
+        beyond.append(where_beyond(ax, written, name=f"chance level ({look.floor})"))
     if notes or beyond:
         write_above(ax, "\n".join([*notes, *beyond]))
 
@@ -320,7 +320,7 @@ def written_above(ax: Axes) -> list[str]:
 
 
 def where_beyond(ax: Axes, floors: np.ndarray, *, name: str) -> str:
-    """Return the numbers beyond the axis in words: ``chance floor (rows shuffled): 4.81 ↑``."""
+    """Return the numbers beyond the axis in words: ``chance level (rows shuffled): 4.81 ↑``."""
     lowest, highest = (number(value, _digits(value)) for value in (floors.min(), floors.max()))
     where = lowest if lowest == highest else f"{lowest} to {highest}"
     bottom, top = ax.get_ylim()

@@ -316,7 +316,7 @@ RUN_DISTANCE = FigureText(
         "similarity. PWCCA is 0 if the states of one run are a linear map of the other's; a direction that "
         "only one run has is not counted. CKA is 0 if the states differ only by a rotation and one scale. "
         "Lines with filled markers are two arms with the same seed, with the colour of the second arm and the "
-        "markers of the first. Dotted lines with hollow markers are two seeds of one arm. The chance floor is "
+        "markers of the first. Dotted lines with hollow markers are two seeds of one arm. The chance level is "
         "the same number with the rows of one run shuffled: two runs with nothing in common.",
         "If the line of two arms lies above the dotted lines of both, the arms differ by more than the chance "
         "of training. Beware: arms with the same seed start from the same weights, but two seeds do not. So "

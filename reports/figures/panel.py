@@ -16,7 +16,7 @@ from ablations.wording import listed
 from reports.figures.curves import AXES, Axis, Curve, metric_rows, own_axis
 from reports.words import is_absent, leads_on, number, words_of_metric
 
-BEYOND = "Dashed: the chance floor. A level beyond the axis is written above the panel."
+BEYOND = "Dashed: the chance level. A level beyond the axis is written above the panel."
 CEILING = "Thin: the ceiling, which no number can exceed."
 
 OF_TEXT = (
@@ -75,7 +75,7 @@ def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) 
             for point_id, point in remarked.items()
         ]
         mean_floor = sum(point["floor"] for point in line_points) / len(line_points)
-        at_chance = "" if is_absent(mean_floor) else f"; chance floor {number(mean_floor, digits)}"
+        at_chance = "" if is_absent(mean_floor) else f"; chance level {number(mean_floor, digits)}"
         ceilings = [point["ceiling"] for point in line_points if not is_absent(point.get("ceiling"))]
         at_most = f"; ceiling {number(sum(ceilings) / len(ceilings), digits)}" if ceilings else ""
         sentences.append(f"{name}: {listed(values, 'and')}{at_chance}{at_most}.")

@@ -29,7 +29,7 @@ PROBES = FigureText(
     section="tasks",
     how_to_read=(
         "Each point is the score of a linear classifier on examples it has not seen. It is trained on the "
-        "frozen states of one layer. The chance floor is the accuracy of always giving the most frequent "
+        "frozen states of one layer. The chance level is the accuracy of always giving the most frequent "
         "answer. Selectivity is the accuracy minus that of the same classifier on a control task with random "
         "answers for each word type (Hewitt and Liang 2019). This subtracts what the probe memorises. "
         "Compression is how many times shorter the code of the answers becomes if the states are known (Voita "
@@ -52,8 +52,8 @@ STRUCTURE = FigureText(
         "Manning 2019). The probe is a linear map of the states. It is trained so that squared distances "
         "between states equal distances between words in the tree. The minimum spanning tree of these "
         "distances is compared with the treebank's tree. Directions of edges and punctuation do not count.",
-        "Joining each word to the next already finds many edges; this chain is the floor. Only a score above "
-        "the chain and above the untrained encoder shows learned syntax.",
+        "Joining each word to the next already finds many edges; this chain is the chance level. Only a score "
+        "above the chain and above the untrained encoder shows learned syntax.",
     ),
 )
 
@@ -94,7 +94,7 @@ EXAMPLES = FigureText(
     section="tasks",
     how_to_read=(
         "Each point is the score on the whole test part after training on this number of examples of the task. "
-        "The axis of examples is logarithmic. The chance floor is the best score of one answer to every "
+        "The axis of examples is logarithmic. The chance level is the best score of one answer to every "
         "example; for spans, of one place in every context. The epoch is always chosen on the whole validation "
         "part. This favours small numbers of examples: in practice, a task with few examples also has a small "
         "validation part.",
@@ -141,10 +141,10 @@ INDEPENDENCE = FigureText(
         "predicts one of them, and then the other with the first one shown; both orders are averaged. At 0 "
         "nothing is lost by predicting both at once. Below 0 information that the neighbours have about each "
         "other is lost. Above 0 showing a true neighbour makes the model's prediction worse.",
-        "The chance floor is the same number with the second token of each pair taken from another sentence. "
+        "The chance level is the same number with the second token of each pair taken from another sentence. "
         "It shows the effect of one more visible token, whatever this token is. A false neighbour may also "
-        "mislead the model, which lifts the floor above 0. Neighbours depend on each other where the curve "
-        "lies below both 0 and the floor.",
+        "mislead the model, which lifts the chance level above 0. Neighbours depend on each other where the "
+        "curve lies below both 0 and the chance level.",
         "The pairs are the same at every ratio. The other visible tokens may give the same information as the "
         "neighbour, or they may be what makes the neighbour informative. So the curve need not fall with the "
         "ratio.",
@@ -179,7 +179,7 @@ LAYER_CHANGE = FigureText(
     how_to_read=(
         f"Each point compares the states of the same tokens in a layer and in the next one: 1 {MINUS} "
         "similarity, without unit. PWCCA is 0 if one layer is a linear map of the other; the map may drop "
-        "directions. CKA is 0 if the layers differ only by a rotation and one scale. The chance floor is the "
+        "directions. CKA is 0 if the layers differ only by a rotation and one scale. The chance level is the "
         "same number after the rows of one layer are shuffled. Where a curve reaches it, the two layers have "
         "no more in common than unrelated layers of this size.",
         "PWCCA counts only as many directions as the layer of lower rank has. If the next layer drops a "
@@ -204,7 +204,7 @@ TOKEN_INFORMATION = FigureText(
         "The cross-fitted estimate learns clusters and counts on one half of the tokens and is scored on the "
         "other half. It is too low on average, and may fall below 0 if no information is left. The plug-in "
         "estimate is scored on the tokens that it counts. It is too high on average, by more the fewer tokens "
-        "a cluster has (n/d). The chance floor is the same estimate with the token labels shuffled. Where a "
+        "a cluster has (n/d). The chance level is the same estimate with the token labels shuffled. Where a "
         "curve reaches it, the clusters no longer tell tokens apart. The ceiling is the entropy of the tokens.",
         "Clusters follow the directions in which states vary most. So the number is about geometry: it falls "
         "with the token's share of the variance, even if every state determines its token. This figure alone "
@@ -237,7 +237,7 @@ OTHER_INFORMATION = FigureText(
         "sentence, or the output label, which the objective learns to predict. For causal LM the output label "
         "is the next token. For masked LM the measure uses only places where a random token is shown, so that "
         "input and output differ: the shown token is the random one, the output label is the original one. The "
-        "chance floor is the estimate with the labels shuffled. The ceiling is the entropy of the labels.",
+        "chance level is the estimate with the labels shuffled. The ceiling is the entropy of the labels.",
         "Labels differ in entropy, and masked and causal LM predict different labels. So compare heights only "
         "within a panel, between arms with the same labels. Shapes may be compared between panels. If the "
         "curve of the shown token falls and that of the output label rises, the output label replaces the "
@@ -257,7 +257,7 @@ READ_OUT = FigureText(
         "Each point is the information about a token, in nats, that a probe reads from its state: the "
         "cross-entropy of the tokens without the states minus that of the probe's predictions. Probes learn "
         "from some sentences and are scored on others. One probe is linear. The other one also has a hidden "
-        "layer; what only this probe reads is not linear. The chance floor is the same number with the tokens "
+        "layer; what only this probe reads is not linear. The chance level is the same number with the tokens "
         "shuffled. The ceiling is the entropy of the tokens: where a curve reaches it, the state determines "
         "the token.",
         "Probes see whitened states, so the token's share of the variance does not matter. This figure shows "
@@ -285,7 +285,7 @@ OTHER_READ_OUT = FigureText(
     d="dimensions",
     how_to_read=(
         "Each point is the same number for another token than the one that is read: a neighbour, or what the "
-        "objective predicts, as in the figure on information about other tokens. The chance floor is the "
+        "objective predicts, as in the figure on information about other tokens. The chance level is the "
         "number with the labels shuffled. The ceiling is the entropy of the labels.",
         "Labels differ in entropy, and masked and causal LM predict different labels. So compare heights only "
         "within a panel, between arms with the same labels.",
@@ -315,9 +315,9 @@ NEIGHBOURS = FigureText(
         "use the relation of a word to its head instead, and for the two sides the relations to its left and "
         "to its right, without punctuation. The built-in language has gold relations; other text has those of "
         "its treebank.",
-        "The chance floor is the mean over neighbours drawn at random. It differs between panels, so read how "
-        "far a curve lies from its floor. On the floor, near states share the property no more than any "
-        "others. States that keep positions lie below their floor; all other properties are kept above theirs. "
+        "The chance level is the mean over neighbours drawn at random. It differs between panels, so read how "
+        "far a curve lies from it. At the chance level, near states share the property no more than any others. "
+        "States that keep positions lie below it; all other properties are kept above it. "
         "Levels depend on the pool and on the number of neighbours: compare arms and layers, not published "
         "numbers.",
     ),
@@ -335,16 +335,16 @@ GEOMETRY = FigureText(
     d="dimensions",
     how_to_read=(
         "Anisotropy is the mean cosine of two tokens from different sentences: 0 if states point in all "
-        "directions, 1 if all point in the same direction. Its floor is the anisotropy after the mean of the "
-        "states is subtracted. Self-similarity is the mean cosine of two occurrences of a token minus the "
+        "directions, 1 if all point in the same direction. Its chance level is the anisotropy after the mean "
+        "of the states is subtracted. Self-similarity is the mean cosine of two occurrences of a token minus the "
         "anisotropy. It is lower, the more context changes the state of a token. Effective rank (from the "
         "entropy of the singular values) and participation ratio (from the variances) count the directions "
         "that states fill, from 1 to the width. The size of the update is how far a layer moves a state, "
         "divided by the length of the state before.",
-        "The floors of effective rank and participation ratio have every column shuffled. They are not bounds, "
-        "but the values of independent columns. The floor of the update has the tokens of the upper layer "
-        "shuffled. Below it, tokens keep their places. A few large directions decide all of these numbers. No "
-        "number says what the directions hold: layers with equal counts may use different directions.",
+        "The chance levels of effective rank and participation ratio have every column shuffled. They are not "
+        "bounds, but the values of independent columns. The chance level of the update has the tokens of the "
+        "upper layer shuffled. Below it, tokens keep their places. A few large directions decide all of these "
+        "numbers. No number says what the directions hold: layers with equal counts may use different directions.",
     ),
 )
 
@@ -371,7 +371,7 @@ def of_plugin(measure: str, metrics: Sequence[str], described: str) -> FigureTex
         how_to_read=(
             first,
             "The authors of this experiment wrote this measure. Its source says what the number is and how its "
-            "floor is computed.",
+            "chance level is computed.",
         ),
     )
 

@@ -56,7 +56,7 @@ def points_in_words(points: Sequence[Mapping[str, Any]], *, digits: int) -> str:
         sentences.append(f"{line}: {', '.join(means)}." if line else f"{', '.join(means)}.")
     floors = [point["floor"] for point in placed if not is_absent(point["floor"])]
     if floors:
-        sentences.append(f"Chance floor {number(sum(floors) / len(floors), digits)}.")
+        sentences.append(f"Chance level {number(sum(floors) / len(floors), digits)}.")
     sentences += [f"Untrained {number(point['mean'], digits)}." for point in points if point["x"] is None]
     return " ".join(sentences)
 

@@ -209,7 +209,7 @@ def test_axes_of_neighbours_and_geometry_say_what_and_in_which_unit(draw, metric
     table = information([[0.9, 0.8]], floor=0.7, measure=draw.keywords["measure"], metric=metric)
     ax = draw(table, ax=axes(), metric=metric)
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("layer (0 = embeddings)", label)
-    assert written_above(ax)[-1] == f"dashed: chance floor ({floor})"
+    assert written_above(ax)[-1] == f"dashed: chance level ({floor})"
 
 
 def test_an_update_leads_from_a_layer_to_the_next():

@@ -82,12 +82,12 @@ def test_change_writes_out_where_the_floors_of_its_groups_are(table):
     floors = table[(table["measure"] == "layer_change") & table["group"].str.startswith("rank").fillna(False)]
     floors = floors[(floors["metric"] == "pwcca") & (floors["arm"] == "mlm")]
     floors = floors.groupby(["group", "layer"])["floor"].mean()
-    said = f"chance floor (rows shuffled): {floors.min():.2f} to {floors.max():.2f} ↑"
+    said = f"chance level (rows shuffled): {floors.min():.2f} to {floors.max():.2f} ↑"
     assert written_above(ax)[1:] == [said]
     near = drawn(table.assign(floor=np.where(table["arm"] == "mlm", 0.4, 0.3)))
     (line,) = lines(near, "floor")  # of shuffled rows there is one chance for all groups
     np.testing.assert_allclose(line.get_ydata(), 0.4)
-    assert written_above(near)[-1] == "dashed: chance floor (rows shuffled)"
+    assert written_above(near)[-1] == "dashed: chance level (rows shuffled)"
 
 
 def test_panels_of_several_arms_have_one_scale_and_others_do_not_count(table):

@@ -17,20 +17,20 @@ from tests.support.figures import (
 
 def test_a_small_floor_is_written_with_a_digit_that_tells():
     ax = token_information(information([[2.0, 1.9]], floor=0.0042), ax=axes())
-    assert written_above(ax) == ["n = 1 seed", "chance floor (labels shuffled): 0.004 ↓"]
+    assert written_above(ax) == ["n = 1 seed", "chance level (labels shuffled): 0.004 ↓"]
 
 
 def test_a_floor_near_the_curves_is_in_the_axes_and_explained_above():
     ax = token_information(information([[2.0, 1.0]], floor=0.8), ax=axes())
     assert ax.get_ylim()[0] < 0.8
-    assert written_above(ax) == ["n = 1 seed", "dashed: chance floor (labels shuffled)"]
+    assert written_above(ax) == ["n = 1 seed", "dashed: chance level (labels shuffled)"]
 
 
 @pytest.mark.parametrize(("floor", "text"), [(-30, "\N{MINUS SIGN}30.00 ↓"), (99, "99.00 ↑")])
 def test_a_floor_far_off_is_written_out_and_does_not_flatten_the_curves(floor, text):
     ax = token_information(information([[2.0, 1.0]], floor=floor), ax=axes())
     np.testing.assert_allclose(ax.get_ylim(), [0.94, 2.06])  # the curve and a margin of 6%
-    assert written_above(ax) == ["n = 1 seed", f"chance floor (labels shuffled): {text}"]
+    assert written_above(ax) == ["n = 1 seed", f"chance level (labels shuffled): {text}"]
 
 
 def test_a_ceiling_that_all_arms_have_is_one_thin_line():
@@ -43,7 +43,7 @@ def test_a_ceiling_that_all_arms_have_is_one_thin_line():
     assert written_above(ax) == [
         "n = 1 seed",
         "thin: ceiling (entropy of the labels)",
-        "dashed: chance floor (labels shuffled)",
+        "dashed: chance level (labels shuffled)",
     ]
 
 
@@ -65,12 +65,12 @@ def test_a_ceiling_far_off_is_written_out_and_does_not_flatten_the_curves():
     assert written_above(ax) == [
         "n = 1 seed",
         "ceiling (entropy of the labels): 9.00 ↑",
-        "chance floor (labels shuffled): \N{MINUS SIGN}30.00 ↓",
+        "chance level (labels shuffled): \N{MINUS SIGN}30.00 ↓",
     ]
     near = token_information(information([[2.0, 1.0]], floor=0.8, ceiling=9.0), ax=axes())
     assert near.get_ylim()[0] < 0.8  # the floor stays
     assert near.get_ylim()[1] < 2.2
-    assert written_above(near)[1] == "dashed: chance floor (labels shuffled)"
+    assert written_above(near)[1] == "dashed: chance level (labels shuffled)"
 
 
 def test_numbers_without_a_ceiling_show_none():

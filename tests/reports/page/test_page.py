@@ -178,7 +178,7 @@ def test_figures_are_images_with_a_description_that_says_the_numbers(whole, twin
     points = twin["figures"][1]["panels"][0]["points"]
     mlm = {point["layer"]: f"{point['mean']:.3f}" for point in points if point["arm"] == "mlm"}
     assert f"mlm: {mlm[0]} at 0 (highest), {mlm[6]} at 6 and {mlm[4]} at 4 (lowest); " in described[2]
-    assert f"chance floor {MINUS}0.030; ceiling 5.900." in described[2]
+    assert f"chance level {MINUS}0.030; ceiling 5.900." in described[2]
 
 
 def test_of_numbers_that_are_written_alike_none_is_highest_or_lowest():
@@ -188,7 +188,7 @@ def test_of_numbers_that_are_written_alike_none_is_highest_or_lowest():
         {"arm": "new", "layer": i, "layer_to": i + 1, "mean": mean, "floor": 0.5, "seeds": 1}
         for i, mean in enumerate(means)
     ]
-    said = "Single runs by layer. new: {}; chance floor 0.500."
+    said = "Single runs by layer. new: {}; chance level 0.500."
     alike = "0.000 at 0\N{RIGHTWARDS ARROW}1 and 0.000 at 2\N{RIGHTWARDS ARROW}3"
     assert lines_in_words(points, line="arm", digits=3) == said.format(alike)
     points[1]["mean"] = 0.2

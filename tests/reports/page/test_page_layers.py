@@ -406,7 +406,7 @@ def test_numbers_of_groups_and_maps_are_tables_by_layer(shown, twin):
     first = points["rank 1-10", 0]
     assert body[0][:2] == ["rank 1-10", f"{first['mean']:.3f} ± {first['high'] - first['mean']:.3f}"]
     floors = [points[group, 0]["floor"] for group, layer in points if layer == 0]
-    assert body[-1][:2] == ["chance floor, mean", f"{np.mean(floors):.3f}"]
+    assert body[-1][:2] == ["chance level, mean", f"{np.mean(floors):.3f}"]
     header, body = shown.table("Over training, Effective rank, clm (dimensions), by layer: mean over seeds.")
     assert header == ["Step", *"0123456"]
     assert [row[0] for row in body] == ["0", "8", "500"]

@@ -123,7 +123,7 @@ def test_figures_say_how_to_read_them(whole):
     for text in (
         "PWCCA is 0 if one layer is a linear map of the other; the map may drop directions.",
         "in nats",
-        "chance floor",
+        "chance level",
         "Do not compare levels with published PWCCA curves",
     ):
         assert text in whole.text

@@ -106,7 +106,7 @@ def test_the_table_has_a_row_an_arm_along_the_setting(shown, figure):
 
 def test_the_numbers_of_a_panel_stand_by_their_value(shown):
     header, body = shown.table("Change of layers, sum: mean over seeds")
-    assert header == ["Arm", "Masking ratio", "Mean", "Chance floor", "Seeds"]
+    assert header == ["Arm", "Masking ratio", "Mean", "Chance level", "Seeds"]
     assert [row[1] for row in body] == ["0.05", "0.15", "0.8", "untrained"]
 
 

@@ -90,13 +90,13 @@ def test_a_floor_and_the_untrained_are_lines_where_they_leave_the_arms_readable(
     (untrained,) = artists(ax, "untrained")
     np.testing.assert_allclose(untrained.get_ydata(), 2.5 + np.mean(NOISE))
     assert [text.get_text() for text in ax.get_legend().get_texts()] == [
-        "chance floor (labels shuffled)",
+        "chance level (labels shuffled)",
         "untrained",
     ]
     near = {"mlm": 4.01, "clm": 4.0, "mt": 4.02, "untrained": 2.5}
     ax = drawn(panels(top=near, seeds=(0.0, 0.001))[1])
     assert not artists(ax, "floor") + artists(ax, "untrained")
-    assert written_above(ax) == ["chance floor (labels shuffled): 0.01 ↓", "untrained: 2.50 ↓"]
+    assert written_above(ax) == ["chance level (labels shuffled): 0.01 ↓", "untrained: 2.50 ↓"]
 
 
 def test_a_gain_is_drawn_with_its_floor_and_not_with_the_untrained():
@@ -137,7 +137,7 @@ def test_gains_of_other_predictions_have_a_panel_of_their_own_or_none():
 def test_the_text_alternative_says_every_mean():
     _, top = panels()
     assert top.description == (
-        "Mean over seeds by masking ratio. 0.05 1.633, 0.15 3.333, 0.8 4.533. Chance floor 0.010. Untrained 2.533."
+        "Mean over seeds by masking ratio. 0.05 1.633, 0.15 3.333, 0.8 4.533. Chance level 0.010. Untrained 2.533."
     )
 
 
