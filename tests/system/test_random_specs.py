@@ -50,7 +50,7 @@ def assert_resolves_to_itself(spec, data_root):
     assert identities(again, data_root) == identities(experiment, data_root)
 
 
-@settings(quickly, max_examples=100)
+@settings(quickly, max_examples=60)
 @given(spec=specs())
 def test_the_resolved_form_of_a_valid_spec_is_itself_and_has_the_same_runs(spec, data_root):
     assert_resolves_to_itself(spec, data_root)
@@ -124,7 +124,7 @@ def assert_table_agrees_with_what_is_missing(spec, drawn, data_root):
 RUNS = {"spec": specs(most_arms=2), "drawn": st.integers(0, 10**6)}
 
 
-@settings(quickly, max_examples=100)
+@settings(quickly, max_examples=60)
 @given(**RUNS)
 def test_any_measures_of_any_runs_make_a_table_that_is_read_and_agrees_with_what_is_missing(
     spec, drawn, data_root
