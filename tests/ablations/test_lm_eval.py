@@ -139,7 +139,7 @@ def test_a_context_that_is_too_long_loses_its_beginning(kind, trained, caplog):
     with caplog.at_level("WARNING"):
         (cut, whole) = scorer.loglikelihood(requests((long, " often"), (" ".join(short.split()[-61:]), " often")))
     assert cut == whole
-    assert "1 context of 2 lost the beginning, as the run reads 62 pieces at once." in caplog.text
+    assert "1 context of 2 lost the beginning, because the run reads at most 62 pieces at once." in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["masked_lm", "causal_lm"])
@@ -194,7 +194,7 @@ def test_what_is_refused_about_a_run(trained):
         score="left_to_right",
     )
     refused("--device is tpu, expected cpu or cuda; give one of these.", model, folder, step=8, device="tpu")
-    expected = "expected run=FOLDER and, where needed, step=N and score=NAME; correct it."
+    expected = "expected run=FOLDER and, if needed, step=N and score=NAME; correct it."
     refused(f"--model_args has dtype, {expected}", model, folder, dtype="float32")
     refused(f"--model_args lacks run, {expected}", model, "")
 

@@ -69,6 +69,8 @@ def parent(pid):
 def test_a_grid_that_is_killed_in_several_ways_ends_with_the_table_of_a_local_run(cluster, tmp_path):
     """Ray's process of a run is killed, with all below it; then the command is interrupted; then it is killed."""
     grid = Grid(tmp_path / "ray", cluster)
+    longer = SPEC["training"] | {"max_steps": 2000, "validate_every": 2000}  # at work when the signal comes
+    grid.spec.write_text(json.dumps(SPEC | {"training": longer}))
     first = grid.start()
     wait_for(lambda: grid.at_work("mlm") or first.poll() is not None)
     worker = grid.at_work("mlm")
