@@ -185,12 +185,10 @@ def plan(
         runs.append(_record(item, lacking_of_run, costs[1], seconds=seconds))
         if item.run_id in open_ids and other is None:
             measures = for_run(experiment.measures, item.run.settings, data_root=data_root)
-            left_out |= dict.fromkeys(
-                measure.kind for measure in (measures if lacking_of_run is None else lacking_of_run.missing)
-            )
+            missing = measures if lacking_of_run is None else lacking_of_run.missing
+            left_out |= dict.fromkeys(measure.kind for measure in missing)
     pairs = _pairs(experiment, planned, to_train={run.run_id for run in runs if run.is_to_train}, out=out)
-    if pairs:
-        left_out["run_distance"] = None
+    left_out |= {"run_distance": None} if pairs else {}
     return Plan(
         experiment=experiment.name,
         question=experiment.question,
