@@ -14,7 +14,7 @@ from ablations.spec import claims as claims_file
 from ablations.spec.claims import Claims
 from ablations.spec.contrasts import Claim
 from ablations.wording import several
-from reports.claims.outcomes import MeasuredClaim, Outcome, measured, outcomes, outcomes_at_looks, smallest_effects
+from reports.claims.outcomes import MeasuredClaim, Outcome, outcomes, outcomes_at_looks, smallest_effects
 from reports.claims.select import SeedTable
 from reports.claims.verdicts import ALPHA, Judgement, PartVerdict, judge, ways_to_fail
 from reports.claims.words import claim_rule, part_rule
@@ -53,7 +53,7 @@ def judge_claims(experiment: ReportedExperiment, *, alpha: float = ALPHA) -> Jud
     if (looks := experiment.plan.looks) is not None:
         by_name = outcomes_at_looks(claims.values(), rows, looks, alpha=alpha, **context)
     else:
-        by_name = outcomes((measured(claim, rows, **context) for claim in claims.values()), alpha=alpha)
+        by_name = outcomes(claims.values(), rows, alpha=alpha, **context)
     return Judged(experiment, [_described(*file) for file in files], claims, by_name, _entries(files, by_name))
 
 

@@ -31,7 +31,7 @@ from ablations.runs.records import Looks
 from ablations.spec.contrasts import Claim
 from reports.claims.contrasts import effects
 from reports.claims.select import NotMeasured, SeedTable
-from reports.claims.verdicts import ALPHA, DECIDED, Judgement, decide, is_judged, judge, ways_to_fail
+from reports.claims.verdicts import ALPHA, DECIDED, Judgement, decide, judge, ways_to_fail
 from reports.statistics.seed_tests import SeedEffects
 
 
@@ -124,8 +124,7 @@ class Outcome(NamedTuple):
     judgement: Judgement | None
     """Judgement of the claim; None if a part is missing."""
     level: float
-    """Level of the claim over all looks together: alpha of its family divided by the family's number of
-    claims."""
+    """Level of the claim over all looks together (`family_levels`)."""
     look: Stop | None = None
     """Look at which the claim was last judged; None if seeds are not added until claims are decided."""
 
@@ -135,19 +134,58 @@ def smallest_effects(item: MeasuredClaim, parts: Mapping[str, SeedEffects]) -> d
     return {name: part.smallest or item.claim.smallest_effect for name, part in parts.items()}
 
 
-def outcomes(items: Iterable[MeasuredClaim], *, alpha: float = ALPHA) -> dict[str, Outcome]:
-    """Return the outcome of each claim with all seeds of the table, by name."""
-    items = list(items)
-    sizes = Counter(item.claim.family for item in items if not item.missing and is_judged(item.parts))
-    levels = [alpha / max(1, sizes[item.claim.family]) for item in items]
+def family_levels(
+    claims: Collection[Claim], *, arms: Collection[str], measures: Collection[str], alpha: float = ALPHA
+) -> dict[str, float]:
+    """Return the level of each claim, by name: alpha divided by the number of claims of its family that the
+    experiment may judge.
+
+    Claims count with or without evidence so far. So the level is known before the first run, and verdicts on
+    a part of the runs are at the same level as those on all of them.
+
+    Args:
+        claims: all claims of the experiment.
+        arms: arms of the experiment.
+        measures: kinds of measures of the experiment.
+        alpha: chance of any wrong verdict in a family.
+    """
+    sizes = Counter(claim.family for claim in claims if may_be_judged(claim, arms=arms, measures=measures))
+    return {claim.name: alpha / max(1, sizes[claim.family]) for claim in claims}
+
+
+def may_be_judged(claim: Claim, *, arms: Collection[str], measures: Collection[str]) -> bool:
+    """Return whether an experiment with these arms and kinds of measures has everything that a claim
+    needs."""
+    return set(claim.needs.arms) <= set(arms) and set(claim.needs.measures) <= {*measures, *LOGGED}
+
+
+def outcomes(
+    claims: Collection[Claim],
+    rows: SeedTable,
+    *,
+    arms: Collection[str],
+    measures: Collection[str],
+    alpha: float = ALPHA,
+) -> dict[str, Outcome]:
+    """Return the outcome of each claim with all seeds of the table, by name.
+
+    Args:
+        claims: the claims to judge.
+        rows: the table.
+        arms: arms of the experiment.
+        measures: kinds of measures of the experiment.
+        alpha: chance of any wrong verdict in a family.
+    """
+    levels = family_levels(claims, arms=arms, measures=measures, alpha=alpha)
+    items = [measured(claim, rows, arms=arms, measures=measures) for claim in claims]
     return {
-        item.claim.name: Outcome(item, None if item.missing else _judged(item, level), level)
-        for item, level in zip(items, levels, strict=True)
+        name: Outcome(item, None if item.missing else _judged(item, level), level)
+        for item, (name, level) in zip(items, levels.items(), strict=True)
     }
 
 
 def outcomes_at_looks(
-    claims: Iterable[Claim],
+    claims: Collection[Claim],
     rows: SeedTable,
     looks: Looks,
     *,
@@ -157,24 +195,21 @@ def outcomes_at_looks(
 ) -> dict[str, Outcome]:
     """Return the outcome of each claim at the look that settled it, or else at its last look, by name.
 
-    The level of a family is the same at every look. It counts all claims that the experiment may judge, with
-    or without evidence so far.
-
     Args:
         claims: the claims to judge.
         rows: the table.
         looks: looks that were taken, and the seeds of each.
         arms: arms of the experiment.
         measures: kinds of measures of the experiment.
+        alpha: chance of any wrong verdict in a family, over all looks.
     """
     tables = {size: rows.of_seeds(set(looks.all_seeds[:size])) for size in looks.sizes}
     context: dict[str, Any] = {"arms": arms, "measures": measures}
     not_yet = f"no look was taken yet; the first is taken with {looks.sizes[0]} seeds"
-    claims = list(claims)
-    families = Counter(claim.family for claim in claims if may_be_judged(claim, arms=arms, measures=measures))
+    levels = family_levels(claims, **context, alpha=alpha)
     outcomes = {}
     for claim in claims:
-        level, sizes = alpha / max(1, families[claim.family]), looks.sizes_of(claim.needs.arms)
+        level, sizes = levels[claim.name], looks.sizes_of(claim.needs.arms)
         if sizes:
             items = (measured(claim, tables[size], **context) for size in sizes)
             outcomes[claim.name] = _at_look(items, sizes, looks, level=level)
@@ -182,12 +217,6 @@ def outcomes_at_looks(
         item = measured(claim, rows, **context)
         outcomes[claim.name] = Outcome(item if item.missing else item._replace(missing=(not_yet,)), None, level)
     return outcomes
-
-
-def may_be_judged(claim: Claim, *, arms: Collection[str], measures: Collection[str]) -> bool:
-    """Return whether an experiment with these arms and kinds of measures has everything that a claim
-    needs."""
-    return set(claim.needs.arms) <= set(arms) and set(claim.needs.measures) <= {*measures, *LOGGED}
 
 
 def _at_look(items: Iterable[MeasuredClaim], sizes: Sequence[int], looks: Looks, *, level: float) -> Outcome:

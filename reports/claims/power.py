@@ -1,6 +1,5 @@
 """Power of claims before the first run, from the spread between the seeds of a pilot."""
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -9,9 +8,9 @@ from pandas import DataFrame
 
 from ablations.spec.contrasts import Claim
 from ablations.wording import several
-from reports.claims.outcomes import look_levels, may_be_judged, measured, smallest_effects
+from reports.claims.outcomes import family_levels, look_levels, may_be_judged, measured, smallest_effects
 from reports.claims.select import SeedTable
-from reports.claims.verdicts import ALPHA, ways_to_fail
+from reports.claims.verdicts import ways_to_fail
 from reports.claims.words import significant
 from reports.statistics.seed_tests import SeedEffects, power, shared_level
 
@@ -44,7 +43,7 @@ class ClaimPower(NamedTuple):
 
 
 def claim_powers(
-    claims: Iterable[Claim],
+    claims: Collection[Claim],
     pilot: DataFrame,
     *,
     seeds: int,
@@ -68,9 +67,8 @@ def claim_powers(
         looks: number of seeds at each look, if looks are taken.
     """
     rows = SeedTable(pilot)
-    claims = [claim for claim in claims if may_be_judged(claim, arms=arms, measures=measures)]
-    items = [measured(claim, rows) for claim in claims]
-    families = Counter(claim.family for claim in claims)
+    family_level = family_levels(claims, arms=arms, measures=measures)
+    items = [measured(claim, rows) for claim in claims if may_be_judged(claim, arms=arms, measures=measures)]
     powers: list[ClaimPower | str] = []
     for item in items:
         claim = item.claim
@@ -79,7 +77,7 @@ def claim_powers(
             why = "; ".join(item.missing) or "it has fewer than two seeds"
             powers.append(f"{claim.name}: the pilot does not tell how much seeds differ: {why}.")
             continue
-        level = ALPHA / families[claim.family]
+        level = family_level[claim.name]
         levels = {seeds: level}
         if looks is not None:
             at_looks = look_levels(looks, level=level, ways=ways_to_fail(item.parts))

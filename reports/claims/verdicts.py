@@ -155,12 +155,6 @@ def has_evidence(effects: SeedEffects) -> bool:
     return not (seed_tests.constant(values) and seed_tests.constant([*values, 0.0]))
 
 
-def is_judged(parts: Mapping[str, SeedEffects]) -> bool:
-    """Return whether any part other than conditions has evidence. Then the claim takes a share of its
-    family's level."""
-    return any(has_evidence(part) for part in parts.values() if not part.condition)
-
-
 def ways_to_fail(parts: Mapping[str, "SeedEffects | PartVerdict"]) -> int:
     """Return the number of parts that may refute a claim: all but the conditions, and at least 1."""
     return max(1, sum(not part.condition for part in parts.values()))

@@ -5,7 +5,7 @@ import numpy as np
 from ablations import results
 from ablations.catalogue import layers_of
 from ablations.metric_groups import groups_of
-from reports.claims.outcomes import measured, outcomes
+from reports.claims.outcomes import outcomes
 from reports.claims.select import SeedTable
 
 
@@ -34,7 +34,7 @@ def rows_of(claim, seeds=3):
 
 
 def verdict(claim):
-    found = measured(claim, SeedTable(results.table(rows_of(claim))))
-    assert found.missing == ()
-    (outcome,) = outcomes([found]).values()
+    table = SeedTable(results.table(rows_of(claim)))
+    (outcome,) = outcomes([claim], table, arms=claim.needs.arms, measures=claim.needs.measures).values()
+    assert outcome.item.missing == ()
     return outcome.judgement.verdict

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from ablations import results
 from ablations.runs.records import Look, Looks
 from ablations.spec import claims as claims_file
-from reports.claims.outcomes import after_look, is_futile, look_levels, measured, outcomes, outcomes_at_looks
+from reports.claims.outcomes import after_look, is_futile, look_levels, outcomes, outcomes_at_looks
 from reports.claims.select import SeedTable
 from reports.claims.words import look_sentence, look_words
 from reports.statistics.seed_tests import t_interval
@@ -62,8 +63,11 @@ def looks(*taken, futile=()):
     )
 
 
+EXPERIMENT = {"arms": ["a", "b", "base"], "measures": ["validation"]}
+
+
 def judged(claims, rows, taken):
-    return outcomes_at_looks(claims, rows, taken, arms=["a", "b", "base"], measures=["validation"])
+    return outcomes_at_looks(claims, rows, taken, **EXPERIMENT)
 
 
 BASE = [0.0, 0.001, -0.001, 0.0005, -0.0005, 0.0, 0.001, -0.001, 0.0]
@@ -82,7 +86,7 @@ def test_the_first_look_that_decides_gives_the_verdict_whatever_later_seeds_show
     assert part.confidence == 0.95  # over all looks
     alone = t_interval(part.values, confidence=1 - outcome.look.level)
     assert (part.low, part.high) == pytest.approx((alone.low, alone.high))
-    (at_once,) = outcomes([measured(claims[0], table(a=CLEAR, base=BASE))]).values()
+    (at_once,) = outcomes(claims, table(a=CLEAR, base=BASE), **EXPERIMENT).values()
     assert at_once.judgement.verdict != "supported"
     assert at_once.look is None
 
@@ -106,11 +110,18 @@ def test_a_claim_is_judged_at_looks_that_had_all_its_arms(tmp_path):
 
 
 def test_a_claim_that_waits_for_its_runs_takes_its_share_of_the_level(tmp_path):
-    """Else the other claim would be judged more strictly once these runs end."""
+    """Else a claim whose runs end first would be judged at a level that is not shared: with three seeds that
+    are clear at 5% and not at 2.5%, it would be decided, and open again once the other runs end."""
     claims = claims_of(tmp_path, ("of-a", "a", {}), ("of-b", "b", {}), ("of-c", "c", {}))
-    found = judged(claims, table(a=CLEAR, base=BASE), looks(["a", "base"]))
-    assert found["of-a"].level == 0.025  # there is no arm c
-    assert found["of-b"].judgement is None
+    at_looks = judged(claims, table(a=CLEAR, base=BASE), looks(["a", "base"]))
+    assert at_looks["of-a"].level == 0.025  # there is no arm c
+    assert at_looks["of-b"].judgement is None
+    three = table(a=[1.0, 1.5, 0.8], base=[0.0, 0.0, 0.0])
+    assert 0.025 < stats.ttest_1samp([1.0, 1.5, 0.8], 0.0).pvalue < 0.05
+    outcome = outcomes(claims, three, **EXPERIMENT)["of-a"]
+    assert (outcome.level, outcome.judgement.verdict) == (0.025, "undecided")
+    (alone,) = outcomes(claims_of(tmp_path, ("of-a", "a", {})), three, **EXPERIMENT).values()
+    assert (alone.level, alone.judgement.verdict) == (0.05, "supported")
 
 
 def test_noise_is_no_verdict_more_often_than_the_level_of_a_family_says(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from reports.claims.verdicts import decide, is_judged, judge
+from reports.claims.verdicts import decide, judge
 from reports.claims.words import claim_rule, part_rule
 from reports.statistics.seed_tests import SeedEffects, power, t_interval
 
@@ -222,13 +222,6 @@ def test_to_refute_takes_a_level_that_is_shared_among_the_parts():
     assert found.verdict == "undecided"
     said = part_rule(found.parts["a"], "higher", ways=6)
     assert said == "the 95% interval lies below 0, but refuting one of 6 parts needs the 99.17% interval"
-
-
-def test_a_claim_takes_a_share_of_its_family_where_any_part_has_evidence():
-    assert not is_judged({"a": seeds(FIVE[:2])})
-    assert not is_judged({"a": seeds([0.0, 0.0, 0.0])})
-    assert not is_judged({"a": seeds(FIVE[:2]), "given": seeds(FIVE, condition=True)})
-    assert is_judged({"a": seeds(FIVE[:2]), "b": seeds(FIVE)})
 
 
 @pytest.mark.parametrize("claims", [1, 6])
