@@ -3,6 +3,7 @@
 import json
 import math
 import string
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,13 +55,23 @@ def judge_claims(experiment: ReportedExperiment, *, alpha: float = ALPHA) -> Jud
         by_name = outcomes_at_looks(claims.values(), rows, looks, alpha=alpha, **context)
     else:
         by_name = outcomes(claims.values(), rows, alpha=alpha, **context)
-    return Judged(experiment, [_described(*file) for file in files], claims, by_name, _entries(files, by_name))
+    planned = Counter(run.arm for run in experiment.plan.runs) if looks is None else None
+    entries = _entries(files, by_name, planned)
+    return Judged(experiment, [_described(*file) for file in files], claims, by_name, entries)
 
 
 def _entries(
     files: Sequence[tuple[PlannedClaims, Claims | str]],
     by_name: Mapping[str, Outcome],
+    planned: Mapping[str, int] | None,
 ) -> list[dict[str, Any]]:
+    """Return the entries of all claims.
+
+    Args:
+        files: files of claims.
+        by_name: outcomes of claims.
+        planned: number of planned seeds of each arm; None if seeds are added until claims are decided.
+    """
     entries = []
     for file, loaded in files:
         if isinstance(loaded, str):
@@ -68,7 +79,8 @@ def _entries(
             continue
         for claim in loaded.claims:
             changed = _change(claim.name, loaded, file)
-            entries.append(_entry(by_name[claim.name], file=file.name, changed=changed))
+            seeds = min(planned.get(arm, 0) for arm in claim.needs.arms) if planned is not None else None
+            entries.append(_entry(by_name[claim.name], file=file.name, changed=changed) | {"planned_seeds": seeds})
     return sorted(entries, key=_number)
 
 

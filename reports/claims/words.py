@@ -35,6 +35,7 @@ FILTERS = (
         "look_words",
         "probability",
         "seeds_for_all",
+        "seeds_shown",
         "seeds_wanted",
         "significant",
         "unmet_condition",
@@ -150,6 +151,19 @@ def seed_range(seeds: SeedRange) -> str:
     return count(low) if low == high else f"{count(low)} to {count(high)}"
 
 
+def seeds_shown(entry: Mapping[str, Any]) -> str:
+    """Return the number of seeds of a claim, with the number of planned seeds if not all have ended: ``5``,
+    ``3 of 5``. It is empty if the claim was not run."""
+    if entry.get("n") is None:
+        return ""
+    return f"{entry['n']} of {entry['planned_seeds']}" if is_early(entry) else str(entry["n"])
+
+
+def is_early(entry: Mapping[str, Any]) -> bool:
+    """Return whether fewer seeds of a claim have ended than are planned."""
+    return entry.get("n") is not None and entry["n"] < (entry.get("planned_seeds") or 0)
+
+
 def look_words(entry: Mapping[str, Any]) -> str:
     """Return the look at which a claim was judged and why it stopped there; empty if the seeds are a fixed
     list."""
@@ -208,7 +222,7 @@ def wrong_at_most(entries: Iterable[Mapping[str, Any]]) -> str:
 
 
 _OF_LOOKS = "over all looks at them together"
-_OF_FIXED_SEEDS = "if the number of seeds was fixed before the runs"
+_OF_FIXED_SEEDS = "if the number of seeds was fixed before the runs, and all of them have ended"
 
 
 def seeds_for_all(entry: Mapping[str, Any]) -> str:
@@ -232,15 +246,21 @@ def counted(entries: Iterable[Mapping[str, Any]]) -> str:
         return "No claim could be read."
     verdicts = Counter(claim["verdict"] for claim in claims)
     words = listed([f"{count(verdicts[verdict])} {verdict}" for verdict in VERDICTS if verdicts[verdict]], "and")
-    sentence = f"Of {several(len(claims), 'claim')}, {words}"
+    sentences = [f"Of {several(len(claims), 'claim')}, {words}."]
     met = Counter(expectation(claim) for claim in claims)
     outcomes = [f"{count(met[word])} {outcome}" for word, outcome in _OUTCOMES.items() if met[word]]
-    if not outcomes:
-        return f"{sentence}."
-    expected = sum(met[word] for word in _OUTCOMES)
-    return (
-        f"{sentence}. Of the judged claims, {count(expected)} had an expected verdict: {listed(outcomes, 'and')}."
-    )
+    if outcomes:
+        expected = sum(met[word] for word in _OUTCOMES)
+        sentences.append(
+            f"Of the judged claims, {count(expected)} had an expected verdict: {listed(outcomes, 'and')}."
+        )
+    if early := [claim for claim in claims if is_early(claim) and claim["verdict"] != "insufficient evidence"]:
+        have = "has fewer seeds" if len(early) == 1 else "have fewer seeds"
+        sentences.append(
+            f"{several(len(early), 'claim')} {have} than planned (n = {seeds_shown(early[0])}): these verdicts "
+            "are early looks, and the one with all seeds counts."
+        )
+    return " ".join(sentences)
 
 
 _OUTCOMES = {"met": "came out as expected", "not met": "came out otherwise", "left open": "stayed open"}

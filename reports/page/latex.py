@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from reports import words
-from reports.claims.words import headline_effect, unmet_condition
+from reports.claims.words import headline_effect, seeds_shown, unmet_condition
 
 SIGNS = {
     "\\": r"\textbackslash{}",
@@ -81,7 +81,7 @@ def _claims(claims: Sequence[dict[str, Any]]) -> str:
             escaped(claim["says"]),
             escaped(_verdict(claim)),
             escaped(headline_effect(claim)),
-            str(claim["n"]),
+            seeds_shown(claim),
         ]
         for claim in claims
     ]

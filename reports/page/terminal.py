@@ -11,7 +11,7 @@ from ablations.runs.terminal import console_for_tables
 from ablations.wording import listed
 from reports.claims.judge import claim_file_changes
 from reports.claims.power import LARGE, SIZES, ClaimPower
-from reports.claims.words import headline_effect, look_words, seeds_for_all, significant
+from reports.claims.words import headline_effect, look_words, seeds_for_all, seeds_shown, significant
 
 STYLES = {
     "supported": "green",
@@ -119,7 +119,7 @@ def _cells(claim: Mapping[str, Any]) -> list[str]:
         claim["name"] + (f" ({claim['changed']})" if claim.get("changed") else ""),
         f"[{STYLES[verdict]}]{verdict}[/]{marker}",
         "" if claim.get("effect") is None else escape(headline_effect(claim)),
-        str(claim.get("n") if claim.get("n") is not None else ""),
+        seeds_shown(claim),
         _number(claim.get("smallest_seen")),
         seeds_for_all(claim),
         claim.get("expect", ""),

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ablations import yamlfile
 from ablations.wording import listed
 from reports.claims.verdicts import DECIDED
-from reports.claims.words import headline_effect
+from reports.claims.words import headline_effect, seeds_shown
 
 TABLE = re.compile(
     r"(<!-- verdicts on (real text|all numbered claims) -->\n)(.*?)(<!-- end of the verdicts -->)", re.DOTALL
@@ -57,7 +57,7 @@ def _decided_on_real_text(published: list[Published], place: str) -> str:
     measured = [claim for claim in published if claim.on_real_text and claim.entry["verdict"] != "not run"]
     rows = [
         f"| {entry['number']}. {entry['says']} | **{entry['verdict']}** | {headline_effect(entry)} "
-        f"| [{entry['n']}]({place}/{name}/findings.md) | {entry['published'] or 'none'} |\n"
+        f"| [{seeds_shown(entry)}]({place}/{name}/findings.md) | {entry['published'] or 'none'} |\n"
         for name, _, entry in measured
         if entry["verdict"] in DECIDED
     ]
@@ -85,7 +85,7 @@ def _verdicts(claims: list[Published], place: str) -> str:
     measured = [claim for claim in claims if claim.entry["verdict"] in (*DECIDED, *UNDECIDED)]
     return (
         "<br>".join(
-            f"**{entry['verdict']}**: {headline_effect(entry)}, n = {entry['n']} "
+            f"**{entry['verdict']}**: {headline_effect(entry)}, n = {seeds_shown(entry)} "
             f"([{name}]({place}/{name}/findings.md))"
             for name, _, entry in measured
         )

@@ -15,6 +15,7 @@ from reports.claims import judge
 from reports.claims.judge import as_expected, claim_file_changes, judge_claims
 from reports.claims.outcomes import measured
 from reports.claims.select import SeedTable
+from reports.claims.words import counted, seeds_shown
 from reports.page import content
 from reports.page.entries import claim_entries
 from reports.page.terminal import claims_table
@@ -64,6 +65,24 @@ def test_the_level_is_shared_within_the_family_alone(tmp_path):
     levels = sorted(entry["level"] for entry in entries.values() if entry["family"] == "layers")
     assert levels == pytest.approx([0.05 / 4] * 4)
     assert entries["more"]["confidence"] == 1 - entries["more"]["level"]
+
+
+def test_a_verdict_before_all_planned_seeds_have_ended_is_called_an_early_look(tmp_path):
+    experiment = made(tmp_path)
+    complete = by_name(judge_claims(experiment).entries)
+    assert {name: entry["planned_seeds"] for name, entry in complete.items()} == {
+        **dict.fromkeys(("more", "less", "faster", "same"), 8),
+        "other": 0,  # the plan has no arm n1
+    }
+    ended = experiment._replace(table=experiment.table[experiment.table.seed < 5])
+    entries = by_name(judge_claims(ended).entries)
+    assert (entries["more"]["n"], seeds_shown(entries["more"])) == (5, "5 of 8")
+    assert counted(entries.values()).endswith(
+        "4 claims have fewer seeds than planned (n = 5 of 8): these verdicts are early looks, and the one with "
+        "all seeds counts."
+    )
+    assert seeds_shown(complete["more"]) == "8"
+    assert "early" not in counted(complete.values())
 
 
 def test_two_seeds_are_insufficient_and_one_is_shown_all_the_same(tmp_path):

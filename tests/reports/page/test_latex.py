@@ -47,7 +47,7 @@ def test_verdicts_have_effect_interval_and_n(claimed):
     assert text.startswith("% article-tiny, by ablate report. Needs \\usepackage{booktabs}.\n")
     assert len(rows_of(text)) == len(judged) > 1
     for claim, (number, says, verdict, effect, n) in zip(judged, rows_of(text), strict=True):
-        assert (number, n) == (str(claim["number"] or ""), str(claim["n"]))
+        assert (number, n) == (str(claim["number"] or ""), words.seeds_shown(claim))
         condition = words.unmet_condition(claim)
         assert says == escaped(claim["says"])
         assert verdict == escaped(f"{claim['verdict']} ({condition})" if condition else claim["verdict"])
