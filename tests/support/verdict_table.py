@@ -67,7 +67,23 @@ def _decided_on_real_text(published: list[Published], place: str) -> str:
         for verdict in UNDECIDED
     }
     words = "; ".join(f"{verdict}: {listed(numbers, 'and')}" for verdict, numbers in others.items() if numbers)
-    return heads + "".join(rows) + (f"\nClaims measured on real text and {words}.\n" if words else "")
+    sentences = [f"Claims measured on real text and {words}."] if words else []
+    sentences += _on_built_in_language([claim for claim in published if not claim.on_real_text])
+    return heads + "".join(rows) + "".join(f"\n{sentence}\n" for sentence in sentences)
+
+
+def _on_built_in_language(published: list[Published]) -> list[str]:
+    """Return a sentence that lists the claims by the verdict that all experiments which decide them agree on."""
+    decided = [claim.entry for claim in published if claim.entry["verdict"] in DECIDED]
+    if not decided:
+        return []
+    numbers: dict[str, list[str]] = {verdict: [] for verdict in (*DECIDED, "decided in different ways")}
+    for number in dict.fromkeys(str(entry["number"]) for entry in decided):
+        every = {entry["verdict"] for entry in decided if str(entry["number"]) == number}
+        numbers[every.pop() if len(every) == 1 else "decided in different ways"].append(number)
+    seeds = sorted(entry["n"] for entry in decided)
+    words = "; ".join(f"**{verdict}** {listed(of, 'and')}" for verdict, of in numbers.items() if of)
+    return [f"Decided on the small built-in language, with {seeds[0]} to {seeds[-1]} seeds: {words}."]
 
 
 def _all_numbered(published: list[Published], place: str) -> str:
