@@ -33,6 +33,7 @@ from lightning_modules.data.tables import (
     check_head,
     file_source,
     format_of,
+    missing_error,
 )
 from lightning_modules.errors import DataError
 from lightning_modules.files import sha256
@@ -251,9 +252,7 @@ def _check_file(settings: FilesData, split: SplitName, path: Path) -> None:
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        raise DataError(
-            f"{path} does not exist (data.{split}; relative paths start at --data-root); correct the path."
-        ) from None
+        raise missing_error(path, f"data.{split}") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read (data.{split}): {error.strerror}; correct the path.") from error
     if stat.S_ISDIR(status.st_mode):
@@ -335,9 +334,7 @@ def _hub_folder(settings: HubData, data_root: Path) -> Path | None:
             "files for a file."
         )
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", settings.path) or settings.path.startswith("."):
-        raise DataError(
-            f"{folder} does not exist (data.path; relative paths start at --data-root); correct the path."
-        )
+        raise missing_error(folder, "data.path")
     if settings.revision is None or not re.fullmatch(r"[0-9a-f]{40}", settings.revision):
         given = "is missing" if settings.revision is None else f"is {settings.revision!r}"
         raise DataError(

@@ -35,6 +35,7 @@ from tokenizers import Tokenizer
 
 from lightning_modules.config.data import Data, LanguageData
 from lightning_modules.config.masking import PMI, Cloze, GenericWords
+from lightning_modules.data.tables import missing_error
 from lightning_modules.data.token_store import Words, word_types
 from lightning_modules.data.tokenizer import UNKNOWN, decode
 from lightning_modules.data.treebank import parquet_rows, read_treebank
@@ -277,9 +278,7 @@ def _bytes(path: Path, where: str) -> bytes:
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        raise DataError(
-            f"{path} does not exist ({where}; relative paths start at --data-root); correct the path."
-        ) from None
+        raise missing_error(path, where) from None
     except OSError as error:
         raise DataError(f"{path} cannot be read ({where}): {error.strerror}; correct the path.") from error
 
@@ -338,9 +337,7 @@ def _language(seed: int) -> Iterator[tuple[str, str]]:
 def _treebank(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the words and tags of a treebank, in order. Words of CoNLL-U files without a tag are left out."""
     if not path.exists():
-        raise DataError(
-            f"{path} does not exist ({WHERE}.treebank; relative paths start at --data-root); correct the path."
-        )
+        raise missing_error(path, f"{WHERE}.treebank")
     if not path.name.lower().endswith(".parquet"):
         for sentence in read_treebank(path):
             yield from ((word, tag) for word, tag in zip(sentence.words, sentence.tags, strict=True) if tag)

@@ -105,6 +105,23 @@ def check_column(where: str, setting: str, name: str, names: Sequence[str]) -> N
         raise column_error(where, setting, name, names)
 
 
+def missing_error(path: Path, where: str) -> DataError:
+    """Return the error for a file or folder of a spec that does not exist. It names the nearest name in the
+    same folder, if one is near.
+
+    Args:
+        path: the missing file or folder.
+        where: setting that names it, such as `data.train`.
+    """
+    try:  # without their endings, which make short names alike
+        by_stem = {sibling.name.partition(".")[0]: sibling for sibling in sorted(path.parent.iterdir())}
+    except OSError:
+        by_stem = {}
+    near = difflib.get_close_matches(path.name.partition(".")[0], by_stem, n=1)
+    advice = f"did you mean {by_stem[near[0]]}?" if near else "correct the path."
+    return DataError(f"{path} does not exist ({where}; relative paths start at --data-root); {advice}")
+
+
 def column_error(where: str, setting: str, name: str, names: Sequence[str]) -> DataError:
     """Return the error for a column that is missing or occurs twice. It names the existing columns and the
     nearest one."""

@@ -216,6 +216,19 @@ def test_every_problem_is_found_at_once_without_reading_the_text(tmp_path):
     assert problems(files("good.jsonl"), root) == []
 
 
+def test_a_missing_file_names_the_nearest_one_in_its_folder(tmp_path):
+    (tmp_path / "validation_tok.txt").write_text("ek ro vi\n")
+    (sentence,) = [
+        text for _, text in problems(files(["validation.txt"], validation="validation_tok.txt"), tmp_path)
+    ]
+    assert sentence == (
+        f"{tmp_path}/validation.txt does not exist (data.train; relative paths start at --data-root); "
+        f"did you mean {tmp_path}/validation_tok.txt?"
+    )
+    (sentence,) = [text for _, text in problems(files(["x.jsonl"], validation="validation_tok.txt"), tmp_path)]
+    assert sentence.endswith("; correct the path.")
+
+
 @pytest.mark.parametrize("setting", ["target", "document"])
 def test_plain_text_has_no_columns(tmp_path, setting):
     (tmp_path / "a.txt").write_text("a\n")
