@@ -258,10 +258,13 @@ def carry_out(
     )
     failed = say_failed(outcomes, console)
     if interrupted:
-        names = sorted({job.queued.name for job in in_queue(workspace.out)})
+        try:
+            names = sorted({job.queued.name for job in in_queue(workspace.out)})
+        except QueueError:  # it may not have answered for a while, which was a reason to interrupt
+            names = []
+        to_end = " ".join(["; to end them: scancel", *(f"--name={name}" for name in names)]) if names else ""
         console.print(
-            "interrupted; the jobs continue, and the same command shows them again; to end them: "
-            + " ".join(["scancel", *(f"--name={name}" for name in names)]),
+            f"interrupted; the jobs continue, and the same command shows them again{to_end}",
             style="yellow",
             highlight=False,
             soft_wrap=True,
