@@ -154,6 +154,21 @@ def test_a_dry_run_refuses_a_partition_that_the_cluster_lacks(workspace, command
     )
 
 
+@pytest.mark.parametrize("name", ["100%A", "a\\b"])
+@pytest.mark.parametrize("options", [["--dry-run"], []])
+def test_a_path_in_which_slurm_replaces_something_is_refused(workspace, name, options, tmp_path):
+    """A job whose log has no folder leaves the queue without a word."""
+    out = tmp_path / name
+    where = ["--out", str(out), "--data-root", str(tmp_path), "--on", "slurm"]
+    done = CliRunner().invoke(main, ["run", str(workspace.spec), *where, *options])
+    assert done.exit_code == 2
+    assert done.stderr == (
+        f"{out / 'it'}: jobs of SLURM cannot write their logs to a path with % or \\; choose another output root "
+        "(--out).\n"
+    )
+    assert not list(out.glob("it/slurm"))
+
+
 def test_a_command_that_is_not_there_is_said(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(QueueError) as raised:
