@@ -147,7 +147,9 @@ def status(spec: Path | None, overrides: tuple[str, ...], out: Path, data_root: 
     from ablations.runs.places import arrays, slurm
 
     notes += slurm.status_notes(out.absolute())
-    notes += [f"{name}: {ending.message}" for name, ending in arrays.endings(out.absolute()).items()]
+    messages = {run.folder: state.message for run, state in statuses}  # which the table shows already
+    endings = arrays.endings(out.absolute()).items()
+    notes += [f"{name}: {ending.message}" for name, ending in endings if messages.get(name) != ending.message]
     if as_json:
         click.echo(json.dumps({"runs": [status.fields() for status in statuses], "notes": notes}, indent=2))
     else:

@@ -42,6 +42,7 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
                 data_root=workspace.data_root,
                 store=workspace.out / "tokens",
                 progress=lambda line: console.print(line, highlight=False, soft_wrap=True),
+                check="hashes",
             )
         except DataError as error:
             unfit = [(runs_on_text[0].run.arm, None, str(error))]

@@ -115,7 +115,7 @@ def status_table(statuses: Sequence[RunStatus], notes: Sequence[str] = ()) -> No
         for sentence in [state.message] if state.message else unmeasured + refused:
             console.print(printable(f"{run.folder}: {sentence}"), highlight=False, markup=False, soft_wrap=True)
     for note in notes:
-        console.print(note, highlight=False, markup=False, soft_wrap=True)
+        console.print(printable(note), highlight=False, markup=False, soft_wrap=True)
 
 
 def _add_arms(table: Table, rows: Sequence[tuple[RunRecord, str]]) -> None:

@@ -140,13 +140,19 @@ def _address(settings: Data, content: str, data_root: Path) -> str:
 
 
 def prepare(
-    settings: Data, *, data_root: Path, store: Path, progress: Callable[[str], None] | None = None
+    settings: Data,
+    *,
+    data_root: Path,
+    store: Path,
+    progress: Callable[[str], None] | None = None,
+    check: Literal["sizes", "hashes"] = "sizes",
 ) -> Tokens:
     """Return the token store of a text. A missing store is made by one process, while others wait.
 
     Args:
         store: folder that holds stores; made if missing.
         progress: receives sentences on what is done, what was cut and what was left out.
+        check: as in `load`.
 
     Raises:
         DataError: the text is unfit, the vocabulary too large for it, or the store damaged.
@@ -162,7 +168,7 @@ def prepare(
         with locked(store / f".{name}.lock", waiting=waiting):
             if not folder.exists():
                 _make(folder, settings, content, data_root, say)
-    return load(folder)
+    return load(folder, check=check)
 
 
 def _make(folder: Path, settings: Data, content: str, data_root: Path, say: Callable[[str], None]) -> None:

@@ -246,7 +246,10 @@ class RunDirectory:
         for name in OF_A_TRAINING:
             path = self.path / name
             with explained(path):
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:  # a link goes, as what is behind it may belong to others
+                    path.unlink(missing_ok=True)
 
     def provenance(self) -> dict[str, Any]:
         """Return the content of provenance.json; empty if there is none.

@@ -1,5 +1,6 @@
 """docs/start.md and docs/howto.md: quick commands run as they stand, others are checked."""
 
+import ast
 import re
 import shlex
 import shutil
@@ -101,6 +102,33 @@ def test_the_lines_of_pandas_read_a_published_table(here):
     assert isinstance(names["loss"], pd.DataFrame)
     assert set(names["loss"]["arm"]) == {"mlm", "clm", "mt", "untrained"}
     assert (here / "mine.svg").read_text(encoding="utf-8").count("<svg") == 1
+
+
+OF_THE_ENGINES = (
+    *("waiting (", "(Resources)", "(PartitionConfig)", "(BadConstraints)", "(Nodes required", "requeued held"),
+    *("QOSMaxSubmit", "Unable to contact", "ModuleNotFoundError", "timed out during startup", "Session name"),
+    *("ray start", "refuses: ..."),
+)
+"""Words of SLURM and of Ray in the symptoms of clusters.md."""
+
+
+def test_symptoms_are_in_the_words_that_the_program_prints():
+    """Parts of a symptom that are values (numbers, names of nodes, commands) are left out."""
+    trees = [
+        ast.parse(path.read_text(encoding="utf-8"))
+        for folder in ("ablations", "lightning_modules")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    printed = "\n".join(node.value for node in nodes if isinstance(node.value, str))
+    page = (ROOT / "docs/clusters.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| ([^|]*`[^|]*) \|", page, re.MULTILINE)
+    quoted = [words for cell in cells for words in re.findall("`([^`]+)`", cell) if " " in words]
+    ours = [words for words in quoted if not any(word in words for word in OF_THE_ENGINES)]
+    assert len(ours) > 15
+    values = r"\.\.\.|\d+|\b[A-Z]{3,}\b|Ray|is no job in the queue|was not started here"
+    parts = {part.strip(" .:,") for words in ours for part in re.split(values, words)}
+    assert [part for part in sorted(parts) if len(part) > 5 and part not in printed] == []
 
 
 def test_no_page_is_longer_than_it_must_be():

@@ -22,8 +22,12 @@ srun --mpi=none --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task="$SLURM
 
 # Some run is worth another attempt. If somebody cancelled the job, it is not RUNNING any more.
 here=${SLURM_ARRAY_JOB_ID}_$job
-if [ "$(squeue --noheader --jobs="$here" --format=%T)" = RUNNING ]; then
-    trap - TERM
-    scontrol requeue "$here" && sleep 600 # SLURM ends this job; one that ends by itself does not come back
-fi
+for _ in $(seq 30); do # SLURM's controller may be down for a while
+    if state=$(squeue --noheader --jobs="$here" --format=%T); then
+        [ "$state" = RUNNING ] || exit 75
+        trap - TERM
+        scontrol requeue "$here" && sleep 600 # SLURM ends this job; one that ends by itself does not come back
+    fi
+    sleep 10
+done
 exit 75

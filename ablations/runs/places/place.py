@@ -7,7 +7,7 @@ from math import ceil
 from pathlib import Path
 from typing import Annotated, Any, Generic, NamedTuple, Self, TypeVar
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from ablations import yamlfile
 from ablations.errors import Fault, SpecError, SpecProblems
@@ -34,7 +34,14 @@ def _memory(text: str) -> str:
     return text
 
 
+def _digits(value: Any) -> Any:
+    """Return a whole number as text, so that the error about its form follows, and not one about quotes."""
+    return str(value) if type(value) is int else value
+
+
 Word = Annotated[str, AfterValidator(_word)]
+TimeLimit = Annotated[str, BeforeValidator(_digits), AfterValidator(_time_limit)]
+Memory = Annotated[str, BeforeValidator(_digits), AfterValidator(_memory)]
 
 
 class Resources(Settings):
@@ -48,7 +55,7 @@ class Resources(Settings):
     """Quality of service, where the cluster has several."""
     constraint: Word | None = None
     """Feature that nodes must have, as in `a100`."""
-    time_limit: Annotated[str, AfterValidator(_time_limit)] | None = None
+    time_limit: TimeLimit | None = None
     """Longest time of a job, as in `12:00:00`; a longer run goes on in the next job. None is the limit of the
     partition."""
     nodes: int = Field(1, ge=1)
@@ -59,7 +66,7 @@ class Resources(Settings):
     """Type of the GPUs, as the cluster names it."""
     cpus: int = Field(1, ge=1)
     """Number of cores of a job, on each of its nodes; its runs share them."""
-    memory: Annotated[str, AfterValidator(_memory)] | None = None
+    memory: Memory | None = None
     """Memory of a job, on each of its nodes, as in `16G`; None is the default of the partition."""
     devices: int = Field(1, ge=1)
     """Number of processes that train a run, on each node (DDP). Each has a GPU if the job has GPUs."""
@@ -145,7 +152,7 @@ class RayResources(Settings):
     """Number of GPUs of a run, on each of its nodes. Runs with a fraction, as 0.25, share a GPU."""
     gpu_type: Word | None = None
     """Type of the GPUs, as Ray names it: `A100`."""
-    memory: Annotated[str, AfterValidator(_memory)] | None = None
+    memory: Memory | None = None
     """Memory of a run, on each of its nodes, as in `16G`. Ray places runs by it, but does not limit them to
     it."""
     devices: int = Field(1, ge=1)

@@ -233,6 +233,7 @@ def carry_out(
             new is in the queue then.
     """
     require_writable(workspace.out)
+    require_plain_path(workspace.folder)
     in_queue(workspace.out)  # fails at once if SLURM is not there
     require_partitions(place)
     console = Console(markup=False)
@@ -258,15 +259,28 @@ def carry_out(
     )
     failed = say_failed(outcomes, console)
     if interrupted:
-        names = sorted({job.queued.name for job in in_queue(workspace.out)})
+        try:
+            names = sorted({job.queued.name for job in in_queue(workspace.out)})
+        except QueueError:  # it may not have answered for a while, which was a reason to interrupt
+            names = []
+        to_end = " ".join(["; to end them: scancel", *(f"--name={name}" for name in names)]) if names else ""
         console.print(
-            "interrupted; the jobs continue, and the same command shows them again; to end them: "
-            + " ".join(["scancel", *(f"--name={name}" for name in names)]),
+            f"interrupted; the jobs continue, and the same command shows them again{to_end}",
             style="yellow",
             highlight=False,
             soft_wrap=True,
         )
     return interrupted, failed
+
+
+def require_plain_path(folder: Path) -> None:
+    r"""Raise a SpecError if the path of an experiment's folder has a % or a \. SLURM replaces them in the paths
+    of logs, and a job whose log has no folder does not start."""
+    if re.search(r"[%\\]", str(folder)):
+        raise SpecError(
+            f"{folder}: jobs of SLURM cannot write their logs to a path with % or \\; choose another output root "
+            "(--out)."
+        )
 
 
 def require_partitions(place: PlaceFile[SlurmPlace]) -> None:
@@ -376,8 +390,9 @@ def dry_run(workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFi
     jobs.
 
     Raises:
-        SpecError: as `require_partitions`, on a machine with SLURM.
+        SpecError: as `require_plain_path`; and as `require_partitions`, on a machine with SLURM.
     """
+    require_plain_path(workspace.folder)
     if is_installed():
         require_partitions(place)
     for submission in submissions(workspace, items, place=place.content):

@@ -1,7 +1,7 @@
 """Watching of runs on a cluster, by their folders, until each is done, given up or lost. No torch."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.console import Console
 
@@ -9,9 +9,10 @@ from ablations.errors import SpecError
 from ablations.runs.identity import PlannedRun
 from ablations.runs.launch import Outcome
 from ablations.runs.places import arrays
+from ablations.runs.places.arrays import Ending
 from ablations.runs.progress import display
 from ablations.runs.workspace import Workspace
-from ablations.wording import listed
+from ablations.wording import listed, printable
 from lightning_modules.errors import ExitCode
 
 SECONDS_BETWEEN_LOOKS = 2.0
@@ -49,7 +50,8 @@ def watch(
     look: Callable[[], tuple[set[str] | None, str]],
     why_lost: Callable[[str], str],
 ) -> tuple[bool, list[Outcome]]:
-    """Show the progress of runs until each has ended or is no longer on the cluster.
+    """Show the progress of runs until each has ended or is no longer on the cluster. The reason why a run did
+    not end well is printed at once, also if it is tried again.
 
     Args:
         look: returns the names of the runs on the cluster (None if it does not answer), and a sentence to
@@ -60,6 +62,7 @@ def watch(
     """
     open_items = {item.directory.path.name: item for item in items}
     outcomes: list[Outcome] = []
+    reasons_before = {name: ending.message for name, ending in arrays.endings(workspace.out).items()}
     covered, printed, pause, due = None, "", SECONDS_BETWEEN_LOOKS, 0.0
     with display(items, console) as show_end:
         try:
@@ -70,7 +73,14 @@ def watch(
                         console.print(words, highlight=False, soft_wrap=True)
                     pause = SECONDS_BETWEEN_LOOKS if words != printed else min(LONGEST_PAUSE, pause * 1.5)
                     printed, due = words, time.monotonic() + pause
-                for outcome in list(_ended(workspace, open_items, covered, why_lost)):
+                endings = arrays.endings(workspace.out)
+                for name in open_items.keys() & endings.keys():
+                    ending = endings[name]
+                    if not ending.is_final and reasons_before.get(name) != ending.message:
+                        sentence = printable(f"tried again: {name}: {ending.message}")
+                        console.print(sentence, highlight=False, soft_wrap=True)
+                    reasons_before[name] = ending.message
+                for outcome in list(_ended(workspace, open_items, covered, why_lost, endings)):
                     outcomes.append(outcome)
                     show_end(open_items.pop(outcome.run_dir.name), outcome)
                 if not open_items:
@@ -85,9 +95,9 @@ def _ended(
     open_items: dict[str, PlannedRun],
     covered: set[str] | None,
     why_lost: Callable[[str], str],
+    endings: Mapping[str, Ending],
 ) -> Iterator[Outcome]:
     """Yield the outcomes of open runs that are done, given up, or no longer on the cluster."""
-    endings = arrays.endings(workspace.out)
     for name, item in open_items.items():
         path = item.directory.path
         missing = arrays.number_of_missing_measures(

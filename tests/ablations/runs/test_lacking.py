@@ -145,6 +145,19 @@ def test_a_kill_between_two_files_leaves_no_rows_of_the_training_before(add_run,
         )
 
 
+def test_a_run_whose_checkpoints_are_on_another_disk_is_trained_again(add_run, tmp_path):
+    directory, disk = add_run().directory, tmp_path / "disk"
+    directory.checkpoints.rename(disk)
+    directory.checkpoints.symlink_to(disk)
+    (directory.path / "state.json").unlink()
+    directory.last_checkpoint.unlink()
+    kept = sorted(path.name for path in disk.iterdir())
+    assert train(directory) == ExitCode.DONE
+    assert directory.is_done()
+    assert not directory.checkpoints.is_symlink()
+    assert sorted(path.name for path in disk.iterdir()) == kept
+
+
 def test_distances_are_of_the_last_trainings_and_need_the_checkpoints_of_both(add_run, tmp_path):
     runs = [add_run(seed) for seed in range(3)]
     asked = {"kind": "run_distance", "tokens": 400}

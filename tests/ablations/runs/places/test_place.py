@@ -18,7 +18,11 @@ def problems(tmp_path, text, kind=SlurmPlace):
     ("text", "sentence"),
     [
         ("partion: gpu", "1:1: partion is unknown; did you mean partition?"),
-        ("time_limit: 60", "1:13: time_limit must be text, but is 60; put it in quotes"),
+        (
+            "time_limit: 60",
+            '1:13: time_limit must be hours:minutes:seconds, as in 12:00:00 or 2-00:00:00, but is "60"',
+        ),
+        ("memory: 16", '1:9: memory must be a number with M, G or T, as in 16G, but is "16"'),
         (
             "time_limit: 2:00",
             '1:13: time_limit must be hours:minutes:seconds, as in 12:00:00 or 2-00:00:00, but is "2:00"',

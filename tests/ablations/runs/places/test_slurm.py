@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import signal
 import subprocess
 
 import pytest
@@ -153,6 +154,21 @@ def test_a_dry_run_refuses_a_partition_that_the_cluster_lacks(workspace, command
     )
 
 
+@pytest.mark.parametrize("name", ["100%A", "a\\b"])
+@pytest.mark.parametrize("options", [["--dry-run"], []])
+def test_a_path_in_which_slurm_replaces_something_is_refused(workspace, name, options, tmp_path):
+    """A job whose log has no folder leaves the queue without a word."""
+    out = tmp_path / name
+    where = ["--out", str(out), "--data-root", str(tmp_path), "--on", "slurm"]
+    done = CliRunner().invoke(main, ["run", str(workspace.spec), *where, *options])
+    assert done.exit_code == 2
+    assert done.stderr == (
+        f"{out / 'it'}: jobs of SLURM cannot write their logs to a path with % or \\; choose another output root "
+        "(--out).\n"
+    )
+    assert not list(out.glob("it/slurm"))
+
+
 def test_a_command_that_is_not_there_is_said(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(QueueError) as raised:
@@ -199,6 +215,51 @@ def test_the_longest_array_is_what_the_cluster_says(command):
     command("sbatch")
     command("scontrol", "MaxArraySize            = 77\n")
     assert slurm.largest_array() == 77
+
+
+def test_who_interrupts_while_the_queue_does_not_answer_is_told_that_the_jobs_continue(
+    workspace, command, monkeypatch
+):
+    for name in ("squeue", "sbatch"):
+        command(name)
+
+    def interrupted(*given, **more):
+        command("squeue", code=1, error="slurm_load_jobs error: Unable to contact slurm controller")
+        return True, []
+
+    monkeypatch.setattr(slurm, "watch", interrupted)
+    options = ["--out", str(workspace.out), "--data-root", str(workspace.data_root), "--on", "slurm"]
+    done = CliRunner().invoke(main, ["run", str(workspace.spec), *options])
+    assert done.exit_code == 130, done.output
+    assert "interrupted; the jobs continue, and the same command shows them again\n" in done.output
+
+
+SQUEUE = """
+[ -e {0}/asked ] && echo {1} || {{ touch {0}/asked; exit 1; }}
+"""
+SCONTROL = """
+echo "$@" >> {0}/requeued
+[ "$(wc -l < {0}/requeued)" -ge 2 ] && kill $PPID || exit 1
+"""
+
+
+@pytest.mark.parametrize(("state", "requests"), [("RUNNING", 2), ("COMPLETING", 0)])
+def test_a_job_is_requeued_also_if_the_controller_answers_late_but_not_if_it_was_cancelled(
+    state, requests, tmp_path, monkeypatch
+):
+    """squeue fails once, scontrol once; SLURM ends the job after the second request."""
+    scripts = {"squeue": SQUEUE, "scontrol": SCONTROL, "srun": "", "sleep": "", "python": ""}
+    for name, text in scripts.items():
+        (tmp_path / name).write_text("#!/bin/sh" + text.format(tmp_path, state) + "\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    variables = {"ARRAY_TASK_ID": 3, "ARRAY_JOB_ID": 12, "JOB_ID": 15, "JOB_NUM_NODES": 1, "CPUS_PER_TASK": 1}
+    for name, number in variables.items():
+        monkeypatch.setenv(f"SLURM_{name}", str(number))
+    done = subprocess.run(["bash", arrays.SCRIPT, tmp_path / "python"], cwd=tmp_path, timeout=60)
+    assert done.returncode == (75 if state == "COMPLETING" else -signal.SIGTERM)
+    requeued = tmp_path / "requeued"
+    assert (requeued.read_text() if requeued.exists() else "") == "requeue 12_3\n" * requests
 
 
 def test_the_job_that_a_command_is_started_in_sets_no_options():

@@ -1,0 +1,82 @@
+"""Watching of runs on a cluster: what is printed while they are open."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from ablations.cli import main
+from ablations.runs.identity import create
+from ablations.runs.places import arrays, job, watch
+from ablations.runs.places.arrays import Array
+from ablations.runs.places.place import Resources
+from ablations.runs.workspace import Workspace
+from tests.support.planned_spec import SPEC
+
+NO_ROOM = "last.ckpt cannot be written: the disk is full; free some space, then start again."
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    (tmp_path / "it.yaml").write_text(json.dumps(SPEC))
+    return Workspace.open(tmp_path / "it.yaml", out=tmp_path / "out", data_root=tmp_path)
+
+
+@pytest.fixture
+def one(workspace):
+    """A job of all runs of the experiment."""
+    workspace.write_plan()
+    for item in workspace.planned:
+        create(item)
+    array = Array(
+        data_root=str(workspace.data_root),
+        runs=str(workspace.out / "runs"),
+        jobs=[[item.directory.path.name for item in workspace.planned]],
+        measures=[],
+        resources=Resources(),
+        tries=3,
+    )
+    folder = arrays.new_folder(workspace.folder)
+    arrays.write(folder, array)
+    return arrays.read(folder)[0]
+
+
+def test_a_reason_is_printed_at_once_and_only_once_though_the_run_is_tried_again(
+    workspace, one, monkeypatch, capsys
+):
+    old, new, last = one.run_names[:3]
+    job.note(one, old, "of an earlier job", is_final=False)
+    acts = [
+        lambda: job.note(one, new, f"{NO_ROOM}\x1b[2J", is_final=False),
+        lambda: job.note(one, last, "loss", is_final=True),
+        lambda: None,
+        lambda: (_ for _ in ()).throw(KeyboardInterrupt),
+    ]
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: acts.pop(0)()))
+    interrupted, outcomes = watch.watch(
+        workspace,
+        workspace.planned,
+        Console(markup=False),
+        look=lambda: (None, "the queue"),
+        why_lost=lambda name: "lost",
+    )
+    assert interrupted
+    assert [outcome.run_dir.name for outcome in outcomes] == [last]
+    printed = [line for line in capsys.readouterr().out.splitlines() if "tried again" in line]
+    assert printed == [f"tried again: {new}: {NO_ROOM}\N{REPLACEMENT CHARACTER}[2J"]
+
+
+def test_status_says_each_reason_once_and_as_text(workspace, one):
+    first, second = (item.directory for item in workspace.planned[:2])
+    first.write_state("failed", message=NO_ROOM)
+    job.note(one, first.path.name, NO_ROOM, is_final=False)
+    job.note(one, second.path.name, "its job was ended\x1b]0;x\x07", is_final=True)
+    shown = CliRunner().invoke(main, ["status", str(workspace.spec), "--out", str(workspace.out)])
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.count(NO_ROOM) == 1
+    assert (
+        f"{second.path.name}: its job was ended\N{REPLACEMENT CHARACTER}]0;x\N{REPLACEMENT CHARACTER}\n"
+        in shown.stdout
+    )
