@@ -19,6 +19,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -185,17 +186,26 @@ def _reason(error: Exception) -> str:
 # Text formats ----------------------------------------------------------------------------------------
 
 
+LONGEST_LINE = 2**24
+"""Largest number of bytes of a line. A small packed file can hold one line that would fill the memory."""
+
+
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (number from 1, line with its end) of a text file, also of one that ends in .gz. Only a line feed
     ends a line, since a sentence may hold other separators.
 
     Raises:
-        DataError: the file cannot be read, or a line is no UTF-8.
+        DataError: the file cannot be read, or a line is no UTF-8 or longer than LONGEST_LINE.
     """
     number = 0
     try:
         with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as stream:
-            for number, line in enumerate(stream, start=1):
+            for number, line in enumerate(iter(partial(stream.readline, LONGEST_LINE + 1), b""), start=1):
+                if len(line) > LONGEST_LINE:
+                    raise DataError(
+                        f"{path}, line {number} is longer than {LONGEST_LINE // 2**20} MiB; write one sentence in "
+                        "each line."
+                    )
                 text = line.decode("utf-8")
                 yield number, text.removeprefix("\ufeff") if number == 1 else text
     except UnicodeDecodeError as error:

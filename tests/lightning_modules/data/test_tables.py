@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import re
+import tracemalloc
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lightning_modules.data.tables import Cells, Columns, check_head, file_source, format_of
+from lightning_modules.data.tables import Cells, Columns, check_head, file_source, format_of, numbered_lines
 from lightning_modules.errors import DataError
 
 ROWS = [
@@ -130,6 +131,23 @@ def test_what_has_a_reader():
 
 
 # What can be wrong -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_a_line_that_would_fill_the_memory_is_refused_before_it_is_read(tmp_path, name):
+    """200 MB of zeros are 200 KB in a .gz."""
+    with (gzip.open if name.endswith("gz") else open)(tmp_path / name, "wb") as file:
+        file.write(b"short\n")
+        for _ in range(200):
+            file.write(bytes(10**6))
+    tracemalloc.start()
+    sentence = sentence_of(tmp_path / name, Columns("text"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sentence == f"{tmp_path / name}, line 2 is longer than 16 MiB; write one sentence in each line."
+    assert peak < 60_000_000
+    (tmp_path / "b.txt").write_bytes(b"x" * (2**24 - 1) + b"\n")
+    assert sum(1 for _ in numbered_lines(tmp_path / "b.txt")) == 1
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.tsv", "a.txt.gz"])
