@@ -22,7 +22,7 @@ from torchmetrics.text import CHRFScore, SacreBLEUScore
 
 from ablations.measures.reading.texts import Readings, Say
 from ablations.measures.settings import ValidationSettings
-from ablations.measures.visible_tokens import observed
+from ablations.measures.visible_tokens import VisibleTokens
 from lightning_modules.config import InputFormat, RunSettings
 from lightning_modules.config.training import word_order_name
 from lightning_modules.data.sequences import NO_PAIR, PAIR, PairLoss, Sequences, formatted, with_negative_pairs
@@ -64,11 +64,17 @@ def validation(objective: Objective, tokens: Tokens, settings: ValidationSetting
     same translations with the references shuffled. `pair_accuracies` and `visible_tokens` explain their own.
     """
     treatments = _treatments(objective)
-    whole, *treated = evaluate_changed(objective, tokens.validation, [_as_it_is, *treatments.values()])
+    visible = VisibleTokens(objective) if isinstance(objective, MaskedLM) else None
+    whole, *treated = evaluate_changed(
+        objective,
+        tokens.validation,
+        [_as_it_is, *treatments.values()],
+        also=None if visible is None else visible.read,
+    )
     yield from _losses(objective, tokens, tokens.validation, whole)
     yield from _by_treatment(dict(zip(treatments, treated, strict=True)))
-    if isinstance(objective, MaskedLM):
-        yield from observed(objective, tokens.validation)
+    if visible is not None:
+        yield from visible.rows()
     for name in settings.input_formats:
         yield from _in_format(objective, tokens.validation, name)
     for order in settings.word_orders:

@@ -15,13 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_modules.data.token_store import Split
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives.masked_lm import MaskedLM
 from lightning_modules.objectives.objective import Batch
 from lightning_modules.randomness import derive, uniforms
-from lightning_modules.training.data_module import TOKENS_AT_ONCE, evaluation_batches
 
 ENOUGH = 20_000
 """Number of clean tokens (visible and not to be predicted) after which no more batches are read."""
@@ -34,8 +32,17 @@ ROWS_AT_ONCE = 2048
 """Number of tokens whose scores over the vocabulary are in memory at once."""
 
 
-def observed(objective: MaskedLM, split: Split) -> Iterator[dict[str, Any]]:
-    """Yield the shares of visible tokens at which the first guess is the shown token, or the original token.
+KINDS = ("clean", "replaced")
+METRICS = {
+    "observed_clean": ("clean", "shown"),
+    "observed_replaced": ("replaced", "shown"),
+    "recovered_replaced": ("replaced", "original"),
+}
+"""Tokens of each metric, and the token that the guess is compared with."""
+
+
+class VisibleTokens:
+    """Shares of visible tokens at which the first guess is the shown token, or the original token.
 
     The text is corrupted as in evaluation: 15% of the tokens are to be predicted, 80/10/10. A metric without
     tokens has no row.
@@ -49,11 +56,21 @@ def observed(objective: MaskedLM, split: Split) -> Iterator[dict[str, Any]]:
     from context. Replaced tokens are hidden all at once. Clean tokens are hidden in turns. The tokens that
     are to be predicted are then shown as they are, so that about as many tokens are corrupted as before.
     """
-    objective.eval()
-    names = ("shown", "original", "guess", "hidden_guess")
-    by_kind: dict[str, dict[str, list[Tensor]]] = {kind: {name: [] for name in names} for kind in KINDS}
-    for number, cpu_batch in enumerate(evaluation_batches(objective, split, tokens_per_step=TOKENS_AT_ONCE)):
-        batch = {name: tensor.to(objective.device) for name, tensor in cpu_batch.items()}
+
+    def __init__(self, objective: MaskedLM) -> None:
+        self._objective, self._clean_tokens = objective, 0
+        names = ("shown", "original", "guess", "hidden_guess")
+        self._by_kind: dict[str, dict[str, list[Tensor]]] = {kind: {name: [] for name in names} for kind in KINDS}
+
+    def read(self, number: int, batch: Batch) -> None:
+        """Add the tokens of an evaluation batch, unless there are enough.
+
+        Args:
+            number: number of the batch, on which the turns depend.
+        """
+        if self._clean_tokens >= ENOUGH:
+            return
+        objective = self._objective
         shown_N = batch["tokens_BT"].flatten()
         original_N = _originals(batch)
         is_asked_N = torch.zeros_like(shown_N, dtype=torch.bool)
@@ -62,36 +79,26 @@ def observed(objective: MaskedLM, split: Split) -> Iterator[dict[str, Any]]:
         replaced_N = ((shown_N != MASK) & (shown_N != original_N)).nonzero().flatten()
         both_N = _guesses(objective, batch, torch.cat([clean_N, replaced_N]))
         clean_guess_N, replaced_guess_N = both_N.split([len(clean_N), len(replaced_N)])
+        replaced_hidden_N = _guesses(objective, _hiding(batch, shown_N, replaced_N), replaced_N)
+        clean_hidden_N = _guesses_in_turns(objective, batch, clean_N, number)
         for kind, place_N, guess_N, hidden_guess_N in (
-            ("clean", clean_N, clean_guess_N, _guesses_in_turns(objective, batch, clean_N, number)),
-            (
-                "replaced",
-                replaced_N,
-                replaced_guess_N,
-                _guesses(objective, _hiding(batch, shown_N, replaced_N), replaced_N),
-            ),
+            ("clean", clean_N, clean_guess_N, clean_hidden_N),
+            ("replaced", replaced_N, replaced_guess_N, replaced_hidden_N),
         ):
             arrays = (shown_N[place_N], original_N[place_N], guess_N, hidden_guess_N)
-            for name, array_N in zip(names, arrays, strict=True):
-                by_kind[kind][name].append(array_N.cpu())
-        if sum(map(len, by_kind["clean"]["shown"])) >= ENOUGH:
-            break
-    for metric, (kind, right) in METRICS.items():
-        pooled = {name: torch.cat(parts) for name, parts in by_kind[kind].items()}
-        if count := len(pooled[right]):
-            value, floor = (
-                (pooled[guess] == pooled[right]).double().mean().item() for guess in ("guess", "hidden_guess")
-            )
-            yield {"metric": metric, "value": value, "floor": floor, "unit": "", "n": count}
+            for parts, array_N in zip(self._by_kind[kind].values(), arrays, strict=True):
+                parts.append(array_N.cpu())
+        self._clean_tokens += len(clean_N)
 
-
-KINDS = ("clean", "replaced")
-METRICS = {
-    "observed_clean": ("clean", "shown"),
-    "observed_replaced": ("replaced", "shown"),
-    "recovered_replaced": ("replaced", "original"),
-}
-"""Tokens of each metric, and the token that the guess is compared with."""
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows of the metrics."""
+        for metric, (kind, right) in METRICS.items():
+            pooled = {name: torch.cat(parts) for name, parts in self._by_kind[kind].items()}
+            if count := len(pooled[right]):
+                value, floor = (
+                    (pooled[guess] == pooled[right]).double().mean().item() for guess in ("guess", "hidden_guess")
+                )
+                yield {"metric": metric, "value": value, "floor": floor, "unit": "", "n": count}
 
 
 def _originals(batch: Batch) -> Tensor:
@@ -115,7 +122,8 @@ def _guesses_in_turns(objective: MaskedLM, batch: Batch, place_N: Tensor, number
     guess_N = torch.empty_like(place_N)
     for turn in range(TURNS):
         now_N = place_N[turn_N == turn]
-        guess_N[turn_N == turn] = _guesses(objective, _hiding(batch, original_N, now_N), now_N)
+        with objective.encoding_once():  # what is kept of a turn is not read again
+            guess_N[turn_N == turn] = _guesses(objective, _hiding(batch, original_N, now_N), now_N)
     return guess_N
 
 

@@ -164,6 +164,7 @@ class Encoder(Embeddings):
         window: tuple[int, int] = (2, 2),
         rank_BT: tuple[Tensor, Tensor] | None = None,
         top_place_N: Tensor | None = None,
+        below: tuple[Tensor, ...] | None = None,
     ) -> tuple[Tensor, ...]:
         """Encode a batch and keep every layer.
 
@@ -178,6 +179,7 @@ class Encoder(Embeddings):
             rank_BT: rank of each token as a key and as a query. If given, `sees` is ignored, and a token sees
                 the tokens of lower rank (`attention.visible_by_rank`).
             top_place_N: places of the flattened rows at which the last layer is needed, by default all.
+            below: all layers but the last, if they are known from an earlier call with the same batch.
 
         Returns:
             L + 1 tensors of shape BTD: the embeddings, then the output of each block. If `top_place_N` is
@@ -192,9 +194,9 @@ class Encoder(Embeddings):
             visible_BHTT = visible_in(sequence_BT, sees, window)
         else:
             visible_BHTT = visible_by_rank(sequence_BT, *rank_BT)
-        layers = [self.embed(tokens_BT, position_BT, segment_BT)]
+        layers = [self.embed(tokens_BT, position_BT, segment_BT)] if below is None else list(below)
         sight = sight_of(self.settings, visible_BHTT, layers[0], position_BT)
-        for block in self.blocks:
+        for block in self.blocks[len(layers) - 1 :]:
             place_N = top_place_N if len(layers) == len(self.blocks) else None
             layers.append(block(layers[-1], sight, place_N))
         return tuple(layers)

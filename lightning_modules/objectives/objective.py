@@ -82,7 +82,7 @@ class Objective(L.LightningModule, ABC):
         super().__init__()
         self.run = run
         self.vocab_size = vocab_size
-        self._encoded: list[tuple[tuple[Tensor | None, ...], tuple[Tensor, ...]]] | None = None
+        self._encoded: list[tuple[tuple[Tensor | None, ...], Tensor | None, tuple[Tensor, ...]]] | None = None
         self.encoder: Encoder = self.build_encoder()
 
     @classmethod
@@ -166,23 +166,27 @@ class Objective(L.LightningModule, ABC):
     def encoding_once(self) -> Iterator[None]:
         """Keep encoded batches in this block, so that those that differ only in labels are encoded once.
 
-        The weights must not change in the block.
+        Where they also differ in the places of the predictions, only the last layer is computed again. The
+        weights must not change in the block. A block inside another keeps its own batches.
         """
-        self._encoded = []
+        outside, self._encoded = self._encoded, []
         try:
             yield
         finally:
-            self._encoded = None
+            self._encoded = outside
 
     def encode(self, batch: Batch, *, top_place_N: Tensor | None = None) -> tuple[Tensor, ...]:
         """Return all layers of a batch, with the attention that this objective allows.
 
         If `top_place_N` is given, the last layer is computed at these places of the flattened rows only.
         """
-        inputs = (*(batch.get(name) for name in ENCODED), top_place_N)
-        for earlier, layers in self._encoded or ():
+        inputs = tuple(batch.get(name) for name in ENCODED)
+        below: dict[str, tuple[Tensor, ...]] = {}
+        for earlier, earlier_place_N, layers in self._encoded or ():
             if all(map(_equal, inputs, earlier)):
-                return layers
+                if _equal(top_place_N, earlier_place_N):
+                    return layers
+                below = {"below": layers[:-1]}
         layers = self.encoder(
             batch["tokens_BT"],
             sees=self.run.objective.sees,
@@ -192,9 +196,10 @@ class Objective(L.LightningModule, ABC):
             window=self.window,
             rank_BT=(batch["key_rank_BT"], batch["query_rank_BT"]) if "key_rank_BT" in batch else None,
             top_place_N=top_place_N,
+            **below,
         )
         if self._encoded is not None:
-            self._encoded.append((inputs, layers))
+            self._encoded.append((inputs, top_place_N, layers))
         return layers
 
     def encode_at(self, batch: Batch, *places_N: Tensor) -> Tensor:

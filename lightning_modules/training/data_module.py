@@ -224,18 +224,24 @@ def evaluate_changed(
     rank: int = 0,
     ranks: int = 1,
     sequences: Sequences | None = None,
+    also: Callable[[int, Batch], None] | None = None,
 ) -> list[dict[str, LossSum]]:
     """Return `evaluate_parts` of a split for each of several changes of its batches.
 
     Changes that differ only in the labels share one encoding.
+
+    Args:
+        also: function that is called with the number of each batch, from 0, and the batch, while its encodings
+            are kept.
     """
     was_training = objective.training
     objective.eval()
     device = objective.device
     sums = torch.zeros(len(changes), len(objective.parts), 2, dtype=torch.float64, device=device)
-    for cpu_batch in evaluation_batches(
+    batches = evaluation_batches(
         objective, split, tokens_per_step=TOKENS_AT_ONCE, rank=rank, ranks=ranks, sequences=sequences
-    ):
+    )
+    for number, cpu_batch in enumerate(batches):
         batch = {name: tensor.to(device) for name, tensor in cpu_batch.items()}
         with objective.encoding_once():
             for summed, change in zip(sums, changes, strict=True):
@@ -243,6 +249,8 @@ def evaluate_changed(
                 summed += torch.stack(
                     [torch.stack([x.double() for x in losses[part]]) for part in objective.parts]
                 )
+            if also is not None:
+                also(number, batch)
     objective.train(was_training)
     return [
         {name: LossSum(*part) for name, part in zip(objective.parts, of_change, strict=True)}

@@ -65,10 +65,13 @@ SLACK = 1e-3
 ORIGIN = 1000
 """Number of evenly spaced states whose median is the origin."""
 
-SCORES = {"cpu": 2**21, "cuda": 2**26}
-"""Number of scores held at once, by device. On a CPU they are 8 MB a thread: 1 MB would stay in a core's
-cache but takes up to 1.6 times as long, because products are small. On a GPU, which wants large products,
-they are 256 MB."""
+SCORES = 2**26
+"""Number of scores held at once on a GPU, which wants large products: 256 MB."""
+
+SCORES_OF_THREAD, SCORES_OF_FEATURE = 2**21, 2**13
+"""Largest number of scores that a thread of a CPU holds at once, 8 MB, and the same for each feature of a state.
+Scores of narrow states should stay in the cache, as their product takes little time. Wide states want larger
+products (benchmarks/LOG.md)."""
 
 
 class Estimate(NamedTuple):
@@ -240,31 +243,36 @@ class Points:
 def _seeds(x_ND: Tensor, clusters: int, rng: np.random.Generator) -> Tensor:
     half_length_N = (x_ND.square().sum(1) / 2).cpu().numpy()
     slack = SLACK * 2 * float(half_length_N.max())
+    all_N = np.arange(len(x_ND))
     distance_N = np.full(len(x_ND), np.inf, np.float32)  # squared, to the nearest centre
 
-    def nearer(centres_KD: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the tokens that may be nearer to one of these centres than to all so far, the index of the
-        nearest of these, and the squared distance to it."""
-        labels_N, score_N = _nearest(x_ND, centres_KD)
+    def nearer(
+        centres_KD: Tensor, rows_R: np.ndarray, x_RD: Tensor
+    ) -> tuple[np.ndarray, Tensor, Tensor, np.ndarray]:
+        """Return those of the tokens in `rows_R` that may be nearer to one of these centres than to all so
+        far, their states, the index of the nearest of these centres, and the squared distance to it."""
+        labels_R, score_R = _nearest(x_RD, centres_KD)
         # Scores are less precise than differences. Differences are computed for the few tokens that may need
         # them.
-        rows_R = np.flatnonzero(2 * (half_length_N - score_N.cpu().numpy()) < distance_N + slack)
-        index_R = torch.from_numpy(rows_R).to(x_ND.device)
-        labels_R = labels_N[index_R]
-        apart_RD = centres_KD[labels_R].sub_(x_ND[index_R])
-        return rows_R, labels_R.cpu().numpy(), torch.linalg.vecdot(apart_RD, apart_RD).cpu().numpy()
+        may_be = 2 * (half_length_N[rows_R] - score_R.cpu().numpy()) < distance_N[rows_R] + slack
+        index_R = torch.from_numpy(np.flatnonzero(may_be)).to(x_ND.device)
+        x_RD, labels_R = x_RD[index_R], labels_R[index_R]
+        apart_RD = centres_KD[labels_R].sub_(x_RD)
+        return rows_R[may_be], x_RD, labels_R, torch.linalg.vecdot(apart_RD, apart_RD).cpu().numpy()
 
     centres_KD = x_ND[:1]
-    rows_R, _, distance_R = nearer(centres_KD)
+    rows_R, _, _, distance_R = nearer(centres_KD, all_N, x_ND)
     distance_N[rows_R] = distance_R
     while (missing := clusters - len(centres_KD)) > 0:
         count = min(math.ceil(clusters / ROUNDS), missing)
         cumulative_N = distance_N.cumsum(dtype=np.float64)
         drawn = cumulative_N.searchsorted(rng.random(CANDIDATES * count) * cumulative_N[-1])
-        rows_R, labels_R, distance_R = nearer(x_ND[drawn])
-        gain = np.bincount(labels_R, (distance_N[rows_R] - distance_R).clip(min=0), minlength=len(drawn))
+        rows_R, x_RD, labels_R, distance_R = nearer(x_ND[drawn], all_N, x_ND)
+        less_R = (distance_N[rows_R] - distance_R).clip(min=0)
+        gain = np.bincount(labels_R.cpu().numpy(), less_R, minlength=len(drawn))
         kept_KD = x_ND[drawn[np.argsort(-gain, kind="stable")[:count]]]
-        rows_R, _, distance_R = nearer(kept_KD)
+        # A token that no candidate is nearer to is no nearer to those that are kept.
+        rows_R, _, _, distance_R = nearer(kept_KD, rows_R, x_RD)
         distance_N[rows_R] = np.minimum(distance_N[rows_R], distance_R)
         centres_KD = torch.cat([centres_KD, kept_KD])
     return centres_KD
@@ -290,8 +298,9 @@ def _nearest(x_ND: Tensor, centres_KD: Tensor) -> tuple[Tensor, Tensor]:
     c|^2."""
     half_length_K = centres_KD.square().sum(1) / 2
     labels_N, score_N = x_ND.new_empty(len(x_ND), dtype=torch.int64), x_ND.new_empty(len(x_ND))
-    threads = torch.get_num_threads() if x_ND.is_cpu else 1
-    rows = max(1, threads * SCORES[x_ND.device.type] // len(centres_KD))
+    of_thread = min(SCORES_OF_THREAD, SCORES_OF_FEATURE * x_ND.shape[1])
+    scores = torch.get_num_threads() * of_thread if x_ND.is_cpu else SCORES
+    rows = max(1, scores // len(centres_KD))
     scores_BK = x_ND.new_empty(min(rows, len(x_ND)), len(centres_KD))
     for start in range(0, len(x_ND), rows):
         x_BD, block = x_ND[start : start + rows], slice(start, start + rows)

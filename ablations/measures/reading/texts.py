@@ -6,7 +6,8 @@ Letters: N tokens, D width.
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ablations.measures.reading.labels import labelled_split, labels_of_split
+from ablations.measures.reading.labels import Labels, labelled_split, labels_of_split
 from ablations.measures.reading.sample import Sample, first_tokens, is_text_token
 from ablations.measures.settings import StateSettings
 from ablations.wording import listed
@@ -101,10 +102,27 @@ def validation_text(tokens: Tokens, data: Data, count: int) -> Reading:
     sample = first_tokens(split, count, counts_V=counts_V)
     if isinstance(data, LanguageData):
         split = split.head(sample.sentences)
-        sentences = language_sentences(data.seed, "validation", len(split))
-        split_labels = labels_of_split(split, sentences, tokens.tokenizer, max_length=data.max_length)
+        split_labels = _language_labels(_LanguageText(tokens.address, data, split.ids.tobytes(), split, tokens))
         sample = first_tokens(split, count, counts_V=counts_V, labels=split_labels.codes, names=split_labels.names)
     return Reading(split, sample)
+
+
+@dataclass(frozen=True)
+class _LanguageText:
+    """First sentences of the validation text of the built-in language. Equal texts have equal labels."""
+
+    address: str
+    data: LanguageData
+    ids: bytes
+    split: Split = field(compare=False)
+    tokens: Tokens = field(compare=False)
+
+
+@lru_cache(maxsize=4)
+def _language_labels(text: _LanguageText) -> Labels:
+    """Return the labels of a text. Runs on the same text that one process measures share them."""
+    sentences = language_sentences(text.data.seed, "validation", len(text.split))
+    return labels_of_split(text.split, sentences, text.tokens.tokenizer, max_length=text.data.max_length)
 
 
 def treebank_text(tokens: Tokens, path: Path, count: int, max_length: int) -> Reading:

@@ -1,10 +1,13 @@
 """Losses of masked LM by how a token is shown, and the same tokens hidden."""
 
+from itertools import combinations
+
 import pytest
 import torch
 
 from ablations.measures.settings import ValidationSettings
 from ablations.measures.validation import validation
+from ablations.measures.visible_tokens import TURNS
 from lightning_modules.data.tokenizer import MASK
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
@@ -47,17 +50,33 @@ def test_the_floor_of_a_visible_token_is_the_loss_where_it_is_hidden(tokens):
 
 
 @pytest.mark.parametrize("kind", ["masked_lm", "mixture"])
-def test_what_is_shown_alike_is_encoded_once(tokens, kind, monkeypatch):
-    """Of each batch: as it is, with the kept tokens hidden, and with the random ones hidden."""
+def test_what_is_shown_alike_is_encoded_once(tokens, kind):
+    """Of each batch: as it is, with the kept tokens hidden, and with the random ones hidden. Masked LM also reads
+    it in turns that hide clean tokens. Its guesses at visible tokens need only the last layer again."""
     objective = build(settings(kind, encoder={"dropout": 0.0}), tokens)
-    read = []
-    objective.encoder.register_forward_pre_hook(lambda module, inputs: read.append(inputs[0]))
-    monkeypatch.setattr("ablations.measures.validation.observed", lambda objective, split: ())
+    first, last = [], []
+    for block, calls in ((objective.encoder.blocks[0], first), (objective.encoder.blocks[-1], last)):
+        block.register_forward_pre_hook(lambda module, inputs, calls=calls: calls.append(inputs[0]))
     list(validation(objective, tokens, ValidationSettings(kind="validation")))
     batches = list(evaluation_batches(objective, tokens.validation, tokens_per_step=8192))
-    assert len(read) == 3 * len(batches)
-    assert torch.equal(read[0], batches[0]["tokens_BT"])
-    assert not torch.equal(read[0], read[1])
+    assert len(batches) == 1
+    turns, guesses = (TURNS, 2) if kind == "masked_lm" else (0, 0)
+    assert len(first) == 3 + turns
+    assert len(last) == 3 + turns + guesses
+    assert not any(torch.equal(a, b) for a, b in combinations(first, 2))
+
+
+def test_a_batch_with_other_places_of_predictions_is_encoded_as_when_it_is_read_alone(tokens):
+    objective = build(settings("masked_lm", encoder={"dropout": 0.0}), tokens).eval()
+    (batch,) = evaluation_batches(objective, tokens.validation, tokens_per_step=8192)
+    changed = batch | {"tokens_BT": batch["tokens_BT"].flip(0)}
+    place_N = batch["predict_N"]
+    with torch.no_grad():
+        alone = [objective.encode_at(x, place_N + shift) for x in (batch, changed) for shift in (0, -1)]
+        with objective.encoding_once():
+            together = [objective.encode_at(x, place_N + shift) for x in (batch, changed) for shift in (0, -1)]
+    assert all(map(torch.equal, alone, together))
+    assert not any(torch.equal(a, b) for a, b in combinations(together, 2))
 
 
 def test_changed_batches_have_the_losses_of_batches_that_are_read_alone(tokens):

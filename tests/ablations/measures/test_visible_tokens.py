@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from ablations.measures import visible_tokens as module
-from ablations.measures.visible_tokens import observed
+from ablations.measures.visible_tokens import VisibleTokens
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
-from lightning_modules.training.data_module import evaluation_batches
+from lightning_modules.training.data_module import evaluate_changed, evaluation_batches
 from tests.support.tiny_text import settings
 
 
@@ -50,6 +50,13 @@ def by_hand(objective, tokens):
             elif place not in labels and token >= FIRST_WORD_ID:
                 clean.append(token)
     return clean, replaced
+
+
+def observed(objective, split):
+    """The rows of a split, without any losses."""
+    visible = VisibleTokens(objective)
+    evaluate_changed(objective, split, [], also=visible.read)
+    return visible.rows()
 
 
 def values(objective, tokens):
@@ -115,7 +122,8 @@ def test_each_clean_token_is_hidden_once_with_the_text_around_it(tokens):
     clean, replaced = by_hand(build(settings("masked_lm"), tokens), tokens)
     list(observed(objective, tokens.validation))
     turns = [(shown_N, place_N) for shown_N, place_N in seen if len(place_N) and (shown_N[place_N] == MASK).all()]
-    in_turns, of_replaced = turns[: module.TURNS], turns[module.TURNS :]
+    of_replaced, in_turns = turns[:1], turns[1:]
+    assert len(in_turns) == module.TURNS
     assert sorted(torch.cat([place_N for _, place_N in in_turns]).tolist()) == sorted(
         next(place_N[: len(clean)] for _, place_N in seen if len(place_N) == len(clean) + len(replaced)).tolist()
     )

@@ -188,7 +188,7 @@ def within(points, centres):
 
 @pytest.mark.parametrize("scores", [2**18, 300, 1])
 def test_each_point_goes_to_the_nearest_centre_block_by_block(scores, monkeypatch):
-    monkeypatch.setitem(module.SCORES, "cpu", scores)
+    monkeypatch.setattr(module, "SCORES_OF_THREAD", scores)
     states, centres = generator(0).standard_normal((500, 6)), generator(1).standard_normal((40, 6))
     expected = ((states[:, None] - centres) ** 2).sum(2).argmin(1)
     points = Points(np.concatenate([states, centres]))

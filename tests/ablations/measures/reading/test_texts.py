@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from ablations.measures.reading.texts import Readings, layer_states
+from ablations.measures.reading import texts as module
+from ablations.measures.reading.texts import Readings, layer_states, validation_text
 from ablations.measures.settings import StateSettings
+from lightning_modules.config import LanguageData
+from lightning_modules.data.token_store import load, prepare
 from lightning_modules.errors import CheckpointError, StopRequest
 from lightning_modules.objectives import build
 from lightning_modules.training.train import start
@@ -40,3 +43,33 @@ def test_a_step_that_was_not_kept_is_refused(trained, data_root):
     with pytest.raises(CheckpointError) as error:
         Readings.of_run(trained.path, data_root=data_root, step=3)
     assert str(error.value) == f"{trained.path} has no checkpoint of step 3; the kept ones are 0, 1, 2 and 4."
+
+
+def test_runs_on_the_same_text_share_its_labels_and_others_do_not(tmp_path, monkeypatch):
+    """The labels are found once for each text and number of sentences, however often its tokens are loaded."""
+    labelled, plain = [], module.labels_of_split
+    monkeypatch.setattr(
+        module,
+        "labels_of_split",
+        lambda split, *rest, **more: labelled.append(len(split)) or plain(split, *rest, **more),
+    )
+    data = [
+        LanguageData(kind="language", seed=seed, train=60, validation=30, test=5, vocab_size=300)
+        for seed in (8, 9)
+    ]
+    first, other = (prepare(each, data_root=tmp_path, store=tmp_path / "tokens") for each in data)
+    samples = [
+        validation_text(tokens, of, count).sample
+        for tokens, of, count in (
+            (first, data[0], 200),
+            (load(first.folder), data[0], 200),
+            (first, data[0], 100),
+            (other, data[1], 200),
+        )
+    ]
+    assert len(labelled) == 3
+    assert samples[0].labels.keys() == samples[1].labels.keys() != set()
+    for name, code_N in samples[0].labels.items():
+        assert np.array_equal(code_N, samples[1].labels[name])
+        assert len(code_N) == len(samples[0].token_N) > len(samples[2].labels[name])
+    assert samples[0].names != samples[3].names
