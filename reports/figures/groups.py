@@ -52,29 +52,6 @@ def choose_groups(table: DataFrame, *, measure: str, metric: str, family: str) -
     )
 
 
-def by_group(
-    table: DataFrame,
-    *,
-    ax: Axes,
-    arm: str,
-    family: str,
-    measure: str = "layer_change",
-    metric: str = "pwcca",
-    arms: Sequence[str] | None = None,
-) -> Axes:
-    """Draw the groups of one arm, a line for each group. The axis fits all of `arms` (by default those of the
-    table), so that panels of several arms compare.
-
-    Raises:
-        ResultsError: the arm has no such rows, the table lacks a column, or a seed has several values for a
-            point.
-    """
-    rows = choose_groups(table, measure=measure, metric=metric, family=family)
-    require(rows[rows["arm"] == arm], table, f"{measure} {metric} of {arm}", family, by="layer")
-    kept = group_lines(rows if arms is None else rows[rows["arm"].isin([arm, *arms])], learned(table), family)
-    return draw_groups(kept[arm], ax=ax)
-
-
 class GroupLines(NamedTuple):
     """Content of a figure of one arm with a line for each group of tokens."""
 

@@ -130,20 +130,6 @@ def drawn_pairs(rows: DataFrame, arms: Sequence[str] | None = None) -> list[Pair
     return [pair for pair in [*two, *(Pair(arm, arm) for arm in present)] if pair.name in lines]
 
 
-def run_distance(table: DataFrame, *, ax: Axes, metric: str = "pwcca", arms: Sequence[str] | None = None) -> Axes:
-    """Draw the distance between runs on the same tokens in each layer: 1 - similarity, where 0 means the same
-    up to a map. Return the axes.
-
-    Each pair of arms has a line with its mean over seeds, and bars for the interval. The seeds of one arm
-    have a dotted line with hollow markers, a mean over pairs of seeds. Points of the same layer are drawn
-    side by side. With many arms only the pairs of `drawn_pairs` are drawn.
-
-    Raises:
-        ResultsError: the table has no such rows, or lacks a column.
-    """
-    return draw_pairs(pair_lines(table, metric=metric, arms=arms), ax=ax)
-
-
 class PairLines(NamedTuple):
     """Content of a figure with a line for each pair of arms: one metric, selected once."""
 

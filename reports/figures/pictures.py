@@ -90,16 +90,6 @@ def known_facts(points: DataFrame) -> list[str]:
     return [fact for fact in FACTS[:-1] if points[fact].nunique() > 1]
 
 
-def picture(table: DataFrame, *, axes: Sequence[Axes], arm: str, by: str = "word") -> Sequence[Axes]:
-    """Draw the tokens of the arm's first seed, in as many layers as there are axes, with a colour for each
-    value of one fact. Return the axes.
-
-    Raises:
-        ResultsError: the arm has no such rows, or the table lacks a column.
-    """
-    return draw_picture(Cloud(arm, by, points(choose_picture(table, arm=arm))), axes=axes)
-
-
 class Cloud(NamedTuple):
     """Content of a picture: the tokens of one arm as points."""
 
