@@ -9,7 +9,7 @@ from pandas import DataFrame
 
 from ablations.results import SHOWN
 from reports.figures.by_arm import arm_label, shown_name
-from reports.figures.curves import FEWEST_PLACES, Curve, curve, learned, metric_rows, order, require
+from reports.figures.curves import FEWEST_PLACES, Curve, curves_by_arm, learned, metric_rows, order, require
 from reports.figures.files import lay_out
 from reports.figures.lines import Line, PanelLook, draw_lines
 from reports.figures.panel import (
@@ -82,11 +82,11 @@ def group_lines(rows: DataFrame, gains: Mapping[str, float], family: str) -> dic
     rows = rows.assign(line=[_line(*names) for names in zip(rows["arm"], rows["group"], strict=True)])
     summary = bands(rows)
     by_arm = {}
-    for arm in rows["arm"].unique().tolist():
+    for arm, curve in curves_by_arm(rows, gains).items():
         arm_rows = rows[rows["arm"] == arm]
-        lines = {_line(arm, group): group for group in groups_in_order(arm_rows["group"].unique().tolist())}
+        lines = {_line(arm, group): group for group in group_styles(arm_rows["group"].unique().tolist())}
         band = str(summary.loc[summary["line"].isin(lines.keys()), "band"].max())
-        by_arm[arm] = GroupLines(family, arm_rows, lines, curve(arm_rows, gains, band=band), rows, summary)
+        by_arm[arm] = GroupLines(family, arm_rows, lines, curve._replace(band=band), rows, summary)
     return by_arm
 
 
@@ -106,12 +106,6 @@ def draw_groups(drawn: GroupLines, *, ax: Axes) -> Axes:
     ax.set_ylabel(axis_label(measure, metric))
     ax.set_title(arm_label(drawn.curve), loc="left", fontsize="medium")
     return ax
-
-
-def groups_in_order(groups: Sequence[str]) -> list[str]:
-    """Return the groups in order: ranks from frequent to rare, parts of speech with related ones side by
-    side."""
-    return list(group_styles(groups))
 
 
 def group_label(group: str) -> str:

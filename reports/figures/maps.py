@@ -13,7 +13,7 @@ from pandas import DataFrame
 from ablations.errors import ResultsError
 from ablations.results import SHOWN
 from reports.figures.by_arm import arm_label
-from reports.figures.curves import FEWEST_STEPS, Curve, curve, learned, metric_rows, order
+from reports.figures.curves import FEWEST_STEPS, Curve, curves_by_arm, learned, metric_rows, order
 from reports.figures.files import lay_out
 from reports.figures.pairs import pairs_over_training
 from reports.figures.panel import (
@@ -107,18 +107,19 @@ def step_maps(
     Raises:
         ResultsError: the table lacks a column, or a seed has several values for one cell.
     """
-    rows_by_arm = dict(iter(choose_steps(table, measure=measure, metric=metric, group=group).groupby("arm")))
+    every_row = choose_steps(table, measure=measure, metric=metric, group=group)
+    rows_by_arm = dict(iter(every_row.groupby("arm")))
     every = {arm: rows_by_arm[arm] for arm in order(table, arms) if arm in rows_by_arm}
     chosen = {arm: rows for arm, rows in every.items() if rows["step"].nunique() >= FEWEST_STEPS}
     grids = {arm: grid(rows) for arm, rows in chosen.items()}
     values = np.concatenate([np.empty(0), *(cells.to_numpy(float).ravel() for cells in grids.values())])
     values = values[np.isfinite(values)]
     ends = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
-    gains = learned(table) if chosen else {}
+    curves = curves_by_arm(every_row, learned(table)) if chosen else {}
     return {
         arm: StepMap(
             *(measure, metric, group, rows, grids[arm], ends),
-            curve=curve(rows, gains, band="seeds" if rows["seed"].nunique() > 1 else ""),
+            curve=curves[arm]._replace(band="seeds" if rows["seed"].nunique() > 1 else ""),
         )
         for arm, rows in chosen.items()
     }

@@ -11,7 +11,16 @@ from pandas import DataFrame
 from ablations.results import SHOWN
 from ablations.wording import several
 from reports.figures.by_arm import end_name
-from reports.figures.curves import FEWEST_PLACES, Curve, curve, learned, metric_rows, order, require, with_columns
+from reports.figures.curves import (
+    FEWEST_PLACES,
+    Curve,
+    curves_by_arm,
+    learned,
+    metric_rows,
+    order,
+    require,
+    with_columns,
+)
 from reports.figures.files import lay_out
 from reports.figures.lines import Line, PanelLook, draw_lines
 from reports.figures.panel import (
@@ -264,8 +273,7 @@ def _pair_facts(
 
 def _doubts(table: DataFrame) -> dict[str, str]:
     """Return for each arm why its layers say little about its objective; empty if there is no reason."""
-    gains = learned(table)
-    return {str(arm): curve(rows, gains).doubt for arm, rows in with_columns(table).groupby("arm", sort=False)}
+    return {arm: facts.doubt for arm, facts in curves_by_arm(with_columns(table), learned(table)).items()}
 
 
 def _early(rows: DataFrame) -> dict[str, int]:

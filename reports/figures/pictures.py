@@ -15,7 +15,7 @@ from ablations.errors import ResultsError
 from ablations.results import SHOWN
 from ablations.wording import listed
 from reports.figures.by_arm import shown_name
-from reports.figures.curves import curve, learned, order, require, with_columns
+from reports.figures.curves import curves_by_arm, learned, order, require, with_columns
 from reports.figures.files import LEGEND_LINE_INCHES, TITLE_INCHES
 from reports.figures.panel import (
     MOST_PANELS,
@@ -182,6 +182,7 @@ def picture_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: li
     The coordinates are in the CSV alone, because the numbers mean nothing by themselves.
     """
     present = order(table[(table["measure"] == shown.measure) & table["layer"].notna()], arms)
+    gains = learned(table) if present else {}
     for i, arm in enumerate(present[:MOST_PANELS]):
         rows = choose_picture(table, arm=arm)
         drawn = Cloud(arm, shown.metric, points(rows))
@@ -192,7 +193,7 @@ def picture_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: li
             content=drawn,
             rows=rows[SHOWN],
             points=[],
-            curves=[facts(curve(rows, learned(table)))],
+            curves=[facts(curves_by_arm(rows, gains)[arm])],
             description=picture_in_words(rows, arm=arm, by=shown.metric),
             without_rows=without_panel(i, arms, present),
             notes=(left_out_note(present, MOST_PANELS),),
