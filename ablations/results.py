@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablations.errors import ResultsError
-from lightning_modules.files import atomic, make_folder, read_file
+from lightning_modules.files import read_file, write_whole
 
 COLUMNS: dict[str, str] = {
     "experiment": "string",
@@ -134,15 +134,6 @@ def write(table: pd.DataFrame, path: Path) -> None:
     write_whole(path, sealed(checked, compression="zstd", **options))
 
 
-def append(table: pd.DataFrame, path: Path) -> None:
-    """Add the rows of a table to those at `path`. The file need not exist yet.
-
-    Raises:
-        ResultsError: as `read` and `write`, also if the file already has an observation.
-    """
-    write(concat([read(path), table]) if path.exists() else table, path)
-
-
 def read(path: Path, *, remedy: str = "start `ablate run` again") -> pd.DataFrame:
     """Return the table that `write` wrote to `path`. In older files the columns of `LATER` are null.
 
@@ -207,19 +198,6 @@ def read_sealed(path: Path, *, remedy: str, columns: Sequence[str] | None = None
         reason = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
         reason = reason.partition("\n")[0].rstrip(".")
         raise ResultsError(f"{path} is not a complete parquet file ({reason}); delete it and {remedy}.") from error
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write bytes to `path` so that a reader sees the old file or the new one, never a part.
-
-    Missing folders are made. After a failure the old file is unchanged.
-
-    Raises:
-        FilesError: the disk is full, or the place cannot be written to.
-    """
-    make_folder(path.parent)
-    with atomic(path) as temporary:
-        temporary.write_bytes(data)
 
 
 def _columns(frame: pd.DataFrame, *, source: str) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from ablations.catalogue import Measure, for_run
 from ablations.runs import doubts
-from ablations.runs.terminal import console_for_tables
+from ablations.runs.terminal import console_for_tables, print_plainly
 from ablations.tasks.datasets import task_called
 from ablations.tasks.settings import NEXT_SENTENCE, RetrievalSettings, TaskSettings
 from ablations.wording import listed, several
@@ -168,8 +168,7 @@ def show(arms: Sequence[str], facts: TextFacts, report: Mapping[str, Any]) -> No
     if facts.tasks:
         console.print()
         console.print(_table("Test examples of its tasks", ("task", "examples", "in training"), facts.tasks))
-    for sentence in warnings(facts, report):
-        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+    print_plainly(warnings(facts, report), console)
 
 
 def _table(title: str, heads: Sequence[str], rows: Iterable[SplitFacts | TaskFacts]) -> Table:

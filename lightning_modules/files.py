@@ -182,6 +182,19 @@ def remove_leftovers(folder: Path) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def write_whole(path: Path, data: bytes) -> None:
+    """Write bytes to `path` so that a reader sees the old file or the new one, never a part.
+
+    Missing folders are made. After a failure the old file is unchanged.
+
+    Raises:
+        FilesError: the disk is full, or the place cannot be written to.
+    """
+    make_folder(path.parent)
+    with atomic(path) as temporary:
+        temporary.write_bytes(data)
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write plain data as indented UTF-8 JSON, atomically. NaN and infinity raise a ValueError.
 

@@ -64,7 +64,7 @@ def _rows(
         case NeighboursSettings():
             yield from neighbours(layers_LND, sample, settings)
         case GeometrySettings():
-            yield from geometry(layers_LND, sample, settings)
+            yield from geometry(layers_LND, sample)
 
 
 class ArmResults(NamedTuple):

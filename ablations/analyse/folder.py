@@ -25,7 +25,7 @@ from ablations.errors import MeasureError
 from ablations.measures.settings import MeasureSettings
 from ablations.runs.records import Analysed, DataRecord, Plan, Provenance, RunRecord
 from ablations.wording import several
-from lightning_modules.files import atomic, make_folder, read_json, sha256, write_json
+from lightning_modules.files import make_folder, read_json, sha256, write_json, write_whole
 from lightning_modules.provenance import provenance, utc_now
 
 LONGEST_NAME = 200
@@ -155,10 +155,8 @@ def write(
     Raises:
         FilesError: the folder cannot be written to.
     """
-    make_folder(target)
     spec = _spec(arguments, measures)
-    with atomic(target / "spec.yaml") as temporary:
-        temporary.write_bytes(spec)
+    write_whole(target / "spec.yaml", spec)
     results.write(table, target / "results.parquet")
     plan = Plan(
         experiment=target.name,

@@ -28,18 +28,15 @@ from ablations.tasks.language_models.minimal_pairs import (
     rows_of_pairs,
 )
 from ablations.tasks.language_models.sentence_scores import (
-    TOKENS_AT_ONCE,
     Answer,
     Query,
     Scores,
     SpecialTokens,
-    fill,
+    answered,
     pseudo_log_likelihoods_by,
-    unanswered,
 )
 from ablations.tasks.settings import MinimalPairsSettings
 from ablations.wording import listed
-from lightning_modules.model.heads import LOGITS_AT_ONCE
 
 HEADS = {
     "bert": "cls",
@@ -184,25 +181,16 @@ def rows(
         yield from rows_of_pairs(pairs, part, right=right, guessed=guesses(pairs, log_V), shares={})
 
 
-@torch.no_grad()
 def _answers(masked: MaskedModel, rows_RT: NDArray[np.integer], query: Query) -> Answer:
     """Return the log probabilities of labels; only the states that the query asks for go through the head."""
-    device = next(masked.model.parameters()).device
-    T = rows_RT.shape[1]
-    (V, _), place_R = masked.model.get_input_embeddings().weight.shape, query.place_RK[:, 0]
-    B = max(1, min(TOKENS_AT_ONCE[device.type] // T, LOGITS_AT_ONCE[device.type] // V))
-    answer = unanswered(query)
-    for start in range(0, len(rows_RT), B):
-        tokens_BT = torch.from_numpy(rows_RT[start : start + B].astype(np.int64)).to(device)
-        place_B = torch.from_numpy(place_R[start : start + B]).to(device)
-        fill(answer, query, _logits(masked, tokens_BT, place_B), first=start)
-    return answer
+    device, (V, _) = next(masked.model.parameters()).device, masked.model.get_input_embeddings().weight.shape
+    return answered(rows_RT, query, partial(_logits, masked), device=device, logits_of_row=V)
 
 
-def _logits(masked: MaskedModel, tokens_BT: torch.Tensor, place_B: torch.Tensor) -> torch.Tensor:
+def _logits(masked: MaskedModel, tokens_BT: torch.Tensor, place_B1: torch.Tensor) -> torch.Tensor:
     """Return the logits BV at one place of each row."""
     row_B = torch.arange(len(tokens_BT), device=tokens_BT.device)
-    hook = masked.head.register_forward_pre_hook(lambda _, entered: (entered[0][row_B, place_B],))
+    hook = masked.head.register_forward_pre_hook(lambda _, entered: (entered[0][row_B, place_B1[:, 0]],))
     try:
         with library():
             output = masked.model(input_ids=tokens_BT, attention_mask=torch.ones_like(tokens_BT))

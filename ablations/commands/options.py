@@ -142,6 +142,12 @@ publish_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+def spec_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of every command that reads the results of a spec: `--set`, `--plugin`, `--out` and
+    `--data-root`."""
+    return set_option(plugin_option(out_option(data_root_option(function))))
+
+
 def command(function: Callable[..., Any]) -> click.Command:
     """Make a command of a function, as a `PathCommand`."""
     return click.command(cls=PathCommand)(function)

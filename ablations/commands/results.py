@@ -13,22 +13,19 @@ from ablations.commands.options import (
     FILE,
     GOOD,
     command,
-    data_root_option,
     json_option,
     out_option,
     plugin_option,
     publish_option,
     set_option,
     spec_argument,
+    spec_options,
 )
 
 
 @command
 @spec_argument
-@set_option
-@plugin_option
-@out_option
-@data_root_option
+@spec_options
 @json_option
 @click.option(
     "--strict",
@@ -82,10 +79,7 @@ def claims(
 
 @command
 @click.argument("place", metavar="SPEC", type=FILE)
-@set_option
-@plugin_option
-@out_option
-@data_root_option
+@spec_options
 @publish_option
 def report(place: Path, overrides: tuple[str, ...], out: Path, data_root: Path, published: Path | None) -> None:
     """Write the page again from the results on disk; needs neither torch nor a network.

@@ -13,26 +13,21 @@ from ablations.commands.options import (
     GOOD,
     INTERRUPTED,
     command,
-    data_root_option,
     devices_option,
     json_option,
     notes_of,
     out_option,
-    plugin_option,
     require_possible,
-    set_option,
     slots_option,
     spec_argument,
+    spec_options,
 )
 from ablations.commands.results import show_page, write_page
 
 
 @command
 @spec_argument
-@set_option
-@plugin_option
-@out_option
-@data_root_option
+@spec_options
 @click.option("--arm", "arms", multiple=True, help="Only this arm; may be repeated.")
 @click.option("--seed", "seeds", multiple=True, type=int, help="Only this seed; may be repeated.")
 @devices_option
@@ -120,10 +115,7 @@ def run(
 
 @command
 @click.argument("spec", required=False, type=FILE)
-@set_option
-@plugin_option
-@out_option
-@data_root_option
+@spec_options
 @json_option
 def status(spec: Path | None, overrides: tuple[str, ...], out: Path, data_root: Path, as_json: bool) -> None:
     """Show the state of every run of a spec; without SPEC, of the whole output root."""
@@ -158,10 +150,7 @@ def status(spec: Path | None, overrides: tuple[str, ...], out: Path, data_root: 
 
 @command
 @spec_argument
-@set_option
-@plugin_option
-@out_option
-@data_root_option
+@spec_options
 @slots_option
 def measure(spec: Path, overrides: tuple[str, ...], out: Path, data_root: Path, slots: int) -> None:
     """Measure the trained runs of a spec again from their checkpoints, and write the table and the page."""

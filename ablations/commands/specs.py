@@ -19,7 +19,6 @@ from ablations.commands.options import (
     devices_option,
     json_option,
     notes_of,
-    out_option,
     plugin_option,
     plugin_sentences,
     powers_of,
@@ -27,6 +26,7 @@ from ablations.commands.options import (
     set_option,
     slots_option,
     spec_argument,
+    spec_options,
 )
 
 TEXT = GivenPath(exists=True, dir_okay=False)
@@ -237,10 +237,7 @@ def _checked(path: Path, *, overrides: tuple[str, ...], data_root: Path | None) 
 
 @command
 @spec_argument
-@set_option
-@plugin_option
-@out_option
-@data_root_option
+@spec_options
 @devices_option
 @slots_option
 @click.option(
@@ -297,10 +294,7 @@ def plan(
 
 @command
 @spec_argument
-@set_option
-@plugin_option
-@out_option
-@data_root_option
+@spec_options
 @json_option
 def text(spec: Path, overrides: tuple[str, ...], out: Path, data_root: Path, as_json: bool) -> None:
     """Show what the text of a spec is made of, before anything is trained.

@@ -124,12 +124,10 @@ class LayerNumber(NamedTuple):
 def rows(readings: Readings, settings: GeometrySettings, say: Say) -> Iterator[dict[str, Any]]:
     """Compute the rows of `geometry` of a run from its validation text."""
     reading = readings.texts.validation(settings)
-    return geometry(readings.states(reading), reading.sample, settings)
+    return geometry(readings.states(reading), reading.sample)
 
 
-def geometry(
-    states_LND: list[NDArray[np.float32]], sample: Sample, settings: GeometrySettings
-) -> Iterator[dict[str, Any]]:
+def geometry(states_LND: list[NDArray[np.float32]], sample: Sample) -> Iterator[dict[str, Any]]:
     """Yield rows by layer: `anisotropy`, `self_similarity`, `effective_rank`, `participation_ratio`,
     `update_norm`.
 

@@ -14,10 +14,11 @@ import pandas as pd
 
 from ablations.catalogue import Measure
 from ablations.measures.settings import RunDistanceSettings
-from ablations.results import read_sealed, sealed, write_whole
+from ablations.results import read_sealed, sealed
 from ablations.runs.identity import PlannedRun
 from ablations.runs.rows import checkpoints, key
 from ablations.wording import several
+from lightning_modules.files import write_whole
 
 Say = Callable[[str], None]
 

@@ -20,7 +20,7 @@ from ablations.spec.claims import Claims
 from ablations.spec.experiment import Experiment
 from ablations.wording import by_kind, listed, several
 from lightning_modules.config import RunSettings, parameters
-from lightning_modules.files import atomic, make_folder, read_json, write_json
+from lightning_modules.files import make_folder, read_json, write_json, write_whole
 from lightning_modules.provenance import utc_now
 from lightning_modules.training.run_directory import Checkpoint, RunDirectory, RunState
 
@@ -334,8 +334,7 @@ def write(content: Plan, folder: Path, *, spec: bytes, claims: Sequence[Claims],
     ]:
         data = DataRecord.model_validate(before.get("data", {}))
     if created is None:
-        with atomic(folder / "spec.yaml") as temporary:
-            temporary.write_bytes(spec)
+        write_whole(folder / "spec.yaml", spec)
     claims_file.keep(claims, folder)
     started = sum(run.state != "planned" for run in content.runs)
     planned = claims_file.planned(claims, before.get("claim_files", []), runs_started=started, at=utc_now())

@@ -41,7 +41,7 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
                 runs_on_text[0].run.settings.data,
                 data_root=workspace.data_root,
                 store=workspace.out / "tokens",
-                progress=lambda line: console.print(line, highlight=False, soft_wrap=True),
+                progress=lambda line: console.print(line, soft_wrap=True),
                 check="hashes",
             )
         except DataError as error:

@@ -41,7 +41,7 @@ def carry_out(
         FilesError: the output root cannot be written to.
     """
     require_writable(workspace.out)  # before anything is started that would have nowhere to write
-    console = Console(markup=False)  # a reason may hold [brackets]
+    console = Console(markup=False, highlight=False)  # a reason may hold [brackets]
     todo = {item.run_id: item for item in longest_first(items)}
     with Pool(
         slots=max(1, min(slots, len(todo))),
@@ -61,7 +61,7 @@ def carry_out(
     failed = say_failed(outcomes, console)
     interrupted = signalled or any(outcome.code == ExitCode.INTERRUPTED for outcome in outcomes)
     if interrupted:
-        console.print("interrupted; the same command continues from here", style="yellow", highlight=False)
+        console.print("interrupted; the same command continues from here", style="yellow")
     return interrupted, failed
 
 
@@ -72,7 +72,6 @@ def say_failed(outcomes: Sequence[Outcome], console: Console) -> list[Outcome]:
         console.print(
             f"{len(failed)} of {several(len(outcomes), 'run')} failed; `ablate status` shows the reasons again",
             style="red",
-            highlight=False,
             soft_wrap=True,
         )
     return failed
@@ -118,12 +117,12 @@ def compare_runs(workspace: Workspace, *, recompute: bool = False) -> bool:
     they cannot be computed."""
     from ablations.runs import measure_pairs
 
-    console = Console(markup=False)  # a reason may hold [brackets]
+    console = Console(markup=False, highlight=False)  # a reason may hold [brackets]
     settings = measure_pairs.distance_settings(workspace.experiment.measures)
     assert settings is not None, "nobody asked for distances between runs"
 
     def say(line: str) -> None:
-        console.print(line, highlight=False)
+        console.print(line)
 
     try:
         measure_pairs.compare(
@@ -135,7 +134,7 @@ def compare_runs(workspace: Workspace, *, recompute: bool = False) -> bool:
             recompute=recompute,
         )
     except MeasureError as error:
-        console.print(f"failed: run_distance: {error}", style="red", highlight=False, soft_wrap=True)
+        console.print(f"failed: run_distance: {error}", style="red", soft_wrap=True)
         return False
     return True
 
@@ -210,12 +209,11 @@ class _Watch:
         self.console.print(
             f"{duration(time.monotonic() - self.started)}  {word:<11} {item.directory.path.name}  "
             f"trained {seconds}  ({self.count - len(self.open)} of {self.count})",
-            highlight=False,
             soft_wrap=True,
         )
         if is_failed(outcome):
             sentence = printable(f"failed: {item.directory.path.name}: {outcome.message}")
-            self.console.print(sentence, style="red", highlight=False, soft_wrap=True)
+            self.console.print(sentence, style="red", soft_wrap=True)
 
     def look(self) -> None:
         """Show the progress at this moment."""
@@ -258,7 +256,6 @@ class _Lines(_Watch):
             self.console.print(
                 f"{duration(self.last - self.started)}  at work     {item.directory.path.name}  "
                 f"step {state.step or 0}/{state.max_steps}  {how}",
-                highlight=False,
                 soft_wrap=True,
             )
 

@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from ablations.catalogue import Measure, RunMeasure, card
 from ablations.measures.settings import MeasureSettings
-from ablations.results import COLUMNS, PREDICTION_COLUMNS, read_sealed, sealed, write_whole
+from ablations.results import COLUMNS, PREDICTION_COLUMNS, read_sealed, sealed
 from ablations.tasks.datasets import files_now
 from ablations.tasks.settings import PredictingSettings
-from lightning_modules.files import read_json, write_json
+from lightning_modules.files import read_json, write_json, write_whole
 from lightning_modules.training.run_directory import RunDirectory
 
 OWN_COLUMNS = ["key", "sample", "files"]

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -24,34 +24,17 @@ STATE_STYLES |= {"trained": "green", "train again": "red", "trial": "dim"}
 
 def plan_table(plan: Plan) -> None:
     """Print the runs of a plan with their cost, then the plan's notes and the total."""
-    table = _table(f"{plan.experiment}: {plan.question or ''}".rstrip(": "))
-    trials = [(run, "trial" if run.state == "planned" else state_in_words(run)) for run in plan.trials]
-    rows = [*trials, *((run, state_in_words(run)) for run in plan.runs)]
-    if len(rows) > MOST_ROWS:
-        _add_arms(table, rows)
-    else:
-        table.add_column("arm", overflow="fold")
-        for name in ("seed", "run", "state"):
-            table.add_column(name, no_wrap=True)
-        for name in ("steps", "tokens", "params", "FLOPs", "time"):
-            table.add_column(name, justify="right", no_wrap=True)
-        for run, state in rows:
-            _add_row(
-                table,
-                run.arm,
-                str(run.seed),
-                run.run_id,
-                _styled(state),
-                f"{run.max_steps or 0:,}",
-                compact(run.tokens or 0),
-                compact(run.parameters or 0),
-                compact(run.flops or 0),
-                duration(run.seconds),
-            )
+    rows = []
+    for i, run in enumerate([*plan.trials, *plan.runs]):
+        is_trial = i < len(plan.trials) and run.state == "planned"
+        sizes = [compact(size or 0) for size in (run.tokens, run.parameters, run.flops)]
+        cells = [f"{run.max_steps or 0:,}", *sizes, duration(run.seconds)]
+        rows.append((run, "trial" if is_trial else state_in_words(run), cells))
+    table = _table_of_runs(rows, numbers=("steps", "tokens", "params", "FLOPs", "time"))
+    table.title = f"{plan.experiment}: {plan.question or ''}".rstrip(": ")
     console = console_for_tables()
     console.print(table)
-    for note in plan.notes:
-        console.print(note, highlight=False, markup=False, soft_wrap=True)
+    print_plainly(plan.notes, console)
     todo = [several(len(plan.runs), "run"), f"{sum(run.is_open for run in plan.runs)} to do"]
     if plan.trials:
         todo.append(f"{several(len(plan.trials), 'trial')} before them")
@@ -86,36 +69,48 @@ def state_in_words(run: RunRecord) -> str:
 def status_table(statuses: Sequence[RunStatus], notes: Sequence[str] = ()) -> None:
     """Print the state and progress of runs, then messages of failed runs, missing and refused measures, and
     the notes."""
-    table = _table(None)
-    if len(statuses) > MOST_ROWS:
-        _add_arms(table, [(run, state_in_words(run)) for run, _ in statuses])
-    else:
-        table.add_column("arm", overflow="fold")
-        for name in ("seed", "run", "state"):
-            table.add_column(name, no_wrap=True)
-        for name in ("step", "tokens/s", "time"):
-            table.add_column(name, justify="right", no_wrap=True)
-        for run, state in statuses:
-            speed = state.tokens_per_second
-            _add_row(
-                table,
-                run.arm,
-                str(run.seed),
-                run.run_id,
-                _styled(state_in_words(run)),
-                f"{state.step or 0:,}/{state.max_steps:,}" if state.max_steps is not None else "-",
-                f"{speed:,.0f}" if speed else "-",
-                duration(state.seconds),
-            )
+    rows = []
+    for run, state in statuses:
+        speed = f"{state.tokens_per_second:,.0f}" if state.tokens_per_second else "-"
+        step = f"{state.step or 0:,}/{state.max_steps:,}" if state.max_steps is not None else "-"
+        rows.append((run, state_in_words(run), [step, speed, duration(state.seconds)]))
+    table = _table_of_runs(rows, numbers=("step", "tokens/s", "time"))
     console = console_for_tables()
     console.print(table)
     for run, state in statuses:
         unmeasured = [f"not measured: {by_kind(run.not_measured)}"] if run.not_measured else []
         refused = [f"{name} was refused: {why}" for name, why in run.refused.items()]
-        for sentence in [state.message] if state.message else unmeasured + refused:
-            console.print(printable(f"{run.folder}: {sentence}"), highlight=False, markup=False, soft_wrap=True)
-    for note in notes:
-        console.print(printable(note), highlight=False, markup=False, soft_wrap=True)
+        sentences = [state.message] if state.message else unmeasured + refused
+        print_plainly((f"{run.folder}: {sentence}" for sentence in sentences), console)
+    print_plainly(notes, console)
+
+
+def print_plainly(sentences: Iterable[str], console: Console) -> None:
+    """Print sentences that may hold [brackets] or control characters, and may be longer than a line."""
+    for sentence in sentences:
+        console.print(printable(sentence), highlight=False, markup=False, soft_wrap=True)
+
+
+def _table_of_runs(rows: Sequence[tuple[RunRecord, str, Sequence[str]]], *, numbers: Sequence[str]) -> Table:
+    """Return a table with a row for each run, or for each arm if there are too many runs.
+
+    Args:
+        rows: each run with its state in words and the cells of its numbers.
+        numbers: names of the columns of numbers.
+    """
+    # One space between columns, so that names of arms have room in 80 columns.
+    table = Table(title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    if len(rows) > MOST_ROWS:
+        _add_arms(table, [(run, state) for run, state, _ in rows])
+        return table
+    table.add_column("arm", overflow="fold")
+    for name in ("seed", "run", "state"):
+        table.add_column(name, no_wrap=True)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    for run, state, cells in rows:
+        _add_row(table, run.arm, str(run.seed), run.run_id, _styled(state), *cells)
+    return table
 
 
 def _add_arms(table: Table, rows: Sequence[tuple[RunRecord, str]]) -> None:
@@ -161,13 +156,6 @@ def duration(seconds: float | None) -> str:
         return "-"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
-
-
-def _table(title: str | None) -> Table:
-    """Return an empty table with one space between columns, so that names of arms have room in 80 columns."""
-    return Table(
-        title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
-    )
 
 
 def _add_row(table: Table, *cells: str | Text) -> None:

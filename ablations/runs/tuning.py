@@ -172,7 +172,7 @@ def _search_arm(
         is_repeated = tune.budget is not None and len(history) < len(before)
         suggested = [before[len(history)]] if is_repeated else next_values(tune, history, arms=arms)
         if not suggested:
-            return _tuned(tune, arm.name, records, history), trials, []
+            return _tuned(arm.name, records, history), trials, []
         runs = [trial_runs(tune, arm, values, max_steps=steps) for values in suggested]
         placed = iter(place([run for of_trial in runs for run in of_trial]))
         for values, of_trial in zip(suggested, runs, strict=True):
@@ -188,7 +188,7 @@ def _search_arm(
     return TunedArm(arm=arm.name, trials=records, open_trials=open_trials), trials, unended
 
 
-def _tuned(tune: Tune, name: str, records: list[TrialRecord], history: list[Tried]) -> TunedArm:
+def _tuned(name: str, records: list[TrialRecord], history: list[Tried]) -> TunedArm:
     chosen = best(history)
     if chosen is None:
         raise SpecError(

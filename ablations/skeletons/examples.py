@@ -16,7 +16,7 @@ from ablations.spec.figures import published_path
 from ablations.wording import nearest
 from lightning_modules.config import FilesData, RunSettings
 from lightning_modules.errors import FilesError
-from lightning_modules.files import atomic, make_folder, require_writable
+from lightning_modules.files import require_writable, write_whole
 
 FOLDER = "experiments"
 """Name of the folder of the examples, in a checkout and where they are copied to."""
@@ -92,9 +92,7 @@ def copy(name: str, folder: Path) -> list[Path]:
     require_writable(folder)
     for path, content in files.items():
         if not path.exists():
-            make_folder(path.parent)
-            with atomic(path) as temporary:
-                temporary.write_bytes(content)
+            write_whole(path, content)
     return list(files)
 
 

@@ -42,7 +42,7 @@ from ablations.spec.claim_checks import written_effects
 from ablations.spec.contrasts import Claim, ClaimFile, Quantity
 from ablations.wording import FEW, guess, listed, nearest, shown
 from ablations.yamlfile import Document
-from lightning_modules.files import atomic, make_folder
+from lightning_modules.files import write_whole
 
 FOLDER = "claims"
 """Folder of claims, beside the specs and in an experiment's results."""
@@ -272,10 +272,7 @@ def keep(files: Sequence[Claims], folder: Path) -> None:
         FilesError: the disk is full, or the place cannot be written to.
     """
     for file in files:
-        place = folder / FOLDER / f"{file.name}.yaml"
-        make_folder(place.parent)
-        with atomic(place) as temporary:
-            temporary.write_bytes(file.content)
+        write_whole(folder / FOLDER / f"{file.name}.yaml", file.content)
 
 
 LATER_KEYS = ("provided", "or_groups", "in_each_seed", "seeds")

@@ -5,10 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BeforeValidator,
     Field,
-    SerializerFunctionWrapHandler,
     ValidationInfo,
     field_validator,
-    model_serializer,
 )
 
 from lightning_modules.config.settings import Settings
@@ -22,16 +20,10 @@ class TextSettings(Settings):
     natural `text` of the training split alone, that of the translations on its `target`."""
     max_length: int = Field(128, ge=8)
     """Longest sentence in tokens, special tokens included. Longer sentences are cut, counted and reported."""
-    tokenizer: str | None = Field(None, min_length=1)
+    tokenizer: str | None = Field(None, min_length=1, exclude_if=lambda folder: folder is None)
     """Hugging Face folder whose tokenizer (WordPiece or BPE, as of BERT and GPT-2) cuts the text and its
     translations; relative paths start at --data-root. It decides `vocab_size`. Unless given, sub-words are
-    trained on the text."""
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Serialise without `tokenizer` if it is None: older texts have no such key."""
-        written: dict[str, Any] = handler(self)
-        return {name: value for name, value in written.items() if name != "tokenizer" or value is not None}
+    trained on the text. None is not serialised: older texts have no such key."""
 
 
 class LanguageData(TextSettings):

@@ -8,7 +8,7 @@ public. That it used the same settings is our inference.
 
 from typing import Any, Literal, get_args
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from lightning_modules.config.data import Data
 from lightning_modules.config.encoder import EncoderSettings
@@ -84,7 +84,7 @@ class RunSettings(Settings):
     encoder: EncoderSettings = EncoderSettings()
     objective: Objective
     training: TrainingSettings = TrainingSettings()
-    init: HuggingFaceInit | None = None
+    init: HuggingFaceInit | None = Field(None, exclude_if=lambda model: model is None)
     """Model that the run starts from. Unless given, the initial weights are random."""
     seed: int = Field(ge=0)
     """Seed of the run. Initial weights, data order, corruption and dropout each derive their own seed from
@@ -102,12 +102,6 @@ class RunSettings(Settings):
         run's."""
         fixed: int | None = getattr(self.training.seeds, source)
         return self.seed if fixed is None else fixed
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Serialise without `init` if it is None: older runs have no such key."""
-        written: dict[str, Any] = handler(self)
-        return {name: value for name, value in written.items() if name != "init" or value is not None}
 
 
 def operations_per_token(run: RunSettings, *, pairs: float | None = None) -> float:

@@ -25,7 +25,7 @@ from lightning_modules.export.card import Facts, Origin, card
 from lightning_modules.export.post_norm import BERT_GENERATION, ELECTRA_GENERATOR, POST_NORM, ROBERTA
 from lightning_modules.export.pre_norm import GPT2_DECODER, PRE_NORM, XLM_ROBERTA_XL
 from lightning_modules.export.stock import Decoder, EncoderDecoder, ExportError, State, Stock, choose
-from lightning_modules.files import atomic, make_folder, sha256, whole_folder, write_json
+from lightning_modules.files import sha256, whole_folder, write_json, write_whole
 from lightning_modules.training.checkpoint import read_checkpoint
 from lightning_modules.training.run_directory import RunDirectory
 
@@ -106,7 +106,6 @@ def export_series(
     with whole_folder(folder) as temporary:
         for step, path in checkpoints.items():
             place = temporary / f"step-{step:08d}"
-            make_folder(place)
             _write(source, path, place)
             loss = source.origin.losses.get(step)
             weights = sha256(place / "model.safetensors")
@@ -197,17 +196,14 @@ def _write(source: _Source, checkpoint: Path, folder: Path) -> None:
     )
     if "decoder" in config:
         target = folder / "target_tokenizer"
-        make_folder(target)
         write_tokenizer(source.token_store / "target_tokenizer.json", target, max_length=longest, segments=False)
     if generator is not None:
-        make_folder(folder / "generator")
         _write_model(generator, state, run, "token", folder / "generator", about=about)
         write_tokenizer(
             source.token_store / "tokenizer.json", folder / "generator", max_length=longest, segments=True
         )
     write_json(folder / "settings.json", source.description["settings"])
-    with atomic(folder / "README.md") as temporary:
-        temporary.write_text(card(facts), encoding="utf-8")
+    write_whole(folder / "README.md", card(facts).encode())
 
 
 def has_stock_generator(run: RunSettings) -> bool:
@@ -221,8 +217,7 @@ def has_stock_generator(run: RunSettings) -> bool:
 def _write_model(
     stock: Stock, state: State, run: RunSettings, output: StockOutput, folder: Path, *, about: dict[str, Any]
 ) -> None:
-    with atomic(folder / "model.safetensors") as temporary:
-        temporary.write_bytes(save(stock.weights(state, run, output), metadata={"format": "pt"}))
+    write_whole(folder / "model.safetensors", save(stock.weights(state, run, output), metadata={"format": "pt"}))
     write_json(folder / "config.json", stock.full_config(state, run, output) | about)
 
 
@@ -255,8 +250,7 @@ def write_tokenizer(source: Path, folder: Path, *, max_length: int, segments: bo
         special_tokens=[(start, START), (end, END)],
     )
     written = json.loads(tokenizer.to_str())
-    with atomic(folder / "tokenizer.json") as temporary:
-        temporary.write_text(json.dumps(written, ensure_ascii=False), encoding="utf-8")
+    write_whole(folder / "tokenizer.json", json.dumps(written, ensure_ascii=False).encode())
     names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
     write_json(
         folder / "tokenizer_config.json",

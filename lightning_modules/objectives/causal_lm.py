@@ -45,7 +45,4 @@ class CausalLM(Objective):
 
     def losses(self, batch: Batch) -> dict[str, LossSum]:
         top_ND = self.encode_at(batch, batch["predict_N"])
-        loss = self.head.loss(
-            top_ND, self.encoder.tokens.weight, batch["label_N"], label_smoothing=self.label_smoothing
-        )
-        return {"loss": loss}
+        return {"loss": self.token_loss(top_ND, batch["label_N"])}

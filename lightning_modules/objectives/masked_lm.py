@@ -133,14 +133,13 @@ class MaskedLM(Objective):
         return super().predictions(batch) | pairs
 
     def losses(self, batch: Batch) -> dict[str, LossSum]:
-        embeddings_VD, label_N, smoothing = self.encoder.tokens.weight, batch["label_N"], self.label_smoothing
         if self.pair_loss == "none":
             top_ND = self.encode_at(batch, batch["predict_N"])
-            return {"loss": self.head.loss(top_ND, embeddings_VD, label_N, label_smoothing=smoothing)}
+            return {"loss": self.token_loss(top_ND, batch["label_N"])}
         top_ND = self.encode_at(batch, batch["predict_N"], batch["start_Q"])
         tokens_ND, starts_QD = top_ND.split([len(batch["predict_N"]), len(batch["start_Q"])])
         return {
-            "loss": self.head.loss(tokens_ND, embeddings_VD, label_N, label_smoothing=smoothing),
+            "loss": self.token_loss(tokens_ND, batch["label_N"]),
             self.pair_loss: self.pair_head.loss(starts_QD, batch["label_Q"]),
             f"{self.pair_loss}_accuracy": self.pair_head.accuracy(starts_QD, batch["label_Q"]),
         }

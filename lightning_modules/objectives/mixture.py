@@ -92,8 +92,7 @@ class Mixture(Objective):
     def losses(self, batch: Batch) -> dict[str, LossSum]:
         top_ND = self.encode_at(batch, batch["predict_N"], batch["next_N"])
         masked_ND, causal_ND = top_ND.split([len(batch["predict_N"]), len(batch["next_N"])])
-        embeddings_VD = self.encoder.tokens.weight
         return {
-            "loss": self.head.loss(masked_ND, embeddings_VD, batch["label_N"]),
-            "causal_lm": self.head.loss(causal_ND, embeddings_VD, batch["next_label_N"]),
+            "loss": self.token_loss(masked_ND, batch["label_N"]),
+            "causal_lm": self.token_loss(causal_ND, batch["next_label_N"]),
         }

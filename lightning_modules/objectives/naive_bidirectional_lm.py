@@ -75,7 +75,7 @@ class NaiveBidirectionalLM(Objective):
 
     def losses(self, batch: Batch) -> dict[str, LossSum]:
         top_ND = self.encode_at(batch, batch["predict_N"])
-        return {"loss": self.head.loss(top_ND, self.encoder.tokens.weight, batch["label_N"])}
+        return {"loss": self.token_loss(top_ND, batch["label_N"])}
 
 
 def _nobody_blind(visible_BHTT: Tensor) -> Tensor:

@@ -228,6 +228,11 @@ class Objective(L.LightningModule, ABC):
             return TiedHead(vocab_size=self.vocab_size, unscored=unscored)
         return (LinearHead if head == "linear" else PredictionHead)(self.run.encoder, vocab_size=self.vocab_size)
 
+    def token_loss(self, top_ND: Tensor, label_N: Tensor) -> LossSum:
+        """Return the loss of the head over the vocabulary, summed over the predictions, with label smoothing
+        in training."""
+        return self.head.loss(top_ND, self.encoder.tokens.weight, label_N, label_smoothing=self.label_smoothing)
+
     @property
     def label_smoothing(self) -> float:
         """Share of each label that is spread over the vocabulary; 0 outside training."""

@@ -87,7 +87,7 @@ class PermutationLM(Objective):
 
     def losses(self, batch: Batch) -> dict[str, LossSum]:
         top_ND = self.encode_at(batch, batch["predict_N"])
-        return {"loss": self.head.loss(top_ND, self.encoder.tokens.weight, batch["label_N"])}
+        return {"loss": self.token_loss(top_ND, batch["label_N"])}
 
 
 def _order(source: PackedRows, seed: int, share: float) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -17,7 +17,7 @@ import platform
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -135,25 +135,40 @@ class RunDirectory:
         Raises:
             RunDirectoryError: the file is missing, cannot be read, or has changed since it was written.
         """
-        path = self.path / "run.json"
+        content = self._read(
+            "run.json",
+            "cannot be read or has changed since it was written; delete the file, then `ablate run` writes it "
+            "again.",
+        )
+        if content is not None:
+            return content
+        if (self.path / "state.json").exists():
+            raise RunDirectoryError(
+                f"{self.path / 'run.json'} is missing; start `ablate run` with the spec of the run, which writes "
+                "it again."
+            )
+        raise RunDirectoryError(
+            f"{self.path} has no run.json, so it is not the folder of a run; name a folder under OUT/runs."
+        )
+
+    def _read(self, name: str, problem: str, *, parse: Callable[[bytes], Any] = json.loads) -> Any:
+        """Return the content of a JSON file of this folder, as `parse` makes it of bytes; None if there is no
+        such file.
+
+        Raises:
+            RunDirectoryError: the file cannot be read, or differs from its checksum. `problem` says so.
+        """
+        path = self.path / name
         try:
-            content = json.loads(read_file(path))
+            written = read_file(path)
+            content = json.loads(written)
             if content.get("checksum") not in (None, checksum(content)):
                 raise ValueError("checksum")
-            return content
-        except (FileNotFoundError, NotADirectoryError) as error:
-            if (self.path / "state.json").exists():
-                raise RunDirectoryError(
-                    f"{path} is missing; start `ablate run` with the spec of the run, which writes it again."
-                ) from error
-            raise RunDirectoryError(
-                f"{self.path} has no run.json, so it is not the folder of a run; name a folder under OUT/runs."
-            ) from error
+            return parse(written)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
         except (OSError, ValueError, AttributeError, RecursionError) as error:
-            raise RunDirectoryError(
-                f"{path} cannot be read or has changed since it was written; delete the file, then `ablate run` "
-                "writes it again."
-            ) from error
+            raise RunDirectoryError(f"{path} {problem}") from error
 
     def settings(self) -> RunSettings:
         """Return the settings of the run. Plugins are loaded from the files that the plan recorded.
@@ -192,20 +207,13 @@ class RunDirectory:
         return state
 
     def _written_state(self) -> RunState | None:
-        path = self.path / "state.json"
-        try:
-            content = read_file(path)
-            written, state = json.loads(content), RunState.model_validate_json(content)
-            if state.checksum is not None and state.checksum != checksum(written):
-                raise ValueError("checksum")
-            return state
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, ValueError, RecursionError) as error:
-            raise RunDirectoryError(
-                f"{path} cannot be read or has changed since it was written, so the progress of the run is "
-                "unknown; delete the file, then `ablate run` continues from the last checkpoint."
-            ) from error
+        state: RunState | None = self._read(
+            "state.json",
+            "cannot be read or has changed since it was written, so the progress of the run is unknown; delete "
+            "the file, then `ablate run` continues from the last checkpoint.",
+            parse=RunState.model_validate_json,
+        )
+        return state
 
     def write_state(self, state: StateName, **fields: Any) -> None:
         """Replace state.json. Fields that are not given keep their value.
@@ -257,19 +265,12 @@ class RunDirectory:
         Raises:
             RunDirectoryError: the file cannot be read.
         """
-        path = self.path / "provenance.json"
-        try:
-            content = json.loads(read_file(path).decode())
-            if not isinstance(content, dict):
-                raise ValueError("no mapping")
-            return content
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except (OSError, ValueError, RecursionError) as error:
-            raise RunDirectoryError(
-                f"{path} cannot be read, so it is unknown on which machine the run started; delete the file if "
-                "it was this machine."
-            ) from error
+        content = self._read(
+            "provenance.json",
+            "cannot be read, so it is unknown on which machine the run started; delete the file if it was this "
+            "machine.",
+        )
+        return content or {}
 
     def last_validation_loss(self) -> float | None:
         """Return the validation loss in the run's log after its last step, in nats; None if the log has none.

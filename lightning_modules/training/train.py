@@ -267,40 +267,30 @@ def main(
     stop.install()
     if tied:
         stop_when_orphaned(stop)
+    options: dict[str, Any] = {
+        "data_root": data_root,
+        "devices": devices,
+        "accelerator": accelerator,
+        "stop": stop,
+    }
     try:
         refuse_unsafe_environment()
         problems = contradictions(directory.settings())
         if problems:
             raise RunDirectoryError(f"{run_dir / 'run.json'}: {'.'.join(problems[0][0])} {problems[0][1]}.")
         if RANK_VARIABLE in os.environ:
-            code = _rank(directory, data_root=data_root, devices=devices, accelerator=accelerator, stop=stop)
+            code = _rank(directory, **options)
             sys.stderr.flush()
             os._exit(code)  # after a failure the process group's threads would hang the interpreter's exit
         if nodes > 1:
-            code = _rank_of_nodes(
-                directory,
-                data_root=data_root,
-                devices=devices,
-                nodes=nodes,
-                accelerator=accelerator,
-                threads=threads,
-                stop=stop,
-            )
+            code = _rank_of_nodes(directory, nodes=nodes, threads=threads, **options)
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
         if other_machine:
             accept_machine(directory, devices=devices)
         with progress_display(directory) as on_line:
-            code = start(
-                directory,
-                data_root=data_root,
-                devices=devices,
-                accelerator=accelerator,
-                threads=threads,
-                stop=stop,
-                on_line=on_line,
-            )
+            code = start(directory, threads=threads, on_line=on_line, **options)
     except RunDirectoryError as error:
         click.echo(str(error), err=True)
         code = error.exit_code

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import seaborn as sns
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -24,7 +23,7 @@ from pandas import DataFrame
 from reports.figures.by_arm import shown_name
 from reports.figures.files import LEGEND_LINE_INCHES, PANEL_INCHES
 from reports.figures.lines import fit_values, where_beyond, write_above, written_above
-from reports.figures.maps import SHADES
+from reports.figures.maps import draw_cells
 from reports.figures.panel import BEYOND, FigureKind
 from reports.figures.style import LINES, TICK_LETTERS, Style, mark_points, thinned
 from reports.words import is_absent, number
@@ -308,24 +307,9 @@ class SettingMap(NamedTuple):
 def draw_setting_map(drawn: SettingMap, *, ax: Axes) -> list[Any]:
     """Draw a map, and return the handles of its legend: the largest and the smallest mean, and the frame."""
     means_RP = drawn.means_RP()
-    low, high = float(np.nanmin(means_RP)), float(np.nanmax(means_RP))
-    mesh = ax.pcolormesh(
-        np.arange(means_RP.shape[1] + 1) - 0.5,
-        np.arange(means_RP.shape[0] + 1) - 0.5,
-        np.ma.masked_invalid(means_RP),
-        cmap=colormaps["cividis"].resampled(SHADES),
-        vmin=low,
-        vmax=high if high > low else low + 1,
-        edgecolors="face",  # closes the thin gaps between cells
-        linewidth=0.4,
-        gid="map",
-    )
-    ax.set_facecolor("0.85")  # colour of cells without a number
+    ends = float(np.nanmin(means_RP)), float(np.nanmax(means_RP))
+    draw_cells(means_RP, ax=ax, ends=ends, label=drawn.axis_label)
     _label_cells(drawn, ax=ax)
-    bar = ax.figure.colorbar(mesh, ax=ax, label=drawn.axis_label)
-    bar.outline.set_visible(False)
-    assert bar.solids is not None
-    bar.solids.set(edgecolor="face", linewidth=0.4)
     handles: list[Any] = [
         _mark(extreme, point, drawn, marker=marker, ax=ax)
         for (extreme, point), marker in zip(drawn.extremes().items(), ("^", "v"), strict=True)
@@ -357,9 +341,6 @@ def _label_cells(drawn: SettingMap, *, ax: Axes) -> None:
     ax.set_yticks(rows, [shown_name(drawn.row_names[row]) for row in rows], fontsize="small")
     ax.set_xlabel(shown_name(drawn.along["label"]))
     ax.set_ylabel(shown_name(drawn.row_label))
-    for side in ax.spines.values():
-        side.set_visible(False)
-    ax.tick_params(length=0)
 
 
 def marks_caption(bands: set[str], about_tasks: bool) -> str:

@@ -4,7 +4,7 @@ The place of a row on the axis of a figure is its layer, its step, or a number i
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import pandas as pd
@@ -229,10 +229,8 @@ def curves(
         arms: arms of the experiment.
     """
     band_by_arm = summary.groupby("line")["band"].max()
-    curve_by_arm = {
-        curve.arm: curve._replace(band=str(band_by_arm.get(curve.arm, math.nan))) for curve in _facts(rows, gains)
-    }
-    return [curve_by_arm[arm] for arm in order(rows, arms)]
+    facts = curves_by_arm(rows, gains)
+    return [facts[arm]._replace(band=str(band_by_arm.get(arm, math.nan))) for arm in order(rows, arms)]
 
 
 def learned(table: DataFrame) -> dict[str, float]:
@@ -242,20 +240,9 @@ def learned(table: DataFrame) -> dict[str, float]:
     return {str(arm): float(nats) for arm, nats in means.items()}
 
 
-def curve(rows: DataFrame, gains: Mapping[str, float], *, band: str = "") -> Curve:
-    """Return the facts about the single arm in these rows of one metric; `gains` come from `learned`."""
-    (only,) = _facts(rows, gains)
-    return only._replace(band=band)
-
-
 def curves_by_arm(rows: DataFrame, gains: Mapping[str, float]) -> dict[str, Curve]:
-    """Return the facts about each arm in these rows of one metric, as `curve` does for a single arm."""
-    return {facts.arm: facts for facts in _facts(rows, gains)}
-
-
-def _facts(rows: DataFrame, gains: Mapping[str, float]) -> Iterator[Curve]:
-    """Yield the facts about each arm in these rows of one metric, without a band. All arms are grouped at
-    once, as there may be hundreds."""
+    """Return the facts about each arm in these rows of one metric, without a band; `gains` come from
+    `learned`. All arms are grouped at once, as there may be hundreds."""
     by_arm = rows.assign(
         at_start=(rows["step"] == 0).fillna(False).astype(bool),
         starts_trained=rows[STARTS_TRAINED].astype(bool) if STARTS_TRAINED in rows else False,
@@ -269,8 +256,8 @@ def _facts(rows: DataFrame, gains: Mapping[str, float]) -> Iterator[Curve]:
         n=("n", "min"),
         d=("d", "max"),
     )
-    for arm, measure, seeds, at_start, starts_trained, n, d in facts.itertuples():
-        yield Curve(
+    return {
+        arm: Curve(
             arm=arm,
             measure=measure,
             seeds=int(seeds),
@@ -279,6 +266,8 @@ def _facts(rows: DataFrame, gains: Mapping[str, float]) -> Iterator[Curve]:
             n=None if pd.isna(n) else int(n),
             d=None if pd.isna(d) else int(d),
         )
+        for arm, measure, seeds, at_start, starts_trained, n, d in facts.itertuples()
+    }
 
 
 def order(table: DataFrame, arms: Sequence[str] | None) -> list[str]:

@@ -9,7 +9,7 @@ from pandas import DataFrame
 
 from ablations.results import SHOWN
 from reports.figures.by_arm import arm_label, shown_name
-from reports.figures.curves import FEWEST_PLACES, Curve, curve, learned, metric_rows, order, require
+from reports.figures.curves import FEWEST_PLACES, Curve, curves_by_arm, learned, metric_rows, order, require
 from reports.figures.files import lay_out
 from reports.figures.lines import Line, PanelLook, draw_lines
 from reports.figures.panel import (
@@ -52,29 +52,6 @@ def choose_groups(table: DataFrame, *, measure: str, metric: str, family: str) -
     )
 
 
-def by_group(
-    table: DataFrame,
-    *,
-    ax: Axes,
-    arm: str,
-    family: str,
-    measure: str = "layer_change",
-    metric: str = "pwcca",
-    arms: Sequence[str] | None = None,
-) -> Axes:
-    """Draw the groups of one arm, a line for each group. The axis fits all of `arms` (by default those of the
-    table), so that panels of several arms compare.
-
-    Raises:
-        ResultsError: the arm has no such rows, the table lacks a column, or a seed has several values for a
-            point.
-    """
-    rows = choose_groups(table, measure=measure, metric=metric, family=family)
-    require(rows[rows["arm"] == arm], table, f"{measure} {metric} of {arm}", family, by="layer")
-    kept = group_lines(rows if arms is None else rows[rows["arm"].isin([arm, *arms])], learned(table), family)
-    return draw_groups(kept[arm], ax=ax)
-
-
 class GroupLines(NamedTuple):
     """Content of a figure of one arm with a line for each group of tokens."""
 
@@ -105,11 +82,11 @@ def group_lines(rows: DataFrame, gains: Mapping[str, float], family: str) -> dic
     rows = rows.assign(line=[_line(*names) for names in zip(rows["arm"], rows["group"], strict=True)])
     summary = bands(rows)
     by_arm = {}
-    for arm in rows["arm"].unique().tolist():
+    for arm, curve in curves_by_arm(rows, gains).items():
         arm_rows = rows[rows["arm"] == arm]
-        lines = {_line(arm, group): group for group in groups_in_order(arm_rows["group"].unique().tolist())}
+        lines = {_line(arm, group): group for group in group_styles(arm_rows["group"].unique().tolist())}
         band = str(summary.loc[summary["line"].isin(lines.keys()), "band"].max())
-        by_arm[arm] = GroupLines(family, arm_rows, lines, curve(arm_rows, gains, band=band), rows, summary)
+        by_arm[arm] = GroupLines(family, arm_rows, lines, curve._replace(band=band), rows, summary)
     return by_arm
 
 
@@ -129,12 +106,6 @@ def draw_groups(drawn: GroupLines, *, ax: Axes) -> Axes:
     ax.set_ylabel(axis_label(measure, metric))
     ax.set_title(arm_label(drawn.curve), loc="left", fontsize="medium")
     return ax
-
-
-def groups_in_order(groups: Sequence[str]) -> list[str]:
-    """Return the groups in order: ranks from frequent to rare, parts of speech with related ones side by
-    side."""
-    return list(group_styles(groups))
 
 
 def group_label(group: str) -> str:

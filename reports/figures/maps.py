@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from ablations.errors import ResultsError
 from ablations.results import SHOWN
 from reports.figures.by_arm import arm_label
-from reports.figures.curves import FEWEST_STEPS, Curve, curve, learned, metric_rows, order
+from reports.figures.curves import FEWEST_STEPS, Curve, curves_by_arm, learned, metric_rows, order
 from reports.figures.files import lay_out
 from reports.figures.pairs import pairs_over_training
 from reports.figures.panel import (
@@ -50,11 +51,9 @@ def map_table(table: DataFrame, *, measure: str, metric: str, arms: Sequence[str
     return pairs, order(pairs, None)
 
 
-def choose_steps(
-    table: DataFrame, *, measure: str, metric: str, arm: str | None = None, group: str | None = None
-) -> DataFrame:
-    """Return the rows of one group (None: all tokens), of one arm or of all arms, at every step at which all
-    seeds of an arm were measured.
+def choose_steps(table: DataFrame, *, measure: str, metric: str, group: str | None = None) -> DataFrame:
+    """Return the rows of one group (None: all tokens), at every step at which all seeds of an arm were
+    measured.
 
     With other seeds at other steps, the mean would jump. The result is empty if there are no such rows.
 
@@ -64,7 +63,6 @@ def choose_steps(
     rows = metric_rows(table, measure=measure, metric=metric)
     of_group = rows["group"].isna() if group is None else (rows["group"] == group).fillna(False)
     rows = rows[of_group & rows["other_run_id"].isna() & rows["step"].notna()]
-    rows = rows if arm is None else rows[rows["arm"] == arm]
     seeds_at = rows.groupby(["arm", "step"])["seed"].transform("nunique")
     return rows[seeds_at == rows.groupby("arm")["seed"].transform("nunique")].sort_values(
         ["step", "x"], kind="stable"
@@ -109,18 +107,19 @@ def step_maps(
     Raises:
         ResultsError: the table lacks a column, or a seed has several values for one cell.
     """
-    rows_by_arm = dict(iter(choose_steps(table, measure=measure, metric=metric, group=group).groupby("arm")))
+    every_row = choose_steps(table, measure=measure, metric=metric, group=group)
+    rows_by_arm = dict(iter(every_row.groupby("arm")))
     every = {arm: rows_by_arm[arm] for arm in order(table, arms) if arm in rows_by_arm}
     chosen = {arm: rows for arm, rows in every.items() if rows["step"].nunique() >= FEWEST_STEPS}
     grids = {arm: grid(rows) for arm, rows in chosen.items()}
     values = np.concatenate([np.empty(0), *(cells.to_numpy(float).ravel() for cells in grids.values())])
     values = values[np.isfinite(values)]
     ends = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
-    gains = learned(table) if chosen else {}
+    curves = curves_by_arm(every_row, learned(table)) if chosen else {}
     return {
         arm: StepMap(
             *(measure, metric, group, rows, grids[arm], ends),
-            curve=curve(rows, gains, band="seeds" if rows["seed"].nunique() > 1 else ""),
+            curve=curves[arm]._replace(band="seeds" if rows["seed"].nunique() > 1 else ""),
         )
         for arm, rows in chosen.items()
     }
@@ -128,28 +127,43 @@ def step_maps(
 
 def draw_map(drawn: StepMap, *, ax: Axes) -> Axes:
     """Draw one map of `step_maps`, and return the axes."""
-    measure, metric, means, ends = drawn.measure, drawn.metric, drawn.means, drawn.ends
+    measure, metric, means = drawn.measure, drawn.metric, drawn.means
+    label = axis_label(measure, metric, drawn.group)
+    draw_cells(means.to_numpy(float), ax=ax, ends=drawn.ends, label=label).set_clip_on(False)
+    _label(ax, means, leads=leads_on(measure, metric))
+    ax.set_title(arm_label(drawn.curve), loc="left", fontsize="medium")
+    return ax
+
+
+def draw_cells(cells_RC: np.ndarray, *, ax: Axes, ends: tuple[float, float], label: str) -> QuadMesh:
+    """Draw a cell in a colour for each number, row 0 at the bottom, beside a bar of the colours. Return the
+    cells.
+
+    Args:
+        ends: numbers with the first and the last colour.
+        label: label of the bar.
+    """
     mesh = ax.pcolormesh(
-        np.arange(means.shape[1] + 1) - 0.5,
-        np.arange(means.shape[0] + 1) - 0.5,
-        np.ma.masked_invalid(means.to_numpy(float)),
+        np.arange(cells_RC.shape[1] + 1) - 0.5,
+        np.arange(cells_RC.shape[0] + 1) - 0.5,
+        np.ma.masked_invalid(cells_RC),
         cmap=colormaps["cividis"].resampled(SHADES),
         vmin=ends[0],
         vmax=ends[1] if ends[1] > ends[0] else ends[0] + 1,
         # Edges in the colours of the cells close the thin gaps between cells.
         edgecolors="face",
         linewidth=0.4,
-        clip_on=False,
         gid="map",
     )
     ax.set_facecolor("0.85")  # colour of cells without a number
-    _label(ax, means, leads=leads_on(measure, metric))
-    bar = ax.figure.colorbar(mesh, ax=ax, label=axis_label(measure, metric, drawn.group))
+    for side in ax.spines.values():
+        side.set_visible(False)
+    ax.tick_params(length=0)
+    bar = ax.figure.colorbar(mesh, ax=ax, label=label)
     bar.outline.set_visible(False)
     assert bar.solids is not None
     bar.solids.set(edgecolor="face", linewidth=0.4)
-    ax.set_title(arm_label(drawn.curve), loc="left", fontsize="medium")
-    return ax
+    return mesh
 
 
 def _label(ax: Axes, means: DataFrame, *, leads: bool) -> None:
@@ -162,9 +176,6 @@ def _label(ax: Axes, means: DataFrame, *, leads: bool) -> None:
     ax.set_yticks(rows, [f"{layers[row]}→{layers[row] + 1}" if leads else str(layers[row]) for row in rows])
     ax.set_xlabel("step")
     ax.set_ylabel("layer → next layer" if leads else "layer (0 = embeddings)")
-    for side in ax.spines.values():
-        side.set_visible(False)
-    ax.tick_params(length=0)
 
 
 def map_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:

@@ -11,7 +11,16 @@ from pandas import DataFrame
 from ablations.results import SHOWN
 from ablations.wording import several
 from reports.figures.by_arm import end_name
-from reports.figures.curves import FEWEST_PLACES, Curve, curve, learned, metric_rows, order, require, with_columns
+from reports.figures.curves import (
+    FEWEST_PLACES,
+    Curve,
+    curves_by_arm,
+    learned,
+    metric_rows,
+    order,
+    require,
+    with_columns,
+)
 from reports.figures.files import lay_out
 from reports.figures.lines import Line, PanelLook, draw_lines
 from reports.figures.panel import (
@@ -128,20 +137,6 @@ def drawn_pairs(rows: DataFrame, arms: Sequence[str] | None = None) -> list[Pair
         two = [Pair(first, second) for i, first in enumerate(present) for second in present[i + 1 :]]
     lines = set(rows["line"])
     return [pair for pair in [*two, *(Pair(arm, arm) for arm in present)] if pair.name in lines]
-
-
-def run_distance(table: DataFrame, *, ax: Axes, metric: str = "pwcca", arms: Sequence[str] | None = None) -> Axes:
-    """Draw the distance between runs on the same tokens in each layer: 1 - similarity, where 0 means the same
-    up to a map. Return the axes.
-
-    Each pair of arms has a line with its mean over seeds, and bars for the interval. The seeds of one arm
-    have a dotted line with hollow markers, a mean over pairs of seeds. Points of the same layer are drawn
-    side by side. With many arms only the pairs of `drawn_pairs` are drawn.
-
-    Raises:
-        ResultsError: the table has no such rows, or lacks a column.
-    """
-    return draw_pairs(pair_lines(table, metric=metric, arms=arms), ax=ax)
 
 
 class PairLines(NamedTuple):
@@ -278,8 +273,7 @@ def _pair_facts(
 
 def _doubts(table: DataFrame) -> dict[str, str]:
     """Return for each arm why its layers say little about its objective; empty if there is no reason."""
-    gains = learned(table)
-    return {str(arm): curve(rows, gains).doubt for arm, rows in with_columns(table).groupby("arm", sort=False)}
+    return {arm: facts.doubt for arm, facts in curves_by_arm(with_columns(table), learned(table)).items()}
 
 
 def _early(rows: DataFrame) -> dict[str, int]:

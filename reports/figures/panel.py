@@ -221,17 +221,17 @@ class Panel:
     """Name of the kind of figure."""
     measure: str
     metric: str
-    group: str | None
-    family: str | None
-    arm: str | None
+    group: str | None = None
+    family: str | None = None
+    arm: str | None = None
     """Arm of a panel that shows only one; None otherwise."""
-    axis: Axis | None
+    axis: Axis | None = None
     """Axis of the panel; None for the measure's own axis."""
     title: str
     unit: str
     digits: int
-    part: str
-    folded: bool
+    part: str = ""
+    folded: bool = False
     data: str
     """Name of its CSV, which panels with the same rows share."""
     content: Content
@@ -239,11 +239,11 @@ class Panel:
     """Rows of its CSV: rows of the table of results, or a row for each run if arms vary a setting."""
     points: list[dict[str, Any]]
     """Numbers that it draws, without those of single seeds."""
-    curves: list[dict[str, Any]]
+    curves: list[dict[str, Any]] = field(default_factory=list)
     """Facts about each of its curves."""
     description: str
     """Description of the panel for readers who do not see it."""
-    without_rows: list[str]
+    without_rows: list[str] = field(default_factory=list)
     """Arms that it cannot show, as they have no rows."""
     arms: list[str] | None = None
     """Arms in this panel; None means all arms."""

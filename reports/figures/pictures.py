@@ -15,7 +15,7 @@ from ablations.errors import ResultsError
 from ablations.results import SHOWN
 from ablations.wording import listed
 from reports.figures.by_arm import shown_name
-from reports.figures.curves import curve, learned, order, require, with_columns
+from reports.figures.curves import curves_by_arm, learned, order, require, with_columns
 from reports.figures.files import LEGEND_LINE_INCHES, TITLE_INCHES
 from reports.figures.panel import (
     MOST_PANELS,
@@ -88,16 +88,6 @@ def points(rows: DataFrame) -> DataFrame:
 def known_facts(points: DataFrame) -> list[str]:
     """Return the facts in which the points of a picture differ."""
     return [fact for fact in FACTS[:-1] if points[fact].nunique() > 1]
-
-
-def picture(table: DataFrame, *, axes: Sequence[Axes], arm: str, by: str = "word") -> Sequence[Axes]:
-    """Draw the tokens of the arm's first seed, in as many layers as there are axes, with a colour for each
-    value of one fact. Return the axes.
-
-    Raises:
-        ResultsError: the arm has no such rows, or the table lacks a column.
-    """
-    return draw_picture(Cloud(arm, by, points(choose_picture(table, arm=arm))), axes=axes)
 
 
 class Cloud(NamedTuple):
@@ -192,6 +182,7 @@ def picture_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: li
     The coordinates are in the CSV alone, because the numbers mean nothing by themselves.
     """
     present = order(table[(table["measure"] == shown.measure) & table["layer"].notna()], arms)
+    gains = learned(table) if present else {}
     for i, arm in enumerate(present[:MOST_PANELS]):
         rows = choose_picture(table, arm=arm)
         drawn = Cloud(arm, shown.metric, points(rows))
@@ -202,7 +193,7 @@ def picture_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: li
             content=drawn,
             rows=rows[SHOWN],
             points=[],
-            curves=[facts(curve(rows, learned(table)))],
+            curves=[facts(curves_by_arm(rows, gains)[arm])],
             description=picture_in_words(rows, arm=arm, by=shown.metric),
             without_rows=without_panel(i, arms, present),
             notes=(left_out_note(present, MOST_PANELS),),

@@ -120,12 +120,6 @@ def t_interval(
     return Interval(mean, mean - margin, mean + margin)
 
 
-def standard_error(effects: ArrayLike) -> float:
-    """Return the standard error of the mean over seeds."""
-    values = np.asarray(effects, float)
-    return float(values.std(ddof=1) / np.sqrt(values.size))
-
-
 def shared_error(left_out_GS: ArrayLike) -> float:
     """Return the standard error of the mean over seeds due to the text that they share; 0 if the seeds'
     errors have nothing in common.
@@ -289,8 +283,6 @@ USUAL_POWER = 0.8
 MOST_SEEDS = 1000
 """Largest number of seeds that anybody trains; nothing is said about more."""
 
-_QUANTILES = (np.arange(400) + 0.5) / 400
-
 
 def power(effect: float, *, sd: float, seeds: int, level: float) -> float:
     """Return the probability with which a two-sided t test at `level` finds such an effect on its own side of
@@ -326,9 +318,8 @@ def equivalence_power(margin: float, *, sd: float, seeds: int, level: float, tex
     It is the mean over the distribution of the observed standard deviation (400 quantiles).
     """
     error = np.hypot(sd / np.sqrt(seeds), text_error)
-    seen = error * np.sqrt(stats.chi2.ppf(_QUANTILES, seeds - 1) / (seeds - 1))
-    room = margin - stats.t.isf(level, seeds - 1) * seen
-    return float(np.clip(2 * stats.norm.cdf(room / error) - 1, 0, None).mean())
+    room = margin - _critical(level, seeds) * (error * _observed_spreads(seeds))
+    return float(np.clip(2 * special.ndtr(room / error) - 1, 0, None).mean())
 
 
 def seeds_to_decide(
@@ -376,8 +367,20 @@ def _noncentrality(seeds: int, level: float, target_power: float) -> float:
 
 
 def _power(noncentrality: float, seeds: int, level: float) -> float:
-    critical = stats.t.isf(level / 2, seeds - 1)
+    critical = _critical(level / 2, seeds)
     if noncentrality > 30:  # scipy's noncentral t is imprecise there, so average over the observed spread
-        spread = np.sqrt(stats.chi2.ppf(_QUANTILES, seeds - 1) / (seeds - 1))
-        return float(stats.norm.cdf(noncentrality - critical * spread).mean())
+        return float(special.ndtr(noncentrality - critical * _observed_spreads(seeds)).mean())
     return float(stats.nct.sf(critical, seeds - 1, noncentrality))
+
+
+@cache
+def _critical(level: float, seeds: int) -> float:
+    """Return the t value that is exceeded with probability `level` if there is no effect."""
+    return float(stats.t.isf(level, seeds - 1))
+
+
+@cache
+def _observed_spreads(seeds: int) -> Vector:
+    """Return 400 quantiles of the standard deviation that so many seeds show, if the true one is 1."""
+    quantiles = (np.arange(400) + 0.5) / 400
+    return np.asarray(np.sqrt(stats.chi2.ppf(quantiles, seeds - 1) / (seeds - 1)))

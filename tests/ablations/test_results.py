@@ -124,17 +124,13 @@ def test_a_table_from_before_a_column_is_read_without_its_numbers(later, tmp_pat
         results.read(path)
 
 
-def test_append_keeps_what_was_there_and_refuses_repetition(tmp_path):
-    path = tmp_path / "results.parquet"
-    results.append(results.table([row(layer=1)]), path)
-    results.append(results.table([row(layer=2)]), path)
-    assert results.read(path)["layer"].tolist() == [1, 2]
-    before = path.read_bytes()
+def test_an_observation_that_is_there_already_is_refused():
+    kept = results.concat([results.table([row(layer=1)]), results.table([row(layer=2)])])
+    assert kept["layer"].tolist() == [1, 2]
     with pytest.raises(
         ResultsError, match=r"row 2: .* layer=1 has an observation already; remove one of the two rows\.$"
     ):
-        results.append(results.table([row(layer=1)]), path)
-    assert path.read_bytes() == before
+        results.concat([kept, results.table([row(layer=1)])])
 
 
 def test_a_missing_file_is_a_sentence(tmp_path):

@@ -24,9 +24,15 @@ TASKS = ("sst2", "trec", "subj", "mrpc", "rte", "sick", "stsb", "sick_relatednes
 
 
 @functools.cache
+def shipped_file(name):
+    """The claims of a file that we ship, in their order."""
+    return claims_file.load(CLAIMS / f"{name}.yaml").claims
+
+
+@functools.cache
 def shipped():
     """Every claim we ship, by its number, `2b` being a part of claim 2, or by its name; the article's first."""
-    claims = [claim for path in FILES for claim in claims_file.load(path).claims]
+    claims = [claim for path in FILES for claim in shipped_file(path.stem)]
     article = sorted((claim for claim in claims if claim.number), key=lambda claim: whole_number(claim.number))
     ours = [claim for claim in claims if not claim.number]
     return {str(claim.number): claim for claim in article} | {claim.name: claim for claim in ours}

@@ -20,7 +20,7 @@ from ablations.catalogue import Measure, for_run
 from ablations.errors import ResultsError
 from ablations.runs.places.place import Resources
 from lightning_modules.config import Settings
-from lightning_modules.files import atomic, make_folder, read_file, write_json
+from lightning_modules.files import read_file, write_json, write_whole
 from lightning_modules.plugins import recall
 from lightning_modules.training.run_directory import RunDirectory
 
@@ -175,11 +175,9 @@ def write(folder: Path, array: Array, *, before: Path | None = None) -> None:
     Args:
         before: shell file that each job reads first.
     """
-    make_folder(folder)
     contents = {"job.sh": SCRIPT.read_bytes()} | ({} if before is None else {"before.sh": before.read_bytes()})
     for name, content in contents.items():
-        with atomic(folder / name) as temporary:
-            temporary.write_bytes(content)
+        write_whole(folder / name, content)
     write_json(folder / "array.json", array.model_dump(mode="json"))  # last: a folder with it is whole
 
 

@@ -69,7 +69,7 @@ def carry_out(
             nothing is submitted then.
     """
     require_writable(workspace.out)
-    console = Console(file=sys.stdout, markup=False)
+    console = Console(file=sys.stdout, markup=False, highlight=False)
     todo = longest_first(items)
     messages = workspace.folder / "ray" / "messages.txt"
     with connected(place.content.address) as ray:  # fails at once if there is no cluster
@@ -87,11 +87,11 @@ def carry_out(
         with written_to(messages):
             tasks, groups = _submit(ray, workspace, todo, place.content)
             submitted = f"submitted: {several(len(tasks), 'run')}; the messages of Ray are in {messages}"
-            console.print(submitted, highlight=False, soft_wrap=True)
+            console.print(submitted, soft_wrap=True)
             interrupted, outcomes = _watch(ray, workspace, todo, tasks, groups, console)
     failed = say_failed(outcomes, console)
     if interrupted:
-        console.print("interrupted; the same command continues from here", style="yellow", highlight=False)
+        console.print("interrupted; the same command continues from here", style="yellow")
     return interrupted, failed
 
 
@@ -417,7 +417,7 @@ def _why_ended(ray: Any, task: Any) -> str:
 
 def _let_save(ray: Any, tasks: Sequence[Any], console: Console) -> None:
     """Stop the tasks, and wait at most SECONDS_TO_SAVE until their runs are saved."""
-    console.print("stopping; the runs at work are saved first", style="yellow", highlight=False)
+    console.print("stopping; the runs at work are saved first", style="yellow")
     for task in tasks:
         ray.cancel(task)
     ray.wait(list(tasks), num_returns=len(tasks), timeout=SECONDS_TO_SAVE)

@@ -236,7 +236,7 @@ def carry_out(
     require_plain_path(workspace.folder)
     in_queue(workspace.out)  # fails at once if SLURM is not there
     require_partitions(place)
-    console = Console(markup=False)
+    console = Console(markup=False, highlight=False)
     todo = longest_first(items)
     from ablations.runs.prepare import prepare_text  # imports torch
 
@@ -252,7 +252,7 @@ def carry_out(
         require_free(missing, "is no job in the queue")
         _submit_all(submissions(workspace, missing, place=place.content), before=place.before)
     if missing:
-        console.print(f"submitted: {several(len(missing), 'run')}", highlight=False)
+        console.print(f"submitted: {several(len(missing), 'run')}")
     lost = f"its job has left the queue, but the run has not ended; read the logs in {workspace.folder / 'slurm'}"
     interrupted, outcomes = watch(
         workspace, todo, console, look=lambda: _look(workspace), why_lost=lambda name: lost
@@ -267,7 +267,6 @@ def carry_out(
         console.print(
             f"interrupted; the jobs continue, and the same command shows them again{to_end}",
             style="yellow",
-            highlight=False,
             soft_wrap=True,
         )
     return interrupted, failed

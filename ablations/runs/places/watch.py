@@ -70,7 +70,7 @@ def watch(
                 if time.monotonic() >= due:
                     covered, words = look()
                     if words != printed:
-                        console.print(words, highlight=False, soft_wrap=True)
+                        console.print(words, soft_wrap=True)
                     pause = SECONDS_BETWEEN_LOOKS if words != printed else min(LONGEST_PAUSE, pause * 1.5)
                     printed, due = words, time.monotonic() + pause
                 endings = arrays.endings(workspace.out)

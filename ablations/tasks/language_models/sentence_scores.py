@@ -299,44 +299,54 @@ def _distinct(rows: NDArray[np.integer]) -> tuple[Integers, Integers]:
 # Answers ---------------------------------------------------------------------------------------------
 
 
-@torch.no_grad()
 def _answers(
     objective: Objective, rows_RT: NDArray[np.integer], query: Query, *, reading: SentenceReading
 ) -> Answer:
     """Return the log probabilities of labels, over the whole vocabulary as in the loss."""
     objective.eval()
-    (R, T), K, device = rows_RT.shape, query.place_RK.shape[1], objective.device
     embeddings_VD = objective.encoder.tokens.weight
-    logits_of_row = (T if reading == "own" else K) * len(embeddings_VD)
+
+    def logits(tokens_BT: Tensor, place_BK: Tensor) -> Tensor:
+        B, T = tokens_BT.shape
+        place_M = (torch.arange(B, device=tokens_BT.device)[:, None] * T + place_BK).flatten()
+        batch = _batch(objective, tokens_BT, reading)
+        if reading == "own":
+            return objective.sentence_logits(batch).flatten(0, 1)[place_M]
+        return objective.head(objective.encode_at(batch, place_M), embeddings_VD)
+
+    places = rows_RT.shape[1] if reading == "own" else query.place_RK.shape[1]
+    return answered(rows_RT, query, logits, device=objective.device, logits_of_row=places * len(embeddings_VD))
+
+
+@torch.no_grad()
+def answered(
+    rows_RT: NDArray[np.integer],
+    query: Query,
+    logits: Callable[[Tensor, Tensor], Tensor],
+    *,
+    device: torch.device,
+    logits_of_row: int,
+) -> Answer:
+    """Return the answer of a model to a query, from batches of rows that memory holds.
+
+    Args:
+        logits: returns the logits, shape MV, of the places BK of some rows BT.
+        logits_of_row: number of logits that the model computes for one row.
+    """
+    (R, T), K = rows_RT.shape, query.place_RK.shape[1]
     B = max(1, min(TOKENS_AT_ONCE[device.type] // T, LOGITS_AT_ONCE[device.type] // logits_of_row))
-    answer = unanswered(query)
+    answer = Answer(np.empty(len(query.label_N)), np.empty(len(query.label_N), np.bool_))
     for start in range(0, R, B):
         tokens_BT = torch.from_numpy(rows_RT[start : start + B].astype(np.int64)).to(device)
         place_BK = torch.from_numpy(query.place_RK[start : start + B]).to(device)
-        place_M = (torch.arange(len(tokens_BT), device=device)[:, None] * T + place_BK).flatten()
-        batch = _batch(objective, tokens_BT, reading)
-        if reading == "own":
-            logits_MV = objective.sentence_logits(batch).flatten(0, 1)[place_M]
-        else:
-            logits_MV = objective.head(objective.encode_at(batch, place_M), embeddings_VD)
-        fill(answer, query, logits_MV, first=start * K)
+        logits_MV = logits(tokens_BT, place_BK)
+        first = start * K
+        filled = slice(*np.searchsorted(query.state_N, [first, first + len(logits_MV)]))
+        state_N = torch.from_numpy(query.state_N[filled] - first).to(device)
+        logit_N = logits_MV[state_N, torch.from_numpy(query.label_N[filled]).to(device)]
+        answer.nats_N[filled] = (logit_N - logits_MV.logsumexp(-1)[state_N]).double().cpu().numpy()
+        answer.is_best_N[filled] = (logit_N == logits_MV.amax(-1)[state_N]).cpu().numpy()
     return answer
-
-
-def unanswered(query: Query) -> Answer:
-    """Return an answer to a query with empty values, for `fill`."""
-    return Answer(np.empty(len(query.label_N)), np.empty(len(query.label_N), np.bool_))
-
-
-def fill(answer: Answer, query: Query, logits_MV: Tensor, *, first: int) -> None:
-    """Write into an answer the log probabilities by some logits, which are of the states from number `first`
-    on."""
-    filled = slice(*np.searchsorted(query.state_N, [first, first + len(logits_MV)]))
-    state_N = torch.from_numpy(query.state_N[filled] - first).to(logits_MV.device)
-    label_N = torch.from_numpy(query.label_N[filled]).to(logits_MV.device)
-    logit_N = logits_MV[state_N, label_N]
-    answer.nats_N[filled] = (logit_N - logits_MV.logsumexp(-1)[state_N]).double().cpu().numpy()
-    answer.is_best_N[filled] = (logit_N == logits_MV.amax(-1)[state_N]).cpu().numpy()
 
 
 def _batch(objective: Objective, tokens_BT: Tensor, reading: SentenceReading) -> Batch:

@@ -99,7 +99,7 @@ def test_the_command_writes_what_the_measures_make_of_the_states_of_stock_classe
         layers[-1] = torch.cat(before_norm).numpy()
     for name, rows in (
         ("layer_change", layer_change(layers, sample, usual_measures(50_000, labelled=False)[0])),
-        ("geometry", geometry(layers, sample, SHAPE)),
+        ("geometry", geometry(layers, sample)),
     ):
         compare(table[(table["arm"] == family) & (table["measure"] == name)], list(rows))
 

@@ -13,9 +13,7 @@ from ablations.measures import geometry as measure_geometry
 from ablations.measures.geometry import SentencePairs, geometry
 from ablations.measures.jackknife import sentence_blocks
 from ablations.measures.reading.sample import Sample, ranks
-from ablations.measures.settings import GeometrySettings
 
-SETTINGS = GeometrySettings(kind="geometry")
 METRICS = ["anisotropy", "self_similarity", "effective_rank", "participation_ratio", "update_norm"]
 
 
@@ -58,7 +56,7 @@ def cloud(sample, *, width=6, mean=0.7, own=1.0, noise=1.0, seed=0):
 
 
 def rows_of(layers, sample):
-    rows = list(geometry([np.asarray(layer, np.float32) for layer in layers], sample, SETTINGS))
+    rows = list(geometry([np.asarray(layer, np.float32) for layer in layers], sample))
     return {(row["metric"], row["layer"]): row for row in rows}
 
 

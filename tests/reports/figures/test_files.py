@@ -16,8 +16,9 @@ from ablations.errors import ResultsError
 from reports import folder as experiment_folder
 from reports.claims.judge import judge_claims
 from reports.figures.by_setting import by_setting
+from reports.figures.curves import learned
 from reports.figures.files import DPI, MEDIA, draw_panel, panel_called, save
-from reports.figures.groups import by_group
+from reports.figures.groups import choose_groups, draw_groups, group_lines
 from reports.figures.lines import written_above
 from reports.page.content import page_figures
 from tests.support.fake_experiment import ARMS, rows, write
@@ -64,7 +65,8 @@ def information(ax, table, layers):
 
 
 def of_groups(ax, table, layers):
-    return by_group(layers, ax=ax, arm="mlm", family="rank")
+    rows = choose_groups(layers, measure="layer_change", metric="pwcca", family="rank")
+    return draw_groups(group_lines(rows, learned(layers), "rank")["mlm"], ax=ax)
 
 
 def of_a_setting(ax, table, layers):

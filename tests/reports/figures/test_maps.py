@@ -65,7 +65,8 @@ def test_all_arms_have_the_same_colours_beside_a_bar_with_the_unit(table):
     chosen = {"measure": "token_information", "metric": "cross_fitted"}
     (one, first), (_, second) = (drawn(table, arm=arm, **chosen) for arm in ("mlm", "clm"))
     assert first.get_clim() == second.get_clim()
-    every = [grid(choose_steps(table, arm=arm, **chosen)).to_numpy(float) for arm in ("mlm", "clm")]
+    rows = choose_steps(table, **chosen)
+    every = [grid(rows[rows["arm"] == arm]).to_numpy(float) for arm in ("mlm", "clm")]
     assert first.get_clim() == (np.min(every), np.max(every))
     bar = one.figure.axes[1]
     assert bar.get_ylabel() == "cross-fitted information (nats)"
@@ -76,16 +77,14 @@ def test_all_arms_have_the_same_colours_beside_a_bar_with_the_unit(table):
 def test_the_output_label_is_a_map_of_its_own(table):
     ax, _ = drawn(table, measure="token_information", metric="cross_fitted", group="output label")
     assert ax.figure.axes[1].get_ylabel() == "output label, cross-fitted (nats)"
-    chosen = choose_steps(
-        table, measure="token_information", metric="cross_fitted", arm="mlm", group="output label"
-    )
+    chosen = choose_steps(table, measure="token_information", metric="cross_fitted", group="output label")
     assert chosen["group"].unique().tolist() == ["output label"]
 
 
 def test_only_steps_that_every_seed_has_are_in_the_mean():
     numbers = {("a", seed, step): [step + seed, 2 * step] for seed in (0, 1) for step in (0, 1, 2, 4)}
     numbers["a", 0, 8] = [99.0, 99.0]  # the other seed has not come so far
-    rows = choose_steps(values(numbers), measure="geometry", metric="effective_rank", arm="a")
+    rows = choose_steps(values(numbers), measure="geometry", metric="effective_rank")
     found = grid(rows)
     assert found.columns.tolist() == [0, 1, 2, 4]
     np.testing.assert_allclose(found.to_numpy(float), [[0.5, 1.5, 2.5, 4.5], [0, 2, 4, 8]])

@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 from ablations import results
 from ablations.errors import ResultsError
 from reports.figures.lines import ASIDE
-from reports.figures.pairs import Pair, choose_pairs, drawn_pairs, one_a_unit, run_distance
+from reports.figures.pairs import Pair, choose_pairs, draw_pairs, drawn_pairs, one_a_unit, pair_lines
 from reports.figures.style import DOTTED, FIXED_STYLES, arm_styles, pair_style, seeds_style
 from tests.support.fake_experiment import LAYERS, figure_entries
 from tests.support.fake_layers import layer_rows
@@ -37,7 +37,7 @@ def distances(arms, seeds=(0, 1), *, changes=None, **columns):
 
 
 def drawn(table, **chosen):
-    return run_distance(table, ax=Figure().subplots(), **chosen)
+    return draw_pairs(pair_lines(table, **{"metric": "pwcca"} | chosen), ax=Figure().subplots())
 
 
 def by_label(ax):

@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from ablations import results
 from ablations.errors import ResultsError
-from reports.figures.pictures import choose_picture, kind_styles, kinds, known_facts, picture, points
+from reports.figures.pictures import Cloud, choose_picture, draw_picture, kind_styles, kinds, known_facts, points
 from tests.support.fake_layers import layer_rows
 
 
@@ -53,7 +53,8 @@ def test_bars_in_a_word_are_part_of_it():
 
 
 def test_each_kind_is_drawn_where_it_lies(table):
-    axes = picture(table, axes=Figure().subplots(2, 2).ravel().tolist(), arm="mlm", by="word")
+    drawn = Cloud("mlm", "word", points(choose_picture(table, arm="mlm")))
+    axes = draw_picture(drawn, axes=Figure().subplots(2, 2).ravel().tolist())
     assert [ax.get_title() for ax in axes] == ["layer 0", "layer 2", "layer 4", "layer 6"]
     found = points(choose_picture(table, arm="mlm"))
     for ax, layer in zip(axes, (0, 2, 4, 6), strict=True):

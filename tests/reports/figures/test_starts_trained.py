@@ -5,7 +5,7 @@ import pytest
 
 from ablations.results import STARTS_TRAINED
 from ablations.runs.records import Provenance, RunRecord, RunState
-from reports.figures.curves import curve
+from reports.figures.curves import curves_by_arm
 from reports.folder import ReportedRun
 
 
@@ -29,9 +29,9 @@ def test_a_curve_at_step_0_is_untrained_unless_its_run_starts_trained():
     rows = pd.DataFrame(
         {"arm": "a", "measure": "geometry", "seed": 0, "step": [0, 0], "value": 1.0, "n": 9, "d": 3}
     )
-    assert curve(rows, {}).untrained
-    assert curve(rows, {}).doubt == "untrained"
+    assert curves_by_arm(rows, {})["a"].untrained
+    assert curves_by_arm(rows, {})["a"].doubt == "untrained"
     known = rows.assign(**{STARTS_TRAINED: True})
-    assert curve(known, {}).doubt == "gain not measured"
-    assert curve(known, {"a": 2.0}).doubt == ""
-    assert curve(rows.assign(**{STARTS_TRAINED: False}), {"a": 2.0}).untrained
+    assert curves_by_arm(known, {})["a"].doubt == "gain not measured"
+    assert curves_by_arm(known, {"a": 2.0})["a"].doubt == ""
+    assert curves_by_arm(rows.assign(**{STARTS_TRAINED: False}), {"a": 2.0})["a"].untrained

@@ -14,14 +14,13 @@ from markdown_it import MarkdownIt
 from matplotlib.figure import Figure
 from scipy import stats
 
-from ablations.spec import claims as claims_file
 from reports.claims import words as claim_words
 from reports.claims.judge import judge_claims
 from reports.folder import Plan, ReportedExperiment
 from reports.page import page
 from reports.page.entries import claim_entries, draw_claim, effects
 from tests.support.claim_page import SEEDS, TEXT, VERDICTS, made
-from tests.support.claim_tables import CLAIMS, frame, literature, shipped, shipped_spec, whole_number
+from tests.support.claim_tables import CLAIMS, frame, literature, shipped, shipped_file, shipped_spec, whole_number
 from tests.support.html_page import HOSTILE, Page, strict_json
 
 SPECS_WITH_CLAIMS = [path for path in sorted(CLAIMS.parent.glob("*.yaml")) if "\nclaims: " in path.read_text()]
@@ -422,7 +421,7 @@ def test_every_spec_we_ship_has_all_its_claims_on_its_page(path, tmp_path):
     kinds = ("validation", "learning", *(settings.kind for settings in spec.measures))
     shutil.copytree(CLAIMS, tmp_path / "claims")
     (tmp_path / "plan.json").touch()
-    claims = [claim for name in spec.claims for claim in claims_file.load(CLAIMS / f"{name}.yaml").claims]
+    claims = [claim for name in spec.claims for claim in shipped_file(name)]
     told = [literature(frame(claim, 3), rng=np.random.default_rng(5)) for claim in claims]
     table = pd.concat(told).drop_duplicates([*KEYS, "other_run_id"], ignore_index=True)
     table = table[table["arm"].isin(arms) & table["measure"].isin(kinds)]
