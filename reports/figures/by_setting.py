@@ -12,7 +12,6 @@ from textwrap import wrap
 from typing import Any, NamedTuple
 
 import numpy as np
-import seaborn as sns
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -117,7 +116,7 @@ def by_setting(drawn: SettingMarks, *, ax: Axes) -> Axes:
     ax.set_ylabel(drawn.axis_label)
     if handles:
         ax.legend(handles=handles, frameon=False, fontsize="small")
-    sns.despine(ax=ax)
+    ax.spines[["top", "right"]].set_visible(False)
     return ax
 
 

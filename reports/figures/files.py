@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -60,6 +59,44 @@ HANDLE_INCHES = 0.4
 """Width of the line beside a name in a legend, with the space around it."""
 
 
+TICKS: dict[Any, Any] = {
+    "font.family": ["sans-serif"],
+    "font.sans-serif": ["Arial", "DejaVu Sans", "Liberation Sans", "Bitstream Vera Sans", "sans-serif"],
+    **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color"), ".15"),
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor"), "white"),
+    **dict.fromkeys([f"axes.spines.{side}" for side in ("left", "bottom", "right", "top")], True),
+    **dict.fromkeys(("xtick.bottom", "ytick.left", "axes.axisbelow", "patch.force_edgecolor"), True),
+    **dict.fromkeys(("xtick.top", "ytick.right", "axes.grid"), False),
+    **dict.fromkeys(("xtick.direction", "ytick.direction"), "out"),
+    **{"grid.color": ".8", "grid.linestyle": "-", "lines.solid_capstyle": "round", "patch.edgecolor": "w"},
+}
+"""Settings of seaborn's style `ticks`, without its colour map. To import seaborn takes nearly a second, as it
+imports pyplot and scipy.stats."""
+
+STROKES: dict[Any, float] = {
+    **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 1.25),
+    **dict.fromkeys(("grid.linewidth", "patch.linewidth", "xtick.minor.width", "ytick.minor.width"), 1.0),
+    **dict.fromkeys(("lines.markersize", "xtick.major.size", "ytick.major.size"), 6.0),
+    **dict.fromkeys(("xtick.minor.size", "ytick.minor.size"), 4.0),
+    "lines.linewidth": 1.5,
+}
+LETTERS: dict[Any, float] = {
+    **dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize", "legend.title_fontsize"), 12.0),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 11.0),
+}
+PAPER_SCALE = 0.8
+
+
+def _sizes(font_scale: float) -> dict[Any, Any]:
+    """Return widths, lengths and fonts in points: those of seaborn's context `paper`, with the fonts scaled."""
+    strokes = {name: size * PAPER_SCALE for name, size in STROKES.items()}
+    return strokes | {name: size * PAPER_SCALE * font_scale for name, size in LETTERS.items()}
+
+
+PAGE_LOOK = TICKS | _sizes(1.1)
+"""Settings of matplotlib for the figures of a page."""
+
+
 def lay_out(figure: Figure, draw: Callable[[Axes], object], *, names: Sequence[str] = ()) -> None:
     """Draw on the only axes of a figure, and make the figure higher if names, titles and notes need it.
 
@@ -94,7 +131,7 @@ class Drawing(NamedTuple):
 
 def draw(panel: Panel) -> Drawing:
     """Draw a panel as an SVG image, and write its data as CSV."""
-    with sns.axes_style("ticks"), sns.plotting_context("paper", font_scale=1.1):
+    with mpl.rc_context(PAGE_LOOK):
         figure = Figure(figsize=PANEL_INCHES, layout="constrained")
         panel.content.draw(figure)
         return Drawing(svg=render(figure, name=panel.id, title=panel.title), csv=panel.csv_text())
@@ -185,7 +222,7 @@ class Medium(NamedTuple):
     inches: tuple[float, float]
     """Width of a figure and height of a panel, in inches; long names and notes make it higher."""
     font_scale: float
-    """Font scale relative to seaborn's context `paper`, whose labels have 9.6 points."""
+    """Scale of fonts; at 1 labels have 9.6 points."""
     strokes: float
     """Scale of line widths and marker sizes relative to those on the page."""
 
@@ -240,13 +277,13 @@ def draw_panel(panel: Panel, medium: Medium) -> Figure:
     If names at the ends of lines leave too little room for the lines, a legend below replaces them. Long
     legends make the figure higher.
     """
-    context = dict(sns.plotting_context("paper", font_scale=medium.font_scale))
-    context |= {
+    sizes = _sizes(medium.font_scale)
+    sizes |= {
         name: size * medium.strokes
-        for name, size in context.items()
+        for name, size in sizes.items()
         if name.endswith((".linewidth", "width", "r.size"))
     }
-    with sns.axes_style("ticks"), mpl.rc_context(context):
+    with mpl.rc_context(TICKS | sizes):
         figure = Figure(figsize=medium.inches, layout="constrained")
         canvas = FigureCanvasAgg(figure)
         panel.content.draw(figure)

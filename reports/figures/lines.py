@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from pandas import DataFrame, Series
@@ -137,7 +136,7 @@ def draw_lines(
     _fit_ends(ax, values, bands, floors, ceilings, look=look, written=here if here.size else floors)
     ends = [end for line in lines for end in _end(shown[shown["line"] == line.name], line)]
     name_ends(ax, [*ends, *(_end_of_published(curve) for curve in published)])
-    sns.despine(ax=ax)
+    ax.spines[["top", "right"]].set_visible(False)
 
 
 def _end(summary: DataFrame, line: Line) -> list[End]:

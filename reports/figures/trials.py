@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from math import log
 from typing import Any, NamedTuple
 
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -59,7 +58,7 @@ class TrialMarks(NamedTuple):
         ax.set_xlabel(self.label)
         ax.set_ylabel(ABOVE)
         ax.set_ylim(bottom=min(0, -0.04 * ax.get_ylim()[1]))
-        sns.despine(ax=ax)
+        ax.spines[["top", "right"]].set_visible(False)
         figure.legend(loc="outside lower left", frameon=False, fontsize="small", ncols=4)
 
     def _name_places(self, ax: Axes) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
+import scipy  # loads `stats`, which takes half a second, when it is first read
 
 from ablations.errors import ResultsError, SpecError
 from ablations.spec import load
@@ -63,7 +63,7 @@ def _welch(before: list[float], after: list[float]) -> tuple[float, float, float
         return mean, math.nan, math.nan
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # raised if the seeds of a side agree
-        interval = stats.ttest_ind(after, before, equal_var=False).confidence_interval(CONFIDENCE)
+        interval = scipy.stats.ttest_ind(after, before, equal_var=False).confidence_interval(CONFIDENCE)
     return mean, float(interval.low), float(interval.high)
 
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -170,7 +170,7 @@ def draw_claim(entry: Mapping[str, Any]) -> Drawing:
     """
     shared = _by_unit([*entry["parts"], *(part | {"beside": True} for part in entry["beside"])])
     heights = [ROW_INCHES * len(parts) + AXIS_INCHES for parts in shared.values()]
-    with sns.axes_style("ticks"), sns.plotting_context("paper", font_scale=1.1):
+    with mpl.rc_context(files.PAGE_LOOK):
         figure = Figure(figsize=(files.PANEL_INCHES[0], sum(heights)), layout="constrained")
         axes = figure.subplots(len(shared), 1, squeeze=False, height_ratios=heights)[:, 0]
         for ax, (unit, parts) in zip(axes, shared.items(), strict=True):
@@ -196,7 +196,7 @@ def effects(parts: Sequence[Mapping[str, Any]], *, ax: Axes, unit: str = "") -> 
     ax.set(xlim=(low, high), ylim=(len(parts) - 0.4, -0.56), yticks=[])
     ax.xaxis.set_major_locator(MaxNLocator(nbins=6))
     ax.set_xlabel(_short(f"effect ({unit})" if unit else "effect"))
-    sns.despine(ax=ax, left=True)
+    ax.spines[["top", "right", "left"]].set_visible(False)
     return ax
 
 

@@ -263,7 +263,10 @@ class PluginContent(NamedTuple):
     def draw(self, figure: Figure) -> None:
         """Let the author's function draw the rows, then lay out the figure, which raises on a wrong
         formula."""
-        self.figure.draw(self.rows, figure)
+        import seaborn as sns  # authors may name its colour maps; only figures of plugins pay for this import
+
+        with sns.axes_style("ticks"):
+            self.figure.draw(self.rows, figure)
         with lacking_glyphs():
             self.figure.attempt(figure.draw_without_rendering)
 

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -142,7 +142,7 @@ def ratio_interval(above_S: Array, below_S: Array, *, confidence: float) -> Rati
     if size < 2:
         return Ratio(value, np.nan, np.nan)
     covariance = np.cov(above_S, below_S) / size
-    critical = stats.t.ppf((1 + confidence) / 2, size - 1) ** 2
+    critical = special.stdtrit(size - 1, (1 + confidence) / 2) ** 2
     a = below_S.mean() ** 2 - critical * covariance[1, 1]
     b = -2 * (above_S.mean() * below_S.mean() - critical * covariance[0, 1])
     c = above_S.mean() ** 2 - critical * covariance[0, 0]

@@ -36,8 +36,9 @@ from functools import cache
 from typing import Literal, NamedTuple
 
 import numpy as np
+import scipy  # loads `stats`, which takes half a second, and `optimize` when they are first read
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, special, stats
+from scipy import special
 
 Direction = Literal["higher", "either"]
 """Whether a claim says that one side is more (`higher`), or only that both differ (`either`)."""
@@ -209,7 +210,7 @@ def page_trend(values_SK: ArrayLike) -> float:
     Rows are seeds; the test reads only the ranks within each row. It is exact for small tables, as scipy
     decides.
     """
-    return float(stats.page_trend_test(np.asarray(values_SK, float)).pvalue)
+    return float(scipy.stats.page_trend_test(np.asarray(values_SK, float)).pvalue)
 
 
 def above(effects: SeedEffects, *, against: float = 0.0) -> float:
@@ -303,7 +304,7 @@ def power(effect: float, *, sd: float, seeds: int, level: float) -> float:
 
 def spread_interval(sd: float, *, seeds: int) -> tuple[float, float]:
     """Return the 80% interval of the true standard deviation, if this many seeds show `sd` and are normal."""
-    low, high = sd * np.sqrt((seeds - 1) / stats.chi2.ppf((0.9, 0.1), seeds - 1))
+    low, high = sd * np.sqrt((seeds - 1) / scipy.stats.chi2.ppf((0.9, 0.1), seeds - 1))
     return float(low), float(high)
 
 
@@ -326,9 +327,9 @@ def equivalence_power(margin: float, *, sd: float, seeds: int, level: float, tex
     It is the mean over the distribution of the observed standard deviation (400 quantiles).
     """
     error = np.hypot(sd / np.sqrt(seeds), text_error)
-    seen = error * np.sqrt(stats.chi2.ppf(_QUANTILES, seeds - 1) / (seeds - 1))
-    room = margin - stats.t.isf(level, seeds - 1) * seen
-    return float(np.clip(2 * stats.norm.cdf(room / error) - 1, 0, None).mean())
+    seen = error * np.sqrt(scipy.stats.chi2.ppf(_QUANTILES, seeds - 1) / (seeds - 1))
+    room = margin - scipy.stats.t.isf(level, seeds - 1) * seen
+    return float(np.clip(2 * scipy.stats.norm.cdf(room / error) - 1, 0, None).mean())
 
 
 def seeds_to_decide(
@@ -372,12 +373,12 @@ def seeds_to_decide(
 @cache
 def _noncentrality(seeds: int, level: float, target_power: float) -> float:
     """Return the effect, in standard errors, that is found with the given power."""
-    return float(optimize.brentq(lambda centre: _power(centre, seeds, level) - target_power, 0, 1e4))
+    return float(scipy.optimize.brentq(lambda centre: _power(centre, seeds, level) - target_power, 0, 1e4))
 
 
 def _power(noncentrality: float, seeds: int, level: float) -> float:
-    critical = stats.t.isf(level / 2, seeds - 1)
+    critical = scipy.stats.t.isf(level / 2, seeds - 1)
     if noncentrality > 30:  # scipy's noncentral t is imprecise there, so average over the observed spread
-        spread = np.sqrt(stats.chi2.ppf(_QUANTILES, seeds - 1) / (seeds - 1))
-        return float(stats.norm.cdf(noncentrality - critical * spread).mean())
-    return float(stats.nct.sf(critical, seeds - 1, noncentrality))
+        spread = np.sqrt(scipy.stats.chi2.ppf(_QUANTILES, seeds - 1) / (seeds - 1))
+        return float(scipy.stats.norm.cdf(noncentrality - critical * spread).mean())
+    return float(scipy.stats.nct.sf(critical, seeds - 1, noncentrality))

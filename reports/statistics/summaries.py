@@ -27,9 +27,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy  # loads `stats`, which takes half a second, when it is first read
 from numpy.typing import ArrayLike, NDArray
 from pandas import DataFrame
-from scipy import special, stats
+from scipy import special
 
 from ablations.errors import ResultsError
 from reports.statistics.seed_tests import Interval
@@ -76,7 +77,7 @@ def mean_interval(table: DataFrame, *, by: Sequence[str], confidence: float = 0.
         groups = table.groupby(by, sort=False, dropna=False)["value"]
         summary = groups.agg(mean="mean", seeds="count", error="sem").reset_index()
         degrees = summary["seeds"].to_numpy() - 1
-        margin = stats.t.ppf((1 + confidence) / 2, degrees) * summary["error"].to_numpy()
+        margin = special.stdtrit(degrees, (1 + confidence) / 2) * summary["error"].to_numpy()
         summary["low"], summary["high"] = summary["mean"] - margin, summary["mean"] + margin
     return summary[[*by, "mean", "low", "high", "seeds"]]
 
@@ -232,7 +233,7 @@ def pooled_spread(groups: Sequence[Sequence[float]]) -> Spread | None:
     if not degrees:
         return None
     variance = sum(float(np.square(values - values.mean()).sum()) for values in counted) / degrees
-    low, high = variance * degrees / stats.chi2.ppf((0.975, 0.025), degrees)
+    low, high = variance * degrees / scipy.stats.chi2.ppf((0.975, 0.025), degrees)
     return Spread(math.sqrt(variance), degrees, math.sqrt(low), math.sqrt(high))
 
 
@@ -246,7 +247,7 @@ def share_of_variance(part: Spread, whole: Spread) -> Share | None:
     if whole.sd == 0:
         return None
     share = (part.sd / whole.sd) ** 2
-    low, high = stats.f.ppf((0.975, 0.025), part.degrees, whole.degrees)
+    low, high = scipy.stats.f.ppf((0.975, 0.025), part.degrees, whole.degrees)
     return Share(share, float(share / low), float(share / high))
 
 
@@ -341,4 +342,4 @@ def sign_test(better: int, worse: int) -> float:
     With right and wrong answers it is the exact test of McNemar 1947. It is about the two models that
     answered: the examples of one seed say nothing about other seeds.
     """
-    return float(stats.binomtest(better, better + worse).pvalue) if better + worse else 1.0
+    return float(scipy.stats.binomtest(better, better + worse).pvalue) if better + worse else 1.0
