@@ -93,13 +93,13 @@ LARGEST_FILE = 2**30
 """Largest number of bytes that `read_file` reads. No record, log or table of a run comes near it."""
 
 
-def read_file(path: Path) -> bytes:
+def read_file(path: str | Path) -> bytes:
     """Return the content of an ordinary file. A pipe or a device in its place would wait or never end.
 
     Raises:
         OSError: ENXIO, it is no file but a pipe or a device. EFBIG, it is larger than LARGEST_FILE.
     """
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+    with open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.ENXIO, "it is not an ordinary file", str(path))

@@ -3,8 +3,10 @@
 `is_fresh` tells whether a page still fits the files on disk, without drawing it again.
 """
 
+import errno
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -25,6 +27,7 @@ from ablations.runs.records import (
     RunSettingsRecord,
     RunState,
     checksum,
+    read_file,
 )
 from ablations.wording import REFUSED, printable
 
@@ -70,6 +73,8 @@ class ReportedExperiment(NamedTuple):
     """Rows of results.parquet that belong to no run of the plan."""
     folder: Path | None = None
     """Folder that was read."""
+    made_from: str = ""
+    """Result of `digest` for what was read."""
     measures: tuple[str, ...] = ()
     """Kinds of measures that the spec asks for."""
     quick: tuple[str, ...] = ()
@@ -89,7 +94,8 @@ def read(folder: Path) -> ReportedExperiment:
     """
     plan = read_plan(folder)
     texts = run_texts(folder, plan.runs)
-    runs = [_run(folder.parent / "runs" / planned.folder, planned, texts[planned.run_id]) for planned in plan.runs]
+    run_folders = folder.parent / "runs"
+    runs = [_run(run_folders, planned, texts[planned.run_id]) for planned in plan.runs]
     spec, results_file = folder / "spec.yaml", folder / "results.parquet"
     table = (
         results.read(results_file, remedy=_remedy(folder, "start `ablate run` again"))
@@ -112,6 +118,7 @@ def read(folder: Path) -> ReportedExperiment:
         table=table[is_planned].reset_index(drop=True),
         foreign_rows=int((~is_planned).sum()),
         folder=folder,
+        made_from=_digest(folder, plan, texts),
         measures=tuple(kind for kind, _ in measures),
         quick=tuple(kind for kind, effort in measures if effort == "quick"),
     )
@@ -127,7 +134,7 @@ def read_plan(folder: Path) -> Plan:
     if not path.is_file():
         raise ResultsError(f"{path} does not exist; `ablate run` with the spec writes it.")
     remedy = _remedy(folder, PLAN_AGAIN)
-    plan = _record(path, _text(path, remedy), Plan, remedy)
+    plan = _record(folder, "plan.json", _text(path, remedy), Plan, remedy)
     for run in plan.runs:
         is_name = Path(run.folder).name == run.folder and run.folder not in ("", "..") and "\0" not in run.folder
         if not is_name or len(run.folder.encode(errors="replace")) > LONGEST_NAME:
@@ -182,50 +189,62 @@ def run_texts(folder: Path, runs: Iterable[RunRecord]) -> dict[str, dict[str, st
         published = {row.pop("run_id"): row for row in table.to_pylist()}
     texts = {}
     for run in runs:
-        path = folder.parent / "runs" / run.folder
-        texts[run.run_id] = _texts(path) if path.is_dir() else published.get(run.run_id, {})
+        path = f"{folder.parent}/runs/{run.folder}"
+        texts[run.run_id] = _texts(path) if os.path.isdir(path) else published.get(run.run_id, {})
     return texts
 
 
-def _texts(folder: Path) -> dict[str, str]:
-    return {name: _text(folder / name, REMEDY) for name in RUN_RECORDS if (folder / name).is_file()}
+def _texts(folder: str) -> dict[str, str]:
+    texts = {name: _text(f"{folder}/{name}", REMEDY) for name in RUN_RECORDS}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
-def _text(path: Path, remedy: str) -> str:
+NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO)
+"""Errors of a path that is no ordinary file, such as a pipe."""
+
+
+def _text(path: str | Path, remedy: str) -> str | None:
+    """Return the text of a file; None if there is no ordinary file at the path."""
     try:
-        return path.read_text(encoding="utf-8")
+        return read_file(path).decode()
     except ValueError as error:
         raise _damaged(path, error, remedy) from error
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return None
+        raise
 
 
-def _damaged(path: Path, error: Exception, remedy: str) -> ResultsError:
+def _damaged(path: str | Path, error: Exception, remedy: str) -> ResultsError:
     return ResultsError(f"{path} is not a complete JSON file ({error}); {remedy}.")
 
 
-def _run(folder: Path, planned: RunRecord, texts: Mapping[str, str]) -> ReportedRun:
+def _run(run_folders: Path, planned: RunRecord, texts: Mapping[str, str]) -> ReportedRun:
     """Return a run with its records; a record is empty if its text is missing."""
+    folder = f"{run_folders}/{planned.folder}"
     if (model := planned.analysed) is not None:
         state = RunState(state="done", step=planned.max_steps, max_steps=planned.max_steps)
         return ReportedRun(planned, state, model.provenance, model.settings)
-    about = _record(folder / "run.json", texts.get("run.json"), RunSettingsRecord)
+    about = _record(folder, "run.json", texts.get("run.json"), RunSettingsRecord)
     return ReportedRun(
         plan=planned,
-        state=_record(folder / "state.json", texts.get("state.json"), RunState),
-        provenance=_record(folder / "provenance.json", texts.get("provenance.json"), Provenance),
+        state=_record(folder, "state.json", texts.get("state.json"), RunState),
+        provenance=_record(folder, "provenance.json", texts.get("provenance.json"), Provenance),
         settings=about.settings,
         tokens=about.tokens,
     )
 
 
-def _record(path: Path, text: str | None, kind: type[Some], remedy: str = REMEDY) -> Some:
-    """Return the text of a JSON file as a record of that kind. Nulls count as left out, and a missing text
-    gives an empty record.
+def _record(folder: str | Path, name: str, text: str | None, kind: type[Some], remedy: str = REMEDY) -> Some:
+    """Return the text of a JSON file in a folder as a record of that kind. Nulls count as left out, and a
+    missing text gives an empty record.
 
     Raises:
         ResultsError: the text is no JSON, does not fit its checksum, or does not fit the record.
     """
     if text is None:
         return kind()
+    path = f"{folder}/{name}"
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -274,31 +293,31 @@ def _printable_throughout(content: Any) -> Any:
 HERE = Path(__file__).parent
 
 
-RUN_FILES = ("state.json", "provenance.json", "run.json", "predictions.parquet")
-"""Files of a run that a page is made from."""
-
-
-def digest(folder: Path, plan: Plan | None = None) -> str:
+def digest(folder: Path) -> str:
     """Return the hash of everything that a page is made from: the experiment's files, the files of its runs,
     and this package.
 
-    Args:
-        plan: plan of the experiment; it is read unless given.
-
     Raises:
-        ResultsError: plan.json is missing or damaged.
+        ResultsError: plan.json is missing, or a record is damaged.
     """
-    runs = [folder.parent / "runs" / run.folder for run in (read_plan(folder) if plan is None else plan).runs]
-    paths = [
-        folder / name for name in ("plan.json", "spec.yaml", "results.parquet", RUNS_FILE, "predictions.parquet")
-    ]
-    paths += [run / name for run in runs for name in RUN_FILES]
-    paths += sorted(folder.glob("claims/*.yaml"))
-    paths += sorted([*HERE.rglob("*.py"), *HERE.rglob("templates/*")])
+    plan = read_plan(folder)
+    return _digest(folder, plan, run_texts(folder, plan.runs))
+
+
+def _digest(folder: Path, plan: Plan, texts: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the hash of an experiment whose plan and records of runs were read."""
+    names = ("plan.json", "spec.yaml", "results.parquet", RUNS_FILE, "predictions.parquet")
+    paths = [str(folder / name) for name in names]
+    paths += [f"{folder.parent}/runs/{run.folder}/predictions.parquet" for run in plan.runs]
+    paths += map(str, sorted(folder.glob("claims/*.yaml")))
+    paths += map(str, sorted([*HERE.rglob("*.py"), *HERE.rglob("templates/*")]))
     sha256 = hashlib.sha256()
     for path in paths:
-        content = path.read_bytes() if path.is_file() else b"absent"
+        content = Path(path).read_bytes() if os.path.isfile(path) else b"absent"
         sha256.update(hashlib.sha256(content).digest())
+    for run in plan.runs:
+        for name in RUN_RECORDS:
+            sha256.update(hashlib.sha256(texts[run.run_id].get(name, "absent").encode()).digest())
     return sha256.hexdigest()
 
 

@@ -294,7 +294,7 @@ class Gathered(Record):
         """Return the measures and steps with rows in a run's file; None if the file has changed or is not
         known."""
         before = self.runs.get(run_dir.name, (None,))[0]
-        if before in (None, MISSING) or version(run_dir / READ_FILES[0]) != before:
+        if before in (None, MISSING) or version(f"{run_dir}/{READ_FILES[0]}") != before:
             return None
         return self.measured.get(run_dir.name)
 
@@ -332,7 +332,7 @@ def record_now(
 
 
 def _versions(run_dir: Path) -> tuple[Version, Version, Version, Version]:
-    measures, log, state, provenance = (version(run_dir / name) for name in READ_FILES)
+    measures, log, state, provenance = (version(f"{run_dir}/{name}") for name in READ_FILES)
     return measures, log, state, provenance
 
 
@@ -351,7 +351,7 @@ def write_record(record: Gathered, measured: Iterable[tuple[str, MeasuredStep]],
     results.write_whole(folder / RECORD, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
 
 
-def version(path: Path, *, age: float = SETTLED_SECONDS) -> Version:
+def version(path: str | Path, *, age: float = SETTLED_SECONDS) -> Version:
     """Return the version of a file.
 
     The file is opened, as an NFS client then asks its server; without that it may answer from memory.

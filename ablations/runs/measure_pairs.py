@@ -86,7 +86,10 @@ def rows(folder: Path) -> pd.DataFrame:
 def of_last_trainings(table: pd.DataFrame, planned: Sequence[PlannedRun]) -> pd.DataFrame:
     """Return the rows whose runs were not trained again since. A row without the start of a training
     stays."""
-    started = {item.run_id: item.directory.provenance().get("started") for item in planned}
+    compared = {*table["run_id"], *table["other_run_id"]}  # in a large grid few runs are compared
+    started = {
+        item.run_id: item.directory.provenance().get("started") for item in planned if item.run_id in compared
+    }
     for column, run in STARTED.items():
         table = table[table[column].isna() | (table[column] == table[run].map(started))]
     return table

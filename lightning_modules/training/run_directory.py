@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import shutil
+import stat
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -236,10 +237,13 @@ class RunDirectory:
         Args:
             state: state of the run.
         """
-        if not self.last_checkpoint.is_file():
+        try:
+            status = os.stat(self.last_checkpoint)
+        except (FileNotFoundError, NotADirectoryError):
             return "gone"
-        has_same_size = self.last_checkpoint.stat().st_size == state.last_checkpoint_bytes
-        return "whole" if has_same_size else "damaged"
+        if not stat.S_ISREG(status.st_mode):
+            return "gone"
+        return "whole" if status.st_size == state.last_checkpoint_bytes else "damaged"
 
     def is_done(self) -> bool:
         """Return whether training ended and its last checkpoint is whole."""
@@ -464,4 +468,7 @@ class RunDirectory:
 def checksum(fields: Mapping[str, Any]) -> str:
     """Return the SHA-256 (hex) of the fields of run.json or state.json, without the field `checksum`."""
     others = {name: value for name, value in fields.items() if name != "checksum"}
-    return hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(_SORTED.encode(others).encode()).hexdigest()
+
+
+_SORTED = json.JSONEncoder(sort_keys=True)

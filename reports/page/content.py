@@ -231,7 +231,8 @@ def _provenance(experiment: ReportedExperiment, claim_files: list[dict[str, Any]
     """Return the provenance of the numbers; lists hold every different value among the runs."""
     plan, origins = experiment.plan, [run.provenance for run in experiment.runs]
     with_commit = [origin for origin in origins if origin.dirty is not None]
-    names = sorted({name for origin in origins for name in origin.versions})
+    versions = list({tuple(origin.versions.items()): origin.versions for origin in origins}.values())
+    names = sorted({name for of_run in versions for name in of_run})
     return {
         "spec_sha256": plan.spec_sha256,
         "planned": plan.created,
@@ -239,7 +240,7 @@ def _provenance(experiment: ReportedExperiment, claim_files: list[dict[str, Any]
         "finished": max((origin.finished for origin in origins if origin.finished), default=None),
         "commits": _different(origin.commit for origin in origins),
         "dirty": any(origin.dirty for origin in with_commit) if with_commit else None,
-        "versions": {name: _different(origin.versions.get(name) for origin in origins) for name in names},
+        "versions": {name: _different(of_run.get(name) for of_run in versions) for name in names},
         "data": plan.data.model_dump(),
         "claim_files": claim_files,
         "seeds": sorted({run.plan.seed for run in experiment.runs}),
@@ -292,6 +293,8 @@ def scores_over_examples(experiment: ReportedExperiment, by_arm: Mapping[str, An
     A score has one only if it is the mean of its predictions over examples in every seed, and has three seeds
     or more.
     """
+    if not by_arm:
+        return {}
     rows = last_step(experiment.table)
     rows = rows[rows["layer"].isna() & rows["group"].notna()]
     names = ("measure", "group", "metric", "arm", "seed")

@@ -7,6 +7,7 @@ its runs in one file, without texts and answers, so that nobody's test set is pu
 small.
 """
 
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -62,7 +63,7 @@ class ComparedArm(NamedTuple):
         """Yield the predictions of each run with its seed: all columns that are kept, or only the given
         ones."""
         for seed, path in self.runs.items():
-            if (path / run_rows.PREDICTIONS).exists():
+            if os.path.exists(f"{path}/{run_rows.PREDICTIONS}"):
                 yield seed, run_rows.predictions(path, columns)
         if self.published is not None:
             for seed in self.published["seed"].unique():

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,6 @@ from reports.claims.judge import Judged, finite, judge_claims
 from reports.figures.files import Drawing, data_url, draw, swatch_classes, swatch_style
 from reports.figures.panel import axis_head, place_in_words
 from reports.figures.trials import tuning_panels
-from reports.folder import digest
 from reports.page import latex
 from reports.page.content import content, page_figures
 from reports.page.entries import claim_entries, draw_claim
@@ -98,7 +97,12 @@ def escaped(value: Any) -> Any:
     unchanged."""
     if not isinstance(value, str) or isinstance(value, Written):
         return value
-    line = _INDENT.sub(" ", _BREAK.sub(" ", value))
+    return _escaped(value)
+
+
+@lru_cache(maxsize=10_000)  # a large grid has a row for each run, and most texts of a row are those of its arm
+def _escaped(text: str) -> Written:
+    line = _INDENT.sub(" ", _BREAK.sub(" ", text))
     line = "".join(_ENTITIES.get(letter, letter) for letter in line)
     line = "".join(
         part if _COMMAND.fullmatch(part) else _MARKUP.sub(r"\\\g<0>", part) for part in _COMMAND.split(line)
@@ -179,7 +183,7 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
     tuning = judged.experiment.plan.tuning
     of_trials = [] if tuning is None else tuning_panels(tuning, arms=judged.experiment.plan.arms)
     page = content(judged, figures, failures=failures.values(), of_trials=of_trials) | {
-        "made_from": digest(folder, judged.experiment.plan)
+        "made_from": judged.experiment.made_from
     }
     page["claims"] = claim_entries(judged.claims, page)
     drawn: dict[str, Drawing] = {}

@@ -131,10 +131,10 @@ def _settings(decided: Mapping[str, Decisions]) -> list[str]:
     every = list(dict.fromkeys(path for decisions in decided.values() for path in decisions))
     paths = [path for path in every if path.partition(".")[0] in COMPARED and path != "objective.kind"]
     first = next(iter(decided.values()), {})
-    since = {
-        path: [_key(decisions.get(path)) != _key(first.get(path)) for decisions in decided.values()]
-        for path in paths
-    }
+    since = {}
+    for path in paths:
+        of_first = _key(first.get(path))
+        since[path] = [_key(decisions.get(path)) != of_first for decisions in decided.values()]
     return sorted((path for path in paths if any(since[path])), key=lambda path: since[path].index(True))
 
 
@@ -199,11 +199,15 @@ def _line_names(firsts: Sequence[str], decided: Mapping[str, Decisions], setting
         return ("",)
     names = []
     kinds = {arm: decided[arm].get("objective.kind") for arm in firsts}
+    every = dict.fromkeys(path for arm in firsts for path in decided[arm])
+    others = [path for path in every if path not in (setting, "objective.kind")]
+    keys = {path: {arm: _key(decided[arm].get(path)) for arm in firsts} for path in others}
+    varied = [path for path, of_arms in keys.items() if len(set(of_arms.values())) > 1]
     for arm in firsts:
         differences = [str(kinds[arm])] if len(set(kinds.values())) > 1 else []
-        for path in dict.fromkeys(path for other in firsts for path in decided[other]):
+        for path in varied:
             peers = [o for o in firsts if kinds[o] == kinds[arm] or not path.startswith("objective.")]
-            if path in (setting, "objective.kind") or len({_key(decided[o].get(path)) for o in peers}) == 1:
+            if len({keys[path][o] for o in peers}) == 1:
                 continue
             if path.startswith("data."):
                 differences.append(f"the text of {arm}")

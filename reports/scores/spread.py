@@ -21,7 +21,7 @@ from pandas import DataFrame
 from ablations.measures import jackknife
 from ablations.wording import listed
 from reports.figures.panel import Panel
-from reports.folder import ReportedExperiment
+from reports.folder import ReportedExperiment, ReportedRun
 from reports.scores.factors import decisions
 from reports.scores.runs import Column, run_numbers, task_scores
 from reports.statistics.summaries import Share, Spread, pooled_spread, share_of_variance
@@ -93,12 +93,13 @@ def families(experiment: ReportedExperiment) -> list[EqualArms]:
     """
     varying: dict[str, tuple[str, ...]] = {}
     settings: dict[str, str] = {}
+    if not any(map(_fixed_sources, experiment.runs)):  # as in most experiments
+        return []
     for run in experiment.runs:
         arm = run.plan.arm
         if arm in settings or not run.settings or run.is_untrained:
             continue
-        fixed = run.settings.get("training", {}).get("seeds") or {}
-        varying[arm] = tuple(source for source in SOURCES if fixed.get(source) is None)
+        varying[arm] = tuple(source for source in SOURCES if source not in _fixed_sources(run))
         decided = decisions(run.settings)
         settings[arm] = json.dumps(decided, sort_keys=True, default=str)
     by_settings: dict[str, list[str]] = {}
@@ -114,6 +115,12 @@ def families(experiment: ReportedExperiment) -> list[EqualArms]:
             others = sorted((key for key in together if key != SOURCES), key=len)
             of_arms.append(EqualArms(together[SOURCES][0], {key: together[key] for key in (SOURCES, *others)}))
     return of_arms
+
+
+def _fixed_sources(run: ReportedRun) -> list[str]:
+    """Return the sources of chance that have one seed in all runs of the arm."""
+    seeds = (run.settings.get("training") or {}).get("seeds") or {}
+    return [source for source in SOURCES if seeds.get(source) is not None]
 
 
 def _rows(family: EqualArms, column: Column, numbers: DataFrame, table: DataFrame) -> Iterator[dict[str, Any]]:
