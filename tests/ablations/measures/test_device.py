@@ -10,7 +10,6 @@ from ablations.measures.neighbours import neighbours
 from ablations.measures.read_out import read_out_rows
 from ablations.measures.reading.sample import Sample, ranks
 from ablations.measures.settings import (
-    GeometrySettings,
     LayerChangeSettings,
     NeighboursSettings,
     ReadOutSettings,
@@ -26,7 +25,7 @@ MEASURES = {
         neighbours,
         NeighboursSettings(kind="neighbours", types=8, occurrences=30, neighbours=5, neighbours_of_type=5),
     ),
-    "geometry": (geometry, GeometrySettings(kind="geometry")),
+    "geometry": (geometry,),
     "token_information": (
         information_rows,
         TokenInformationSettings(kind="token_information", types=10, clusters=8, about=("input", "next")),
@@ -55,8 +54,8 @@ def states(sample):
 
 
 def numbers(name, states, sample):
-    measure, settings = MEASURES[name]
-    rows = list(measure(states, sample, settings))
+    measure, *settings = MEASURES[name]
+    rows = list(measure(states, sample, *settings))
     return np.array([[row["value"], row["floor"], row["standard_error"]] for row in rows])
 
 
