@@ -152,7 +152,11 @@ def test_a_probe_that_can_memorise_has_no_selectivity_where_labels_are_kinds():
     assert rows["accuracy", 1]["value"] - knowledge["value"] < 0.5
 
 
-def test_the_same_states_give_the_same_rows_whatever_other_layers_there_are(found):
+def test_the_same_states_give_the_same_rows(found):
+    assert table(planted()) == found
+
+
+def test_a_layer_has_the_same_rows_whatever_other_layers_there_are(found):
     again = table(of_layers(planted(), KNOWS))
     for metric in ("accuracy", "selectivity", "code_length", "compression"):
         assert again[metric, 0] == found[metric, KNOWS] | {"layer": 0}
