@@ -22,6 +22,7 @@ from benchmarks import (
     faults,
     gpu,
     information,
+    parts,
     scale,
     similarity,
     text,
@@ -74,8 +75,8 @@ def main(
     of three seeds, 40 minutes in all. gpu (half an hour, estimated) wants a GPU, and is
     left out of all groups where there is none.
 
-    `python -m benchmarks faults --help` says how faults are injected, `python -m benchmarks scale --help` how a
-    large grid is tried.
+    `python -m benchmarks parts --help` says where the time of a step goes, `python -m benchmarks faults --help`
+    how faults are injected, `python -m benchmarks scale --help` how a large grid is tried.
     """
     asked = groups or (("training",) if only else GROUPS)
     if not torch.cuda.is_available():
@@ -213,8 +214,7 @@ def table(found: list[dict[str, Any]]) -> Table:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["scale"]:
-        scale.main(sys.argv[2:], prog_name="python -m benchmarks scale")
-    if sys.argv[1:2] == ["faults"]:
-        faults.main(sys.argv[2:], prog_name="python -m benchmarks faults")
+    for name, command in {"parts": parts.main, "scale": scale.main, "faults": faults.main}.items():
+        if sys.argv[1:2] == [name]:
+            command(sys.argv[2:], prog_name=f"python -m benchmarks {name}")
     main()

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from ablations.runs.places import slurm
 from ablations.spec.experiment import Experiment
 from ablations.spec.grid import runs
-from benchmarks import alternating, cluster_faults, equal_time, gpu, peers, pretended_slurm, scale
+from benchmarks import alternating, cluster_faults, equal_time, gpu, parts, peers, pretended_slurm, scale
 from benchmarks import floor as floors
 from benchmarks.__main__ import main, readable, table
 from benchmarks.alternating import Rates, Side, alternate
@@ -81,6 +81,33 @@ def test_the_floor_is_that_of_the_products_and_of_the_update(monkeypatch):
     assert told["bytes"] == 28 * weights
     assert told["operations"] == operations_per_token(run) * run.training.tokens_per_step
     assert told["seconds"] == pytest.approx(told["operations"] / 1e9 + told["bytes"] / 1e6)
+
+
+def test_the_parts_of_a_step_have_the_floors_of_their_operations(monkeypatch):
+    monkeypatch.setattr(parts, "matrix_rate", lambda device, dtype: 1e6)
+    monkeypatch.setattr(parts, "copy_rate", lambda device: 1e6)
+    states_ND, weights_DE, bias_E = torch.ones(8, 16), torch.ones(16, 4), torch.ones(4)
+
+    def step():
+        product_NE = torch.addmm(bias_E, states_ND, weights_DE)
+        torch.nn.functional.gelu(product_NE)
+        product_NE.mul_(2)
+        torch.mm(states_ND, weights_DE, out=product_NE)
+        return states_ND.cumsum(0)  # of no part that is named
+
+    told = {row["part"]: row for row in parts.measured(Side("", step))}
+    products = told["linear maps and vocabulary: products"]
+    assert products["products"] == pytest.approx(2 * (2 * 8 * 16 * 4) / 1e6)
+    read, written = 4 * (8 * 16 + 16 * 4), 4 * 8 * 4
+    assert products["memory"] == pytest.approx((2 * read + 4 * 4 + 2 * written) / 1e6)
+    assert told["GELU"]["memory"] == pytest.approx(2 * written / 1e6)
+    scaled = told["products of numbers: dropout, attention weights, scales"]
+    assert (scaled["calls"], scaled["memory"]) == (1, pytest.approx(2 * written / 1e6))
+    assert told[parts.OTHER]["calls"] >= 1
+    assert told[parts.OTHER]["memory"] == 0
+    assert told["sum"]["calls"] == sum(row["calls"] for row in told.values() if "calls" in row) / 2
+    assert all(row["alone"] > 0 for row in told.values() if "alone" in row)
+    assert states_ND.equal(torch.ones(8, 16))
 
 
 def test_the_table_says_which_share_of_a_step_is_its_floor():
