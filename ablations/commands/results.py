@@ -84,9 +84,9 @@ def claims(
 def report(place: Path, overrides: tuple[str, ...], out: Path, data_root: Path, published: Path | None) -> None:
     """Write the page again from the results on disk; needs neither torch nor a network.
 
-    SPEC is a spec whose runs are in the output root, or a folder of published results, such as
-    experiments/results/NAME. For such a folder the claims are judged again from its table, and the page is written
-    to OUT/NAME.
+    SPEC is a spec whose runs are in the output root, or a folder of results: a published one, such as
+    experiments/results/NAME, or one in an output root that you may only read. For a folder the claims are judged
+    again from its table, and the page is written to OUT/NAME.
     """
     from ablations.runs.workspace import Workspace
     from lightning_modules.files import require_writable
@@ -115,11 +115,7 @@ def write_published_page(published: Path, out: Path) -> Path:
 
 
 def refuse_settings(overrides: tuple[str, ...], place: Path) -> None:
-    """Raise an error if `--set` is given for a folder of results.
-
-    Raises:
-        UsageError: settings are given, and `place` is a folder.
-    """
+    """Raise a UsageError if `--set` is given for a folder of results."""
     if overrides and place.is_dir():
         raise click.UsageError(
             "--set needs a spec, but you named a folder of results; leave --set out, or name the spec."

@@ -86,7 +86,7 @@ CLAIM_TEMPLATES = {
     ),
     "generation": ClaimTemplate("metric: fluency", "writes less fluent sentences", "0.05", "nats"),
 }
-"""Readings by measure, for those that can compare arms: each reads the number that is compared most."""
+"""Templates by measure, for measures that can compare arms. Each reads the number that is compared most."""
 
 APART = "{kind: apart, metric: pwcca, pairs: ...}"
 """Effect of a claim that reads `run_distance`."""
@@ -100,7 +100,7 @@ def write(spec: Path) -> Path:
         SpecError: the file exists already, or the spec measures nothing that a claim could compare.
         FilesError: the disk is full, or the folder cannot be written to.
     """
-    experiment = load.load(spec, claims="unread")
+    experiment = load.load(spec, beside="unread")
     path = claims_file.path_of(experiment.name, spec=spec)
     if path.exists() or path.is_symlink():
         raise SpecError(f"{path} already exists and was not changed; add your claims to it.")

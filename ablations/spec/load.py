@@ -40,13 +40,14 @@ NO_CLAIMS = (
 
 
 def load(
-    path: Path, *, overrides: Sequence[str] = (), claims: Literal["checked", "unread"] = "checked"
+    path: Path, *, overrides: Sequence[str] = (), beside: Literal["checked", "unread"] = "checked"
 ) -> Experiment:
-    """Return the experiment that a spec file describes, after checking all of it and its files of claims.
+    """Return the experiment that a spec file describes, after checking all of it and the files beside it.
 
     Args:
         overrides: settings from the command line that override the file, each as KEY=VALUE (`given_settings`).
-        claims: `unread` skips the files of claims that the spec names, which may not be written yet.
+        beside: `unread` skips the files of claims and of published curves that the spec names. They may not be
+            written yet, and a folder of results has no published curves.
 
     Raises:
         SpecProblems: the spec, or a file of claims or curves that it names, has problems; the error has all
@@ -70,10 +71,10 @@ def load(
         spec_faults += tune_faults(experiment)
         if isinstance(experiment.seeds, SeedsUntilDecided) and not experiment.claims:
             spec_faults.append(Fault(("seeds",), NO_CLAIMS, "key"))
+    check = beside == "checked"
     problems = {
         *document.problems,
-        *(claims_file.problems(document, spec=path) if claims == "checked" else ()),
-        *published_problems(document, spec=path),
+        *((*claims_file.problems(document, spec=path), *published_problems(document, spec=path)) if check else ()),
         *document.problems_of(spec_faults),
     }
     if problems or experiment is None:

@@ -28,7 +28,7 @@ CONFIDENCE = 0.95
 """Confidence of the intervals of differences."""
 
 Seeds = Mapping[int, float]
-"""Number of each seed."""
+"""Value of each seed."""
 
 
 def difference(before: Seeds, after: Seeds) -> dict[str, Any] | None:
@@ -291,10 +291,10 @@ def _settings(before: Path, after: Path) -> dict[str, Any]:
     """Return the differences between the specs, or the reason why they are not compared: one is missing, or
     is no good spec today."""
     try:
-        differences = changed_settings(*(load.load(folder / "spec.yaml") for folder in (before, after)))
+        specs = [load.load(folder / "spec.yaml", beside="unread") for folder in (before, after)]
     except SpecError as error:
         return {"not_compared": str(error).partition("\n")[0], "changes": []}
-    return {"not_compared": None, "changes": [change._asdict() for change in differences]}
+    return {"not_compared": None, "changes": [change._asdict() for change in changed_settings(*specs)]}
 
 
 def _described(side: ComparedExperiment) -> dict[str, Any]:

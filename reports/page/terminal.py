@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ablations.runs.terminal import console_for_tables
+from ablations.runs.terminal import console_for_tables, print_plainly
 from ablations.wording import listed
 from reports.claims.judge import claim_file_changes
 from reports.claims.power import LARGE, SIZES, ClaimPower
@@ -38,20 +38,19 @@ def claims_table(content: Mapping[str, Any]) -> None:
         _print_lines(console, content)
     else:
         _print_table(console, content)
-    _print_sentence(console, "effect, seeds, can see: of the part that decides")
-    _print_sentence(console, "can see: the smallest effect that these seeds find 8 times in 10")
-    _print_sentence(
-        console,
+    sentences = [
+        "effect, seeds, can see: of the part that decides",
+        "can see: the smallest effect that these seeds find 8 times in 10",
         "would decide: the seeds that find the smallest effect that matters, or its absence, 8 times in 10, in "
         "every part that is open; it is a range, because few seeds give only a rough spread",
-    )
-    _print_sentence(console, "(!): not as expected")
+        "(!): not as expected",
+    ]
     for claim in content["claims"]:
-        sentence = "; ".join(filter(None, (claim["rule"], look_words(claim))))
-        _print_sentence(console, f"{_claim_label(claim)}: {claim['verdict']}: {sentence}")
+        rule = "; ".join(filter(None, (claim["rule"], look_words(claim))))
+        sentences.append(f"{_claim_label(claim)}: {claim['verdict']}: {rule}")
     for file in content["files"]:
-        for sentence in claim_file_changes(file):
-            _print_sentence(console, f"{file['name']}: {sentence}")
+        sentences += [f"{file['name']}: {sentence}" for sentence in claim_file_changes(file)]
+    print_plainly(sentences, console)
 
 
 def power_table(powers: Sequence[ClaimPower | str]) -> None:
@@ -69,19 +68,14 @@ def power_table(powers: Sequence[ClaimPower | str]) -> None:
     if shown:
         console.print(table)
         seeds = sorted({power.pilot_seeds for power in shown})
-        _print_sentence(
-            console,
+        reading = (
             "n = ...: with this number of seeds, if the effect is the smallest that matters; last: with all "
             f"seeds, if it is {LARGE} times as large; both for the part that is hardest to see",
-        )
-        _print_sentence(
-            console,
             f"spread: standard deviation between the pilot's {listed([*map(str, seeds)], 'and')} seeds, a rough "
             "estimate",
         )
-    for sentence in powers:
-        if isinstance(sentence, str):
-            _print_sentence(console, sentence)
+        print_plainly(reading, console)
+    print_plainly((sentence for sentence in powers if isinstance(sentence, str)), console)
 
 
 def _print_lines(console: Console, content: Mapping[str, Any]) -> None:
@@ -133,10 +127,6 @@ def _number(value: float | None) -> str:
 def _claim_label(claim: Mapping[str, Any]) -> str:
     number = claim.get("number")
     return f"{number}. {claim['name']}" if number else claim["name"]
-
-
-def _print_sentence(console: Console, sentence: str) -> None:
-    console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
 def bare_table(*heads: str, title: str) -> Table:

@@ -137,6 +137,13 @@ def test_without_numbers_there_is_no_difference(new):
 # Claims and results ----------------------------------------------------------------------------------
 
 
+def test_settings_are_compared_without_the_published_curves_which_a_folder_of_results_lacks(before, after):
+    spec = (after / "spec.yaml").read_text(encoding="utf-8")
+    (after / "spec.yaml").write_text(spec + "published: [voita-2019]\n", encoding="utf-8")
+    (change,) = compare(before, after)["settings"]["changes"]
+    assert change == {"path": "published", "arms": None, "before": [], "after": ["voita-2019"]}
+
+
 def test_the_same_folder_twice_differs_in_nothing(before):
     found = compare(before, before)
     assert found["before"] == found["after"]
