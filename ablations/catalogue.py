@@ -280,11 +280,7 @@ def card(kind: str) -> Card:
 
 
 def _card_of(plugin: Plugin) -> Card:
-    """Return the card that a plugin contains.
-
-    Raises:
-        PluginError: it is no card, or lacks an entry that the card of a plugin needs.
-    """
+    """Return the card of a plugin, or raise a PluginError if it is no card or lacks an entry that it needs."""
     card = plugin.part
     if not isinstance(card, Card):
         raise PluginError(

@@ -22,7 +22,7 @@ class Ablate(click.Group):
 
         # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that no half-written file stays.
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-        # Thousands of records hold no cycles of references; to search them takes an eighth of a report's time.
+        # Garbage collection takes an eighth of a report's time, although its thousands of records have no cycles.
         thresholds = gc.get_threshold()
         gc.set_threshold(100_000, 50, 50)
         try:

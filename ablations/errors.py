@@ -1,6 +1,6 @@
 """Errors of specs, measures and results, and problems of a file with their places.
 
-Their base class is that of the errors of training.
+They share the base class `AblationsError` with the errors of training.
 """
 
 from typing import Literal, NamedTuple

@@ -49,11 +49,11 @@ except ModuleNotFoundError as error:
 class TrainedRun(LM):
     """Trained run as a language model of lm-eval, with the scores of minimal pairs (`sentence_scores`).
 
-    A context and its continuation are cut into pieces as one text, without the white space around the
-    context. The pieces of the continuation are scored. A piece that reaches over the border belongs to the
-    continuation. Without a context the continuation is a sentence, as in minimal pairs, and a causal LM
-    scores END too. If the same sentences are scored in one call, the scores are the same to the last digit,
-    whatever their order.
+    A context and its continuation are cut into pieces as one text. White space before the context is dropped;
+    white space after it belongs to the continuation. The pieces of the continuation are scored, including a
+    piece that reaches over the border. Without a context the continuation is a sentence, as in minimal pairs,
+    and a causal LM scores END too. If the same sentences are scored in one call, the scores are the same to
+    the last digit, whatever their order.
 
     A context that is too long loses its beginning. A text of `loglikelihood_rolling` that is too long is read
     in windows of equal length. The last window scores only the pieces that the others did not score. END is
@@ -94,7 +94,7 @@ class TrainedRun(LM):
             raise MeasureError(
                 f"--model_args {wrong}, expected run=FOLDER and, if needed, step=N and score=NAME; correct it."
             )
-        directory = RunDirectory(Path(str(run)).absolute())  # lm-eval makes a number of a name of digits
+        directory = RunDirectory(Path(str(run)).absolute())  # lm-eval turns a name of digits into a number
         settings = directory.settings()
         tokens = load_tokens(directory, data_root=Path())
         self._objective = build(settings, tokens)
@@ -113,9 +113,8 @@ class TrainedRun(LM):
         return about | {"objective": self._objective.run.objective.kind, "step": self._step, "score": self._score}
 
     def loglikelihood(self, requests: Sequence[Instance]) -> list[tuple[float, bool]]:
-        """Return the score in nats of each continuation after its context, and whether it is the best one.
-
-        It is the best one if each of its pieces is the most probable piece at its place.
+        """Return the score in nats of each continuation after its context, and whether each of its pieces is the
+        most probable one at its place.
 
         Raises:
             MeasureError: a continuation is longer than the run can read.
@@ -178,7 +177,7 @@ class TrainedRun(LM):
         ]
 
     def _scored(self, pieces: Sequence[Pieces]) -> Iterator[tuple[list[int], list[float], list[bool]]]:
-        """Yield the numbers, scores and best-piece flags of texts that are scored together."""
+        """Yield the indices of texts that are scored together, their scores, and their `Score.is_best_S`."""
         with tqdm(total=len(pieces), desc="Scoring texts") as bar:
             for numbers in alike(pieces):
                 score = getattr(sentence_scores(self._objective, [pieces[i] for i in numbers]), self._score)

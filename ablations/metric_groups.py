@@ -31,7 +31,7 @@ from lightning_modules.config.masking import Tag
 
 @cache
 def matches(group: str, pattern: str) -> bool:
-    """Return whether a group fits a pattern; a star stands for letters other than / and @."""
+    """Return whether a group fits a pattern; a star stands for any characters other than / and @."""
     return re.fullmatch(re.escape(pattern).replace(r"\*", "[^/@]*"), group) is not None
 
 

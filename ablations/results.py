@@ -35,9 +35,9 @@ COLUMNS: dict[str, str] = {
     "floor": "float64",  # chance level: the same number on data without the relation that is measured
     "ceiling": "float64",  # highest possible value; for information the entropy of the quantity
     "unit": "string",
-    "n": "Int64",  # number of tokens or sentences behind the value
-    "d": "Int64",  # width, or number of clusters
-    "standard_error": "float64",  # within the run, by the jackknife over blocks of sentences
+    "n": "Int64",  # number of tokens, sentences or examples behind the value
+    "d": "Int64",  # width, number of features, or number of clusters
+    "standard_error": "float64",  # within the run, over the text or the examples that are measured
     "left_out": "object",  # list of the values without each block of text, for the jackknife of a contrast
 }
 """Columns of the table in their order, with their pandas types. Int64 with a capital letter may be null."""
@@ -176,7 +176,7 @@ def read_sealed(path: Path, *, remedy: str, columns: Sequence[str] | None = None
     """Return the table of a file that `sealed` made. Files of earlier versions have no seal to check.
 
     Args:
-        columns: columns to read, of those that are there. By default all.
+        columns: columns to read; those that the file lacks are ignored. By default all.
         remedy: what a user should do after deleting the file, for the error.
 
     Raises:

@@ -25,7 +25,7 @@ from lightning_modules.config import Data, RunSettings
 from lightning_modules.data.corpus import SPLITS, open_corpus
 
 SHARED_SHARE = 0.01
-"""Share of sentences or examples that are also in the training text, from which on there is a warning."""
+"""Share of sentences or examples that are also in the training text. From this share on there is a warning."""
 
 
 class SplitFacts(NamedTuple):

@@ -115,11 +115,7 @@ def equality_key(value: Any) -> Hashable:
 
 
 def refuse_repeated(values: Iterable[Any]) -> None:
-    """Raise an error if a value is there twice, at the place of the second.
-
-    Raises:
-        PydanticCustomError: a value is there twice. A pydantic validator passes the error on.
-    """
+    """Raise a PydanticCustomError at the second place of a value that occurs twice. A validator passes it on."""
     seen: set[Hashable] = set()
     for index, value in enumerate(values):
         if equality_key(value) in seen:

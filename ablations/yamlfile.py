@@ -67,8 +67,8 @@ class Document(NamedTuple):
     """Paths of values from the command line (`given_settings`), each with the option that gave it."""
 
     def problem(self, path: KeyPath, sentence: str, *, at: Literal["key", "value"]) -> Problem:
-        """Return a problem at the place of ``path``, or of the nearest part around it that was written. If
-        the command line gave the value, the option stands for the file, and line and column are 0."""
+        """Return a problem at the place of ``path``, or of the nearest part around it that was written. If the
+        command line gave the value, the problem has the option in place of the file, and line and column 0."""
         while path not in self.places and path not in self.option_by_path:
             path = path[:-1]
         if path in self.option_by_path:

@@ -19,7 +19,7 @@ class Side:
 
 
 class Rates(NamedTuple):
-    """Units a second of both sides in each round, and the settings of both."""
+    """Units per second of both sides in each round, and the settings of both."""
 
     ours: list[float]
     theirs: list[float]
@@ -60,7 +60,7 @@ def alternate(ours: Side, theirs: Side, *, rounds: int, seconds: float, warm_up:
 
 
 def rate(side: Side, *, seconds: float) -> float:
-    """Return the units a second of whole steps, over at least `seconds`."""
+    """Return the units per second of whole steps, over at least `seconds`."""
     done, start = 0.0, time.perf_counter()
     while time.perf_counter() - start < seconds:
         done += side.step()

@@ -43,7 +43,7 @@ class Fault(NamedTuple):
 
 
 def draw(rng: random.Random, place: str) -> Fault:
-    """Draw a fault for a place."""
+    """Draw a fault that can happen on a place, `slurm` or `ray`."""
     return Fault(rng.choice(KINDS[place]), rng.random(), rng.random())
 
 
@@ -220,7 +220,7 @@ Cluster = SlurmCluster | RayCluster
 
 @contextmanager
 def cluster(place: str, folder: Path) -> Iterator[Cluster]:
-    """Start the cluster of a place."""
+    """Start the cluster of a place, `slurm` or `ray`, and yield it; its processes end with the block."""
     if place == "ray":
         with ray_nodes(2) as nodes:
             yield RayCluster(nodes)
@@ -234,8 +234,8 @@ def cluster(place: str, folder: Path) -> Iterator[Cluster]:
 
 
 def inject(fault: Fault, grid: Grid, made: Cluster) -> bool:
-    """Inject a fault once a worker is at work; return False if the grid ended before. If the victim ends at that
-    moment, another worker is taken."""
+    """Inject a fault once a worker is at work. Return False if the grid ended before, or if no worker came in
+    ten minutes. If the victim ends at that moment, another worker is taken."""
     deadline = time.monotonic() + SECONDS_OF_A_HANG
     while not (workers := grid.workers()):
         if grid.ended() or time.monotonic() > deadline:

@@ -123,7 +123,7 @@ def processes(folder: Path, tokens: Tokens, *, rounds: int) -> dict[str, Any]:
 
 
 def speed(directory: RunDirectory) -> float:
-    """Return the tokens a second of a run's steps, without the first steps and without the time of
+    """Return the tokens per second of a run's steps, without the first steps and without the time of
     validations and saves."""
     lines = [json.loads(line) for line in (directory.path / "metrics.jsonl").read_text().splitlines()]
     lines = [line for line in lines if "perf/tokens_per_sec" in line]

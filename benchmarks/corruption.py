@@ -19,7 +19,7 @@ from lightning_modules.objectives.masking import mask_tokens
 
 
 def measure(tokens: Tokens, *, rounds: int) -> dict[str, Any]:
-    """Return the number of batches of 64 blocks that each side corrupts a second."""
+    """Return the number of batches of 64 blocks that each side corrupts per second."""
     split = blocks(tokens.train)
     sides = Side("mask_tokens, 15%, 80/10/10", _ours(split.ids)), Side("15%, 80/10/10", _theirs(tokens, split.ids))
     rates = alternate(*sides, rounds=rounds, seconds=1)
@@ -33,7 +33,7 @@ def measure(tokens: Tokens, *, rounds: int) -> dict[str, Any]:
 
 
 def word_orders(tokens: Tokens) -> Iterator[dict[str, Any]]:
-    """Yield for each order the words a second in which the whole training text is reordered, its manifest
+    """Yield for each order the words per second at which the whole training text is reordered, its manifest
     included; timed once."""
     starts_V = starts_word(tokens.tokenizer)
     words = int(np.count_nonzero(starts_V[tokens.train.ids]))

@@ -2,9 +2,9 @@
 
 Both read the same full blocks. Both warm up over the first twentieth of the time, and decay to 0 at its end.
 Both are scored in fp32 on the same hidden tokens of the same text. Each trains with its best learning rate of
-the same three, found with a seed that is used for nothing else. Everything else is as each side comes, so not
-speed alone is compared: initial weights (theirs have a standard deviation of 0.02 at every width), the
-moments and decay of AdamW, and dropout, which the peer has on attention weights too.
+the same three, found with a seed that is used for nothing else. Everything else is each side's default, so the
+comparison is not about speed alone: initial weights (theirs have a standard deviation of 0.02 at every width),
+betas and decay of AdamW, and dropout, which the peer also has on attention weights.
 """
 
 import time
@@ -140,8 +140,8 @@ def their_learner(tokens: Tokens, seed: int) -> Learner:
 
 @torch.no_grad()
 def validation_loss(model: BertForMaskedLM, view: Objective, split: Split) -> float:
-    """Return the loss in nats per hidden token of full blocks; `make_batch` hides the tokens as in
-    evaluation."""
+    """Return the loss in nats per hidden token of full blocks. The hidden tokens are those of our evaluation,
+    from the batches of `view`."""
     model.eval()
     total = predictions = 0.0
     for batch in evaluation_batches(view, split, tokens_per_step=TOKENS_AT_ONCE):

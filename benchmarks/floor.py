@@ -32,7 +32,7 @@ def floor(run: RunSettings, device: torch.device = CPU, dtype: torch.dtype = TYP
 
 @functools.cache
 def copy_rate(device: torch.device) -> float:
-    """Return the bytes a second that a copy of 256 MB reads and writes: the fastest of nine. On a CPU it uses
+    """Return the bytes per second that a copy of 256 MB reads and writes: the fastest of nine. On a CPU it uses
     this process's threads."""
     source = torch.ones(COPIED, device=device)
     copied = torch.empty_like(source)

@@ -69,8 +69,8 @@ def measured(
 def of_shape(
     shape: Shape, tokens: Tokens, *, rounds: int, seconds: float, device: str
 ) -> Iterator[dict[str, Any]]:
-    """Yield the real tokens a second of both sides, then our useful operations a second against those of the
-    card's products."""
+    """Yield the real tokens per second of both sides, then our useful operations per second against those of
+    the card's products."""
     run = ours.settings(
         "masked_lm",
         layers=shape.layers,

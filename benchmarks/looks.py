@@ -2,9 +2,9 @@
 
 Differences between two arms are normal with a standard deviation of 1 between seeds. A claim stops at the
 first look at which it is supported, contradicted or equivalent, by the rules of `reports.claims.verdicts`,
-and is never given up. Ways that spend an error are compared with a confidence sequence. It is the Bayes
-factor of the t test with a normal prior of the standardised effect (Gonen et al. 2005), which bounds the
-error over all looks (Perez-Ortiz et al. 2024).
+and is never given up. T tests that share the error among the looks are compared with a confidence sequence.
+The sequence is made of the Bayes factor of the t test with a normal prior of the standardised effect (Gonen et
+al. 2005), which bounds the error over all looks (Perez-Ortiz et al. 2024).
 """
 
 from collections.abc import Callable, Sequence

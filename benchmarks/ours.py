@@ -61,7 +61,8 @@ def settings(
 
 
 def training(run: RunSettings, tokens: Tokens, *, packed: bool, device: str = "cpu") -> Side:
-    """Return the steps of a run as a side that counts real source tokens."""
+    """Return the steps of a run as a side that counts real source tokens; if `packed`, on full blocks of the
+    text."""
     if packed:
         tokens = replace(tokens, train=blocks(tokens.train))
     return Side(said(run), bare_step(run, tokens, device=device), partial(wait, torch.device(device)))

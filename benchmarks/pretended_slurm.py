@@ -39,7 +39,7 @@ def squeue(folder: Path, arguments: list[str]) -> str:
 
 
 def line(number: str, element: int, state: str, reason: str, name: str) -> str:
-    """Return the line of a job in the format in which `squeue` is asked for it."""
+    """Return the line of a job in the format that the launcher asks `squeue` for."""
     return f"{number}_{element}|{element}|{state}|{reason}|{name}\n"
 
 

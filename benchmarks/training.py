@@ -105,7 +105,7 @@ def measure(
     device: torch.device = CPU,
     dtype: torch.dtype = TYPE_OF_PRODUCTS,
 ) -> dict[str, Any]:
-    """Return the row with its numbers: real source tokens a second of both sides, their ratio, the time of
+    """Return the row with its numbers: real source tokens per second of both sides, their ratio, the time of
     our step, and its floor.
 
     Args:

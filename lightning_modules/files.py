@@ -94,7 +94,7 @@ LARGEST_FILE = 2**30
 
 
 def read_file(path: str | Path) -> bytes:
-    """Return the content of an ordinary file. A pipe or a device in its place would wait or never end.
+    """Return the content of an ordinary file. Pipes and devices are refused: reading them could wait forever.
 
     Raises:
         OSError: ENXIO, it is no file but a pipe or a device. EFBIG, it is larger than LARGEST_FILE.

@@ -74,7 +74,7 @@ def is_text(value: Any) -> bool:
 
 
 def look_beside(spec: Path) -> None:
-    """Look for plugin files in the folder of a spec from now on, and forget those of the spec before."""
+    """Look for plugin files in the folder of this spec from now on, and forget all loaded plugins."""
     _search.folder = spec.absolute().parent
     _search.loaded.clear()
 

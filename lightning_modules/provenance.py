@@ -61,10 +61,14 @@ def machine_changes(before: dict[str, Any], this_machine: dict[str, Any]) -> lis
 
 
 def accept_machine(directory: "RunDirectory", *, devices: int) -> None:
-    """Let a run go on here that was begun on another kind of machine, or with other versions or devices.
+    """Allow a run to continue on this machine although it began on another kind of machine, or with other
+    versions or devices.
 
     From then on its provenance is that of this machine, and `moved_from` says what has changed. A trained run
     is not changed.
+
+    Args:
+        devices: number of devices here, over all nodes.
 
     Raises:
         RunBusyError: another process is training it.

@@ -68,10 +68,10 @@ def _rows(
 
 
 class ArmResults(NamedTuple):
-    """Results of a subject."""
+    """Results of a subject, from all its models."""
 
     plan: RunRecord
-    """Its entry in the runs of plan.json."""
+    """Entry of the subject in the runs of plan.json."""
     table: DataFrame
     doubts: list[str]
     """Sentences that say why measures have no rows, or why their rows are to be doubted."""
@@ -111,8 +111,8 @@ def analyse(
 
     Each folder is an arm (`arms_of`), and all are measured on the same sentences. Measures that the text does
     not allow are left out; the plan says which, and why. The results of each arm are written before the next
-    arm is measured. After a kill the plan says what is missing, and the same command continues. The results
-    of a complete analysis stay until a new one, which measures everything again, is complete.
+    arm is measured. After a kill the plan says what is missing, and the same command continues. A new analysis
+    measures everything again. Until it is complete, the results of an earlier complete one stay.
 
     Args:
         labels: treebank of the same sentences.
@@ -369,7 +369,7 @@ def _why_nothing(doubts: list[str], text: Path, subject: Subject) -> str:
 
 
 def _by_arm(sentences: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-    """Return the sentences of all arms, each once, with the names of the arms that it is about."""
+    """Return each sentence once, after the names of the arms that it is about."""
     once = dict.fromkeys(sentence for _, of_arm in sentences for sentence in of_arm)
     return [
         f"{listed([arm for arm, of_arm in sentences if sentence in of_arm], 'and')}: {sentence}"

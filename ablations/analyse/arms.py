@@ -63,9 +63,9 @@ class ModelArm(NamedTuple):
     checkpoints: tuple[Checkpoint, ...]
     """Checkpoints in the order of their steps; a single model has one."""
     run_id: str
-    """Ten hex digits: `model.identity` of a single model, or a hash over those of all checkpoints."""
+    """Ten hex digits: `model_identity` of a single model, or a hash over those of all checkpoints."""
     identities: tuple[str, ...]
-    """`model.identity` of each checkpoint."""
+    """`model_identity` of each checkpoint."""
     untrained_id: str
     """Ten hex digits of the untrained twin, equal for equal architectures."""
 
@@ -111,7 +111,8 @@ def arms_of(folders: Sequence[Path], *, seed: int) -> list[ModelArm]:
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """Return a name for each folder, for its arm. Equal names are preceded by that of the folder above."""
+    """Return a name for the arm of each folder. Equal names get the name of the folder above in front, and if
+    they are still equal, a number at the end."""
     names = [arm_of(folder) for folder in folders]
     counts = Counter(names)
     names = [

@@ -42,7 +42,7 @@ ENOUGH_TOKENS = 150
 """Tokens for each unit of the width. With fewer, chance changes a distance visibly."""
 
 FEWEST_TOKENS = 50_000
-"""Number of tokens that are read for any model if the text has them. Information needs them at any width."""
+"""Number of tokens that are read at any width if the text has them, because `token_information` needs them."""
 
 STATES_BYTES = 6 * 2**30
 """Limit of the bytes of the hidden states of all layers. For more, a user must give the number of tokens."""

@@ -69,11 +69,7 @@ class MaskedModel(NamedTuple):
 
 
 def require_tasks(settings: MinimalPairsSettings, *, data_root: Path) -> None:
-    """Raise an error if a task is not in files under the data root.
-
-    Raises:
-        MeasureError: a task is of the built-in language, or its file is missing.
-    """
+    """Raise a MeasureError if a task is of the built-in language, or its file is missing."""
     tasks = [part.task for part in settings.parts(built_in=False)]
     for task in tasks:
         if task.built_in:

@@ -179,11 +179,8 @@ def _is_sentencepiece(folder: Path) -> bool:
 
 
 def model_identity(config: dict[str, Any], weights: list[Path]) -> str:
-    """Return ten hex digits of a hash over the weights and over config.json without `SAYS_NOTHING`.
-
-    Raises:
-        MeasureError: a part of the weights is missing.
-    """
+    """Return ten hex digits of a hash over the weights and over config.json without `SAYS_NOTHING`. Raise a
+    MeasureError if a part of the weights is missing."""
     decisions = {name: value for name, value in config.items() if name not in SAYS_NOTHING}
     sha256 = hashlib.sha256(json.dumps(decisions, sort_keys=True).encode())
     for path in weights:
@@ -254,7 +251,8 @@ class HuggingFaceModel:
 
     folder: Path
     run_id: str
-    """Ten hex digits of `identity`, the same for the same model in another folder."""
+    """Ten hex digits of `model_identity`, the same for the same model in another folder. For a twin it is
+    `untrained_identity`, for a series the `run_id` of its arm."""
     step: int | None
     """Training step at which it was saved. None if that is not known."""
     model: Any
@@ -272,7 +270,7 @@ class HuggingFaceModel:
     """Number of blocks. There is one more hidden state."""
     width: int
     parameters: int
-    """Number of weights of the encoder."""
+    """Number of weights of the encoder, including its pooler if it has one."""
     final_norm: str | None
     """Name of the final norm's module. None for a model without one."""
     drawn: int | None = None
@@ -285,7 +283,7 @@ class HuggingFaceModel:
 
 
 def load(folder: Path, *, tokenizer_folder: Path | None = None) -> HuggingFaceModel:
-    """Load the model in a folder, without heads, decoders and poolers.
+    """Load the model in a folder, without heads and decoders. A pooler is loaded, but nothing reads it.
 
     Args:
         tokenizer_folder: folder with its tokenizer. By default the same folder.
@@ -352,8 +350,8 @@ def untrained(trained: HuggingFaceModel, *, seed: int) -> HuggingFaceModel:
 
 
 def _auto_class(transformers: Any, model_type: str) -> Any:
-    """Return the class of transformers that loads a model type; an encoder-decoder has one with a head
-    only."""
+    """Return the class of transformers that loads a model type. For encoder-decoder only a class with a head
+    exists."""
     return transformers.AutoModelForSeq2SeqLM if model_type == "encoder-decoder" else transformers.AutoModel
 
 

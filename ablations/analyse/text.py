@@ -325,11 +325,7 @@ def states(
 
 
 def require_finite(layers_LND: list[NDArray[np.float32]], *, folder: Path) -> None:
-    """Raise an error if hidden states hold NaN or infinity.
-
-    Raises:
-        MeasureError: names the first layer with such a state.
-    """
+    """Raise a MeasureError that names the first layer whose states hold NaN or infinity, if there is one."""
     for layer, states_ND in enumerate(layers_LND):
         broken = np.flatnonzero(~np.isfinite(states_ND).all(axis=1))
         if len(broken):

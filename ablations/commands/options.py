@@ -45,7 +45,7 @@ class GivenPath(click.Path):
 class PathCommand(click.Command):
     """Command that reports in one sentence if the operating system refuses access to a given path.
 
-    An error about any other file is a bug and passes unchanged. So does the error of a missing file.
+    Errors about other files, which are bugs, and errors of missing files pass unchanged.
 
     Raises:
         FilesError: names the path, what happened and what to do.
@@ -162,10 +162,13 @@ def require_possible(out: Path) -> None:
 
 
 def powers_of(workspace: Any, pilot: Path | None = None) -> list[Any]:
-    """Return the chances of the claims (power) with the spread between seeds of a pilot; empty without one.
+    """Return the power of each claim for the spread between seeds of a pilot; an empty list without a pilot.
 
     Args:
         pilot: folder of the pilot's results. By default the one that the spec names.
+
+    Raises:
+        ResultsError: the folder has no table of results.
     """
     named = getattr(workspace.experiment.seeds, "pilot", None)
     folder = pilot or (workspace.spec.parent / named if named else None)

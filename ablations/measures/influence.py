@@ -144,12 +144,12 @@ def choose(sample: Sample, place: NDArray[np.int64], sentences: int, name: str) 
 def distances(
     objective: Objective, split: Split, chosen: Chosen, others: int, *, jackknife: bool = True
 ) -> list[tuple[float, list[float]]]:
-    """Return 1 - PWCCA of the other tokens' states with and without the chosen tokens in sight, for each
-    layer from 1.
+    """Return for each layer, from 1, the distance 1 - PWCCA between the other tokens' states with the chosen
+    tokens visible and with them hidden.
 
-    Only the first `others` of the other tokens count. Each distance comes with a list: the same
-    distance with one block of sentences left out, for the jackknife. The list is empty if `jackknife` is False or
-    too few tokens remain.
+    Only the first `others` of the other tokens count. Each distance comes with its values without block 0,
+    without block 1, ... of the sentences, for the jackknife. This list is empty if `jackknife` is False or too
+    few tokens remain.
     """
     layers = objective.run.encoder.num_hidden_layers
     block_S = sentence_blocks(np.arange(len(chosen.sentence_S)))
@@ -178,8 +178,8 @@ def distances(
 
 @torch.no_grad()
 def _both_versions(objective: Objective, split: Split, chosen: Chosen) -> list[Tensor]:
-    """Return the other tokens' states of layers 1 to L, ND each, then the same with the chosen tokens out of
-    sight."""
+    """Return the other tokens' states of layers 1 to L, ND each, then the same when the chosen tokens are
+    hidden."""
     encoder, settings = objective.encoder.eval(), objective.run.objective
     tokens_BT = _rows(split, chosen.sentence_S).to(objective.device)
     hidden_BT = torch.zeros_like(tokens_BT, dtype=torch.bool)

@@ -1,5 +1,5 @@
 """Change of tokens by a layer (Voita et al. 2019, section 5.1), also by frequency and part of speech of the
-tokens (section 5.2). A second, independent similarity stands beside that of the paper."""
+tokens (section 5.2). We also report a second, independent similarity, debiased CKA."""
 
 import itertools
 import warnings

@@ -134,11 +134,7 @@ def require(settings: NeighboursSettings, texts: Texts, run: RunSettings) -> Non
 
 
 def require_occurrences(sample: Sample, settings: NeighboursSettings) -> None:
-    """Raise an error if a text leaves nothing to compare.
-
-    Raises:
-        MeasureError: fewer than two types have as many occurrences as the pool takes of each.
-    """
+    """Raise a MeasureError if fewer than two types have as many occurrences as the pool takes of each."""
     types = types_within(sample, settings)
     if types < 2:
         second = np.sort(np.bincount(sample.token_N, minlength=2))[-2]
@@ -222,7 +218,7 @@ def _of_senses(sample: Sample, settings: NeighboursSettings) -> NDArray[np.int64
 
     Each sense has more occurrences than there are neighbours, and at most `occurrences`. With senses as
     frequent as in the text, most neighbours would have the common sense wherever the states lie, and the mean
-    would tell how uneven the senses are. With equally many, a share above chance level means that the senses
+    would show how uneven the senses are. With equally many, a share above chance level means that the senses
     lie apart.
     """
     labelled = np.flatnonzero(sample.labels["sense"] != NO_LABEL)
@@ -276,8 +272,8 @@ def neighbours(
     whose neighbours are looked up.
 
     For the standard error the occurrences of a block are left out, and also as neighbours of others; nothing
-    takes their place. Over texts made anew this error was 1 to 1.5 times the spread of the value. It would be
-    0.5 to 0.9 times the spread if they stayed as neighbours, since nearness is mutual.
+    takes their place. Over newly generated texts this error was 1 to 1.5 times the spread of the value. If they
+    stayed as neighbours, it would be only 0.5 to 0.9 times the spread, since nearness is mutual.
 
     Raises:
         MeasureError: fewer occurrences of a type than neighbours to look up, fewer than two types with enough

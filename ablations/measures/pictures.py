@@ -48,7 +48,7 @@ def pictures(
     number of points.
 
     Raises:
-        MeasureError: a word that is not one sub-word, or that the text has too few of.
+        MeasureError: as `occurrences`.
     """
     place_P, name_P = occurrences(sample, settings, tokenizer)
     for layer, states_ND in enumerate(states_LND):

@@ -116,7 +116,7 @@ FOLDS = 3
 """Number of parts of the sentences. Each part is scored by probes that were fitted on the others."""
 
 STOPPING = 8
-"""One in so many of a probe's sentences is not fitted on but decides when fitting stops."""
+"""One in this many of a probe's sentences is not fitted on but decides when fitting stops."""
 
 FEWEST_SENTENCES = 2 * FOLDS
 """Smallest number of sentences that leaves each fold some to fit on and some to stop by."""
@@ -151,7 +151,7 @@ def read_out(states_ND: Matrix, labels_N: Labels, sentences_N: Labels, *, seed: 
 
     By the argument at `cross_fitted` its expectation is no larger than the mutual information of label and
     state. It is at most the entropy of the labels, and 0 for a probe that makes no use of the states. It
-    lacks what such a probe cannot read, or cannot learn from so many tokens.
+    excludes what such a probe cannot read, or cannot learn from this number of tokens.
 
     Equal seeds and sentences give equal folds, orders and shuffles, so layers and arms differ only by their
     states. An invertible linear map of the states does not change the number, up to rounding. States on a GPU

@@ -46,9 +46,9 @@ def run_distance(
 
     The weights of PWCCA come from the first run. The chance level (`floor`) is the same number after the
     tokens of the second run were shuffled within each batch of the encoder. The standard error is by the
-    jackknife over blocks of sentences. It is NaN if the moments of the blocks do not fit into memory (12 runs
-    of width 512), or if too few tokens are left without a block. The runs must have equally many layers and
-    read the same text.
+    jackknife over blocks of sentences. It is NaN if the moments of the blocks need more than `MOMENTS_BYTES`
+    (as for 12 runs of width 512), or if too few tokens are left without a block. The runs must have equally
+    many layers and read the same text.
 
     Raises:
         MeasureError: fewer than five tokens per unit of the wider encoder's width.

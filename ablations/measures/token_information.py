@@ -1,9 +1,9 @@
 """Information of each layer about the token it reads, about its neighbours and about what it predicts (Voita
 et al. 2019, section 4).
 
-A question to a layer is some occurrences with their labels, and the hidden states to find these in. A label
-is the token that is read, one of its neighbours, or what the objective predicts. `read_out` puts the same
-questions.
+A question to a layer is a set of occurrences with a label each, and the hidden states that may have information
+about the labels. A label is the token that is read, one of its neighbours, or what the objective predicts.
+`read_out` puts the same questions.
 
 Letters: N occurrences, D width, L + 1 layers.
 """
@@ -73,7 +73,7 @@ class Hidden(NamedTuple):
 
 
 class LayerQuestion(NamedTuple):
-    """Question to one layer, with its states."""
+    """Question to one layer, with its states; other fields are as in `Question`."""
 
     group: str | None
     layer: int
@@ -82,9 +82,7 @@ class LayerQuestion(NamedTuple):
     label_N: NDArray[np.int64]
     sentence_N: NDArray[np.int64]
     place_N: NDArray[np.int64]
-    """Places of the occurrences in the sample, ascending."""
     hidden: bool
-    """Whether the states come from a reading in which the occurrence is shown as another token."""
 
 
 def rows(readings: Readings, settings: TokenInformationSettings, say: Say) -> Iterator[dict[str, Any]]:
@@ -111,8 +109,8 @@ def information_rows(
     """Yield rows of the plug-in and the cross-fitted estimate, by layer, for the tokens in `settings.about`.
 
     Rows without a group are about the input token. The other groups are `previous token`, `next token`,
-    `output label` and `shown token`. Rows of `after final norm` are about the input token again, told from
-    the top layer as a head reads it.
+    `output label` and `shown token`. Rows of `after final norm` are about the input token again, in the top
+    layer as a head reads it.
 
     Args:
         output: which token the encoder's output predicts. None: no rows about the output.
@@ -168,10 +166,10 @@ def _layer_rows(
 
 
 def clusters_within(sample: Sample, settings: TokenInformationSettings, output: Output = None) -> int:
-    """Return the number of clusters that gives each ten tokens, on average, in either half of the sentences
-    by seed 0.
+    """Return the number of clusters for which the smaller half of the sentences has ten tokens per cluster.
 
-    It is at least 2, and at most that of the settings.
+    The halves are drawn with seed 0. If there are several questions, the one with the smallest half decides. The
+    number is at least 2, and at most that of the settings.
 
     Raises:
         MeasureError: the text has fewer than two sentences, or no token that is asked for.
@@ -183,13 +181,11 @@ def clusters_within(sample: Sample, settings: TokenInformationSettings, output: 
 def require_enough(
     questions: Sequence[Question], sample: Sample, settings: TokenInformationSettings, *, seed: int
 ) -> None:
-    """Raise an error if a text is too short for the clusters, before states are computed.
+    """Raise a MeasureError if a text has fewer than two sentences, or fewer than five tokens per cluster in a
+    half.
 
     Each question has halves of its own. The error is about the question with the smallest half, so the number
-    of clusters that it names is enough for all questions.
-
-    Raises:
-        MeasureError: fewer than two sentences, or fewer than five tokens per cluster in a half.
+    of clusters that it names is small enough for all questions.
     """
     sizes = _smaller_halves(questions, sample, seed=seed)
     if sizes:
@@ -264,8 +260,8 @@ def questions_of(sample: Sample, settings: QuestionSettings, output: Output) -> 
     All questions have equally many occurrences, taken from the start of the text.
 
     Raises:
-        MeasureError: the output is asked for and all tokens of the text are the same; or no token stands
-            beside another.
+        MeasureError: the output is asked for and all tokens of the text are the same; or a neighbour is asked
+            for and no token has one.
     """
     questions: list[Question] = []
     unseen: list[Question] = []
@@ -319,8 +315,8 @@ def hidden_tokens(sample: Sample, types: int) -> Hidden:
     readings.
 
     All other types are equally likely, so that the shown token has the entropy of a uniform choice, as in the
-    figure of Voita et al. 2019, section 4. [MASK] is never shown, because a layer has nothing of it to
-    forget. The choice of occurrences, shown tokens and readings depends on the text alone.
+    figure of Voita et al. 2019, section 4. [MASK] is never shown, because it has no information that a layer
+    could forget. The choice of occurrences, shown tokens and readings depends on the text alone.
 
     Raises:
         MeasureError: all tokens are the same.

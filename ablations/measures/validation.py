@@ -1,7 +1,7 @@
 """Validation loss of an objective, and quality of the translations of a translation model.
 
-A head on pairs of segments also has its accuracy. The lengths of the segments alone tell something: the end
-of a document may be shorter, and documents may differ in the length of their sentences. The chance level
+A head on pairs of segments also has its accuracy. The lengths of the segments alone help to guess: the end of
+a document may be shorter, and documents may differ in the length of their sentences. The chance level
 (`floor`) is therefore the better of two guesses without words: always the more frequent answer, and a small
 decision tree on the two lengths, fitted on pairs of the training text.
 
@@ -191,7 +191,7 @@ def unigram_losses(objective: Objective, tokens: Tokens, split: Split) -> dict[s
     The guess knows the token frequencies p of the training text: each count plus one, among the ids that the
     objective may have to predict. At a token that masked LM predicts and that is not shown as [MASK], it also
     knows how evaluation corrupts. If w is shown, the original was w with weight p(w) keep, and any token o
-    with weight p(o) random / V.
+    with weight p(o) random / W, where W is the number of ids without the special ones.
     """
     counts_V = tokens.target_counts_V if objective.needs_targets else tokens.source_counts_V
     assert counts_V is not None

@@ -39,8 +39,8 @@ def flops(run: RunSettings) -> float:
 
 
 def longest_first(items: Sequence[PlannedRun]) -> list[PlannedRun]:
-    """Return the runs, the longest training first, and runs with the same identity once. So no long run
-    starts last."""
+    """Return the runs, each identity once, with the longest training first, so that no long run starts
+    last."""
     return list({item.run_id: item for item in sorted(items, key=lambda item: -flops(item.run.settings))}.values())
 
 

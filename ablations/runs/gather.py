@@ -43,8 +43,8 @@ READ_FILES = ("measures.parquet", "metrics.jsonl", "state.json", "provenance.jso
 """Files of a run from which its rows in the table of results are made."""
 
 SETTLED_SECONDS = 2.0
-"""Age of a file from which its times tell its versions apart. Some file systems count whole or even seconds,
-so a file that was just written could change again without another time."""
+"""Smallest age at which the times of a file identify its version. Some file systems round times to one or two
+seconds, so a file that was just written could change again without another time."""
 
 MISSING = "missing"
 
@@ -86,7 +86,7 @@ def corruption(log: Sequence[Row], *, vocab_size: int, random_differs: bool) -> 
     if not logged:
         return
     row = {"measure": "corruption", "step": logged[-1]["step"], "unit": ""}
-    # Each line has shares of its own candidates. Older logs do not count these: all lines weigh the same.
+    # Each line has shares of its own candidates. Older logs do not count these; then all lines weigh the same.
     weights = [line.get("corruption/candidates", 1.0) for line in logged]
 
     def over_all(name: str) -> float:
@@ -281,8 +281,8 @@ class Gathered(Record):
     """Measures and steps with rows, by the name of the run's folder."""
 
     def is_current(self, current: "Gathered") -> bool:
-        """Return whether results.parquet need not be gathered again: nothing that it was made from has changed
-        since, and it has not either."""
+        """Return whether results.parquet is up to date: neither it nor the files that it was made from have
+        changed since."""
         is_unchanged = self.table == current.table and self.runs == current.runs
         return (
             is_unchanged

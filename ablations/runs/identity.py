@@ -44,8 +44,8 @@ LATER_SETTINGS = {
     "objective": {"head", "label_smoothing"},
     "training": {"compile", "schedule", "adam_beta1", "adam_beta2", "adam_epsilon", "optimizer", "seeds"},
 }
-"""Settings that were added later. One with its default does not enter the identity, so that older runs keep
-theirs."""
+"""Settings that were added later, by section. A setting with its default value does not enter the identity, so
+that older runs keep their identity."""
 
 
 class PlannedRun(NamedTuple):
@@ -53,7 +53,7 @@ class PlannedRun(NamedTuple):
 
     run: Run
     run_id: str
-    """Ten hex digits; see `identity`."""
+    """Identity of the run, ten hex digits; see `run_identity`."""
     tokens: str
     """Address of its token store."""
     directory: RunDirectory
@@ -62,10 +62,10 @@ class PlannedRun(NamedTuple):
 def run_identity(settings: RunSettings, tokens_address: str) -> str:
     """Return the identity of a run: ten hex digits of a hash over everything that decides what it computes.
 
-    The text enters by its content (and how it is cut into tokens), not by its path. So do the folder of the
-    initial weights, and the source of a user's own objective or selection. `compile` enters, as it may change
-    the kernels. Machine, devices, names of experiment and arm, measures and claims do not enter. Loggers do
-    not enter, as they change no number.
+    The text, the folder of initial weights, and the source of a user's own objective or selection enter by
+    their content, not by their path. How the text is cut into tokens enters too, and so does `compile`, as it
+    may change the kernels. Machine, devices, names of experiment and arm, measures and claims do not enter.
+    Loggers do not enter, as they change no number.
 
     Micro-batches of a step do not enter: like the number of devices, they only say how a step is computed,
     and may differ on a machine with more memory. The step is the same up to rounding and the draws of

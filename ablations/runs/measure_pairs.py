@@ -50,7 +50,7 @@ def pairs(planned: Sequence[PlannedRun], settings: RunDistanceSettings) -> list[
 
 def planned_pairs(planned: Sequence[PlannedRun], arms: Sequence[str] = (), *, across_seeds: bool) -> list[Pair]:
     """Return the pairs of runs to compare: two arms at the same seed, or two seeds of an arm. Both runs must
-    have the same number of layers and read the same text.
+    have an objective with layers, the same number of layers, and the same text.
 
     Args:
         arms: arms that are compared; all unless given.
@@ -115,7 +115,7 @@ def pairs_to_measure(
 def _measured(
     folder: Path, planned: Sequence[PlannedRun], settings: RunDistanceSettings
 ) -> set[tuple[str, str, Step]]:
-    """Return run, other run and step of every comparison that has rows. Each pair with rows is also there
+    """Return run, other run and step of every comparison that has rows. Each pair with rows is also returned
     with step None."""
     table = of_last_trainings(rows(folder), planned)
     same_settings = table[table["key"] == key(settings)]

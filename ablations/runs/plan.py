@@ -39,8 +39,8 @@ class Lacking(NamedTuple):
     missing: tuple[RunMeasure, ...]
     """Requested measures without rows."""
     names: tuple[str, ...]
-    """Names of the missing measures, as in ``baselines mrpc``; also run_distance if it needs the run to be
-    trained again."""
+    """Names of the missing measures, as in ``baselines mrpc``; also run_distance if the run must be trained
+    again for it."""
     refused: Mapping[str, str]
     """Reasons why missing measures were refused when they were last tried, by name."""
     state: RunState

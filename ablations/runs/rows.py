@@ -37,7 +37,8 @@ ROW_COLUMNS = {
 PREDICTIONS = "predictions.parquet"
 
 ANSWERED = ("accuracy", "score")
-"""Metrics that show that a measure's examples have answers: such a measure has one of them."""
+"""Metrics of rows that have predictions if these are requested. A measure without such rows has none to keep, as
+`minimal_pairs` for an objective without a probability of a sentence."""
 
 NO_ROWS = pd.DataFrame(columns=list(ROW_COLUMNS)).astype(ROW_COLUMNS)
 
@@ -174,12 +175,8 @@ class MeasuredStep(NamedTuple):
 
 
 def _measured(run_dir: Path, name: str = "measures.parquet") -> list[MeasuredStep]:
-    """Return the measures and steps with rows in a file of the run, each once. This is much faster than
-    `rows`.
-
-    Raises:
-        ResultsError: the file is damaged.
-    """
+    """Return the measures and steps with rows in a file of the run, each once, much faster than `rows`. Raise a
+    ResultsError if the file is damaged."""
     path = run_dir / name
     if not path.exists():
         return []

@@ -135,8 +135,8 @@ def console_for_tables() -> Console:
     """Return a console for tables. If the output is no terminal, lines have WIDTH characters, unless COLUMNS
     is set.
 
-    A notebook counts as no terminal, although its kernel asks for colours (FORCE_COLOR), which rich takes for
-    one.
+    A notebook counts as no terminal. rich would take it for one, because its kernel asks for colours
+    (FORCE_COLOR).
     """
     console = Console()
     return console if console.file.isatty() or os.environ.get("COLUMNS") else Console(width=WIDTH)

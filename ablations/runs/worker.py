@@ -142,12 +142,8 @@ def measure_rows(
 
 
 def _require_rows(rows: Sequence[Row], settings: RunMeasure) -> None:
-    """Raise an error if the rows of a user's own measure do not fit into a table of results.
-
-    Raises:
-        MeasureError: there are no rows, or they have a metric that the measure's card does not name.
-        ResultsError: a column is unknown, or a value is not of its type.
-    """
+    """Raise a MeasureError if there are no rows of a user's own measure, or its card lacks a metric of theirs;
+    raise a ResultsError if a column is unknown, or a value is not of its type."""
     metrics = card(settings.kind).metrics
     if not rows:
         raise MeasureError(f"{settings.kind}: its function rows has yielded nothing; yield at least one row.")

@@ -499,11 +499,8 @@ class _NotTokenisedError(Exception):
 
 
 def _text(run: RunSettings, *, out: Path, data_root: Path, tokenise: bool) -> Tokens:
-    """Return the tokens of a run's text. If they are missing, they are made only with `tokenise`.
-
-    Raises:
-        _NotTokenisedError: they are missing and must not be made.
-    """
+    """Return the tokens of a run's text. If they are missing, make them if `tokenise`, or else raise a
+    _NotTokenisedError."""
     store = out / "tokens"
     if tokenise:
         return token_store.prepare(run.data, data_root=data_root, store=store)

@@ -48,11 +48,8 @@ def _example(path: Path) -> Example:
 
 
 def header(path: Path) -> dict[str, str]:
-    """Return the opening lines of a shipped spec by their keys; a line without a key continues the last.
-
-    Raises:
-        ValueError: a line before `name:` is no comment of that form.
-    """
+    """Return the opening lines of a shipped spec by their keys; a line without a key continues the last. Raise
+    a ValueError for a line before `name:` that is no comment of that form."""
     opening: dict[str, str] = {}
     for line in path.read_text(encoding="utf-8").split("name:", 1)[0].splitlines():
         match = re.fullmatch(r"# ([A-Z]\w+(?: \w+)*)?  +(.+)", line)

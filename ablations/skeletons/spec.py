@@ -71,8 +71,8 @@ FEWEST_SUB_WORDS = 16
 FEWEST_WORDS = 2_000
 """Number of words of text below which no vocabulary can be learned."""
 LONGEST_WORD, BYTES_PER_WORD = 30, 6
-"""Number of bytes above which what stands between two spaces counts as several words, and the bytes of one of
-them. So text in Chinese, Japanese or Thai, which has no spaces between words, is not taken for a few words."""
+"""Bytes above which the text between two spaces counts as several words, and bytes of each of these words. So
+text in Chinese, Japanese or Thai, which has no spaces between words, does not count as a few words."""
 
 
 class Text(NamedTuple):
@@ -80,7 +80,7 @@ class Text(NamedTuple):
 
     sentences: int
     words: int
-    """Number of words, which spaces divide; see `LONGEST_WORD`."""
+    """Number of words, which spaces separate; see `LONGEST_WORD`."""
     different_words: int
     signs: int
     """Number of different bytes."""
@@ -88,7 +88,7 @@ class Text(NamedTuple):
     long: int
     """Number of words that 99 of 100 sentences do not exceed."""
     sub_words: int
-    """Size of a vocabulary for which the words of the text are enough, and those of its translations."""
+    """Vocabulary size for which both the text and its translations have enough different words."""
 
 
 class Choice(NamedTuple):
@@ -158,11 +158,8 @@ def write(path: Path, choice: Choice, *, data_root: Path, overwrite: bool = Fals
 
 
 def _column(choice: Choice, data_root: Path) -> str | None:
-    """Return the only text column of a table without a column `text`; None if no name is needed.
-
-    Raises:
-        DataError: several columns have text, and none is called `text`.
-    """
+    """Return the only text column of a table without a column `text`; None if no name is needed. Raise a
+    DataError if several columns have text."""
     file = data_root / choice.texts[0]
     if not file.is_file() or tables.format_of(file) in (None, ".txt"):
         return None
@@ -211,7 +208,7 @@ def count(rows: Iterable[Row]) -> Text:
 
 
 def _words_in(between_spaces: str) -> int:
-    """Return how many words something without a space counts as."""
+    """Return how many words a text without a space counts as."""
     if len(between_spaces) * 4 <= LONGEST_WORD:  # a character has at most four bytes
         return 1
     size = len(between_spaces.encode())
@@ -370,7 +367,7 @@ def _why_seeds(seeds: int) -> str:
 
 
 def _measures(tokens: int, size: Size) -> str:
-    """Return the lines of the measures for which so much validation text is enough."""
+    """Return the lines of the measures for which `tokens` tokens of validation text are enough."""
     lines = ["  - validation\n"]
     if tokens >= 10 * size.width:
         lines.append("  - layer_change\n")

@@ -22,8 +22,8 @@ class Change(NamedTuple):
     """Names of the arms with this difference; None if all arms in both specs have it, or if it is no setting
     of arms."""
     before: Any
-    """Value in the first spec, as plain data; None also if the setting does not exist there. So is `after`
-    for the second spec."""
+    """Value in the first spec, as plain data; None also if the setting does not exist there. `after` is that of
+    the second spec."""
     after: Any
 
 

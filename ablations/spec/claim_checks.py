@@ -61,7 +61,7 @@ def effect_faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: s
 
 
 OF_ITS_LOWEST = ("fall_to_inner", "rise_to_top")
-"""Statistics over layers that use the lowest layer of the same run."""
+"""Statistics over layers that use the lowest value of an inner layer of the same run."""
 
 
 def _of_nothing(effect: Difference) -> bool:

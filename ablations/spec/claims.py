@@ -3,9 +3,9 @@
 The arms and groups that a claim names are checked against those of its experiment. A file of claims may be
 shared: `sight.yaml` is named by specs that have all its arms, and by one that has few of them and does not
 run some of its claims. So an arm that a spec lacks may belong to another experiment, or its name may be
-misspelt. The similarity of names does not tell which: `clm-450` is close to `clm` and right, `word2vecs` may
-be close to nothing and wrong. The claim itself tells: `needs.spec` names the experiment that has everything
-the claim needs.
+misspelt. The similarity of names cannot decide this: `clm-450` is close to `clm` and right, `word2vecs` may be
+close to nothing and wrong. The claim itself decides it: `needs.spec` names the experiment that has everything
+that the claim needs.
 
 - A claim with `needs.spec` may name only arms of that experiment. A spec that lacks some of them does not run
   the claim.
@@ -16,9 +16,9 @@ Effects that are shown beside a claim follow the same rule, because nobody would
 appear.
 
 Groups are checked against the settings of the spec's measures. Groups that only a table of results can show
-are accepted: patterns with a star, treebanks, words of pictures, ranks of a text. So are all groups of a
-claim with `needs.spec`, which may be meant for that experiment, and `groups` if the measures can make all of
-`or_groups`.
+are accepted: patterns with a star, treebanks, words of pictures, ranks of a text. All groups of a claim with
+`needs.spec` are accepted too, because they may be meant for that experiment. `groups` is not checked if the
+measures can make all of `or_groups`.
 """
 
 import hashlib

@@ -315,7 +315,7 @@ class Experiment(Sections):
         return self.seeds.all_seeds if isinstance(self.seeds, SeedsUntilDecided) else self.seeds
 
 
-# What a spec comes to --------------------------------------------------------------------------------
+# Arms and runs of a spec -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

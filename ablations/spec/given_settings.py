@@ -132,11 +132,7 @@ def _places(setting: Given) -> Iterator[KeyPath]:
 
 def _parsed(content: dict[str, Any], options: Sequence[str], spec: Path) -> tuple[Given, ...]:
     """Return the settings of the options, sorted by path, so that their order on the command line does not
-    matter.
-
-    Raises:
-        SpecProblems: options are wrong; the error has a problem for each.
-    """
+    matter. Raise SpecProblems with a problem for each wrong option."""
     given: list[Given] = []
     problems: list[Problem] = []
     for written in options:
@@ -284,8 +280,8 @@ def _is_empty(node: Node) -> bool:
 
 
 def _behind_key(key: Node, text: str) -> int:
-    """Return the index behind the colon of a key, where its empty value belongs. The value's own mark may be
-    a line too low."""
+    """Return the index behind the colon of a key, where its empty value belongs. The parser may put the mark of
+    an empty value a line too low."""
     end = int(key.end_mark.index)
     colon = re.match(r"\s*:", text[end:])
     return end + (colon.end() if colon else 0)

@@ -3,8 +3,8 @@
 Sentences are TF-IDF vectors of words and pairs of neighbouring words, for logistic or ridge regression. Pairs
 of sentences are their two vectors a and b, and |a - b|. Words are tagged in two ways: with the most frequent
 tag of the word, and by a linear classifier of the word and its two neighbours (a support vector machine,
-which fits hundreds of thousands of words in seconds). Spans are some words at the same place of every
-context, or beside the words of the question (rules of `metrics`).
+which fits hundreds of thousands of words in seconds). Spans are answered with words at the same place of every
+context, or with words next to those of the question (rules of `metrics`).
 """
 
 from collections import Counter

@@ -63,7 +63,7 @@ def _acceptability(language: Language, split: Split) -> Iterator[Row]:
     """Yield one sentence of each minimal pair, grammatical or not at random. The paradigms take turns."""
     of_split = {name: -(-size // len(PARADIGMS)) for name, size in SIZES.items()}
     first = sum(of_split[before] for before in SPLITS[: SPLITS.index(split)])
-    # The first pairs of each paradigm are those of the task of minimal pairs.
+    # The first pairs of each paradigm are left out, because the task of minimal pairs uses them.
     halves = _halves(language.seed, PAIRS_OF_PARADIGM, PAIRS_OF_PARADIGM + sum(of_split.values()))
     for number in range(of_split[split]):
         for paradigm, of_paradigm in enumerate(halves):

@@ -2,8 +2,8 @@
 YAML file. No torch.
 
 A new task of a known kind is an entry here. Paths are relative to the data root. The README of a file's
-folder says where the file came from and under which licence. A task of one's own is a YAML file that a
-measure of a spec names, as in ``tasks: [sst2, my_task.yaml]``.
+folder says where the file came from and under which licence. A user's own task is a YAML file that a measure
+of a spec names, as in ``tasks: [sst2, my_task.yaml]``.
 
 The data of a run are a task too if they say which of their sentences follow each other. A text without
 documents is read as one document when sequences are cut from it. But its neighbouring sentences need not be
@@ -114,12 +114,8 @@ class Task:
             raise DataError(f"task {self.name}: {problem}; {remedy}, or leave the task out.")
 
     def check_heads(self, data_root: Path) -> None:
-        """Raise an error if a file of the task lacks a column. Files that are missing or empty are passed
-        over.
-
-        Raises:
-            DataError: a file lacks a column, or cannot be read.
-        """
+        """Raise a DataError if a file of the task lacks a column or cannot be read. Files that are missing or
+        empty are skipped."""
         from lightning_modules.data.tables import column_names  # needs pyarrow; reading a spec does not
 
         for place in (data_root / path for path in self.files.values()):

@@ -236,7 +236,7 @@ def encode_batch(objective: Objective, batch: Batch) -> tuple[torch.Tensor, ...]
 
 
 def mean_over(states_BTD: torch.Tensor, inside_BT: torch.Tensor) -> torch.Tensor:
-    """Return the mean state of the tokens that are inside, shape BD; 0 if there are none."""
+    """Return the mean state of the tokens that `inside_BT` marks, shape BD; 0 if there are none."""
     weight_BT1 = inside_BT.to(states_BTD.dtype)[..., None]
     return (states_BTD * weight_BT1).sum(1) / weight_BT1.sum(1).clamp(min=1)
 

@@ -33,9 +33,9 @@ from lightning_modules.randomness import derive, uniforms
 
 OUTSIDE: Final = "O"
 CONTINUES: Final = frozenset("IEL")
-"""Prefixes of tags that may follow in an entity."""
+"""Prefixes of tags that may follow another tag of the same entity."""
 ENDS: Final = frozenset("ELSU")
-"""Prefixes of tags after which no word of the entity follows."""
+"""Prefixes of tags of the last word of an entity."""
 _ALONE_OR_FIRST: Final = frozenset("BSU")
 
 
@@ -45,8 +45,8 @@ def is_entity_tag(tag: str) -> bool:
 
 
 DIVISION = {"train": 0.70, "validation": 0.85, "test": 1.0}
-"""End of each split in [0, 1), if one file serves all splits. A hash of its `divided_by` places an example
-there."""
+"""End of each split in [0, 1), if one file serves all splits. A hash of the value of `divided_by` gives each
+example its place in [0, 1)."""
 
 SENTENCE_END = re.compile(r"[.!?][\"')\]]*\s+(?=[A-Z0-9\"'(])")
 
@@ -135,8 +135,8 @@ def part(examples: Examples, settings: PartSettings, split: Split) -> Examples:
     """Select the examples of a split that a measure takes: at most `settings.most_examples(split)`, at
     random.
 
-    If the measure counts words of tagged sentences, whole sentences with at most so many words are taken, and
-    at least one.
+    If the measure counts words of tagged sentences, it takes whole sentences with at most that many words in
+    all, but at least one sentence.
     """
     limit = settings.most_examples(split)
     if limit is None:
@@ -364,8 +364,8 @@ def all_examples(name: str, source: Source) -> dict[Split, Examples]:
 
 
 def _require_shared_classes(task: Task, splits: Mapping[Split, Examples]) -> None:
-    """Raise a DataError if no answer to a part could be right, as where the labels of a test part are hidden
-    and stand there as -1."""
+    """Raise a DataError if a part has no class of the training part, as where hidden test labels are all -1, or
+    if the training part lacks the class that F1 is about."""
     if task.kind not in ("classification", "tagging"):
         return
     classes = {split: _classes(examples) for split, examples in splits.items()}

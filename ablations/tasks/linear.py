@@ -2,7 +2,7 @@
 layers.
 
 The penalty on the weights is chosen on a validation part, by the log probability of its labels or by its
-squared error. Both tell more from few examples than accuracy does.
+squared error. With few examples both are more informative than accuracy.
 
 The online code (Voita & Titov 2020, section 2.2) is the description length of labels given features. Sender
 and receiver both have the features. Labels are sent in growing blocks. The first block is sent with equal
@@ -73,10 +73,10 @@ def classifier(
 def best_classifier(
     train: LabelledFeatures, validation: LabelledFeatures, *, strengths: Sequence[float] = STRENGTHS
 ) -> Classifier:
-    """Return the classifier of that strength which gives the validation part's labels the highest
+    """Return the classifier with the strength that gives the labels of the validation part the highest
     probability.
 
-    Labels that the training part lacks are passed over.
+    Labels that the training part lacks are ignored.
     """
     fitted = [classifier(train, strength=strength) for strength in strengths]
     return max(fitted, key=lambda each: _log_probability(each.model, validation))
@@ -93,7 +93,7 @@ def _log_probability(model: LogisticRegression, part: LabelledFeatures) -> float
 def best_ridge(
     train: LabelledFeatures, validation: LabelledFeatures, *, penalties: Sequence[float] = PENALTIES
 ) -> Ridge:
-    """Return the ridge regression of that penalty which has the smallest squared error on the validation
+    """Return the ridge regression with the penalty that gives the smallest squared error on the validation
     part."""
     fitted = [Ridge(alpha=penalty).fit(train.x_ND, train.y_N) for penalty in penalties]
     return min(fitted, key=lambda each: _squared_error(each, validation))

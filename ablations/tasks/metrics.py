@@ -2,13 +2,13 @@
 higher is better.
 
 Scores of classes are scikit-learn's, correlations scipy's. F1 of entities is written here, because neither
-scikit-learn nor torchmetrics has it. F1 of words and exact match are those of torchmetrics' `SQuAD`, but that
-adds up percentages in single precision: with 10,000 answers it loses digits that decide whether a score is at
-its chance level.
+scikit-learn nor torchmetrics has it. F1 of words and exact match are defined as in torchmetrics' `SQuAD`, which
+adds up percentages in single precision: with 10,000 answers it would lose digits that decide whether a score is
+at its chance level.
 
 Two kinds of rules answer span tasks without understanding: with the words at the same place of every context,
-or with the words beside those of the question. Words are what stands between spaces. The number of words of a
-rule is chosen by its score.
+or with the words next to those of the question. Spaces separate words. The number of words of a rule is chosen
+by its score.
 """
 
 import re

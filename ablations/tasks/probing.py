@@ -1,6 +1,6 @@
 """Probes: linear classifiers of frozen states, layer by layer and of a learned mix of all layers.
 
-Accuracy alone does not tell what a state knows from what a probe learns. Two numbers beside it do:
+Accuracy alone does not separate what a state knows from what a probe learns. Two further numbers do:
 selectivity, the accuracy minus that of the same probe on a control task (Hewitt & Liang 2019), and the length
 of the online code of the labels (Voita & Titov 2020).
 
@@ -58,7 +58,7 @@ NO_WORD = ""
 """Kind of the sentences without such a word."""
 
 ANSWERS = "answers"
-"""Key of the answers of the mix's probe, beside the columns of its row of `accuracy`."""
+"""Additional key of the mix's row of `accuracy`: the answers of its probe."""
 
 _WORD = re.compile(r"\w+")
 
@@ -282,8 +282,8 @@ def _layer_rows(
     )
     answer_N = probe.predict(states["test"])
     right_N = np.equal(answer_N, test.label_N)
-    # For accuracy the best constant answer; in the control task the one that a probe without any knowledge
-    # learns.
+    # The chance level of accuracy is the best constant answer. That of the control task is the constant answer
+    # that a probe without features learns.
     guessed_N = np.equal(_most_frequent(test.label_N), test.label_N)
     accuracy = common | _mean_row("accuracy", right_N, guessed_N, test.sentence_N)
     yield accuracy | ({ANSWERS: answer_N} if mixes else {})

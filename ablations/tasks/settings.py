@@ -37,11 +37,7 @@ def _known_task(name: str) -> str:
 
 
 def _read_task(name: str) -> Task:
-    """Return the task that a file declares, for a validator.
-
-    Raises:
-        PydanticCustomError: there is no such file, or something is wrong with it.
-    """
+    """Return the task that a file declares, or raise a PydanticCustomError if the file is missing or wrong."""
     try:
         return task_called(name)
     except (PluginError, SpecProblems) as error:

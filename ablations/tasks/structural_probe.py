@@ -193,7 +193,7 @@ def fit_probe(train: Sequence[WordStates], validation: Sequence[WordStates], *, 
         seed: seed of the initial map and of the order of sentences.
     """
     rng = torch.Generator().manual_seed(seed)
-    # With this scale one learning rate suits states of any size. A factor is no restriction on a linear map.
+    # With this scale one learning rate suits states of any size. The factor becomes part of the map.
     scale = float(np.concatenate([each.states_WD for each in train]).std()) or 1.0
     batches, held_out = _batches(train, scale), _batches(validation, scale)
     width = train[0].states_WD.shape[1]

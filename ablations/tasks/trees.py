@@ -49,8 +49,8 @@ class GoldTree(NamedTuple):
 def gold_trees(
     sentences: Sequence[LabelledSentence], tokenizer: Tokenizer, *, count: int, longest: int, max_length: int
 ) -> list[GoldTree]:
-    """Return the gold trees of `count` sentences, drawn at random, in a random order; equal for equal
-    sentences.
+    """Return the gold trees of `count` sentences, drawn at random, in a random order. Equal input gives equal
+    trees.
 
     A sentence must have 3 to `longest` words that are left, at most `max_length` tokens and a dependency. All
     such sentences are taken if there are fewer.

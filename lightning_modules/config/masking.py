@@ -204,7 +204,7 @@ class Steps(Settings):
 
 Schedule = Annotated[Linear | Cosine | Steps, Field(discriminator="kind")]
 
-# All of it -------------------------------------------------------------------------------------------
+# Masking ---------------------------------------------------------------------------------------------
 
 
 class MaskingSettings(Settings):

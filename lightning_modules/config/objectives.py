@@ -30,8 +30,8 @@ from lightning_modules.plugins import Plugin, failure
 
 Output = Literal["next", "hidden", "own"] | None
 """Token that the output at a position predicts. `next`: the next token. `hidden`: the hidden token at that
-position. `own`: the token that `Objective.sentence_logits` of the module says. None: no output belongs to a
-token that is read."""
+position. `own`: the module's `Objective.sentence_logits` decides. None: no output belongs to a token that is
+read."""
 
 Predicted = Literal["selected", "next", "text", "target", "pairs"]
 """Kind of predictions of an objective. `selected`: tokens that the masking selects. `next`: the token after
@@ -59,7 +59,7 @@ class ObjectiveSettings(Settings):
     reads_sentences_alone: ClassVar[bool] = False
     """Whether the objective reads one sentence at a time. No input format then joins several sentences."""
     has_vocabulary_loss: ClassVar[bool] = True
-    """Whether the loss of the trained encoder is that of tokens of the vocabulary; otherwise tables call it
+    """Whether the encoder's loss is a cross-entropy over the vocabulary; otherwise tables call it
     `objective_loss`."""
     kind: str
     sees: Sees = "both_sides"

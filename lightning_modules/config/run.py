@@ -91,9 +91,9 @@ class RunSettings(Settings):
     it, or from the seed that `training.seeds` gives them."""
 
     def differs_in_seed_alone(self, other: "RunSettings") -> bool:
-        """Return whether both runs have the same objects as sections, as the runs of an arm have. What
-        follows from the sections is then computed once. Equal sections that are other objects count as
-        different."""
+        """Return whether the sections of both runs are the same objects (`is`), as in the runs of one arm. Then
+        numbers that follow from the sections are computed only once. Equal sections that are different objects
+        do not count as the same."""
         sections = ("data", "encoder", "objective", "training", "init")
         return all(getattr(self, name) is getattr(other, name) for name in sections)
 

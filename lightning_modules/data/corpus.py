@@ -54,7 +54,8 @@ CUTTING = {"vocab_size", "max_length", "tokenizer"}
 """Settings that say how sentences are cut into sub-words."""
 
 LATER = {"half", "label", "label_words"}
-"""Settings that are younger than the addresses of texts. Their defaults do not count in an address."""
+"""Settings that were added later. Their default values are not part of an address, so that older addresses
+stay valid."""
 
 
 def half_of(number: int) -> Half:
@@ -84,8 +85,8 @@ class Sentences:
         half: Half | None = None,
         label_words: tuple[str, ...] = (),
     ) -> None:
-        """Prepare to read columns of sources as `ColumnSettings` says; `half` is the half of this split, if
-        any."""
+        """Prepare to read columns of sources as `ColumnSettings` says. If `half` is given, only rows of this half
+        are read."""
         self._split, self._sources, self._columns = split, sources, columns
         self._half, self._label_words = half, label_words
         self.skipped = 0
@@ -211,7 +212,7 @@ def _language_cells(settings: LanguageData, split: SplitName) -> Iterator[Cells]
         yield Cells(number, sentence.text, sentence.translated_text, document)
 
 
-# Before anything is read -----------------------------------------------------------------------------
+# Checks before anything is read ----------------------------------------------------------------------
 
 
 def check(settings: Data, data_root: Path) -> None:
@@ -282,7 +283,7 @@ def _check_file(settings: FilesData, split: SplitName, path: Path) -> None:
 
 
 def content_address(settings: Data, data_root: Path) -> str:
-    """Return the SHA-256 (hex) that stands for the content of a text, wherever its files lie.
+    """Return the SHA-256 (hex) that identifies the content of a text, wherever its files lie.
 
     Files count with their bytes, their order and the columns read, but not with their names. A local folder
     of a data set counts with the bytes and names inside it, a data set of the hub with its name, commit and

@@ -14,8 +14,8 @@ We differ from Levine et al., as the README of their repository AI21Labs/pmi-mas
 each length by itself, since PMI_n depends on the length, and take half of their list from pairs, a quarter
 from triples and an eighth each from 4- and 5-grams. We rank all lengths together, so that no shares have to
 be set. (Their lists also multiply p(g) in once more, which prefers frequent n-grams; we follow the article.)
-If chosen n-grams overlap in the text, they take one at random, and we the one that begins first. Words of
-n-grams are compared as they are written, with case and punctuation.
+If chosen n-grams overlap in the text, they take one at random, and we take the one that begins first. Words
+of n-grams are compared as they are written, with case and punctuation.
 
 Letters: N tokens, W words of a text, C types (different words), G n-grams of one length, R n-grams of all
 lengths, best first.
@@ -184,8 +184,8 @@ WHERE = "objective.masking.select"
 def bare(word: str) -> str:
     """Return a word without case (Unicode's case folding) and without punctuation at its ends, in NFC form.
 
-    Punctuation is what Unicode calls so; signs such as + and $ are none. A word of punctuation alone keeps
-    it.
+    Punctuation is what Unicode calls punctuation; symbols such as + and $ are kept. A word that is only
+    punctuation is kept whole.
     """
     folded = unicodedata.normalize("NFC", word.casefold())
     inner = [i for i, c in enumerate(folded) if not unicodedata.category(c).startswith("P")]

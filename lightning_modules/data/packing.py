@@ -172,7 +172,7 @@ def pack(
 
     Args:
         row_length: T; at least the longest sequence.
-        rows: smallest number of rows over all devices, so that steps differ in few shapes.
+        rows: smallest number of rows over all devices, so that most steps have the same shape.
         targets: also place the translations, in the rows of their sources; sequences are single sentences
             then.
         showings: number of times that each sequence is shown.

@@ -314,7 +314,8 @@ def with_negative_pairs(
     """Return a step in which about half of the pairs are negative, as the loss defines them. The choice
     depends on (seed, epoch, first sentence).
 
-    `next_sentence`: the chosen pairs exchange their second segments, so that none stands in its own document.
+    `next_sentence`: the chosen pairs exchange their second segments, so that both segments of a pair are from
+    different documents.
     If one document has more than half of the chosen pairs, its surplus stays positive. (Devlin et al. 2019
     draw second segments from all of the text, and a little more than half of all pairs are negative.)
     `sentence_order`: the two segments change places (Lan et al. 2020, section 3.1).

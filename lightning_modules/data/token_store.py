@@ -98,7 +98,7 @@ class Tokens:
 
     folder: Path
     address: str
-    """Ten hex digits that stand for the text and how it was cut; also the folder's name."""
+    """Ten hex digits that identify the text and how it was cut; also the folder's name."""
     report: dict[str, Any]
     """Content of `tokens.json`, with counts, lengths, unknown and cut tokens of each split."""
     vocab_size: int
@@ -123,7 +123,7 @@ class Tokens:
 
 
 def address(settings: Data, data_root: Path) -> str:
-    """Return ten hex digits that stand for the text's content and how it is cut into tokens. No sentence is
+    """Return ten hex digits that identify the text's content and how it is cut into tokens. No sentence is
     parsed.
 
     Raises:
@@ -222,8 +222,8 @@ def _digest(manifest: dict[str, Any]) -> str:
 
 
 def load(folder: Path, *, check: Literal["sizes", "hashes"] = "sizes") -> Tokens:
-    """Open a token store. `hashes` checks every byte of it, `sizes` only the bytes of small files and the
-    sizes of all.
+    """Open a token store. `hashes` checks every byte of it, `sizes` only the sizes of all files and the bytes of
+    the JSON files.
 
     Raises:
         DataError: there is no store, or it is damaged.

@@ -120,8 +120,8 @@ def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 class _KeptRows:
-    """Rows of a corpus, kept on disk to be read more than once. To generate the built-in language or to parse
-    text again would cost more than all the rest."""
+    """Rows of a corpus, kept on disk to be read more than once. Generating the built-in language or parsing
+    text again would take longer than all other work."""
 
     SCHEMA = pa.schema({"text": pa.large_string(), "target": pa.large_string(), "document": pa.int64()})
 

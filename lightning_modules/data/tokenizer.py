@@ -101,10 +101,11 @@ def train(texts: Iterable[str], vocab_size: int, *, source: str) -> Tokenizer:
 
 
 def sub_words_at_least(words: Iterable[str], *, limit: int) -> int:
-    """Return a `vocab_size` for which these words are enough in `train`: the special tokens, the bytes, and each
-    word, or part of a word that is never joined with the rest. More merges may be possible.
+    """Return a `vocab_size` that `train` can reach with these words: the number of special tokens, bytes and
+    words. Parts of a word that are never joined count one by one. A larger size may be possible.
 
-    The count ends when there are `limit` words and parts.
+    Args:
+        limit: number of words and parts at which counting stops.
     """
     cut, pieces, parts = ByteLevel(add_prefix_space=True), set[str](), set[str]()
     for word in words:

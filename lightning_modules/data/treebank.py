@@ -1,7 +1,7 @@
 """Sentences with gold labels, from treebanks and from the built-in language. No torch.
 
 Treebanks are those of Universal Dependencies (https://universaldependencies.org): CoNLL-U files, zipped or
-not, or parquet files. The columns of a parquet file are `text` and, with one list a sentence, `tokens`,
+not, or parquet files. The columns of a parquet file are `text` and, with one list per sentence, `tokens`,
 `upos`, `heads` (0 = root, else from 1) and `deprels`.
 
 A line of a CoNLL-U file (https://universaldependencies.org/format.html) is a word, a multi-word token or an
@@ -135,7 +135,7 @@ ROOT = -1
 
 
 class LabelledSentence(NamedTuple):
-    """Sentence with the gold labels of its words. The tuples have one entry a word."""
+    """Sentence with the gold labels of its words. The tuples have one entry per word."""
 
     text: str
     """Text of the sentence with single spaces, as a corpus reads it."""
@@ -284,7 +284,7 @@ def parquet_rows(path: Path, names: Sequence[str], *, where: str = "") -> Iterat
 
     Args:
         names: the columns, `tokens` among them.
-        where: what asks for the file, such as " (data.train)", for the errors.
+        where: setting that names the file, such as " (data.train)", for the errors.
 
     Raises:
         DataError: the file is damaged, a column is missing or of another type, or lists of a row differ in

@@ -193,8 +193,8 @@ def disjoint_starts(start_K: Integers, priority_K: NDArray[np.float64], *, n: in
     priority first.
 
     With uniform priorities, every choice is one of the starts that still fit, all equally likely. The work is
-    done in rounds: a start that comes before all starts that it overlaps is chosen, whatever happens
-    elsewhere.
+    done in rounds: each round chooses every start whose priority is smaller than that of all starts that it
+    overlaps.
 
     Args:
         start_K: places in rising order. Two that are closer than n exclude each other. (Starts in two
@@ -290,7 +290,7 @@ def _types(text: _Text) -> Words:
     return types
 
 
-# The new text, and what is new in it -------------------------------------------------------------------
+# The new text, and counts of its changes ---------------------------------------------------------------
 
 
 def _written(

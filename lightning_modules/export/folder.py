@@ -1,4 +1,4 @@
-"""Export of a trained run as a Hugging Face folder, or as a series of folders, one a checkpoint.
+"""Export of a trained run as a Hugging Face folder, or as a series of folders, one per checkpoint.
 
 DIR/  config.json  model.safetensors  tokenizer.json  tokenizer_config.json  settings.json  README.md
       generation_config.json   if the model generates text
@@ -86,7 +86,7 @@ def export_series(
     """Write every checkpoint that a run has kept to a folder of its own, as `step-00001000`, with an index
     beside them.
 
-    The whole series appears or nothing. index.json has one entry a step: the step, the name of its folder,
+    The whole series appears or nothing. index.json has one entry per step: the step, the name of its folder,
     the validation loss in nats for each predicted token (null if it is not known), and the SHA-256 of the
     weights.
 
@@ -225,16 +225,16 @@ def write_tokenizer(source: Path, folder: Path, *, max_length: int, segments: bo
     """Write our tokenizer as a Hugging Face one: it adds START and END, and special tokens in a text are read
     as such.
 
-    All other text gets the same ids as in training. The mask swallows the space before it, as RoBERTa's does,
-    and text behind the mask gets no space of its own. So the pieces around a mask are the same as around a
-    word.
+    All other text gets the same ids as in training. The mask includes the space before it, as RoBERTa's does,
+    and no space is added to the text after it. So the pieces around a mask are the same as around a word.
 
     Args:
         max_length: longest text in ids, special ones included.
         segments: whether the model reads the number of a token's segment.
     """
     tokenizer = Tokenizer.from_file(str(source))
-    # ByteLevel would put a space before any text behind a special token. Metaspace puts one before the whole.
+    # ByteLevel would put a space before any text after a special token; Metaspace puts one before the whole
+    # text only.
     if getattr(tokenizer.pre_tokenizer, "add_prefix_space", False):
         tokenizer.pre_tokenizer = Sequence(
             [Metaspace(replacement=" ", prepend_scheme="first", split=False), ByteLevel(add_prefix_space=False)]

@@ -111,7 +111,8 @@ LINEAR_HEAD: Mapping[str, tuple[Any, ...]] = {
 
 
 def sight_config(run: RunSettings) -> dict[str, Any]:
-    """Return the entry of config.json with which a class for causal LM sees both sides, if the run does."""
+    """Return the entry of config.json that makes a class for causal LM see both sides; empty if the run sees
+    only the left."""
     return {} if sees_left(run) else {"is_causal": False}
 
 

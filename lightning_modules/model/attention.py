@@ -163,8 +163,8 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(width, width)
 
     def forward(self, hidden_BTD: Tensor, sight: Sight, place_N: Tensor | None = None) -> Tensor:
-        """Attend within each row. Shape BTD, or ND if only the places `place_N` of the flattened rows are
-        needed."""
+        """Return the states after attention within each row. Shape BTD; ND if only the places `place_N` of the
+        flattened rows are needed."""
         projected_BTE = self.query_key_value(hidden_BTD)
         if sight.turn_BTHK is not None:
             projected_BTE = turned(projected_BTE, sight.turn_BTHK, heads=self.heads)
@@ -218,7 +218,8 @@ def attend(*projected: Tensor, score_mask_BHTS: Tensor | None, heads: int, dropo
     """Return scaled dot-product attention over `heads` equal slices of the width; shape BTD.
 
     Args:
-        projected: one tensor with queries, keys and values side by side; or queries, then keys and values.
+        projected: one tensor with queries, keys and values side by side; or two tensors, the queries, and keys
+            and values side by side.
         score_mask_BHTS: numbers that are added to the scores (from `score_mask`).
         dropout: share of the attention weights that is dropped.
     """
@@ -294,7 +295,7 @@ def _scaled(left: Tensor, right: Tensor, scale: float, *, out: Tensor | None = N
 
 
 def _split(x_BTD: Tensor, parts: int, heads: int) -> Tensor:
-    """Split `parts` tensors side by side into one matrix a head, shape (parts, B * heads, T, W)."""
+    """Split `parts` tensors that are side by side into a matrix per head, shape (parts, B * heads, T, W)."""
     B, T, _ = x_BTD.shape
     return x_BTD.reshape(B, T, parts, heads, -1).permute(2, 0, 3, 1, 4).reshape(parts, B * heads, T, -1)
 

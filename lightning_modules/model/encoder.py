@@ -295,7 +295,8 @@ class Decoder(Embeddings):
         own_BHUU = visible(sequence_BU, sequence_BU)
         own_BHUU = own_BHUU & torch.ones(U, U, dtype=torch.bool, device=tokens_BU.device).tril()
         source_BHUT = visible(sequence_BU, source_sequence_BT)
-        # A target row with padding may have a source row without: padding sees it, or softmax is 0/0.
+        # Target padding sees the whole source row. Otherwise its softmax could be 0/0, as the source row may
+        # have no padding.
         source_BHUT = source_BHUT | (sequence_BU == 0)[:, None, :, None]
         hidden_BUD = self.embed(tokens_BU, position_BU)
         own_sight = sight_of(self.settings, own_BHUU, hidden_BUD, position_BU)

@@ -1,8 +1,8 @@
 """Prediction heads and their losses, over the vocabulary or over yes and no.
 
 A loss is kept as a sum and a count, because sums can be added over devices and batches and means cannot. The
-cross-entropy over the vocabulary never holds all N x V logits. It turns one slice of rows after the other,
-small enough for a cache, into losses and gradients.
+cross-entropy over the vocabulary never holds all N x V logits. It computes losses and gradients slice by
+slice; the logits of a slice of rows fit into a cache.
 
 Letters: N predictions, D width, V vocabulary.
 """
@@ -33,11 +33,11 @@ def summed_cross_entropy(
 ) -> Tensor:
     """Return the sum over N of -log softmax(hidden E' + bias)[label], nats, float64.
 
-    With label smoothing (Szegedy et al. 2016, section 7) this share of each label is spread over the whole
-    vocabulary, the label included. So this share of the loss is the mean of -log softmax over the vocabulary.
-    Products are in autocast's type if autocast is on and in the type of `hidden_ND` otherwise, the softmax is
-    in fp32 or wider, and the sum in float64. Rows whose label is IGNORED add nothing. Gradients flow to
-    everything but the labels. There is no second derivative.
+    With label smoothing (Szegedy et al. 2016, section 7) the loss is 1 - `label_smoothing` times the above, plus
+    `label_smoothing` times the mean of -log softmax over the whole vocabulary, the label included. Products are
+    in autocast's type if autocast is on and in the type of `hidden_ND` otherwise, the softmax is in fp32 or
+    wider, and the sum in float64. Rows whose label is IGNORED add nothing. Gradients flow to everything but the
+    labels. There is no second derivative.
     """
     dtype = working_type(hidden_ND)
     # Inside the function gradients are always off, and its inputs ask for a gradient even in an evaluation.
@@ -84,7 +84,8 @@ class _SummedCrossEntropy(torch.autograd.Function):
                 if smoothing:
                     at_label = (1 - smoothing) * at_label + smoothing * logits.mean(1, keepdim=True)
                 share = torch.softmax(logits, 1, out=logits)
-                # The log of the sum is taken from the largest share; that of the label may underflow to 0.
+                # The log of the sum is the highest logit minus the log of the largest share. The share of the
+                # label is not used, because it may underflow to 0.
                 loss_N1[rows] = (highest - share.amax(1, keepdim=True).log() - at_label) * weight
                 if with_gradient:
                     share.scatter_add_(1, label, torch.full_like(weight, smoothing - 1))  # d loss / d logits
@@ -160,7 +161,7 @@ class PredictionHead(nn.Module):
     def loss(
         self, hidden_ND: Tensor, embeddings_VD: Tensor, label_N: Tensor, *, label_smoothing: float = 0.0
     ) -> LossSum:
-        """Return the cross-entropy over the vocabulary; IGNORED labels are left out."""
+        """Return the summed cross-entropy over the vocabulary, in nats; IGNORED labels are left out."""
         return vocabulary_loss(
             self.features(hidden_ND), embeddings_VD, self.bias, label_N, label_smoothing=label_smoothing
         )
@@ -183,13 +184,13 @@ class LinearHead(nn.Module):
     def loss(
         self, hidden_ND: Tensor, embeddings_VD: Tensor, label_N: Tensor, *, label_smoothing: float = 0.0
     ) -> LossSum:
-        """Return the cross-entropy over the vocabulary; IGNORED labels are left out."""
+        """Return the summed cross-entropy over the vocabulary, in nats; IGNORED labels are left out."""
         return vocabulary_loss(hidden_ND, self.weight, None, label_N, label_smoothing=label_smoothing)
 
 
 UNSCORED = -1e9
-"""Logit of an id that a head does not score. Its share of a softmax is 0. It is finite, because infinity
-times 0, as where a label is IGNORED, would be NaN."""
+"""Logit of an id that a head does not score. Its share of a softmax is 0. It is finite, because the loss at an
+IGNORED label is multiplied by 0, and infinity times 0 would be NaN."""
 
 
 class TiedHead(nn.Module):
@@ -212,7 +213,7 @@ class TiedHead(nn.Module):
     def loss(
         self, hidden_ND: Tensor, embeddings_VD: Tensor, label_N: Tensor, *, label_smoothing: float = 0.0
     ) -> LossSum:
-        """Return the cross-entropy over the vocabulary; IGNORED labels are left out."""
+        """Return the summed cross-entropy over the vocabulary, in nats; IGNORED labels are left out."""
         return vocabulary_loss(hidden_ND, embeddings_VD, self.bias_V, label_N, label_smoothing=label_smoothing)
 
 
@@ -224,7 +225,8 @@ def vocabulary_loss(
     *,
     label_smoothing: float = 0.0,
 ) -> LossSum:
-    """Return the summed cross-entropy over the vocabulary, and the number of labels that are not IGNORED."""
+    """Return the summed cross-entropy over the vocabulary in nats, and the number of labels that are not
+    IGNORED."""
     total = summed_cross_entropy(features_ND, output_VD, bias_V, label_N, label_smoothing=label_smoothing)
     return LossSum(total, count_predictions(label_N))
 
@@ -247,8 +249,8 @@ class BinaryHead(nn.Module):
         return self.output(self.activation(self.transform(hidden_ND))).squeeze(-1)
 
     def loss(self, hidden_ND: Tensor, label_N: Tensor) -> LossSum:
-        """Return the binary cross-entropy, in fp32 or wider. Labels are 1 (yes), 0 (no) or IGNORED (left
-        out)."""
+        """Return the summed binary cross-entropy in nats, computed in fp32 or wider. Labels are 1 (yes), 0 (no)
+        or IGNORED (left out)."""
         logit_N = self.forward(hidden_ND)
         wide_N = logit_N.to(torch.promote_types(logit_N.dtype, torch.float32))
         known_N = label_N != IGNORED

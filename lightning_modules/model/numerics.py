@@ -1,4 +1,4 @@
-"""Numerics: types of matrix products and how fast the machine takes them, the memory allocator, and dropout.
+"""Numerics: types and speed of matrix products, the memory allocator, and dropout.
 
 A step frees and allocates the same large tensors again and again. The C library returns freed memory to the
 system, which then fills every new page with zeros. That takes a tenth of a step in fp32 and a sixth in bf16.
@@ -85,7 +85,8 @@ def kept_on_cpu(update: Tensor, probability: float) -> tuple[Tensor, float]:
 
 aten = torch.ops.aten
 PRODUCTS = frozenset((aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.linear, aten.matmul))
-"""Operations that multiply matrices. The last two reach a dispatch mode undivided in inference mode only."""
+"""Operations that multiply matrices. The last two reach a dispatch mode as one operation in inference mode
+only."""
 
 
 def working_type(like: Tensor) -> torch.dtype:
@@ -97,7 +98,7 @@ def working_type(like: Tensor) -> torch.dtype:
 
 
 def without_autocast(like: Tensor) -> AbstractContextManager[object]:
-    """Run each operation on the tensor's device in the types of its arguments."""
+    """Return a context in which each operation on the tensor's device keeps the types of its arguments."""
     device = like.device.type
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
@@ -109,9 +110,10 @@ def cpu_multiplies_bf16() -> bool:
 
 
 def bf16_products(device: str, *, enabled: bool = True) -> AbstractContextManager[object]:
-    """Make bf16 matrix products in the block, forward and backward, take hardly longer than fp32 products.
+    """Return a context in which bf16 matrix products take hardly longer than fp32 products, forward and
+    backward.
 
-    On a CPU without bf16 products, those of torch take hundreds of times as long as in fp32
+    On a CPU without bf16 products, torch needs hundreds of times as long for them as in fp32
     (benchmarks/LOG.md). There `Bf16ByFp32` computes them. Elsewhere, and if not `enabled`, nothing changes.
 
     Args:
@@ -168,11 +170,11 @@ FEWEST_TRIES, SECONDS_OF_TRIES = 5, 0.4
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """Return the operations a second of a large matrix product on the device, with this process's threads.
+    """Return the floating-point operations per second of a large matrix product, with this process's threads.
 
-    It is measured once for each device, type and number of threads of a process. The rate is that of the
-    fastest of at least five products, repeated for 0.4 seconds so that one of them should meet a quiet
-    moment. Other work that runs the whole time makes the rate lower.
+    A process measures it once for each device, type and number of threads. The product is repeated for 0.4
+    seconds, and at least five times. The fastest one counts, since it is the least disturbed by other work.
+    Other work that runs the whole time makes the rate lower.
     """
     return _measured(device, dtype, torch.get_num_threads())
 

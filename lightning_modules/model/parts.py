@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Parts = dict[str, "Tensor"]
+"""Weights by plain name."""
 
 IN_A_BLOCK = {
     "attention.output": "attention_output",

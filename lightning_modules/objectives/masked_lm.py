@@ -44,7 +44,8 @@ class Masker:
     def corrupt(self, packed: PackedStep, *, seed: int, where_N: NDArray[np.bool_] | None = None) -> Corrupted:
         """Return the corruption of a training step.
 
-        It depends on (seed, epoch, sentence). It depends on the step only through the ratio of a schedule.
+        It depends on (seed, epoch, sentence), and on the step only if a schedule changes the ratio. With
+        `masking.copies` the epoch counts modulo that number.
 
         Args:
             where_N: for each token, whether its sentence is corrupted at all. By default all are.

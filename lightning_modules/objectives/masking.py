@@ -78,8 +78,8 @@ def mask_tokens(
     Args:
         position_N: offset in the sentence.
         ratio: masking ratio of this step. By default that of `masking`.
-        showing_N: number of the repetition of its sentence that a token belongs to, if `masking.predict` asks
-            for several.
+        showing_N: number, for each token, of the repetition of its sentence. Needed if `masking.predict` is
+            given.
         candidate_N: which tokens a lexicon allows to be hidden. By default all that are not special.
         joined_N: which tokens are hidden together with the token before. By default each token is a unit.
     """
@@ -308,11 +308,11 @@ class Units:
 
     @property
     def allowed_N(self) -> NDArray[np.bool_] | None:
-        """Mask of the tokens of the split that may be hidden, special tokens apart; None means all."""
+        """Mask of the tokens of the split that may be hidden; None means all. Ignore it at special tokens."""
         return self._candidate
 
     def candidates(self, source: PackedRows, *, epoch_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_] | None:
-        """Return which tokens of a batch may be hidden, special tokens apart, shape N; None means all.
+        """Return which tokens of a batch may be hidden, shape N; None means all. Ignore it at special tokens.
 
         With label words, either the label word of a sentence or its other tokens may be hidden. Which of them
         depends on (seed, epoch, sentence) alone.

@@ -81,7 +81,7 @@ class NaiveBidirectionalLM(Objective):
 def _nobody_blind(visible_BHTT: Tensor) -> Tensor:
     """Let tokens that see nothing see themselves, so that no softmax is 0/0.
 
-    These are START to its left, END to its right, and padding.
+    In the forward stream this is START, in the backward stream END, and in both padding.
     """
     itself_TT = torch.eye(visible_BHTT.shape[-1], dtype=torch.bool, device=visible_BHTT.device)
     return visible_BHTT | (itself_TT & ~visible_BHTT.any(-1, keepdim=True))

@@ -155,6 +155,9 @@ class Objective(L.LightningModule, ABC):
         Args:
             means: mean loss of every part in the same evaluation.
             unigram: chance levels of the parts that are a `VocabularyPart`.
+
+        Raises:
+            TypeError: the objective does not define the chance level of this part.
         """
         raise TypeError(f"{type(self).__name__} must say what chance is in {part}")
 
@@ -211,8 +214,8 @@ class Objective(L.LightningModule, ABC):
         """Return the logits of the token at each place of sentences, BTV, for minimal pairs and lm-eval.
 
         Only an objective whose settings have the output `own` defines this method. The objective decides from
-        which tokens it predicts a place. Equal logits are a guess. The score of a sentence is the sum, over
-        its pieces and END, of the log of the softmax over the vocabulary.
+        which tokens it predicts a place. Equal logits mean that it knows nothing. The score of a sentence is
+        the sum, over its pieces and END, of the log of the softmax over the vocabulary.
 
         Args:
             batch: sentences of one length, each with START and END, as `tokens_BT`, `sequence_BT`, `position_BT`.
@@ -244,7 +247,8 @@ class Objective(L.LightningModule, ABC):
         return self.run.objective.window, self.run.objective.window
 
     def initialise(self) -> None:
-        """Set the initial weights from their seed, as `encoder.initialisation` says. Biases are 0.
+        """Set the initial weights from their seed, as `encoder.initialisation` says. Biases are 0, and the
+        weights of norms 1.
 
         Each parameter has its own random generator, whose seed depends on its name. So the encoder's weights
         are the same bits whatever else the module holds.
@@ -335,7 +339,11 @@ class Objective(L.LightningModule, ABC):
             optimizer.zero_grad()
 
     def explain(self, totals: list[float]) -> tuple[int, int, dict[str, float]]:
-        """Return the tokens seen and predicted in some steps, and the entries of their log line."""
+        """Return the numbers of tokens seen and predicted in some steps, and the entries of their log line.
+
+        Args:
+            totals: sums over these steps, in the order of `total_names`.
+        """
         entries = dict(zip(self.total_names, totals, strict=True))
         # A part without predictions has no entry; a loss of 0 would be wrong.
         line = {

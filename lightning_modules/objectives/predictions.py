@@ -20,7 +20,7 @@ from lightning_modules.objectives.masking import Units
 from lightning_modules.objectives.skip_gram import pairs_per_token
 
 SCHEDULE_PLACES = 65
-"""Number of steps at which a sliding ratio is evaluated; predictions are nearly linear in between."""
+"""Number of steps at which a linear or cosine schedule is evaluated; the share is nearly linear in between."""
 
 
 class Epoch(NamedTuple):
@@ -75,7 +75,7 @@ def predicted_share(masking: MaskingSettings, epoch: Epoch, *, step: int, max_st
 def mean_predicted_share(masking: MaskingSettings, epoch: Epoch, *, max_steps: int) -> float:
     """Return the mean of `predicted_share` over the steps of a run.
 
-    If the ratio slides, the mean is taken over at most `SCHEDULE_PLACES` steps at equal distances.
+    For a linear or cosine schedule it is the mean over at most `SCHEDULE_PLACES` steps at equal distances.
     """
     if masking.schedule is None:
         return predicted_share(masking, epoch, step=0, max_steps=max_steps)
@@ -104,7 +104,7 @@ def predictions_per_token(run: RunSettings, tokens: Tokens) -> float:
 
 
 def _tokens_of_sort(sort: Predicted, run: RunSettings, tokens: Tokens, epoch: Epoch) -> float:
-    """Return how many tokens of a sort an epoch has for each real source token."""
+    """Return the number of tokens of a kind of prediction in an epoch, per real source token."""
     match sort:
         case "selected":
             masking: MaskingSettings = getattr(run.objective, "masking")  # noqa: B009

@@ -1,4 +1,4 @@
-"""Replaced token detection (ELECTRA, Clark et al. 2020): a small generator fills in hidden tokens, the
+"""Replaced token detection (ELECTRA, Clark et al. 2020): a small generator fills in hidden tokens, and the
 encoder tells them from original tokens.
 
 Variants show where the gain of ELECTRA comes from.

@@ -38,6 +38,9 @@ class RunData(L.LightningDataModule):
         Args:
             workers: number of processes that make the batches, in memory that a GPU can copy from. 0 makes
                 them in this process, for a CPU.
+
+        Raises:
+            DataError: the text is too short for one step, or does not have what the settings ask for.
         """
         super().__init__()
         self.objective, self.workers = objective, workers

@@ -220,8 +220,7 @@ def threads_of(directory: RunDirectory, threads: int | None) -> int:
 
 
 class StepSeed(Callback):
-    """Callback that seeds dropout: it depends on (dropout seed, step, device), not on what was drawn
-    before."""
+    """Callback that seeds dropout before each step. The seed depends on (dropout seed, step, device) alone."""
 
     def on_train_batch_start(
         self, trainer: L.Trainer, module: L.LightningModule, batch: Any, batch_idx: int
@@ -232,8 +231,8 @@ class StepSeed(Callback):
 
 
 class ValidationLog(Callback):
-    """Callback that logs the validation loss every `validate_every` steps and after the last step, in fp32 as
-    in the table."""
+    """Callback that logs the validation loss every `validate_every` steps and after the last step. It is
+    computed in fp32, as in the table of results."""
 
     def __init__(self, split: Split, *, every: int, meter: Meter) -> None:
         self.split, self.every, self.meter = split, every, meter

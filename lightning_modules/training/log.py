@@ -89,7 +89,7 @@ class Meter(Callback):
         self.directory, self.log_every, self.on_line = directory, log_every, on_line
         self.progress = Progress(directory.settings())
         self._sums: Tensor | None = None  # sums of the totals of all steps since the last line
-        self._seen_before = 0  # tokens of this line from before a resume; they are not part of the speed
+        self._seen_before = 0  # tokens of the present line from before a resume; the speed leaves them out
         self._born = self._line_since = time.perf_counter()
         self._first_step_seconds: float | None = None
         self._matrix_rate = math.nan
@@ -231,7 +231,7 @@ class LoggerError(AblationsError, RuntimeError):
 
 
 class JsonLinesLogger(Logger):
-    """Logger with one JSON object a line: `{"step": ..., "time": ..., metrics}`.
+    """Logger with one JSON object per line: `{"step": ..., "time": ..., metrics}`.
 
     The file can be read while the run continues. NaN and infinity become null.
     """
@@ -304,8 +304,8 @@ def _wandb(directory: RunDirectory, *, resume: Path | None) -> WandbLogger:
 def started(trainer: L.Trainer) -> Iterator[None]:
     """Start the W&B run of a trainer, if it has one, and finish it after the block.
 
-    It is marked as failed if the block fails. One process may train several runs, one after the other, and
-    W&B has one run a process.
+    It is marked as failed if the block fails. One process may train several runs, one after the other, but W&B
+    has one run per process.
 
     Raises:
         LoggerError: W&B cannot start, for example online without a key.

@@ -3,7 +3,7 @@
 On one node they are started here. On several nodes SLURM, Ray or torchrun starts them.
 
 Lightning would start them by running the launching command again, which inside a grid would start the whole
-grid again. Here the process that holds the run's lock starts one child a device. It passes signals on, ends
+grid again. Here the process that holds the run's lock starts one child per device. It passes signals on, ends
 all children when one is lost, and never leaves one behind. If the parent dies, the standard input of its
 children closes; then they save and end as on request.
 """
@@ -54,8 +54,9 @@ def run_ranks(
 ) -> ExitCode:
     """Train a run folder in `devices` processes and return the exit code of the run.
 
-    The code is 0 if all ranks end with 0. Otherwise it is the code of the first rank that failed, but a code
-    with a meaning of its own (such as NOT_FINITE) of a later rank comes before a plain FAILED.
+    The code is 0 if all ranks end with 0, and INTERRUPTED if the other ranks were only stopped. Otherwise it is
+    the code of the failed rank with the lowest number; a code with its own meaning (such as NOT_FINITE) has
+    priority over a plain FAILED.
 
     Raises:
         RankDiedError: a rank was killed, and not by this process. A machine that is short of memory does
@@ -135,10 +136,11 @@ def _wait(ranks: list[subprocess.Popen[bytes]], stop: StopRequest) -> ExitCode:
 
 
 def _wake(ranks: list[subprocess.Popen[bytes]], suspended: Counter[int]) -> None:
-    """Let ranks go on that a signal suspended (SIGSTOP) SECONDS_SUSPENDED ago, unless it suspended all ranks.
+    """Resume each rank that has been suspended (SIGSTOP) for SECONDS_SUSPENDED while another rank was not.
 
     Args:
-        suspended: number of calls since a rank was suspended, by its number; it is updated.
+        suspended: by rank, the number of calls in a row that found it, and not all ranks, suspended; updated
+            here.
     """
     suspended_now = [number for number, rank in enumerate(ranks) if _is_suspended(rank.pid)]
     for number in range(len(ranks)):
@@ -214,7 +216,7 @@ def joined_ranks(*, accelerator: str) -> Iterator[None]:
     )
     dist.barrier()
     yield
-    # Without this the gloo threads abort about one clean exit in five.
+    # Without this barrier the gloo threads abort about one in five clean exits.
     dist.barrier()
     dist.destroy_process_group()
 

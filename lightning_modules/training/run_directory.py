@@ -3,7 +3,7 @@
 run.json          settings, written before the first start and never changed
 state.json        running, done, failed or interrupted; how far; why
 provenance.json   commit, versions, machine, devices, threads
-metrics.jsonl     one line a logged step
+metrics.jsonl     one line per logged step
 tensorboard/      the same for TensorBoard, unless the settings leave it out
 wandb/            the same for Weights & Biases, if the settings ask for it
 checkpoints/      last.ckpt, step=0000512.ckpt ..., last.safetensors
@@ -217,10 +217,8 @@ class RunDirectory:
         return state
 
     def write_state(self, state: StateName, **fields: Any) -> None:
-        """Replace state.json. Fields that are not given keep their value.
-
-        Only `message` and `exit_code` become None.
-        """
+        """Replace state.json. Fields that are not given keep their values, but `message` and `exit_code` become
+        None."""
         before = self._written_state()
         kept = {} if before is None else before.model_dump(exclude_unset=True)
         written = RunState.model_validate(kept | {"message": None, "exit_code": None} | fields | {"state": state})
@@ -260,7 +258,7 @@ class RunDirectory:
             with explained(path):
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
-                else:  # a link goes, as what is behind it may belong to others
+                else:  # only the link is removed: its target may belong to others
                     path.unlink(missing_ok=True)
 
     def provenance(self) -> dict[str, Any]:
@@ -365,9 +363,9 @@ class RunDirectory:
             self.mend_log()
 
     def mend_log(self) -> None:
-        """Restore metrics.jsonl to what this process wrote, if one that has lost the run wrote to it later.
+        """Restore metrics.jsonl to what this process wrote, if another process has written to it since.
 
-        Such a process may take seconds to see that it has lost the lock, if the file system shows changes
+        A process that has lost the lock may notice this only after seconds, if the file system shows changes
         late. Its lines would be mixed with those of this training.
 
         Raises:

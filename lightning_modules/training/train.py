@@ -80,6 +80,10 @@ def start(
     Args:
         devices: number of devices of each node.
         nodes: number of nodes. If above 1, this process is the first one of the run.
+
+    Raises:
+        RunBusyError: another process holds the lock, or has taken it since.
+        Exception: any error that is a bug, after state.json says that training failed.
     """
     with directory.lock() as lock:
         if directory.is_done():

@@ -38,8 +38,8 @@ def apart(effect: Apart, rows: SeedTable) -> dict[str, SeedEffects]:
     Distances are averaged over the layers from `from_layer` on. Arms are compared at different seeds, as runs
     of one arm are: D(a_i, b_j) for i other than j, minus half of D(a_i, a_j) + D(b_i, b_j). Arms with the
     same seed share their initial weights and data order, so they would be close for another reason than their
-    objectives. Each distance belongs to two seeds. The jackknife over seeds makes one number per seed of
-    them, so they weigh no more than the seeds. All numbers are NaN below three seeds.
+    objectives. Each distance belongs to two seeds. The jackknife over seeds turns the distances into one number
+    per seed, so that they count as no more evidence than the seeds. All numbers are NaN below three seeds.
     """
     pairs = [*effect.pairs, *effect.than]
     seeds = _seeds_of_all(rows, {arm for pair in pairs for arm in pair})
@@ -185,9 +185,9 @@ def trend(effect: Trend, rows: SeedTable) -> dict[str, SeedEffects]:
 def shape(effect: Shape, rows: SeedTable) -> dict[str, SeedEffects]:
     """Return the form of the curve over layers. Each seed is judged at the layer that the other seeds choose.
 
-    A seed's own numbers do not help to choose its layer, so the mean effect is exactly 0 if the curve has no
-    form. The choice makes the seeds dependent on each other. `reports.statistics.seed_tests` says how, and
-    why the tests therefore also read every layer that could have been chosen.
+    A seed's own numbers do not help to choose its layer, so the expected effect is exactly 0 if the curve is
+    flat. The choice makes the seeds dependent on each other. `reports.statistics.seed_tests` explains this, and
+    why the tests also read every layer that could have been chosen.
     """
     arms = [effect.arm, *filter(None, [effect.minus])]
     reading = read(rows, effect.of, arms, axis="layers")
@@ -296,12 +296,12 @@ def optimum(effect: Optimum, rows: SeedTable) -> dict[str, SeedEffects]:
     """Return three parts: whether a curve has a highest point, and the distances of that point from two
     bounds.
 
-    The arm with the best score does not estimate the optimum: it has no interval, and among equal arms any of
-    them may win. The top of a parabola does, but in a single seed it is a ratio without a mean, above all if
-    the curve is nearly straight. The derivative of the parabola at a place fixed beforehand is linear in each
-    seed, and has the sign of the distance from that place to the top (Fieller). Divided by the mean bend, its
-    mean is exactly that distance. The top and its interval are shown beside the effect, in the unit of the
-    arms.
+    The arm with the best score is no estimate of the optimum: it has no interval, and among equal arms any of
+    them may win. The top of a fitted parabola is an estimate, but the top in a single seed is a ratio without
+    a mean, above all if the curve is nearly straight. The derivative of the parabola at a place fixed
+    beforehand is linear in each seed, and has the sign of the distance from that place to the top (Fieller).
+    Divided by the mean bend, its mean is exactly that distance. The top and its interval are shown beside the
+    effect, in the unit of the arms.
     """
     places = np.array(list(effect.arms.values()))
     reading = read(rows, effect.of, list(effect.arms))

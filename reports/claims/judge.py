@@ -128,7 +128,7 @@ def claim_file_changes(file: Mapping[str, Any]) -> list[str]:
 
 
 def claim_notices(files: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return the sentences of `changes` for every file, as notices of the page."""
+    """Return the sentences of `claim_file_changes` for every file, as notices of the page."""
     return [
         {"kind": "claims", "text": f"claims {file['name']}: {sentence}"}
         for file in files

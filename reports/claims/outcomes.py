@@ -315,11 +315,11 @@ def after_look(outcomes: Mapping[str, Outcome], looks: Looks) -> tuple[dict[str,
 def is_futile(outcome: Outcome, looks: Looks) -> bool:
     """Return whether an open claim would hardly be decided even with all seeds that may be added.
 
-    Future seeds are drawn like those at hand. Each continuation weighs the seeds at hand anew (Bayesian
-    bootstrap, Rubin 1981) and draws from them, with all parts of a seed together. Deviations from the mean
-    are stretched to the spread that so few seeds stand for. The claim is judged with all seeds at the level
-    of the last look; the steps of a trend are assumed to agree. Giving up a claim needlessly costs a verdict,
-    but never makes a wrong one.
+    Future seeds are simulated from the present ones. Each of `FUTURES` continuations gives the present seeds
+    random weights (Bayesian bootstrap, Rubin 1981) and draws from them, with all parts of a seed together.
+    Deviations from the mean are enlarged, because a new seed lies further from the mean of few seeds. The claim
+    is judged with all seeds at the level of the last look; the steps of a trend are assumed to agree. Giving up
+    a claim needlessly costs a verdict, but never makes a wrong one.
     """
     item = outcome.item
     if min(len(part.values) for part in item.parts.values()) < FEWEST_FOR_FUTILITY:
@@ -336,11 +336,12 @@ def is_futile(outcome: Outcome, looks: Looks) -> bool:
 
 
 def _continued(part: SeedEffects, drawn: NDArray[np.int64], size: int) -> SeedEffects:
-    """Return an effect with the final number of seeds: those at hand, and further ones drawn from them."""
+    """Return an effect with the final number of seeds: the present ones, and further ones drawn from them."""
     seeds = len(part.values)
     if seeds < 2 or seeds >= size:
         return part
-    # A new seed lies further from the mean of so few. Stretching could push a condition in each seed over 0.
+    # A new seed lies further from the mean of so few seeds. Values of a condition in each seed are not
+    # stretched, because this could move one of them over 0.
     stretched = 1.0 if part.in_each_seed else np.sqrt((seeds + 1) / (seeds - 1))
     chosen = drawn[drawn < seeds][: size - seeds]
 

@@ -144,7 +144,7 @@ def read(
         of: the quantity to read.
         arms: arms whose runs are read.
         axis: axis along which the effect goes.
-        fewest: fewest layers or groups that must be there, if the effect goes over these.
+        fewest: smallest number of positions along the axis `layers` or `groups`.
 
     Raises:
         NotMeasured: no run of an arm has such rows, groups are missing, or there are too few positions.

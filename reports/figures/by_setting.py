@@ -43,7 +43,7 @@ MOST_ROWS = 40
 """Largest number of rows of a map; arms of further lines are left out."""
 
 ROW_INCHES, ROWS_IN_PANEL = 0.12, 20
-"""Height that a panel grows for each row beyond so many."""
+"""Inches by which a panel grows for each further row, and the number of rows for which it has room."""
 
 LABELS = 20
 """Largest number of labels beside the rows."""
@@ -239,7 +239,7 @@ def _label_places(along: Mapping[str, Any], *, ax: Axes) -> None:
 
 
 def labels_apart(shares: Sequence[float], labels: Sequence[str], *, first: int) -> list[int]:
-    """Return the places whose labels have room beside each other. `first` and both ends go before the
+    """Return the places whose labels have room beside each other. `first` and both ends have priority over the
     others."""
     kept: list[int] = []
     for i in [first, 0, len(shares) - 1, *range(len(shares))]:

@@ -165,7 +165,12 @@ class PairLines(NamedTuple):
 
 
 def pair_lines(table: DataFrame, *, metric: str, arms: Sequence[str] | None = None) -> PairLines:
-    """Select the content that `run_distance` draws; the arguments are those of `run_distance`.
+    """Select the content of the figure of distances between runs, which `draw_pairs` draws.
+
+    Args:
+        table: table of results.
+        metric: metric of the measure `run_distance`.
+        arms: arms of the experiment in order; by default those of the table.
 
     Raises:
         ResultsError: the table has no such rows, or lacks a column.

@@ -110,7 +110,7 @@ def sentence_case(title: str) -> str:
 
 def of_seeds(points: Sequence[Mapping[str, Any]]) -> str:
     """Return whether points are means over seeds, single runs or published curves, as the start of a sentence
-    that goes on with *by*."""
+    that continues with *by*."""
     if points and all(point.get("band") == "published" for point in points):
         return "Published curves"
     return "Mean over seeds" if max((point["seeds"] for point in points), default=0) > 1 else "Single runs"

@@ -176,8 +176,8 @@ def kind_styles(names: Sequence[str], *, ordered: bool) -> dict[str, Style]:
 
 
 def picture_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
-    """Yield a panel for each of the first `MOST_PANELS` arms: tokens of its first seed, coloured by one of their
-    labels, such as part of speech. An arm whose tokens do not differ in the label is left out.
+    """Yield a panel for each of the first `MOST_PANELS` arms: tokens of its first seed, coloured by one of
+    `FACTS`, such as the word or its position. An arm whose tokens do not differ in this fact is left out.
 
     The coordinates are in the CSV alone, because the numbers mean nothing by themselves.
     """

@@ -67,7 +67,7 @@ class PanelArms(NamedTuple):
 
 
 def families(arms: Sequence[str]) -> list[PanelArms]:
-    """Return the arms in groups of at most `MOST_LINES`; a single group if they are so few.
+    """Return the arms in groups of at most `MOST_LINES`; a single group if there are no more arms than that.
 
     Arms whose names begin with the same word stay together as far as there is room. Small families share a
     group.
@@ -103,7 +103,8 @@ def _alike(arms: Sequence[str], *, words: int) -> list[list[str]]:
 
 
 def _size(arms: Sequence[str]) -> int:
-    """Return the size of equal groups, if there are as few groups as can hold all arms."""
+    """Return the size of the groups if arms are divided equally into as few groups of `USUAL_LINES` as hold
+    them."""
     return ceil(len(arms) / ceil(len(arms) / USUAL_LINES))
 
 
@@ -124,7 +125,7 @@ def _family(group: Sequence[Sequence[str]]) -> PanelArms:
 
 
 def _start(arms: Sequence[str]) -> str:
-    """Return the words with which all the names begin, with the signs behind them."""
+    """Return the words with which all the names begin, with the signs after them."""
     words = [re.findall(r"[^\W_]+|[\W_]+", arm) for arm in arms]
     return "".join(
         pieces[0] for pieces in takewhile(lambda pieces: len(set(pieces)) == 1, zip(*words, strict=False))
@@ -180,7 +181,7 @@ TAGS = (
 """Universal parts of speech in the order of styles and legends, related ones side by side."""
 
 LIGHTEST = 0.58
-"""Place of the rarest words on their palette, of which the light end is hard to see on white."""
+"""Place of the rarest words on their palette, from 0 to 1. Its light end is hard to see on white."""
 
 
 def mark_points(marker: str) -> float:

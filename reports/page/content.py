@@ -56,8 +56,8 @@ READ_COLUMNS = ("measure", "step", "key", "task", "metric", "example", "points",
 """Columns of predictions that a page reads."""
 
 EQUAL_UP_TO = 1e-9
-"""Largest difference, due to rounding in float64, at which the mean of predictions counts as the number in
-the table."""
+"""Absolute tolerance at which the mean of predictions counts as equal to the number in the table; numpy's
+relative tolerance of 1e-5 is added to it."""
 
 
 def content(

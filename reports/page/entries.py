@@ -158,8 +158,8 @@ not needed."""
 HOLLOW = ("undecided", "not testable here", "insufficient evidence")
 
 MOST_BEYOND = 1.0
-"""Most that an interval may widen the axis on either side, in widths of all seeds and 0; a longer one is cut
-off with an arrow."""
+"""Most that an interval may widen the axis on either side, as a multiple of the width that seeds, 0 and the
+smallest effects need. A longer interval is cut off with an arrow."""
 
 
 def draw_claim(entry: Mapping[str, Any]) -> Drawing:
@@ -182,8 +182,8 @@ def draw_claim(entry: Mapping[str, Any]) -> Drawing:
 def effects(parts: Sequence[Mapping[str, Any]], *, ax: Axes, unit: str = "") -> Axes:
     """Draw effects of one unit, a row for each, the first at the top; return the axes.
 
-    The grey band holds effects too small to matter, thin dots are seeds, and the marker of a mean tells its
-    verdict. An interval that would make everything else small is cut off, with an arrow.
+    The grey band holds effects too small to matter. Small circles are seeds. Colour and marker of a mean show
+    its verdict. An interval that would make everything else small is cut off, with an arrow.
 
     Args:
         parts: parts from the entry of a claim; those with `beside` true do not decide, and have thin lines.

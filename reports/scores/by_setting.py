@@ -108,8 +108,8 @@ MOST_LINES = 4
 """Largest number of lines of arms in a panel with marks; further lines are left out."""
 
 MOST_MARKS = 56
-"""Largest number of arms whose figure has marks if they have more than `MOST_LINES` lines; that of more arms is
-a map, which has room for all."""
+"""Largest number of arms that are drawn as marks although they form more than `MOST_LINES` lines. More arms are
+drawn as a map, which has room for all."""
 
 OF_RUNS = ("arm", "seed", "run_id", "value", "floor", "n")
 """Columns of the runs of a panel."""
@@ -167,8 +167,8 @@ def setting_figures(
 
 
 def _text(factor: Factor, *, folded: bool, taken: Sequence[str]) -> FigureText:
-    """Return the text of a figure without how to read it. Its name differs from those taken, whatever the
-    setting's name is."""
+    """Return the text of a figure, without the sentences on how to read it. Its name differs from the names
+    `taken`, whatever the setting is called."""
     name = "by_" + re.sub(r"[^A-Za-z0-9]+", "_", factor.setting).strip("_")
     name += f"_{len(taken) + 1}" if name in taken else ""
     part = f"By {factor.title}" if folded else ""
@@ -184,7 +184,7 @@ def _text(factor: Factor, *, folded: bool, taken: Sequence[str]) -> FigureText:
 
 
 def _is_map(factor: Factor) -> bool:
-    """Return whether the arms are too many for marks, and have too many lines."""
+    """Return whether the figure is a map: there are too many arms for marks, and too many lines."""
     return len(factor.lines) > MOST_LINES and len(factor.levels) > MOST_MARKS
 
 

@@ -18,7 +18,7 @@ from reports.words import MINUS, are_whole, in_order, is_absent, is_of_plugin, w
 ARM_AND_SEED = ["arm", "seed"]
 
 Numbers = dict[tuple[str, int], float]
-"""Number of each run that has one, by arm and seed."""
+"""Value of each run that has one, by arm and seed."""
 
 
 class Column(NamedTuple):
@@ -138,8 +138,8 @@ def task_scores(table: DataFrame, measure: str) -> DataFrame:
 
 
 def on_common_tasks(scores: DataFrame) -> DataFrame:
-    """Return the scores on tasks that every run with any score has. Means over different tasks would not
-    compare."""
+    """Return the scores on the tasks that every run with any score has, because means over different tasks
+    cannot be compared."""
     runs = scores.groupby("group").size()
     return scores[scores["group"].isin(runs.index[runs == len(scores[ARM_AND_SEED].drop_duplicates())])]
 
@@ -210,7 +210,7 @@ RUN = ["arm", "seed", "run_id", "step"]
 
 Read = Callable[[DataFrame], DataFrame]
 """Function from the tidy table of some arms to a row for each run: RUN, `value`, `floor` and `n`. If there is
-a column `asked`, only runs with the same value in it compare."""
+a column `asked`, only runs with the same value in it can be compared."""
 
 
 class RunScore(NamedTuple):
@@ -235,8 +235,8 @@ class RunScore(NamedTuple):
 def gains(table: DataFrame) -> DataFrame:
     """Return the gain of each run over a guess without context, with what it predicts in the column `asked`.
 
-    Runs predict the same if they have as many predictions and the same loss of that guess. Losses of
-    different predictions do not compare.
+    Runs count as predicting the same if they have equally many predictions and the same loss of that guess.
+    Losses of different predictions cannot be compared.
     """
     rows = with_columns(table)
     rows = rows[(rows["measure"] == "validation") & (rows["metric"] == "loss") & rows["group"].isna()]

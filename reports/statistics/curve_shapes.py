@@ -18,8 +18,8 @@ Places = NDArray[np.intp]
 
 
 class Form(NamedTuple):
-    """Form of a curve: the number of each seed, its chosen layer (as place in the curve), and its numbers at
-    all layers that could have been chosen."""
+    """Form of a curve: the value of each seed, its chosen layer (as place in the curve), and its values at all
+    layers that could have been chosen."""
 
     values_S: Array
     chosen_S: Places
@@ -29,7 +29,10 @@ class Form(NamedTuple):
 
 
 def lowest_elsewhere(values_SK: Array, *, among: Places) -> Places:
-    """Return for each seed the place with the lowest mean over all other seeds, among the given places."""
+    """Return for each seed the place, among the given ones, with the lowest mean over all other seeds.
+
+    Needs two seeds.
+    """
     others_SK = (values_SK.sum(0) - values_SK) / (len(values_SK) - 1)
     return among[others_SK[:, among].argmin(1)]
 

@@ -12,15 +12,15 @@ claim that is judged alone.
 
 *Layers that seeds choose for each other.* A seed's effect at the layer where the other seeds are lowest has
 the right mean (0 if curves are flat), but not the spread that a t test assumes. The other seeds are nearly
-all seeds, so all choose the layer that their common mean says, and are then tested on the numbers that they
-chose by. Only if two layers are nearly as low do seeds change layers, all at once and far. On flat curves of
-20 seeds the t test at 2.5% a side finds a form in 6 to 10 of 100 experiments and its opposite in 6 to 13.
-That is more than with fewer seeds, so a stricter level does not mend it. Therefore an effect that is the
-largest over layers must also hold at one of them at the level divided by their number (Bonferroni;
-union-intersection), and to be refuted it must be refuted at each (intersection-union, Berger 1982). For the
-smallest over layers it is the other way round. Each side then errs at most at its level, however the layers
-depend on each other. Choosing on one half of the seeds and testing on the other would work too, but leaves
-half of the seeds for each test.
+all seeds. So all seeds choose the layer where the common mean is lowest, and are then tested on nearly the
+numbers by which it was chosen. Seeds choose different layers only if two layers are nearly equally low. Then
+many seeds change layers at once, and their numbers jump. On flat curves of 20 seeds the t test at 2.5% a side
+finds a form in 6 to 10 of 100 experiments and its opposite in 6 to 13. That is more than with fewer seeds, so
+a stricter level does not mend it. Therefore an effect that is the largest over layers must also hold at one
+of them at the level divided by their number (Bonferroni; union-intersection), and to be refuted it must be
+refuted at each (intersection-union, Berger 1982). For the smallest over layers it is the other way round.
+Each side then errs at most at its level, however the layers depend on each other. Choosing on one half of the
+seeds and testing on the other would work too, but leaves half of the seeds for each test.
 
 *The text that all seeds share.* All seeds of an experiment are measured on one text. Its error is the same in
 all of them, so their spread does not show it. Its variance comes from the jackknife of the contrast over
@@ -48,9 +48,9 @@ class SeedEffects(NamedTuple):
 
     seeds: tuple[int, ...]
     values: NDArray[np.float64]
-    """Numbers, one per seed; positive if they agree with the claim."""
+    """Values, one per seed; positive if they agree with the claim."""
     smallest: float | None = None
-    """Smallest effect that matters; None if that of the contrast or claim holds."""
+    """Smallest effect that matters; None stands for that of the contrast or the claim."""
     unit: str = ""
     """Unit of the values."""
     direction: Direction = "higher"
@@ -66,7 +66,7 @@ class SeedEffects(NamedTuple):
     chosen: tuple[int, ...] | None = None
     """Layer at which each seed was judged, chosen on the other seeds; None without a choice."""
     at_layers_LMS: NDArray[np.float64] | None = None
-    """Numbers of each seed at every layer that could have been chosen; None without a choice. The true effect
+    """Values of each seed at every layer that could have been chosen; None without a choice. The true effect
     is the largest over L of the smallest over M."""
     text_error: float = 0.0
     """Standard error of the mean due to the text that all seeds share; 0 if it is not known."""

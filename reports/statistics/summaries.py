@@ -111,7 +111,7 @@ def bands(rows: DataFrame) -> DataFrame:
     summary = mean_interval(rows, by=["line", "x"])
     valued = rows[rows["value"].notna()]
     single = summary["line"].map(valued.groupby("line")["seed"].nunique()).fillna(0) <= 1
-    # With one seed there is one value a point, so its error is that of the mean.
+    # With one seed there is one value per point, so its error is that of the mean.
     errors = valued.groupby(["line", "x"])["standard_error"].mean()
     error = errors.reindex(pd.MultiIndex.from_frame(summary[["line", "x"]])).to_numpy(float)
     of_text = (single & np.isfinite(error) & (summary["seeds"] == 1)).to_numpy(bool)
@@ -281,7 +281,7 @@ def multi_bootstrap(
     Args:
         values_SN: a number for each seed and example.
         others_SN: numbers of other seeds on the same examples, which are subtracted.
-        weight_N: items behind each example, such as the words of a sentence; 1 unless given.
+        weight_N: number of items in each example, such as the words of a sentence; 1 unless given.
     """
     given = [np.asarray(side, float) for side in (values_SN, others_SN) if side is not None]
     weight = np.ones(given[0].shape[1]) if weight_N is None else np.asarray(weight_N, float)

@@ -57,14 +57,14 @@ def cross_fitted(
     den Oord et al. 2018, https://arxiv.org/abs/1807.03748, appendix A). Hence E[estimate] <= I(T; C) <= I(T;
     state). The fitted half's own marginal m would break the bound: if each token has a cluster of its own, it
     overshoots by KL(p || m). The scored half's counts would keep the bound, but cost 2 (V - 1) / N if
-    clusters tell nothing and q = m; with r that case is 0. (Tokens of one sentence are not drawn
-    independently, which shifts r by a share of sentence length / n.)
+    clusters have no information and q = m; with r the estimate is then 0. (Tokens of one sentence are not
+    drawn independently, which shifts r by a share of sentence length / n.)
 
     The gap below the bound is the price of fitting q. q(t|c) = (n_tc + a m(t)) / (n_c + a) shrinks toward
     m(t) = (n_t + 1/2) / (n + V/2), over the V types that occur in `tokens_N`. The weight a is the one of
     `MASSES` under which the fitting half best predicts each of its sentences from its others (the largest, if
-    several are as good). Smaller parts than sentences are not left out, because the rest of a sentence tells
-    about them.
+    several are as good). Smaller parts than sentences are not left out, because the rest of a sentence has
+    information about them.
 
     Raises:
         MeasureError: labels that are no integers or not equally many, halves that are not 0 and 1, or a
@@ -228,7 +228,7 @@ class TokenInformation(NamedTuple):
     plug_in_floor: float
     """Plug-in estimate with the labels shuffled among the occurrences. The truth is then 0."""
     plug_in_left_out: list[float]
-    """`plug_in` without each of ten blocks of the text. It tells how far the estimate would move on another
+    """`plug_in` without each of ten blocks of the text. They show how far the estimate would move on another
     text, with the same bias."""
     cross_fitted: float
     """Lower bound. Its expectation does not exceed the truth."""
@@ -281,11 +281,7 @@ def token_information(
 ) -> TokenInformation:
     """Return the mutual information of a label of tokens and their states, by k-means, with chance levels.
 
-    See `clusters_of` and `information_of`.
-
-    Raises:
-        MeasureError: arguments that are unfit or of unequal lengths, fewer than two sentences, or fewer than
-            five tokens per cluster in a half.
+    See `clusters_of` and `information_of`, which also say what is raised.
     """
     labels_N = as_labels(labels_N, name="labels")  # checked first, because clustering takes long
     require_equal_lengths(states=states_ND, labels=labels_N, sentences=sentences_N)
@@ -305,9 +301,9 @@ def information_of(
 
     Errors are by a jackknife over ten blocks of neighbouring sentences (in the order of `sentences_N`), with
     the clusters and the weight of the prior of the whole text. They do not include how these would change
-    with the text. If clusters are clearly apart, this is nothing. For types that overlap in 20 dimensions,
-    fresh texts spread 1.3 to 1.5 times as far as these errors say. In 300 dimensions it is about 3 times
-    (plug-in) and 2 to 3 times (cross-fitted).
+    with the text. If clusters are clearly apart, they would not change. For types that overlap in 20
+    dimensions, estimates on fresh texts spread 1.3 to 1.5 times as far as these errors say. In 300 dimensions
+    it is about 3 times (plug-in) and 2 to 3 times (cross-fitted).
 
     Raises:
         MeasureError: arguments that are unfit or of unequal lengths.
@@ -359,11 +355,8 @@ def smaller_half(sentences_N: Labels, *, seed: int) -> int:
 
 
 def require_fitting(sentences_N: Labels, *, clusters: int, seed: int) -> None:
-    """Raise an error for sentences that `token_information` would refuse.
-
-    Raises:
-        MeasureError: fewer than two sentences, or fewer than five tokens per cluster in a half.
-    """
+    """Raise a MeasureError for sentences that `token_information` would refuse: fewer than two, or fewer than
+    five tokens per cluster in a half."""
     (split,) = np.random.default_rng(seed).spawn(1)
     fitting_halves(sentences_N, clusters=clusters, rng=split)
 

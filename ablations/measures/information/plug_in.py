@@ -5,10 +5,10 @@ The estimate is biased upward by thousands of almost empty cells. For 1,000 type
 *independent* tokens it is 2.5 nats. The bias is larger if the truth is small, which hides differences. The
 table is counted whole and without each block of the text.
 
-k-means is made for a thousand clusters, and fast enough to be fitted anew for every layer of every run. The
-start decides more than the passes. The numbers below are for the top layer of a small masked LM of real text
-(50,338 tokens, 256 features, 1,000 clusters; one core): mean squared distance to the nearest centre over the
-variance, plug-in estimate, and time.
+Our k-means is made for a thousand clusters, and fast enough to be fitted anew for every layer of every run.
+The initial centres matter more than the number of passes. The numbers below are for the top layer of a small
+masked LM of real text (50,338 tokens, 256 features, 1,000 clusters; one core): mean squared distance to the
+nearest centre, divided by the variance; plug-in estimate; time.
 
     50 passes from random states    .180   5.11 nats     15 s
     50 passes from k-means++        .152   5.34 nats     34 s
@@ -53,8 +53,8 @@ PASSES = 10
 """Largest number of passes. With momentum, ten are about as good as forty or fifty of Lloyd's."""
 
 MOMENTUM = 0.9
-"""Share of the last step of a cluster's mean that is added to its centre (Polyak 1964). Passes of Lloyd's
-algorithm are steps down a gradient (Bottou & Bengio 1995), for long small ones in one direction."""
+"""Share of the last step of a cluster's mean that is added to the mean to get the centre (Polyak 1964). Lloyd's
+passes are gradient steps (Bottou & Bengio 1995), and many in a row are small and in one direction."""
 
 SETTLED = 0.01
 """Share of the tokens: if no more than this share changed their cluster, the passes end."""
@@ -75,7 +75,7 @@ products (benchmarks/LOG.md)."""
 
 
 class Estimate(NamedTuple):
-    """Number, and its values without each block, which tell how far it would move on another text."""
+    """Number, and its values without each block, which show how far it would move on another text."""
 
     value: float
     left_out: list[float]
@@ -136,7 +136,7 @@ def require_equal_lengths(**arrays: Labels) -> None:
 
 
 def entropy(labels_N: Labels) -> float:
-    """Return the entropy of labels, in nats, from their counts. Nothing can tell more about the labels.
+    """Return the entropy of labels, in nats, from their counts. No information about the labels can exceed it.
 
     Raises:
         MeasureError: labels that are no integers, or none at all.
@@ -271,7 +271,7 @@ def _seeds(x_ND: Tensor, clusters: int, rng: np.random.Generator) -> Tensor:
         less_R = (distance_N[rows_R] - distance_R).clip(min=0)
         gain = np.bincount(labels_R.cpu().numpy(), less_R, minlength=len(drawn))
         kept_KD = x_ND[drawn[np.argsort(-gain, kind="stable")[:count]]]
-        # A token that no candidate is nearer to is no nearer to those that are kept.
+        # Kept centres are candidates, so only tokens that a candidate is nearer to need to be looked at.
         rows_R, _, _, distance_R = nearer(kept_KD, rows_R, x_RD)
         distance_N[rows_R] = np.minimum(distance_N[rows_R], distance_R)
         centres_KD = torch.cat([centres_KD, kept_KD])
@@ -287,15 +287,15 @@ def _passes(x_ND: Tensor, centres_KD: Tensor) -> Tensor:
         before_KD, mean_KD = mean_KD, _means(x_ND, labels_N, mean_KD)
         if before_N is not None and (labels_N != before_N).sum() <= SETTLED * len(x_ND):
             break
-        # The first step leads from single states to means. Momentum would turn the noise of these states
-        # round.
+        # The first step leads from single states to means. With momentum, centres would overshoot the means by
+        # the noise of these states.
         centres_KD = mean_KD if taken == 0 else mean_KD.add(mean_KD - before_KD, alpha=MOMENTUM)
     return mean_KD
 
 
 def _nearest(x_ND: Tensor, centres_KD: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the index of the nearest centre of each point and its score, the highest: half of |x|^2 - |x -
-    c|^2."""
+    """Return the index of the nearest centre c of each point x, and its score (|x|^2 - |x - c|^2) / 2, which is
+    the highest."""
     half_length_K = centres_KD.square().sum(1) / 2
     labels_N, score_N = x_ND.new_empty(len(x_ND), dtype=torch.int64), x_ND.new_empty(len(x_ND))
     of_thread = min(SCORES_OF_THREAD, SCORES_OF_FEATURE * x_ND.shape[1])
@@ -317,6 +317,6 @@ def _nearest(x_ND: Tensor, centres_KD: Tensor) -> tuple[Tensor, Tensor]:
 def _means(x_ND: Tensor, labels_N: Tensor, before_KD: Tensor) -> Tensor:
     """Return the mean of each cluster's points, or the old mean if it has none."""
     size_K = labels_N.bincount(minlength=len(before_KD))
-    # Sums of bags of rows need no atomic additions on a GPU, which would make sums depend on their order.
+    # On a GPU atomic additions would make sums depend on their order. Sums over bags of rows need none.
     sum_KD = embedding_bag(labels_N.argsort(stable=True), x_ND, size_K.cumsum(0) - size_K, mode="sum")
     return torch.where(size_K[:, None] > 0, sum_KD / size_K.clamp(min=1)[:, None], before_KD)

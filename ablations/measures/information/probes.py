@@ -27,9 +27,9 @@ SCALES = (0.0, 0.1, 0.25, 0.5, 1.0)
 """Factors on the weights of discriminant analysis from which a linear probe may start."""
 
 DOUBT = 1e-3
-"""Share of the label frequencies in a probe's answer. A probe is too sure of its answer for tokens unlike all
-that it was fitted on. Without this share, a few such tokens, wrong by 10,000 nats each, would decide the
-number."""
+"""Share of the label frequencies in a probe's answer. A probe is too sure of its answer for tokens that are
+unlike all tokens that it was fitted on. Without this share, a few such tokens, wrong by 10,000 nats each,
+would decide the number."""
 
 BATCH = 512
 """Number of tokens of a training step."""
@@ -172,7 +172,7 @@ def _discriminant(fitted: Examples, labels: int) -> tuple[Tensor, Tensor]:
     """
     x_NK, label_N = fitted.x_NK.double(), fitted.label_N
     count_V = label_N.bincount(minlength=labels)
-    # Sums of bags of rows need no atomic additions on a GPU, which would make sums depend on their order.
+    # On a GPU atomic additions would make sums depend on their order. Sums over bags of rows need none.
     order_N, start_V = label_N.argsort(stable=True), count_V.cumsum(0) - count_V
     mean_VK = embedding_bag(order_N, x_NK, start_V, mode="sum") / count_V.clamp(min=1)[:, None]
     apart_NK = x_NK - mean_VK[label_N]
@@ -186,7 +186,8 @@ def _discriminant(fitted: Examples, labels: int) -> tuple[Tensor, Tensor]:
 
 
 def _trained(start: Probe, fitted: Examples, stopping: Examples, *, seed: int) -> list[Tensor]:
-    """Return the weights after passes of Adam: those of the pass with the lowest loss on `stopping`.
+    """Return the weights after the last pass of Adam that made progress on `stopping`; those of `start` if none
+    did.
 
     The weights are running means over steps, so that the learning rate need not fall.
     """

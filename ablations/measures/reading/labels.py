@@ -8,7 +8,7 @@ have a sense, so that occurrences of a sub-word differ in sense alone and not in
 The parts stand in for those of CCG supertags in Voita et al. 2019 (https://arxiv.org/abs/1909.01380, section
 6.2), because treebanks of Universal Dependencies have no supertags. A supertag says what a word combines with
 on either side: (S\NP)/NP is a sentence that lacks a noun phrase on its left and one on its right. The
-relations of a word's dependents tell the same, and so does its own relation, on the side of its head. Unlike
+relations of a word's dependents say the same, and so does its own relation, on the side of its head. Unlike
 in CCG, modifiers count, and a punctuation mark has a relation to its head.
 """
 

@@ -271,7 +271,7 @@ class Moments:
 
     @property
     def origin(self) -> tuple[Tensor, ...]:
-        """Vectors that are subtracted from each side. Moments that are to be added to these need them as
+        """Vectors that are subtracted, one for each side. Moments that are to be added to these need them as
         `origin`.
 
         Raises:

@@ -143,7 +143,7 @@ class Principal(NamedTuple):
 
 
 class AnySide(ABC):
-    """Side X of comparisons with centred columns, as far as the similarities need it. Its scale is arbitrary.
+    """Interface of a side X with centred columns: what the similarities need of it. Its scale is arbitrary.
 
     `Side` holds it as a matrix, and `MomentSide` as sums over batches.
     """
@@ -184,11 +184,7 @@ class AnySide(ABC):
 
     @abstractmethod
     def require_comparable(self, other: "AnySide", *, measure: str) -> None:
-        """Raise an error if the other side is not held in the same way as this one.
-
-        Raises:
-            MeasureError: the two cannot be compared.
-        """
+        """Raise a MeasureError if the other side is not held in the same way as this one."""
 
 
 class Side(AnySide):

@@ -127,11 +127,7 @@ RecordFile = TypeVar("RecordFile", Array, Attempts)
 
 
 def _record(path: Path, kind: type[RecordFile]) -> RecordFile:
-    """Return the content of a file of an array.
-
-    Raises:
-        ResultsError: the file cannot be read or is damaged.
-    """
+    """Return the content of a file of an array, or raise a ResultsError if it cannot be read or is damaged."""
     try:
         return kind.model_validate_json(read_file(path))
     except OSError as error:

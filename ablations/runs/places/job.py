@@ -5,7 +5,7 @@ The script job.sh or a task of Ray starts them in the folder of the array.
 begin   counts the attempt; exit code 0 means that there are runs to do
 train   becomes one process of the training of a run on several nodes
 work    trains and measures the runs of the job; a run on several nodes is only measured
-tied    does the same as work, and saves and ends if its standard input closes, as when its parent dies
+tied    does the same as work; if its standard input closes, as when its parent dies, it saves the runs and ends
 left    exit code 0 means that a run is left that is worth another attempt
 
 The folders of the runs say what is done. job-N.json only counts attempts and keeps reasons of failures.
@@ -187,7 +187,8 @@ def rotated(names: Sequence[str], number: int) -> list[str]:
 
 
 def main(verb: str, index: str, code: str = "0") -> int:
-    """Carry out a command of the job, and return its exit code."""
+    """Carry out a command of the job with this index, and return its exit code. `code` is the exit code of a
+    training on several nodes."""
     job = arrays.read(Path.cwd())[int(index)]
     match verb:
         case "begin":

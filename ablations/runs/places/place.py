@@ -172,7 +172,8 @@ class RayResources(Settings):
         return self
 
     def of_job(self) -> Resources:
-        """Return the same resources for a job with this run alone, as a worker reads them."""
+        """Return the resources that the worker of a run reads. A part of a GPU counts as a GPU. GPU type and
+        memory, which only Ray needs, are left out."""
         return Resources(nodes=self.nodes, cpus=self.cpus, gpus=ceil(self.gpus), devices=self.devices)
 
     def needs(self) -> dict[str, float]:

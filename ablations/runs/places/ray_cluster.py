@@ -214,12 +214,8 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def require_secret_token() -> None:
-    """Raise an error if the cluster needs no token, or if other users of this machine can read the token.
-    Either lets others run programs as you.
-
-    Raises:
-        RayError: says how to correct it.
-    """
+    """Raise a RayError if the cluster needs no token, or if other users of this machine can read the token.
+    Either lets others run programs as you."""
     if os.environ.get("RAY_AUTH_MODE") == "disabled":
         raise RayError(
             "RAY_AUTH_MODE is disabled, so anyone who reaches the cluster of Ray can run programs in your "
@@ -254,13 +250,10 @@ def _connect(address: str) -> None:
 def require_resources(
     nodes: Sequence[Mapping[str, float]], items: Sequence[PlannedRun], place: PlaceFile[RayPlace]
 ) -> None:
-    """Raise an error for runs that the nodes of the cluster could never take.
+    """Raise a SpecError for an arm with runs that the nodes of the cluster could never take.
 
     Args:
         nodes: resources of each node, by Ray's names.
-
-    Raises:
-        SpecError: names an arm, and the resources of its runs.
     """
     prefix = "accelerator_type:"
     types = sorted({name.removeprefix(prefix) for node in nodes for name in node if name.startswith(prefix)})

@@ -62,7 +62,7 @@ WAITS_FOR_EVER = {
     "BeginTime": "SLURM starts a job again about two minutes after it ended",
 }
 """Advice by SLURM's reason why a job waits: for reasons that do not go away by themselves, and for some that
-only seem so."""
+do."""
 
 
 class QueueError(AblationsError, RuntimeError):
@@ -134,8 +134,8 @@ def cancel(name: str) -> None:
 
 
 def partitions() -> dict[str, int]:
-    """Return the number of nodes of each partition of this cluster, by name. The default partition is also
-    there under ""."""
+    """Return the number of nodes of each partition of this cluster, by name. The default partition also has the
+    name ""."""
     nodes: Counter[str] = Counter()
     for line in _answer_of(["sinfo", "--noheader", "--format=%P %D"]).splitlines():
         name, number = line.split()
@@ -283,12 +283,8 @@ def require_plain_path(folder: Path) -> None:
 
 
 def require_partitions(place: PlaceFile[SlurmPlace]) -> None:
-    """Raise an error for partitions that the cluster lacks, and for jobs on more nodes than their partition
-    has.
-
-    Raises:
-        SpecError: names the file, and either the known partitions or the number of nodes.
-    """
+    """Raise a SpecError for partitions that the cluster lacks, and for jobs on more nodes than their partition
+    has."""
     jobs: dict[str, Resources] = {"": place.content}
     jobs |= {f"arms.{name}.": place.content.of_arm(name) for name in place.content.arms}
     if not any(job.partition or job.nodes > 1 for job in jobs.values()):
@@ -367,7 +363,7 @@ def _submission(
 
 
 def _submit_all(planned: Sequence[Submission], *, before: Path | None) -> None:
-    """Submit all arrays. If one fails, those before it are cancelled."""
+    """Submit all arrays. If one fails, it and those before it are cancelled, and their folders removed."""
     for number, submission in enumerate(planned):
         try:
             arrays.write(submission.folder, submission.array, before=before)

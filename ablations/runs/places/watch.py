@@ -26,7 +26,7 @@ def require_free(items: Sequence[PlannedRun], stranger: str, *, patience: float 
     """Raise an error if a process that the cluster did not start is working on a run.
 
     Args:
-        stranger: says about such a process what it is not, as in ``is no job in the queue``.
+        stranger: verb phrase about such a process for the error, as in ``is no job in the queue``.
         patience: seconds to wait until the process ends, which may be about to save.
 
     Raises:

@@ -10,14 +10,14 @@ can also begin at the other end. The difference of the log probabilities, averag
 
 If the model were the truth, the mean of the difference would be minus the information between the neighbours
 given what is shown, so below zero. A model can be above zero: a true neighbour that is shown may make its
-prediction worse. The loss need not grow with the ratio of hidden tokens: other shown tokens may tell the same
-as the neighbour, but they may also be what makes the neighbour informative.
+prediction worse. The loss need not grow with the ratio of hidden tokens: other shown tokens may have the same
+information as the neighbour, but the neighbour may also be informative only together with them.
 
 A model may also be better or worse at one hidden token than at two, whatever token is shown. The chance level
 (`floor`) has this effect but not the dependence: it is the same difference with the second token of each pair
 taken from another sentence. For the truth the chance level is not below zero, and it is zero only if
-neighbours tell nothing, because a false neighbour misleads. So there is dependence if the difference is below
-both zero and the chance level.
+neighbours have no information, because a false neighbour misleads. So there is dependence if the difference is
+below both zero and the chance level.
 
 The pairs are the same at every ratio. Tokens that are hidden at one ratio are also hidden at every larger
 one, so that ratios can be compared. Each token besides the pair is hidden independently, with the probability
@@ -79,8 +79,8 @@ def independence_rows(
     """Yield rows `joint`, `chain` and `joint_minus_chain`, in nats per pair, for each ratio of hidden tokens.
 
     The chance level (`floor`) of the difference is the same difference with second tokens of other sentences
-    (`second_tokens_elsewhere`), about which the first tokens tell nothing. Standard errors are by blocks of
-    sentences. n counts pairs.
+    (`second_tokens_elsewhere`), about which the first tokens have no information. Standard errors are by blocks
+    of sentences. n counts pairs.
 
     Raises:
         MeasureError: the objective does not predict hidden tokens, or too few sentences have two known tokens

@@ -8,7 +8,7 @@ same. And lengths are given. The draws for a sentence depend on its number, not 
 are generated with it.
 
 Neither score says much alone: the same good sentence again and again is fluent, and random tokens are
-diverse. The scores of real text stand beside them and are the target. Fewer nats or more variety than real
+diverse. The scores of real text are reported too and are the target. Fewer nats or more variety than real
 text is not better.
 
 Fluency is judged by a model that took no part in generating the text: trigrams with interpolated Kneser-Ney
@@ -160,11 +160,11 @@ def mask_predict(
     vocab_size: int,
     device: torch.device,
 ) -> list[Sentence]:
-    """Generate one sentence for each length, with so many tokens between START and END.
+    """Generate one sentence for each length: the number of tokens between START and END.
 
     A sentence of n tokens takes T steps (`iterations`). Step t, from 0, hides the floor(n (T - t) / T) tokens
-    whose probabilities were lowest when they were drawn, and draws them anew. Each is drawn given what is not
-    hidden, independently of the others.
+    whose probabilities were lowest when they were drawn, and draws them again. Each is drawn given the tokens
+    that are not hidden, independently of the others.
 
     Args:
         key: key of the random numbers.
@@ -299,8 +299,8 @@ def generation_rows(
     """Yield rows of `fluency`, `distinct_1`, `distinct_2`, `copied` and `length`, and the same of validation
     sentences as `fluency_of_text` and so on.
 
-    As many sentences are generated as validation sentences are read, at most all of them. Masked LM generates
-    sentences of their lengths.
+    `sentences_wanted` validation sentences are drawn at random, or all if there are fewer, and as many
+    sentences are generated. Those of masked LM have the same lengths.
 
     `fluency` is in nats per token (END counts, START does not) of a trigram model of the training text; fewer
     nats are more fluent. Its chance level (`floor`) is that of sentences of the same lengths whose tokens are

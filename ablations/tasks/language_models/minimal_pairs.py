@@ -6,8 +6,8 @@ Scores are sums over the pieces of a sentence, as in BLiMP, and not divided by t
 vocabulary cuts into many pieces makes its sentence improbable, or probable if the pieces give each other
 away. So pairs that differ in whole words show best what a model knows of grammar.
 
-Two guesses without a model stand beside the accuracies, because they may be far from one half: that the
-sentence with fewer pieces is the good one, and that the sentence with more frequent pieces is.
+The accuracies of two guesses without a model are reported too, because they may be far from one half. One
+takes the sentence with fewer pieces, the other the sentence with more frequent pieces.
 
 Letters: N pairs, V vocabulary.
 """
@@ -72,7 +72,8 @@ def minimal_pairs_rows(
     reads as causal LM does (see `sentence_scores`). Objectives without a probability of a sentence have none
     of them. `covered` is the share of pairs whose pieces are all in the training text. `whole_words` is the
     share of pairs in which each word that differs is one piece. `accuracy_whole_words` is `accuracy` on these
-    alone, so that how words are cut cannot decide. Standard errors are those of a mean of independent pairs.
+    pairs alone, where the number of pieces of a word cannot decide. Standard errors are those of a mean of
+    independent pairs.
 
     Rows `_by_length` and `_by_unigram` are of two guesses without a model (`guesses`), on the same pairs as
     the row whose name they begin with: `accuracy_by_length`, `accuracy_by_unigram`,
@@ -213,8 +214,7 @@ def guesses(pairs: Pairs, log_V: Floats) -> dict[str, Floats]:
     """Return the points of each pair for guesses without a model, by metric; see `compared`.
 
     `accuracy_by_length` takes the sentence with fewer pieces. `accuracy_by_unigram` takes the sentence whose
-    pieces have the larger sum of log frequencies (`log_frequencies`), as a model does that knows nothing of
-    context.
+    pieces have the larger sum of log frequencies (`log_frequencies`), like a model that ignores context.
     """
 
     def of_both(score: Callable[[Integers], float]) -> Floats:

@@ -243,8 +243,8 @@ def conditional_information(
     stops: Sequence[int],
     remembered: int = 64,
 ) -> Tensor:
-    """Return the nats that one token of a pair tells about the other, after each of `stops` sweeps; shape
-    KB2, float64.
+    """Return the information that one token of a pair has about the other, in nats, after each of `stops`
+    sweeps; shape KB2, float64.
 
     The last axis is the information about x_i and about x_j. The two are equal under one joint distribution,
     but the conditionals of a masked LM need not have one.

@@ -7,8 +7,8 @@ https://arxiv.org/abs/1910.14659). There the rest of a split word gives a piece 
 seem probable. The variant within words hides, with a piece, also the later pieces of its word (Kauf & Ivanova
 2023, https://arxiv.org/abs/2305.10588). A mixture has all three.
 
-An objective of one's own is read in one of these ways, or defines its score: the sum over pieces and END of
-the log of the softmax of its `sentence_logits`.
+A user's own objective is read in one of these ways, or defines its score: the sum over pieces and END of the
+log of the softmax of its `sentence_logits`.
 
 The other objectives of this package have no score. Translation predicts another sentence, skip-gram
 neighbours, and replaced token detection a yes or no. The naive bidirectional LM reads the tokens that it
@@ -84,7 +84,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Truths = NDArray[np.bool_]
 SentenceReading = Literal["causal", "masked", "own"]
-"""How rows are read: from left to right, with hidden pieces, or as an objective of one's own defines."""
+"""How rows are read: from left to right, with hidden pieces, or as a user's own objective defines."""
 
 TOKENS_AT_ONCE = {"cpu": 2**11, "cuda": 2**17}
 """Largest number of tokens of one forward pass."""
@@ -200,10 +200,10 @@ def sentence_scores(objective: Objective, sentences: Sequence[Pieces]) -> Scores
 def log_probabilities(
     objective: Objective, sentences: Sequence[Pieces], *, reading: Literal["causal", "own"] = "causal"
 ) -> Score:
-    """Return the sum of the log probabilities of each sentence's pieces and END.
+    """Return the sum of the log probabilities of each sentence's pieces and END, without its given pieces.
 
     Each token is predicted from the tokens before it (`causal`), or from what the objective's `sentence_logits`
-    sees (`own`).
+    sees (`own`). END is left out for sentences without `ends`.
     """
     predicted_at = {"causal": 0, "own": 1}[reading]
     score = _unscored(len(sentences))

@@ -10,7 +10,7 @@ Translations cannot be retrieved: the encoders read only the source language and
 states to text of another language.
 
 TF-IDF reads sentences as bags of sub-words: a baseline without order, context or training. Numbers are means
-over all orders of tied candidates, so a score that tells nothing apart is at chance level.
+over all orders of tied candidates, so a score that is equal for all candidates is at chance level.
 
 Letters: P pairs, N texts, L + 1 layers, D width, Q queries, C candidates, K of them that are ranked again, B
 of a batch.
@@ -326,9 +326,9 @@ Scores = Callable[[Sequence[str], Sequence[str]], NDArray[np.float32]]
 """Function that scores how well the second text of each pair follows the first; higher is better."""
 
 HELD_OUT = 10
-"""Divisor of the number of pairs: the share that is held out to choose among epochs."""
+"""One in this many pairs is held out, to choose among epochs."""
 LEAST_STEPS = 200
-"""Smallest number of steps. Fewer pairs are passed over more often."""
+"""Smallest number of steps. If there are few pairs, training makes more passes over them."""
 FOLLOWS_NOT, FOLLOWS = "0", "1"
 
 
@@ -345,9 +345,9 @@ def cross_encoder(
 
     It is a copy of the encoder with a head that reads two texts at once. It is trained on sentences of the
     training text, each with the one that follows it and with another one at random. Search engines usually
-    take wrong texts that a bi-encoder finds near, but these mislead here: the right ones are seldom as near,
-    so the head would learn that what is unlike the first sentence is right. An untrained encoder told 72% of
-    held-out pairs apart that way, and ranked no better.
+    train on wrong texts that a bi-encoder finds near. These mislead here: the right ones are seldom as near, so
+    the head would learn to prefer texts that are unlike the first sentence. In this way an untrained encoder
+    was right about 72% of held-out pairs, but ranked candidates no better.
 
     Args:
         pairs: pairs of the training text.

@@ -6,7 +6,7 @@ is kept, and the learning rate warms up and then decays linearly. As in BERT, ba
 decay is 0.01 (none on biases and norms), gradients are clipped at norm 1, and warm-up is a tenth (Devlin et
 al. 2019, appendix A.3, and google-research/bert). Small encoders need higher learning rates: Turc et al. 2019
 try 3e-5 to 3e-4, ELECTRA-Small takes 3e-4 (Clark et al. 2020, appendix B), and encoders here are smaller
-still. The head starts from nothing and always learns at `HEAD_LEARNING_RATE`. Dropout is the encoder's own.
+still. The head starts from random weights and always learns at `HEAD_LEARNING_RATE`. Dropout is the encoder's.
 
 Where we differ: few examples are shown more often, until there are `least_steps` steps, because ten epochs of
 ten examples teach next to nothing (Zhang et al. 2021, "Revisiting Few-sample BERT Fine-tuning", section 6).
@@ -57,7 +57,7 @@ class Recipe:
     least_steps: int
     """Smallest number of steps. A shorter training makes more passes."""
     repetition: int
-    """Number of the repetition. It decides on the order of examples and on what is dropped out."""
+    """Number of the repetition. It seeds the order of examples and dropout."""
     name: str
     """Name of the training in messages."""
 
@@ -104,8 +104,8 @@ def train(
 ) -> Trained:
     """Train from the present weights, and return those of the best epoch.
 
-    The examples of each step and what is dropped out depend only on the repetition and the examples, never on
-    the encoder.
+    The examples of each step depend only on the repetition and the examples, never on the encoder. Dropout is
+    seeded by the repetition.
 
     Args:
         index_M: the examples to learn from. Those whose answer was cut off are left out.

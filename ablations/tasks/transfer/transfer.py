@@ -124,14 +124,14 @@ def transfer_rows(
     """Yield the scores of one task, by frozen features or by fine-tuning, as the settings say. The objective
     stays as it is.
 
-    `score` is the task's own metric. `accuracy` of classes, `spearman` of numbers and `exact_match` of spans
-    stand beside it if it is another metric. `shuffled_score` is the same head's `score` on the test texts
+    `score` is the task's own metric. If it is another metric, classes also have `accuracy`, and numbers
+    `spearman`. Spans always have `exact_match`. `shuffled_score` is the same head's `score` on the test texts
     with their words in another order. Spans do not have it, because in another order they are no spans. The
     learning curve is the `score` of groups TASK@EXAMPLES. The chance level (`floor`) is `metrics.chance`.
 
-    The epoch is chosen on the whole validation part and the learning rate with all training examples, also
-    for few training examples. So a curve tells what so many examples teach the weights, not what somebody who
-    has no more of them would get.
+    For every point of the learning curve, the epoch is chosen on the whole validation part, and the learning
+    rate with all training examples. So the curve shows what the examples of a point teach the weights, not the
+    score of somebody who has no other examples.
 
     Args:
         say: called with a line for each epoch. It may raise an error to stop.

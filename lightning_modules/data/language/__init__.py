@@ -34,7 +34,7 @@ about 10."""
 
 @dataclass(frozen=True)
 class Sentence:
-    """Sentence with everything that is true of it. Tuples with one entry a word are aligned with `words`."""
+    """Sentence with its gold annotation. Tuples with one entry per word are aligned with `words`."""
 
     words: tuple[str, ...]
     """Words in lower-case ASCII letters. The full stop is a word too."""

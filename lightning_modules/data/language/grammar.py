@@ -1,4 +1,4 @@
-"""Grammar of the built-in language: rules that grow one sentence, with everything that is true of it.
+"""Grammar of the built-in language: rules that generate one sentence with its gold annotation.
 
 Constituents are named as in the Penn Treebank, dependencies as in Universal Dependencies (content words are
 heads). Every rule draws from tables and adds the log probability of each draw, so that a sentence knows its
@@ -226,8 +226,8 @@ class Derivation:
         return Tree("VP", (*(dependent for dependent, _ in dependents), adjective)), head
 
     def verb_group(self, verb: Lemma, number: Number) -> tuple[list[int | Tree], int]:
-        """Add a verb with its auxiliary, negation and adverb, if drawn. Return all positions, and the verb's
-        alone."""
+        """Add a verb with its auxiliary, negation and adverb, if drawn. Return the positions of all these words,
+        and the position of the verb."""
         dependents: list[tuple[int, str]] = []
         form = verb.forms[number]
         if self.tense != "present":

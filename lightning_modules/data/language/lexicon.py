@@ -70,7 +70,7 @@ FUNCTION_LEMMAS: Final[Mapping[tuple[str, str], Mapping[str, tuple[str, ...]]]] 
 """Lemmas by (kind, part of speech): their English meanings, and the forms that each has."""
 
 UNTRANSLATED: Final = frozenset({"auxiliary", "copula", "negation", "relativiser", "recipient preposition"})
-"""Kinds of function words that the second language says by suffixes or word order. ``the`` has no word
+"""Kinds of function words that the second language expresses by suffixes or word order. ``the`` has no word
 either."""
 
 HOMONYMS_ACROSS_TOPICS: Final = 32
@@ -108,7 +108,7 @@ class Word(NamedTuple):
     name: str
     """Key of the lemma in `Lexicon.lemmas`; for a function word, its English meaning."""
     foreign: str
-    """Stem in the second language; empty if suffixes or word order say it."""
+    """Stem in the second language; empty if suffixes or word order express the word."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,9 +1,9 @@
 """Minimal pairs: sentences of the built-in language, each with a twin that breaks one rule of it.
 
 The grammatical halves are ordinary sentences. The ungrammatical halves change nothing but what the paradigm
-names. Pairs take turns through the values of what is changed (numbers, tenses). A model that merely prefers
-one value is then right half of the time. As in BLiMP (Warstadt et al. 2020), a model is right about a pair if
-it gives the grammatical half the higher probability.
+names. The pairs alternate between the values of the changed feature (number or tense). A model that merely
+prefers one value is then right half of the time. As in BLiMP (Warstadt et al. 2020), a model is right about a
+pair if it gives the grammatical half the higher probability.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,10 +24,10 @@ class MinimalPair:
 
     paradigm: str
     sentence: Sentence
-    """Grammatical half, with everything that is true of it."""
+    """Grammatical half, with its gold annotation."""
     ungrammatical: tuple[str, ...]
     value: str
-    """Number or tense of what the twin changes, as it is in the grammatical half."""
+    """Value of the changed feature (number or tense) in the grammatical half."""
 
     @property
     def grammatical(self) -> tuple[str, ...]:
@@ -194,7 +194,7 @@ class Paradigm(NamedTuple):
     twins: Callable[[Sentence, Lexicon], Iterator[Twin]]
     """Function that yields the twins of a sentence that break the rule, from left to right."""
     values: tuple[str, ...] = ("singular", "plural")
-    """Values through which the pairs of the paradigm take turns."""
+    """Values of the changed feature, between which the pairs of the paradigm alternate."""
 
 
 PARADIGMS: Final[Mapping[str, Paradigm]] = {
