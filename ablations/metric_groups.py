@@ -23,7 +23,7 @@ from ablations.tasks.settings import (
     TaskSettings,
     TransferSettings,
 )
-from ablations.wording import FEW, exact_number, guess, listed, shown
+from ablations.wording import FEW, guess, listed, shown
 from lightning_modules import plugins
 from lightning_modules.config import InputFormat
 from lightning_modules.config.masking import Tag
@@ -183,9 +183,11 @@ def metrics_of_task(measure: str, group: str) -> tuple[str, ...] | None:
     task = task_called(name)
     if examples:
         return ("score",)
-    second_metric = {"classification": "accuracy", "regression": "spearman", "span": "exact_match"}.get(task.kind)
+    second_metric = {"classification": "accuracy", "regression": "spearman"}.get(task.kind)
+    if task.kind == "span":
+        return ("score", "exact_match")
     second = [second_metric] if second_metric and second_metric != task.metric else []
-    return ("score", *second, *(["shuffled_score"] if task.kind != "span" else []))
+    return ("score", *second, "shuffled_score")
 
 
 def groups_of(measure: str, metric: str) -> Groups:
@@ -233,7 +235,7 @@ def groups_made(settings: Any, data_kinds: Collection[str]) -> tuple[str, ...] |
         case LayerChangeSettings() | InfluenceSettings():
             return tuple(BY[by] for by in settings.groups)
         case ConditionalIndependenceSettings():
-            return tuple(f"ratio={exact_number(ratio)}" for ratio in settings.ratios)
+            return tuple(map(settings.group_of, settings.ratios))
         case GenerationSettings():
             return ("causal_lm", *(f"iterations={count}" for count in settings.iterations))
     return None

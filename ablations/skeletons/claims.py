@@ -181,7 +181,7 @@ def _arms(settings: Measure, runs: Mapping[str, Run]) -> Sequence[str]:
 def _has(settings: Measure, run: Run) -> bool:
     """Return whether the table has numbers of this run and measure that a claim may read."""
     if isinstance(settings, RunDistanceSettings):
-        return run.settings.objective.kind != "skip_gram" and (not settings.arms or run.arm in settings.arms)
+        return run.settings.objective.has_layers and (not settings.arms or run.arm in settings.arms)
     return settings.kind in CLAIM_TEMPLATES and suits(settings, run.settings)
 
 

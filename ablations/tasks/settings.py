@@ -380,6 +380,11 @@ class ConditionalIndependenceSettings(MeasureSettings):
     def sentences_wanted(self) -> int:
         return self.sentences or {"quick": 300, "full": 3000}[self.effort]
 
+    @staticmethod
+    def group_of(ratio: float) -> str:
+        """Return the group of the rows of a ratio, such as `ratio=0.15`."""
+        return f"ratio={ratio:g}"
+
 
 NEXT_SENTENCE = "next_sentence"
 

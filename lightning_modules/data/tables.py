@@ -171,7 +171,7 @@ def text_columns(path: Path) -> list[str]:
             with pq.ParquetFile(path) as file:
                 return [field.name for field in _flat_schema(file) if _is_text(field.type)]
         if ending != ".jsonl":
-            return next(csv.reader(lines, delimiter="\t" if ending == ".tsv" else ","), [])
+            return next(_csv_fields(path) if ending == ".csv" else _tsv_fields(path), (0, []))[1]
         row = json.loads(next(filter(str.strip, lines), "{}"))
         parts = [(outer, part) for outer, part in row.items() if isinstance(part, dict)]
         inner = [(f"{outer}.{name}", value) for outer, part in parts for name, value in part.items()]

@@ -263,8 +263,9 @@ def main(
 ) -> None:
     """Train the run in RUN_DIR from where it stands to its last step.
 
-    Exit codes: 0 done, 2 wrong settings or folder, 65 wrong data, 66 the loss became no number, 67 out of memory,
-    70 one of several processes was killed and 75 interrupted (the same command resumes), 1 anything else.
+    Exit codes: 0 done, 2 wrong settings or folder, 65 wrong data, 66 the loss became NaN or infinite, 67 out of
+    memory, 70 one of several processes was killed, 75 interrupted (after 70 and 75 the same command resumes), 1
+    anything else.
     """
     keep_freed_memory()
     directory, stop = RunDirectory(run_dir.absolute()), StopRequest()

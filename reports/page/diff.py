@@ -17,7 +17,7 @@ from scipy import stats
 from ablations.errors import ResultsError, SpecError
 from ablations.spec import load
 from ablations.spec.changes import changed_settings
-from ablations.spec.contrasts import Claim
+from ablations.spec.contrasts import Claim, Effect
 from reports import folder as experiment_folder
 from reports.claims.judge import finite, judge_claims
 from reports.folder import ReportedExperiment
@@ -221,15 +221,17 @@ def _parts(
 
 
 def _same_effect(part: str, before: Claim | None, after: Claim | None) -> bool:
-    """Return whether both claims define the effect of a part in the same way. The name of a part begins with
-    that of its effect."""
+    """Return whether both claims define the effect of a part, or a condition, in the same way."""
     if before is None or after is None:
         return False
-    old, new = (
-        {name: effect for name, effect in claim.parts.items() if part.startswith(name)}
-        for claim in (before, after)
-    )
+    old, new = (_defined(part, claim.provided | claim.parts) for claim in (before, after))
     return old == new
+
+
+def _defined(part: str, effects: Mapping[str, Effect]) -> Effect | None:
+    """Return the effect of a part. The name of a part is that of its effect, or begins with it and a dash."""
+    fitting = [name for name in effects if f"{part}-".startswith(f"{name}-")]
+    return effects[max(fitting, key=len)] if fitting else None
 
 
 def _effect(part: Mapping[str, Any] | None) -> dict[str, Any] | None:

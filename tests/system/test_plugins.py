@@ -1,12 +1,17 @@
 """The templates of docs/plugins in one tiny experiment: trained, measured in worker processes and on the page."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from ablations.cli import main
+from ablations.runs.places import arrays
+from ablations.runs.places.place import RayResources
+from ablations.runs.workspace import Workspace
 from lightning_modules import plugins
 from lightning_modules.training.run_directory import RunDirectory, RunDirectoryError
 from tests.support.spec_files import write_spec
@@ -67,6 +72,28 @@ def test_validate_says_which_files_were_loaded(folder):
     )
     for name in names:
         assert f"  {name} was loaded from {folder / name.partition(':')[0]}.\n" in result.output
+
+
+READ_ARRAY = """
+import sys; from pathlib import Path; from ablations.runs.places import arrays
+(job,) = arrays.read(Path(sys.argv[1]))
+print(*(settings.kind for settings in job.array.measures))
+"""
+
+
+def test_a_job_of_a_cluster_loads_the_plugins_of_its_measures(folder, tmp_path):
+    workspace = Workspace.open(folder / "spec.yaml", out=tmp_path, data_root=folder)
+    jobs = arrays.new_folder(tmp_path, "ray")
+    arrays.write(jobs, arrays.of_workspace(workspace, [["a"]], RayResources().of_job(), tries=1))
+    command = [sys.executable, "-c", READ_ARRAY, str(jobs)]  # a process that has loaded no plugin
+    told = subprocess.run(command, capture_output=True, text=True)
+    assert told.stdout == "my_measures.py:Rank frozen_features validation\n", told.stderr
+    content = json.loads((jobs / "array.json").read_text())
+    (jobs / "array.json").write_text(json.dumps(content | {"plugins": {}}))
+    assert (
+        "is damaged or was written by another version"
+        in subprocess.run(command, capture_output=True, text=True).stderr
+    )
 
 
 def test_a_measure_and_a_task_stand_on_the_page(out):

@@ -12,7 +12,7 @@ OUT/<experiment>/ray/<8 hex>/     the same for Ray
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError
 
@@ -20,9 +20,13 @@ from ablations.catalogue import Measure, for_run
 from ablations.errors import ResultsError
 from ablations.runs.places.place import Resources
 from lightning_modules.config import Settings
+from lightning_modules.config.settings import plugins_of
 from lightning_modules.files import read_file, write_json, write_whole
 from lightning_modules.plugins import recall
 from lightning_modules.training.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from ablations.runs.workspace import Workspace
 
 Engine = Literal["slurm", "ray"]
 
@@ -43,12 +47,25 @@ class Array(Settings):
     """Folder that holds the folders of all runs."""
     jobs: list[list[str]]
     """For each job, the names of its runs' folders."""
-    plugins: Annotated[dict[str, dict[str, str]], AfterValidator(_recalled)] = Field(default_factory=dict)
+    plugins: Annotated[dict[str, dict[str, str]], AfterValidator(_recalled)]
     """Records of the plugins that define measures; they are loaded before the measures are validated."""
     measures: list[Measure]
     resources: Resources
     tries: int
     """Number of attempts without progress after which a job gives up."""
+
+
+def of_workspace(workspace: "Workspace", jobs: list[list[str]], resources: Resources, *, tries: int) -> Array:
+    """Return the array of some jobs of an experiment, with the plugins that define its measures."""
+    return Array(
+        data_root=str(workspace.data_root),
+        runs=str(workspace.out / "runs"),
+        jobs=jobs,
+        plugins=plugins_of(workspace.experiment.measures),
+        measures=list(workspace.experiment.measures),
+        resources=resources,
+        tries=tries,
+    )
 
 
 class Ending(Settings):

@@ -24,7 +24,6 @@ from ablations.runs.calibration import longest_first
 from ablations.runs.identity import PlannedRun, create
 from ablations.runs.launch import Outcome
 from ablations.runs.places import arrays, job, ray_nodes
-from ablations.runs.places.arrays import Array
 from ablations.runs.places.place import PlaceFile, RayPlace, RayResources
 from ablations.runs.places.watch import require_free, watch
 from ablations.runs.progress import say_failed
@@ -318,15 +317,8 @@ def _submit(
     jobs: dict[str, tuple[RayResources, Path, int]] = {}
     for resources, names in shapes.values():
         folder = arrays.new_folder(workspace.folder, "ray")
-        array = Array(
-            data_root=str(workspace.data_root),
-            runs=str(workspace.out / "runs"),
-            jobs=[[name] for name in names],
-            measures=list(workspace.experiment.measures),
-            resources=resources.of_job(),
-            tries=place.tries,
-        )
-        arrays.write(folder, array)
+        jobs_of_shape = [[name] for name in names]
+        arrays.write(folder, arrays.of_workspace(workspace, jobs_of_shape, resources.of_job(), tries=place.tries))
         jobs |= {name: (resources, folder, number) for number, name in enumerate(names)}
     # `job.begin` limits the attempts, as it knows the progress. Ray itself repeats lost tasks without limit.
     task = ray.remote(max_retries=-1, retry_exceptions=[UnfinishedError], max_calls=1)(attempt)

@@ -29,7 +29,6 @@ from ablations.runs.places.watch import require_free, watch
 from ablations.runs.progress import say_failed
 from ablations.runs.workspace import Workspace
 from ablations.wording import several
-from lightning_modules.config.settings import plugins_of
 from lightning_modules.files import locked, make_folder, require_writable
 
 SECONDS_TO_ANSWER = 60.0
@@ -340,15 +339,7 @@ def _submission(
 ) -> Submission:
     folder = arrays.new_folder(workspace.folder)
     at_once = "" if place.jobs_at_once is None else f"%{place.jobs_at_once}"
-    array = Array(
-        data_root=str(workspace.data_root),
-        runs=str(workspace.out / "runs"),
-        jobs=jobs,
-        plugins=plugins_of(workspace.experiment.measures),
-        measures=list(workspace.experiment.measures),
-        resources=resources,
-        tries=place.tries,
-    )
+    array = arrays.of_workspace(workspace, jobs, resources, tries=place.tries)
     options = [
         f"--array=0-{len(jobs) - 1}{at_once}",
         f"--job-name={arrays.job_name(folder)}",

@@ -94,7 +94,7 @@ def independence_rows(
         floor = np.subtract(
             *scores(model, split, pairs, ratio=ratio, device=objective.device, second_S=elsewhere_S)
         ).mean()
-        shared = {"group": f"ratio={ratio:g}", "unit": "nats", "n": len(joint_S)}
+        shared = {"group": settings.group_of(ratio), "unit": "nats", "n": len(joint_S)}
         for metric, value_S, own_fields in (
             ("joint", joint_S, {}),
             ("chain", chain_S, {}),

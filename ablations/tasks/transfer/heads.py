@@ -393,8 +393,3 @@ def best_span(start_K: Floats, end_K: Floats, *, longest: int = LONGEST_ANSWER) 
     sum_KK = np.where(legal_KK, start_K[:, None] + end_K[None, :], -np.inf)
     first, last = np.unravel_index(int(sum_KK.argmax()), sum_KK.shape)
     return int(first), int(last)
-
-
-def right_answers(task: Task, texts: Texts) -> list[Any]:
-    """Return the right answers of a split in the form of `Answers.answer`."""
-    return texts.examples.right

@@ -35,7 +35,6 @@ from ablations.tasks.transfer.heads import (
     Texts,
     TunedStates,
     answers_of,
-    right_answers,
     scale_of,
     texts_of,
 )
@@ -187,7 +186,7 @@ class _Transfer:
             return texts_of(self.task, part, tokenizer, max_length=max_length)
 
         self.texts = {split: read(part) for split, part in examples.items()}
-        self.right = {split: right_answers(self.task, texts) for split, texts in self.texts.items()}
+        self.right = {split: texts.examples.right for split, texts in self.texts.items()}
         self.order = shuffled(examples["test"]) if self.task.kind != "span" else None
         self.moved = read(self.order.examples) if self.order is not None else None
         self.metrics = _metrics(self.task)

@@ -1,22 +1,25 @@
 """Names that are misspelt: each is an error with its place and the nearest name, before anything runs."""
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
 from click.testing import CliRunner
 
+from ablations import metric_groups
 from ablations.catalogue import METRICS, OF_TASKS, Measure
 from ablations.cli import main
 from ablations.errors import SpecError
 from ablations.measures.reading.sample import groups
 from ablations.messages import ALSO_CALLED, kind_of, models_in
-from ablations.metric_groups import GROUPS, PARADIGMS, groups_of, metrics_of_task
+from ablations.metric_groups import GROUPS, PARADIGMS, groups_made, groups_of, metrics_of_task
 from ablations.spec import claims as claims_file
 from ablations.spec import load
 from ablations.spec.claim_checks import effect_faults
 from ablations.spec.contrasts import ClaimFile, Difference
 from ablations.spec.experiment import Experiment
 from ablations.tasks.datasets import TASKS
+from ablations.tasks.settings import ConditionalIndependenceSettings
 from ablations.wording import FEW, must_be, percentage_as_share
 from lightning_modules.config import RunSettings
 from lightning_modules.data.language import minimal_pairs
@@ -420,6 +423,21 @@ def test_the_metrics_of_a_task_are_those_that_transfer_computes(task):
 
     assert set(metrics_of_task("fine_tuning", task.name) or ()) == set(_metrics(task))
     assert metrics_of_task("frozen_features", f"{task.name}@100") == ("score",)
+
+
+def test_spans_that_are_scored_by_exact_match_have_it_as_a_metric_too(monkeypatch):
+    from ablations.tasks.transfer.transfer import _metrics
+
+    spans = replace(next(task for task in TASKS.values() if task.kind == "span"), metric="exact_match")
+    monkeypatch.setattr(metric_groups, "task_called", lambda name: spans)
+    assert set(metrics_of_task("fine_tuning", spans.name)) == set(_metrics(spans))
+
+
+def test_the_groups_of_small_ratios_are_groups_of_the_measure():
+    settings = ConditionalIndependenceSettings(kind="conditional_independence", ratios=(0.15, 1e-5, 1.0))
+    made = groups_made(settings, ["language"])
+    assert made == ("ratio=0.15", "ratio=1e-05", "ratio=1")
+    assert all(groups_of("conditional_independence", "joint").has(name) for name in made)
 
 
 def test_a_metric_that_a_task_lacks_is_an_error_with_those_that_it_has(tmp_path):

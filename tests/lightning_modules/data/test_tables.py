@@ -12,7 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lightning_modules.data.tables import Cells, Columns, check_head, file_source, format_of, numbered_lines
+from lightning_modules.data.tables import (
+    Cells,
+    Columns,
+    check_head,
+    file_source,
+    format_of,
+    numbered_lines,
+    text_columns,
+    whole_rows,
+)
 from lightning_modules.errors import DataError
 
 ROWS = [
@@ -87,6 +96,13 @@ def test_a_blank_line_of_plain_text_ends_a_document(tmp_path, ending):
         Cells(2, "Two \u2028 still two.\n", None, 0),
         Cells(5, "Three.", None, 2),
     ]
+
+
+def test_columns_of_tsv_have_the_names_by_which_they_are_read(tmp_path):
+    path = _text(tmp_path / "a.tsv", 'en\t"Oh," he said\na\tb\n')
+    assert text_columns(path) == list(next(whole_rows(path))) == ["en", '"Oh," he said']
+    path = _text(tmp_path / "a.csv", 'en,"Oh, he said"\na,b\n')
+    assert text_columns(path) == list(next(whole_rows(path))) == ["en", "Oh, he said"]
 
 
 def test_quotes_of_tsv_are_text_unless_the_file_says_otherwise(tmp_path):

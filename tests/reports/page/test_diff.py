@@ -16,8 +16,9 @@ from ablations.spec import load as spec_load
 from ablations.spec.changes import changed_settings
 from reports.page.diff import compare, difference
 from reports.page.diff_tables import _mean_and_interval
+from tests.support import judged
 from tests.support.fake_experiment import SPEC, write
-from tests.support.judged import by_name, made
+from tests.support.judged import CHANGE, NEEDS, TEXT, by_name, made
 
 
 def ablate(*arguments):
@@ -181,6 +182,19 @@ def test_a_changed_table_changes_verdicts_and_effects_by_what_the_tables_say(bef
     assert part["difference"]["mean"] == pytest.approx(moved.mean())
     assert part["difference"]["low"] < moved.mean() < part["difference"]["high"] < 0
     assert (part["before"]["n"], part["after"]["n"]) == (8, 8)
+
+
+def test_an_effect_is_told_from_one_whose_name_it_begins(tmp_path):
+    effect = f"{{kind: difference, of: {CHANGE}, arm: mlm, minus: clm}}"
+    effects = ", ".join(f"{name}: {effect}" for name in ("near", "near-top", "nearer"))
+    text = TEXT + judged.claim("all", "{}", needs=NEEDS).replace("effect: {}", f"effects: {{{effects}}}")
+    before = made(tmp_path / "old", text=text).folder
+    shutil.copytree(before.parent, tmp_path / "new")
+    after = tmp_path / "new" / before.name
+    change_file(after / "claims" / "layers.yaml", ("{near: {kind:", "{near: {smallest_effect: 1, kind:"))
+    all_parts = by_name(compare(before, after)["claims"])["all"]["parts"]
+    compared = {part["name"]: part["difference"] is not None for part in all_parts}
+    assert compared == {"near": False, "near-top": True, "nearer": True}
 
 
 def test_a_claim_that_is_written_otherwise_says_in_what(before, after):

@@ -9,7 +9,7 @@ from ablations.errors import MeasureError
 from ablations.tasks import metrics
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.examples import Answer, Examples
-from ablations.tasks.transfer.heads import answers_of, best_span, right_answers, texts_of
+from ablations.tasks.transfer.heads import answers_of, best_span, texts_of
 from ablations.tasks.transfer.transfer import natural_order, shuffled
 from lightning_modules.objectives import build
 from tests.support.tiny_text import settings
@@ -55,7 +55,7 @@ def test_saying_the_target_of_a_span_is_saying_the_answer(tokens):
         target_K2 = said.target(read, i)
         assert target_K2.sum(0).tolist() == [1.0, 1.0]
         assert said.answer(target_K2.numpy(), read, i) == answer
-    assert right_answers(TASKS[SPANS], read) == wanted
+    assert read.examples.right == wanted
 
 
 def test_the_loss_of_a_span_is_the_mean_cross_entropy_of_its_two_ends(tokens):
@@ -101,7 +101,7 @@ def test_tags_are_those_of_the_first_pieces_and_the_most_frequent_behind_the_lon
     assert 0 < kept < 20
     expected = [*hand[:2], ["B-NP"] * kept + ["O"] * (20 - kept)]
     assert found == expected
-    assert metrics.score(task, found, right_answers(task, read)) == metrics.score(task, expected, tags)
+    assert metrics.score(task, found, read.examples.right) == metrics.score(task, expected, tags)
     assert said.target(read, 0).tolist() == [2, 0, 1]
     assert said.target(read, 2).tolist() == [2] * min(kept, 17)
 
