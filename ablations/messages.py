@@ -292,7 +292,7 @@ def _hint(value: Any, spot: Spot, rivals: list[ErrorDetails]) -> str:
             else "; lower it"
         )
     if types & {"int_type", "int_from_float", "float_type"}:
-        return _as_number(value, whole="float_type" not in types)
+        return _or_default(spot) if value is None else _as_number(value, whole="float_type" not in types)
     if "string_type" in types and isinstance(value, int | float):
         return "; put it in quotes"
     if "tuple_type" in types and isinstance(value, str | int | float) and len(str(value)) < 60:
@@ -302,6 +302,13 @@ def _hint(value: Any, spot: Spot, rivals: list[ErrorDetails]) -> str:
     if types & {"model_type", "dict_type"} and value is None:
         return "; write {} to change nothing"
     return _as_in(spot)
+
+
+def _or_default(spot: Spot) -> str:
+    """Return a hint on an empty number with its default; empty if it has no fixed one."""
+    field = spot.owner.model_fields.get(spot.key)
+    default = field.default if field is not None else None
+    return f"; leave it out for {exact_number(default)}" if isinstance(default, int | float) else ""
 
 
 def _as_list(value: str | int | float, spot: Spot) -> str:

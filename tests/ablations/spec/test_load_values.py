@@ -37,7 +37,16 @@ VALUES = [
         "max_steps: -1",
         "7:23: training.max_steps must be greater than or equal to 0, but is -1; raise it",
     ),
-    ("max_steps: 20", "max_steps: ~", "7:23: training.max_steps must be a valid integer, but is empty"),
+    (
+        "max_steps: 20",
+        "max_steps: ~",
+        "7:23: training.max_steps must be a valid integer, but is empty; leave it out for 1000",
+    ),
+    (
+        "max_steps: 20",
+        "max_steps: 20, gradient_clip_val: ~",
+        "7:46: training.gradient_clip_val must be a valid number, but is empty; leave it out for 1",
+    ),
     ("max_steps: 20", "learning_rate: .nan", "7:27: training.learning_rate must be a finite number, but is nan"),
     ("max_steps: 20", "learning_rate: 1e999", "7:27: training.learning_rate must be a finite number, but is inf"),
     (
