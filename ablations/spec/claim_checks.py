@@ -49,6 +49,12 @@ def effect_faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: s
             f"{name} must have minus, at_least or at_most: without a comparison, every value of "
             f"{effect.of.metric} supports the claim",
         )
+    if isinstance(effect, Shape) and effect.form in RATIOS and effect.at_least <= 0:
+        yield Fault(
+            at,
+            f"{name} must have at_least above 0: {effect.form} is a ratio, so without a bound every curve "
+            "supports the claim",
+        )
     if isinstance(effect, Difference) and effect.minus is None and effect.of.layers in OF_ITS_LOWEST:
         yield Fault(
             (*at, "of", "layers"),
@@ -62,6 +68,10 @@ def effect_faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: s
 
 OF_ITS_LOWEST = ("fall_to_inner", "rise_to_top")
 """Statistics over layers that use the lowest value of an inner layer of the same run."""
+
+
+RATIOS = ("top_over_lowest", "rise_after_inner")
+"""Forms of a curve that are ratios of positive numbers."""
 
 
 def _of_nothing(effect: Difference) -> bool:

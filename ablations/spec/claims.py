@@ -281,20 +281,17 @@ keep theirs."""
 
 
 def _digest(claim: Claim) -> str:
-    meaning = _without_hints(claim.model_dump(mode="json"))
+    written = claim.model_dump(mode="json")
+    del written["needs"]["spec"]  # a hint where to find the arms, which does not change the meaning
+    meaning = _without_empty(written)
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
 
 
-HINTS = ("spec",)
-"""Keys that do not change the meaning of a claim, and do not enter its hash."""
-
-
-def _without_hints(value: Any) -> Any:
-    """Return the value without HINTS and without empty LATER_KEYS, at every depth."""
+def _without_empty(value: Any) -> Any:
+    """Return the value without empty LATER_KEYS, at every depth."""
     if isinstance(value, dict):
-        kept = {key: part for key, part in value.items() if key not in HINTS}
-        return {key: _without_hints(part) for key, part in kept.items() if part or key not in LATER_KEYS}
-    return [_without_hints(part) for part in value] if isinstance(value, list) else value
+        return {key: _without_empty(part) for key, part in value.items() if part or key not in LATER_KEYS}
+    return [_without_empty(part) for part in value] if isinstance(value, list) else value
 
 
 ArmsOf = Callable[[str], Collection[str] | None]

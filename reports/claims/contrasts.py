@@ -102,9 +102,18 @@ def effects(effect: Effect, rows: SeedTable) -> dict[str, SeedEffects]:
         dict.fromkeys(name for of in effect.quantities() for name in groups_read(rows, of, effect.arms_needed()))
     )
     return {
-        name: part._replace(smallest=part.smallest or effect.smallest_effect, unit=effect.unit, groups=groups)
+        name: part._replace(
+            smallest=part.smallest or effect.smallest_effect,
+            unit="" if name in IN_UNIT_OF_QUANTITY else effect.unit,
+            groups=groups,
+        )
         for name, part in parts.items()
     }
+
+
+IN_UNIT_OF_QUANTITY = ("gain", "gain-elsewhere", "peak")
+"""Parts in the unit of the quantity, which the claim does not name: the unit of the claim is that of a share of
+the gain, or of the place of the peak."""
 
 
 def _with_text_errors(effect: Effect, rows: SeedTable, parts: dict[str, SeedEffects]) -> dict[str, SeedEffects]:

@@ -242,7 +242,7 @@ def _outcome(item: MeasuredClaim, judgement: Judgement) -> dict[str, Any]:
         "deciding": shown,
         **{name: getattr(decided, name) for name in OUTCOME},
         "seeds_to_decide": judgement.seeds_to_decide,  # for all open parts together
-        "n": len(decided.seeds),
+        "n": min(len(part.seeds) for part in judgement.parts.values()),
         "unit": item.parts[shown].unit,
     }
 

@@ -72,9 +72,10 @@ def claim_powers(
     powers: list[ClaimPower | str] = []
     for item in items:
         claim = item.claim
-        parts = {name: part for name, part in item.parts.items() if not part.condition and len(part.values) > 1}
-        if item.missing or not parts:
-            why = "; ".join(item.missing) or "it has fewer than two seeds"
+        parts = {name: part for name, part in item.parts.items() if not part.condition}
+        known = [len(part.values) > 1 and np.isfinite(part.values).all() for part in parts.values()]
+        if item.missing or not parts or not all(known):
+            why = "; ".join(item.missing) or "one of its effects is a finite number in fewer than two of its seeds"
             powers.append(f"{claim.name}: the pilot does not tell how much seeds differ: {why}.")
             continue
         level = family_level[claim.name]

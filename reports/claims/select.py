@@ -70,6 +70,7 @@ class SeedTable:
         self.blocks: dict[tuple[str, str], int] = {}
         """Number of text blocks that values leave out in turn, by measure and metric."""
         self._last: dict[tuple[str, int, str], int] = {}
+        self._end: dict[tuple[str, str], int] = {}
         self._without: dict[int, SeedTable] = {}
         names = ("arm", "seed", "measure", "metric", "group", "layer", "layer_to", "step", "value", "floor")
         columns = [_plain(table[name]) for name in (*names, "ceiling", "left_out", "other_run_id", "run_id")]
@@ -91,6 +92,7 @@ class SeedTable:
             if step is not None:
                 here = (arm, seed, measure)
                 self._last[here] = max(step, self._last.get(here, step))
+                self._end[arm, measure] = max(step, self._end.get((arm, measure), step))
 
     def without_block(self, block: int) -> "SeedTable":
         """Return the table with every value computed without one block of the text. Values that keep no
@@ -116,8 +118,11 @@ class SeedTable:
         return other
 
     def last(self, arm: str, seed: int, measure: str, metric: str) -> list[Cell]:
-        """Return the cells of a run at the last step that this measure has."""
+        """Return the cells of a run at the last step that this measure has; none if another seed of the arm was
+        measured at a later step."""
         step = self._last.get((arm, seed, measure))
+        if step is not None and step < self._end[arm, measure]:
+            return []
         return [cell for cell in self.cells.get((arm, seed, measure, metric), []) if cell.step in (step, None)]
 
     def every(self, arm: str, seed: int, measure: str, metric: str) -> list[Cell]:
@@ -136,8 +141,8 @@ def read(
 
     All groups that the quantity names must be there, because a mean over fewer tasks would be a mean over
     other tasks. With `axis="none"` a run has one number, reduced over its layers or its course as the
-    quantity says. Over `steps`, the positions are those that all runs have. Over other axes, the positions
-    are those that any run has, and a run that lacks one of them is not complete.
+    quantity says. Over `steps`, the positions are those that some run of each arm has. Over other axes, the
+    positions are those that any run has. A run that lacks one of them is not complete.
 
     Args:
         rows: the table.
@@ -147,7 +152,8 @@ def read(
         fewest: smallest number of positions along the axis `layers` or `groups`.
 
     Raises:
-        NotMeasured: no run of an arm has such rows, groups are missing, or there are too few positions.
+        NotMeasured: no run of an arm has such rows, groups are missing, there are too few positions, or several
+            rows would be the same number.
     """
     of = _with_groups(rows, of, arms)
     if axis == "none" and (of.layers != "none" or of.layer is not None):
@@ -165,7 +171,7 @@ def read(
             raise NotMeasured(f"{_named(of)} has no rows of arm {arm}{_where(of, axis)}")
     groups = _expected(cells_by_run, axis)
     numbers = {run: _means(cells, groups) for run, cells in cells_by_run.items()}
-    positions = _positions(numbers.values(), axis)
+    positions = _positions(numbers, axis)
     if axis == "steps" and len(positions) < FEWEST_STEPS:
         number = several(len(positions), "step")
         raise NotMeasured(f"{_named(of)} has {number} in common, but a learning curve needs {FEWEST_STEPS}")
@@ -290,8 +296,14 @@ def _numbers(
     for cell in take(arm, seed, of.measure, of.metric):
         position = _position(cell, axis)
         value = _value(cell, of)
-        if position is not None and _is_selected(cell.group, of) and np.isfinite(value):
-            numbers.setdefault(position, {})[None if axis == "groups" else cell.group] = value
+        if position is None or not _is_selected(cell.group, of) or not np.isfinite(value):
+            continue
+        if cell.other_run_id is not None and rows.seed_of.get(cell.other_run_id, seed) != seed:
+            continue  # distances between two seeds are read by `apart` alone
+        by_group, group = numbers.setdefault(position, {}), None if axis == "groups" else cell.group
+        if group in by_group:
+            raise NotMeasured(f"{_named(of)} has several numbers for one place of the effect; name fewer groups")
+        by_group[group] = value
     return numbers
 
 
@@ -347,11 +359,15 @@ def _mean(values: list[float]) -> float:
     return float(np.mean(values) if len(values) > 1 else values[0])  # most have one group, and this is faster
 
 
-def _positions(runs: Iterable[dict[float, float]], axis: Axis) -> list[float]:
-    """Return the positions that are read, in order: those of all runs over steps, else those of any run."""
-    sets = [set(run) for run in runs if run]
-    if not sets:
+def _positions(numbers: Mapping[tuple[str, int], dict[float, float]], axis: Axis) -> list[float]:
+    """Return the positions that are read, in order: over steps those that some run of each arm has, else those
+    of any run."""
+    by_arm: dict[str, set[float]] = {}
+    for (arm, _), run in numbers.items():
+        by_arm.setdefault(arm, set()).update(run)
+    if not by_arm:
         return []
+    sets = by_arm.values()
     return sorted(set.intersection(*sets) if axis == "steps" else set.union(*sets))
 
 

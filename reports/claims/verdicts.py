@@ -24,10 +24,10 @@ found to make no difference, at alpha / k. If some parts make no difference that
 show that, the claim is `partly`: it is not true as a whole.
 
 A condition is no part, but it must hold too. It says that the subject of the claim exists (a head that has
-learned its own task). A condition in each seed fails if one seed does not show it. Any other condition is
-judged by the mean over seeds: it holds if the interval lies above 0, and fails if the mean lies below. If a
-condition fails, the claim is `not testable here`. If the interval of a condition still holds 0, the claim is
-`undecided`.
+learned its own task). A condition in each seed fails if one seed does not show it, and is open if it was not
+measured in a seed of the claim's effects. Any other condition is judged by the mean over seeds: it holds if
+the interval lies above 0, and fails if the mean lies below. If a condition fails, the claim is `not testable
+here`. If the interval of a condition still holds 0, the claim is `undecided`.
 """
 
 from collections.abc import Mapping
@@ -88,8 +88,9 @@ class PartVerdict(NamedTuple):
     """Effect that this many seeds with this spread would find 8 times in 10."""
     seeds_to_decide: SeedRange | None
     """Range of the number of seeds that would find an effect of `smallest_effect` 8 times in 10, and its
-    absence too unless 0 is a bound. It is an 80% range, as few seeds tell their spread roughly. None if it is
-    not known or beyond what anybody trains."""
+    absence too unless 0 is a bound. If no side is claimed, it is the number that would find the absence. It is
+    an 80% range, as few seeds tell their spread roughly. None if it is not known or beyond what anybody
+    trains."""
     text_error: float
     """Standard error of the mean due to the text that all seeds share; 0 if it is not known."""
     p: float
@@ -106,13 +107,15 @@ class PartVerdict(NamedTuple):
     """Whether this is a condition, which must hold before the claim can be judged."""
     in_each_seed: bool
     """Whether a condition must hold in each seed, instead of on their mean."""
+    unshown: tuple[int, ...]
+    """Seeds of the claim's effects in which a condition that each seed must show was not measured."""
     supported_above: float
     """Mean above which this part would be `supported` with as many seeds of this spread; a trend needs steps
     that agree as well. If no side is claimed, it also holds below minus that mean. NaN without evidence or
     spread."""
     contradicted_below: float
-    """Mean below which this part would be `contradicted` with as many seeds of this spread; NaN if no side is
-    claimed."""
+    """Mean below which this part would be `contradicted` with as many seeds of this spread; NaN for a condition,
+    and if no side is claimed."""
     equivalent_above: float
     """Lower end of the means at which this part would be `equivalent`; NaN if there are none."""
     equivalent_below: float
@@ -172,6 +175,9 @@ def decide(
     """
     ways = ways_to_fail(parts)
     verdicts = {name: _verdict(part, smallest[name], level=level, ways=ways) for name, part in parts.items()}
+    for name, part in parts.items():
+        if verdicts[name] == "supported" and unshown_seeds(part, parts):
+            verdicts[name] = "undecided"
     conditions = {verdict for name, verdict in verdicts.items() if parts[name].condition}
     of_parts = {verdict for name, verdict in verdicts.items() if not parts[name].condition}
     for verdict in ("not testable here", "insufficient evidence", "undecided"):
@@ -184,10 +190,14 @@ def decide(
 
 def judge(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float], *, level: float) -> Judgement:
     """Return the verdicts of `decide` with the numbers behind them. The arguments are those of `decide`."""
+    verdict, verdicts = decide(parts, smallest, level=level)
+    ways = ways_to_fail(parts)
     judged = {
-        name: _part(part, smallest[name], level=level, ways=ways_to_fail(parts)) for name, part in parts.items()
+        name: _part(part, smallest[name], level=level, ways=ways)._replace(
+            verdict=verdicts[name], unshown=unshown_seeds(part, parts)
+        )
+        for name, part in parts.items()
     }
-    verdict, _ = decide(parts, smallest, level=level)
     open_conditions = [name for name, part in judged.items() if part.condition and part.verdict == verdict]
     if open_conditions and verdict != "supported":
         return Judgement(verdict, open_conditions[0], judged)
@@ -195,6 +205,17 @@ def judge(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float], *, le
         name: part for name, part in counted_parts(judged).items() if part.verdict == verdict_of_part(verdict)
     }
     return Judgement(verdict, _deciding(alike or judged, verdict), judged)
+
+
+def unshown_seeds(condition: SeedEffects, parts: Mapping[str, SeedEffects]) -> tuple[int, ...]:
+    """Return the seeds of a claim's effects in which a condition that each seed must show was not measured.
+
+    Empty for a part that is no such condition.
+    """
+    if not (condition.condition and condition.in_each_seed):
+        return ()
+    of_effects = {seed for part in parts.values() if not part.condition for seed in part.seeds}
+    return tuple(sorted(of_effects - set(condition.seeds)))
 
 
 def counted_parts(judged: Mapping[str, PartVerdict]) -> dict[str, PartVerdict]:
@@ -262,6 +283,7 @@ def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> 
         bounded=effects.bounded,
         condition=effects.condition,
         in_each_seed=effects.in_each_seed,
+        unshown=(),
         **numbers,
     )
 
@@ -277,11 +299,13 @@ def _other_means(effects: SeedEffects, smallest: float, *, level: float, ways: i
     )
     if not has_evidence(effects) or seed_tests.constant(effects.values):
         return means
+    if effects.condition and effects.in_each_seed:
+        return means  # judged seed by seed
     if effects.direction == "either":
         means["supported_above"] = smallest + _down(effects, 1 - level)
     else:
         means["supported_above"] = _down(effects, 1 - level)
-        means["contradicted_below"] = -_up(effects, 1 - level / ways)
+        means["contradicted_below"] = np.nan if effects.condition else -_up(effects, 1 - level / ways)
     confidence = 1 - 2 * level / ways  # this interval lies within the margin if TOST at level / ways holds
     low, high = _down(effects, confidence) - smallest, smallest - _up(effects, confidence)
     if _may_be_equivalent(effects) and low < high:  # `equivalent` goes before the other verdicts
@@ -315,13 +339,16 @@ def _seeds_wanted(effects: SeedEffects, smallest: float, *, level: float, ways: 
         return {"smallest_seen": 0.0 if seeds >= agreeing else np.nan, "seeds_to_decide": (agreeing, agreeing)}
     sd, part_level = float(effects.values.std(ddof=1)), seed_tests.shared_level(effects, level)
     absent_level = part_level / ways if _may_be_equivalent(effects) else None  # one absent part is enough
+    # If no side is claimed, an effect must lie beyond the smallest one: only its absence can be found there.
+    is_either = effects.direction == "either"
+    present_level, beyond = (None, smallest) if is_either else (part_level, 0.0)
     low, high = (
-        seeds_to_decide(smallest, sd=end, level=part_level, absent_level=absent_level, text_error=text_error)
+        seeds_to_decide(smallest, sd=end, level=present_level, absent_level=absent_level, text_error=text_error)
         for end in spread_interval(sd, seeds=seeds)
     )
     return {
-        "smallest_seen": smallest_seen(sd=sd, seeds=seeds, level=part_level, text_error=text_error),
-        "seeds_to_decide": None if low is None else (low, high),
+        "smallest_seen": beyond + smallest_seen(sd=sd, seeds=seeds, level=part_level, text_error=text_error),
+        "seeds_to_decide": None if low is None or (is_either and absent_level is None) else (low, high),
     }
 
 

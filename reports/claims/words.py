@@ -256,8 +256,9 @@ def counted(entries: Iterable[Mapping[str, Any]]) -> str:
         )
     if early := [claim for claim in claims if is_early(claim) and claim["verdict"] != "insufficient evidence"]:
         have = "has fewer seeds" if len(early) == 1 else "have fewer seeds"
+        seeds_of_early = listed(list(dict.fromkeys(map(seeds_shown, early))), "or")
         sentences.append(
-            f"{several(len(early), 'claim')} {have} than planned (n = {seeds_shown(early[0])}): these verdicts "
+            f"{several(len(early), 'claim')} {have} than planned (n = {seeds_of_early}): these verdicts "
             "are early looks, and the one with all seeds counts."
         )
     return " ".join(sentences)
@@ -392,6 +393,8 @@ def _condition_rule(part: PartVerdict) -> str:
         return f"{several(len(part.values), 'seed')}, but at least {FEWEST_SEEDS} are needed"
     if not np.isfinite(part.values).all():
         return "it is not a finite number in every seed"
+    if part.unshown:
+        return f"it was not measured in {listed([f'seed {seed}' for seed in part.unshown], 'and')}"
     return f"each of {several(len(part.values), 'seed')} is at the bound or above it"
 
 

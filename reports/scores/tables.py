@@ -390,14 +390,17 @@ def beside_chance(cell: Cell, floor: float) -> str:
     """Return whether a score is `above`, `at` or `below` its chance level, by its interval; empty without an
     interval or a chance level.
 
-    If all answers were wrong in every run, or all right, the interval has no width, but the score is not
-    certain. It then gets the error of as many right or wrong answers (`unanimous_error`).
+    If all runs have the same score, the interval has no width, but the score is not certain. If all answers
+    were wrong, or all right, it gets the error of as many right or wrong answers (`unanimous_error`). Any other
+    share gets the error of its share of right answers.
     """
     if is_absent(floor) or is_absent(cell["low"]):
         return ""
     low, high = cell["low"], cell["high"]
-    if low == high and high in (0, 1) and not is_absent(cell["examples"]):
-        margin = NORMAL_95 * unanimous_error(int(cell["examples"]))
+    if low == high and 0 <= high <= 1 and not is_absent(cell.get("examples")):
+        examples = int(cell["examples"])
+        error = unanimous_error(examples) if high in (0, 1) else (high * (1 - high) / examples) ** 0.5
+        margin = NORMAL_95 * error
         low, high = low - margin, high + margin
     # An arm that always gives the most frequent answer scores the chance level in every seed, up to rounding.
     if low - ROUNDING <= floor <= high + ROUNDING:

@@ -156,16 +156,16 @@ def one_sided(
     """Return the probability of the one-sided t test along the last axis: of a mean at least this high if the
     true mean is `against`. It is the larger of the probabilities with and without the error of the text.
 
-    If all seeds show the same number and there is no error of the text, the sign-flip test replaces it, which
-    is then the sign test: 2^-n above `against`, else 1.
+    If all seeds show the same number, the sign-flip test replaces the test without the error of the text. It is
+    then the sign test: 2^-n above `against`, else 1.
     """
     values = np.asarray(effects, float)
     size = values.shape[-1]
     errors = _errors(values, np.asarray(text_error, float), text_blocks)
-    alike = np.asarray(constant(values)) & (np.asarray(text_error) == 0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        by_t = [special.stdtr(freedom, (against - values.mean(-1)) / error) for error, freedom in errors]
-    return np.where(alike, np.where(values.min(-1) > against, 0.5**size, 1.0), np.fmax(*by_t))
+        alone, both = (special.stdtr(freedom, (against - values.mean(-1)) / error) for error, freedom in errors)
+    by_signs = np.where(values.min(-1) > against, 0.5**size, 1.0)
+    return np.fmax(np.where(constant(values), by_signs, alone), both)
 
 
 def constant(effects: ArrayLike) -> NDArray[np.bool_]:
@@ -326,7 +326,7 @@ def seeds_to_decide(
     smallest_effect: float,
     *,
     sd: float,
-    level: float,
+    level: float | None,
     target_power: float = USUAL_POWER,
     absent_level: float | None,
     text_error: float = 0.0,
@@ -337,15 +337,17 @@ def seeds_to_decide(
     The true spread between seeds is assumed to be the observed one, which is uncertain itself with few seeds.
 
     Args:
+        level: level at which the effect is to be found; None if only its absence is to be found.
         absent_level: level at which the absence is to be found; None if it is not to be found, as for an
             effect against a bound.
         text_error: as for `smallest_seen`.
     """
 
     def decides(seeds: int) -> bool:
-        seen = smallest_seen(sd=sd, seeds=seeds, level=level, target_power=target_power, text_error=text_error)
-        if seen > smallest_effect:
-            return False
+        if level is not None:
+            seen = smallest_seen(sd=sd, seeds=seeds, level=level, target_power=target_power, text_error=text_error)
+            if seen > smallest_effect:
+                return False
         if absent_level is None:
             return True
         chance = equivalence_power(smallest_effect, sd=sd, seeds=seeds, level=absent_level, text_error=text_error)

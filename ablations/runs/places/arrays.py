@@ -47,7 +47,7 @@ class Array(Settings):
     """Folder that holds the folders of all runs."""
     jobs: list[list[str]]
     """For each job, the names of its runs' folders."""
-    plugins: Annotated[dict[str, dict[str, str]], AfterValidator(_recalled)]
+    plugins: Annotated[dict[str, dict[str, str]], AfterValidator(_recalled)] = Field(default_factory=dict)
     """Records of the plugins that define measures; they are loaded before the measures are validated."""
     measures: list[Measure]
     resources: Resources

@@ -86,6 +86,11 @@ BAD = [
         "effect must have minus, at_least or at_most: without a comparison, every value of loss supports the "
         "claim",
     ),
+    (
+        "{kind: shape, of: {measure: layer_change, metric: pwcca}, arm: mlm, form: top_over_lowest}",
+        "effect must have at_least above 0: top_over_lowest is a ratio, so without a bound every curve supports "
+        "the claim",
+    ),
 ]
 
 GOOD_EFFECTS = [

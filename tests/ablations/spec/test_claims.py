@@ -267,6 +267,23 @@ def test_the_hash_of_a_claim_is_of_what_it_means(tmp_path):
     assert plain.digests != other.digests
 
 
+def test_a_part_may_be_called_as_a_hint_and_still_enters_the_hash(tmp_path):
+    """`needs.spec` is a hint and does not; a part of that name does."""
+    effect = "{kind: difference, of: {measure: validation, metric: loss}, arm: clm, minus: mlm}"
+    turned = effect.replace("arm: clm, minus: mlm", "arm: mlm, minus: clm")
+    assert f"effect: {effect}" in GOOD
+    one, other = (
+        claims_file.load(
+            write(tmp_path, GOOD.replace(f"effect: {effect}", f"effects: {{spec: {part}, b: {effect}}}"))
+        )
+        for part in (effect, turned)
+    )
+    assert one.digests != other.digests
+    (tmp_path / "it.yaml").write_text(SPEC)
+    hinted = claims_file.load(write(tmp_path, GOOD.replace("needs: {", "needs: {spec: it.yaml, ")))
+    assert hinted.digests == claims_file.load(write(tmp_path)).digests
+
+
 def test_a_key_that_came_later_and_says_nothing_leaves_the_hash_as_it_was(tmp_path):
     """So that experiments planned before it was there do not take every claim for changed."""
     plain = claims_file.load(write(tmp_path))

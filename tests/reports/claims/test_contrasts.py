@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 
 from ablations import results
 from ablations.spec.contrasts import Effect
+from reports.claims import select
 from reports.claims.contrasts import effects
 from reports.claims.select import NotMeasured, SeedTable
 
@@ -98,6 +99,42 @@ def test_numbers_are_read_at_the_last_step_and_against_their_floor_and_ceiling()
         assert values(effect(kind="difference", of=SCORE | {"read": read}, arm="mlm"), early, table) == expected
 
 
+def test_a_seed_that_was_measured_at_an_earlier_step_alone_is_left_out():
+    table = rows({"mlm": [2.0, 4.0, 6.0], "clm": [1.0, 1.0, 1.0]})
+    table = [row | ({"step": 4} if (row["arm"], row["seed"]) == ("clm", 2) else {}) for row in table]
+    made = found(effect(kind="difference", of=SCORE, arm="mlm", minus="clm"), table)[""]
+    assert (made.seeds, made.values.tolist()) == ((0, 1), [1.0, 3.0])
+    assert made.left_out[0] == "seed 2: numbers of arm clm are missing"
+
+
+def test_distances_to_another_seed_are_no_numbers_of_a_seed():
+    of = {"measure": "run_distance", "metric": "pwcca", "groups": ["clm"]}
+    pairs = [
+        run("mlm", seed)
+        | {"measure": "run_distance", "metric": "pwcca", "group": "clm", "value": value}
+        | {"other_run_id": f"clm{other}"}
+        for seed, other, value in ((0, 0, 0.5), (1, 1, 0.6), (0, 1, 0.9), (1, 0, 0.8))
+    ]
+    others = [
+        row | {"run_id": f"clm{row['seed']}", "arm": "clm", "group": "mlm", "other_run_id": None}
+        for row in pairs[:2]
+    ]
+    assert values(effect(kind="difference", of=of, arm="mlm", at_least=0.0), pairs, others) == [0.5, 0.6]
+
+
+def test_two_rows_for_one_number_are_refused():
+    of = SCORE | {"groups": ["sst2@*", "cola@*"]}
+    table = [*rows({"mlm": [1.0]}, group="sst2@10"), *rows({"mlm": [2.0]}, group="cola@10")]
+    table += [*rows({"mlm": [3.0]}, group="sst2@20"), *rows({"mlm": [4.0]}, group="cola@20")]
+    with pytest.raises(NotMeasured) as error:
+        select.read(
+            SeedTable(results.table(table)), effect(kind="difference", of=of, arm="mlm").of, ["mlm"], axis="groups"
+        )
+    assert str(error.value) == (
+        "fine_tuning score has several numbers for one place of the effect; name fewer groups"
+    )
+
+
 def curve(arm, *seeds, to_next=False, measure="token_information"):
     """Rows over layers, a list of values for each seed; from layer 0, or from the step 0 -> 1."""
     shared = {"measure": measure, "metric": "m"}
@@ -168,6 +205,17 @@ def test_the_area_under_a_learning_curve_is_its_mean_up_to_a_share():
     assert values(effect(kind="difference", of=SCORE | {"steps": "area"}, arm="mlm"), table) == [0.75]
     half = SCORE | {"steps": "area", "until": 0.25}
     assert values(effect(kind="difference", of=half, arm="mlm"), table) == [0.25]
+
+
+def test_a_seed_with_fewer_checkpoints_is_left_out_and_shortens_no_other_course():
+    def learning(seed, steps):
+        return [run("mlm", seed) | SCORE | {"step": step, "value": float(step)} for step in steps]
+
+    of = SCORE | {"steps": "area"}
+    whole = [row for seed in (0, 1) for row in learning(seed, (0, 50, 100))]
+    made = found(effect(kind="difference", of=of, arm="mlm"), whole, learning(2, (50, 100)))[""]
+    assert (made.seeds, made.values.tolist()) == ((0, 1), [50.0, 50.0])
+    assert made.left_out == ("seed 2: numbers of arm mlm are missing",)
 
 
 def test_the_area_is_of_each_arms_own_course_however_long_it_is():
@@ -296,6 +344,8 @@ def test_share_is_of_means_and_comes_with_the_gain_it_is_of():
     assert made[""].values.mean() == pytest.approx(3.5 / 5 - 0.6)
     assert made["gain"].values == pytest.approx(np.array([0.9, 1.9, 1.9]))
     assert (made["gain"].smallest, made["gain"].condition) == (0.1, True)
+    in_words = found(effect(**SHARE, at_least=0.6, unit="of the gain"), table)
+    assert {name: part.unit for name, part in in_words.items()} == {"": "of the gain", "gain": ""}
     assert made[""].shown_numbers["share"] == pytest.approx(0.7)
 
 

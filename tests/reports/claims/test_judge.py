@@ -83,6 +83,11 @@ def test_a_verdict_before_all_planned_seeds_have_ended_is_called_an_early_look(t
     )
     assert seeds_shown(complete["more"]) == "8"
     assert "early" not in counted(complete.values())
+    measure, seed = experiment.table.measure, experiment.table.seed
+    uneven = experiment.table[(seed < 7) & ((measure != "layer_change") | (seed < 5))]
+    assert "4 claims have fewer seeds than planned (n = 5 of 8 or 7 of 8): these" in counted(
+        judge_claims(experiment._replace(table=uneven)).entries
+    )
 
 
 def test_two_seeds_are_insufficient_and_one_is_shown_all_the_same(tmp_path):

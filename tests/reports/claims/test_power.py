@@ -87,6 +87,15 @@ def test_a_claim_that_so_many_seeds_would_not_decide_is_told(tmp_path, pilot):
     ]
 
 
+def test_a_pilot_whose_effects_are_no_numbers_tells_no_spread(tmp_path, pilot):
+    broken = pilot.assign(value=pilot.value.where((pilot.seed > 0) | (pilot.arm != "a")))
+    alone = broken[broken.seed < 2]
+    assert claim_powers(claims_of(tmp_path, ("more", "a", 0.2, "one")), alone, seeds=10, **CONTEXT) == [
+        "more: the pilot does not tell how much seeds differ: one of its effects is a finite number in fewer than "
+        "two of its seeds."
+    ]
+
+
 def test_an_arm_that_the_pilot_lacks_is_told(tmp_path, pilot):
     assert claim_powers(claims_of(tmp_path, ("other", "b", 0.2, "one")), pilot, seeds=10, **CONTEXT) == [
         "other: the pilot does not tell how much seeds differ: the experiment has no arm b."

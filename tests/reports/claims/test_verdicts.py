@@ -293,7 +293,7 @@ def test_a_condition_of_each_seed_fails_by_one():
         "by 4"
     )
     assert condition([61.0, 67.0, 55.0, 60.0, 58.0], in_each_seed=True).verdict == "supported"
-    assert condition([0.0, 9.0, 1.0], in_each_seed=True).verdict == "supported"  # at the bound
+    assert condition([0.0, 9.0, 1.0, 2.0, 3.0], in_each_seed=True).verdict == "supported"  # at the bound
     two = condition([61.0, 67.0], in_each_seed=True)
     assert (two.verdict, words(two)) == (
         "insufficient evidence",
@@ -302,6 +302,39 @@ def test_a_condition_of_each_seed_fails_by_one():
             "are needed"
         ),
     )
+
+
+def test_a_condition_of_each_seed_is_open_if_it_was_not_measured_in_a_seed_of_the_effect():
+    found = condition([61.0, 67.0, 55.0], in_each_seed=True)
+    assert words(found) == (
+        "the claim cannot be judged, because the condition learned is not shown yet: it was not measured in seed "
+        "3 and seed 4"
+    )
+    assert (found.verdict, found.parts["learned"].verdict) == ("undecided", "undecided")
+    assert condition([61.0, 67.0, -1.0], in_each_seed=True).verdict == "not testable here"
+    assert condition([61.0, 67.0, 55.0]).verdict == "supported", "a mean is that of the seeds that have it"
+
+
+def test_no_bounds_are_told_of_what_cannot_be_reached():
+    mean, each = (
+        condition([1.0, 3.0, 2.0, 4.0, 2.0], in_each_seed=each).parts["learned"] for each in (False, True)
+    )
+    assert mean.supported_above > 0
+    assert np.isnan([mean.contradicted_below, each.supported_above, each.contradicted_below]).all()
+
+
+def test_an_effect_on_either_side_is_seen_beyond_the_smallest_one():
+    """The smallest effect that is seen is found in 8 of 10 experiments with this spread."""
+    shown = one(stats.norm.ppf((np.arange(8) + 0.5) / 8) / 0.93, smallest=1.0, direction="either")
+    sd = float(np.std(shown.values, ddof=1))
+    rng, draws = np.random.default_rng(0), 4000
+    found = [
+        decide({"it": seeds(values, direction="either")}, {"it": 1.0}, level=0.05)[0] == "supported"
+        for values in rng.normal(shown.smallest_seen, sd, (draws, 8))
+    ]
+    assert np.mean(found) == pytest.approx(0.8, abs=3 * np.sqrt(0.8 * 0.2 / draws))
+    fewest, most = shown.seeds_to_decide  # those that find that there is no difference
+    assert fewest <= 8 <= most
 
 
 def test_a_condition_of_the_mean_fails_below_the_bound_and_is_open_where_its_interval_holds_it():

@@ -188,6 +188,8 @@ def test_a_score_is_judged_by_its_own_interval(values, error, expected):
         (0.0, 0.1, 10, "at"),
         (1.0, 0.5, 4, "above"),
         (1.0, 0.99, 4, "at"),
+        (0.55, 0.5, 60, "at"),
+        (0.55, 0.5, 400, "above"),
         (0.0, 0.0, 10, "at"),
     ],
 )

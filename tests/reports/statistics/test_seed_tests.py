@@ -337,8 +337,19 @@ def test_the_error_of_the_text_never_makes_an_interval_narrower():
         assert low <= alone.low < alone.high <= high
         p = one_sided(values, text_error=error, text_blocks=10)
         assert p >= one_sided(values)
+
         at_its_level = t_interval(values, confidence=float(1 - 2 * p), text_error=error, text_blocks=10)
         assert at_its_level.low == pytest.approx(0, abs=1e-9)  # the test and the interval agree
+
+
+def test_the_error_of_the_text_is_no_evidence_where_all_seeds_agree():
+    alike = [0.5, 0.5, 0.5]
+    assert one_sided(alike, text_error=0.02, text_blocks=10) == one_sided(alike) == 0.5**3
+    assert one_sided(alike, against=0.5, text_error=0.02, text_blocks=10) == 1
+    wide = one_sided(alike, text_error=0.5, text_blocks=10)
+    assert wide == pytest.approx(stats.t.sf(1.0, 9))  # the text alone, as it is larger
+    at_layers = one_sided([[alike, [0.1, 0.2, 0.4]]], text_error=[[0.02, 0.02]], text_blocks=10)
+    assert at_layers[0, 0] == 0.5**3
 
 
 def test_without_the_error_of_the_text_the_interval_misses_often():
