@@ -73,13 +73,14 @@ def open_no_link(path: str | Path, flags: int) -> int:
     """Open an ordinary file as `os.open` does, but never through a symbolic link, and never to write into a
     file that has a second name.
 
-    Files that are appended to are opened in this way, so that a planted link cannot send the text elsewhere.
+    Files that are appended to are opened in this way, so that a planted link cannot send the text elsewhere. The
+    umask alone decides who may write to a new file, as for files that `open` makes.
 
     Raises:
         OSError: ELOOP, there is a link at `path`. EMLINK, it is a hard link. ENXIO, it is no file but a pipe
             or a device.
     """
-    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)  # a pipe would wait for its reader
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)  # a pipe would wait for its reader
     status = os.fstat(descriptor)
     is_file = stat.S_ISREG(status.st_mode)
     if not is_file or (flags & (os.O_WRONLY | os.O_RDWR) and status.st_nlink > 1):

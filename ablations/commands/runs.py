@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from ablations.commands.options import (
     spec_options,
 )
 from ablations.commands.results import show_page, write_page
+from ablations.wording import listed
 
 
 @command
@@ -88,7 +90,7 @@ def run(
     place = place_of(on, place_file, workspace)
     if dry_run:
         require_possible(out)
-        show_dry_run(workspace, selected, place, here)
+        show_dry_run(workspace, selected, place, here, arms=arms)
         return
     interrupted, failed, is_idle = False, False, True
     if workspace.search is not None:
@@ -140,8 +142,14 @@ def status(spec: Path | None, overrides: tuple[str, ...], out: Path, data_root: 
 
     notes += slurm.status_notes(out.absolute())
     messages = {run.folder: state.message for run, state in statuses}  # which the table shows already
+    # A reason stays in the record of a job, also after its run was completed elsewhere.
+    open_runs = {run.folder for run, _ in statuses if spec is None or run.state != "done" or run.not_measured}
     endings = arrays.endings(out.absolute()).items()
-    notes += [f"{name}: {ending.message}" for name, ending in endings if messages.get(name) != ending.message]
+    notes += [
+        f"{name}: {ending.message}"
+        for name, ending in endings
+        if name in open_runs and messages[name] != ending.message
+    ]
     if as_json:
         click.echo(json.dumps({"runs": [status.fields() for status in statuses], "notes": notes}, indent=2))
     else:
@@ -284,10 +292,17 @@ def engine_of(place: Any) -> Any:
     return ray_cluster if isinstance(place.content, RayPlace) else slurm
 
 
-def show_dry_run(workspace: Any, selected: Any, place: Any, here: MachineOptions) -> None:
-    """Print the plan of the selected runs, or the jobs in which a place would carry them out."""
+def show_dry_run(
+    workspace: Any, selected: Any, place: Any, here: MachineOptions, *, arms: tuple[str, ...]
+) -> None:
+    """Print the plan of the selected runs, or the jobs in which a place would carry them out. The jobs of trials
+    come first.
+
+    Args:
+        arms: arms that were selected; all if there are none.
+    """
     if place is not None:
-        for line in engine_of(place).dry_run(workspace, workspace.todo(selected), place=place):
+        for line in dict.fromkeys(_lines_of_jobs(workspace, selected, place, arms)):  # SLURM's script only once
             click.echo(line)
         return
     from ablations.runs.terminal import plan_table
@@ -295,6 +310,19 @@ def show_dry_run(workspace: Any, selected: Any, place: Any, here: MachineOptions
     content = workspace.plan(selected, slots=here.slots, devices=here.devices)
     notes = [*notes_of(workspace), *content.notes]
     plan_table(content.model_copy(update={"notes": notes}))
+
+
+def _lines_of_jobs(workspace: Any, selected: Any, place: Any, arms: tuple[str, ...]) -> Iterator[str]:
+    """Yield lines on the jobs of the trials, a sentence on the arms that wait for them, and lines on the jobs of
+    the other runs."""
+    engine = engine_of(place)
+    if workspace.search is not None:
+        yield from workspace.search.without_choice(arms)
+        waiting = [arm for arm in workspace.search.to_be_tuned() if not arms or arm in arms]
+        yield from engine.dry_run(workspace.for_trials(), workspace.search.open_of(arms), place=place)
+        if waiting:
+            yield f"The runs of {listed(waiting, 'and')} follow when their trials have ended."
+    yield from engine.dry_run(workspace, workspace.todo(selected), place=place)
 
 
 def carry_out_at(place: Any, workspace: Any, todo: Any, here: MachineOptions) -> Any:
@@ -318,8 +346,8 @@ def carry_out_at(place: Any, workspace: Any, todo: Any, here: MachineOptions) ->
 def tune_at(place: Any, workspace: Any, arms: tuple[str, ...], here: MachineOptions) -> tuple[Any, bool, bool]:
     """Train the trials of the tuned arms until each arm has its settings.
 
-    Returns the workspace with these settings, whether somebody interrupted it, and whether a trial has no
-    validation loss because it failed otherwise than by diverging. The arm of such a trial has no settings.
+    Returns the workspace with these settings, whether somebody interrupted it, and whether an arm has no settings
+    although its trials were tried: a trial failed otherwise than by diverging, or all of them diverged.
     """
     from ablations.runs.tuning import chosen_in_words
 
@@ -337,4 +365,7 @@ def tune_at(place: Any, workspace: Any, arms: tuple[str, ...], here: MachineOpti
                 click.echo(f"tune: {item.directory.path.name} has no validation loss, so its arm is not tuned.")
     for sentence in chosen_in_words(workspace.search.tuning):
         click.echo(sentence)
-    return workspace, interrupted, bool(given_up)
+    without_choice = workspace.search.without_choice(arms)
+    for sentence in without_choice:
+        click.echo(sentence)
+    return workspace, interrupted, bool(given_up or without_choice)

@@ -22,7 +22,7 @@ from lightning_modules.config.masking import Cloze, GenericWords
 from lightning_modules.config.settings import Settings, plugins_of
 from lightning_modules.data import token_store
 from lightning_modules.files import file_version, make_folder, write_json
-from lightning_modules.training.run_directory import RunBusyError, RunDirectory, checksum
+from lightning_modules.training.run_directory import RunBusyError, RunDirectory, RunDirectoryError, checksum
 
 IDENTITY_VERSION = 4
 """Version in every identity. It is raised if the same settings come to mean another computation, so that old
@@ -195,17 +195,49 @@ def restore(planned: PlannedRun) -> None:
 def create(planned: PlannedRun) -> None:
     """Make the run's folder with its run.json.
 
-    An existing run.json stays if the run is done or is being trained. Otherwise it is written again, because
-    settings that are not part of the identity may have changed, such as the number of micro-batches.
+    An existing run.json stays if the run is being trained. That of a run that is done gets the present places of
+    files (`_with_present_places`), and keeps the rest. Otherwise it is written again, because settings that are
+    not part of the identity may have changed, such as the number of micro-batches.
     """
     directory, path = planned.directory, planned.directory.path
-    if (path / "run.json").exists() and (directory.is_done() or directory.is_locked()):
+    if (path / "run.json").exists() and directory.is_locked():
+        return
+    if (path / "run.json").exists() and directory.is_done():
+        _renew_places(planned)
         return
     make_folder(path)
     content = description(planned)
     # Locked, because training removes half-written files from the run's folder.
     with suppress(RunBusyError), directory.lock():
         write_json(path / "run.json", content | {"checksum": checksum(content)})
+
+
+def _renew_places(planned: PlannedRun) -> None:
+    """Write the present places of files into run.json of a run that is done, if they differ. Otherwise a run
+    whose text or plugin was moved could not be measured any more.
+
+    A damaged run.json stays; whoever measures the run says what to do about it.
+    """
+    directory = planned.directory
+    with suppress(RunDirectoryError):  # damaged, or locked meanwhile
+        written = directory.description()
+        if _with_present_places(written, planned) == written:
+            return
+        with directory.lock():
+            renewed = _with_present_places(directory.description(), planned)
+            write_json(directory.path / "run.json", renewed | {"checksum": checksum(renewed)})
+
+
+def _with_present_places(written: dict[str, Any], planned: PlannedRun) -> dict[str, Any]:
+    """Return the content of a run.json with the text, the initial weights and the plugins of the spec. Their
+    content is part of the identity, so only their places can differ."""
+    present = description(planned)
+    settings = written.get("settings")
+    if not isinstance(settings, dict):
+        return written
+    places = {name: present["settings"][name] for name in ("data", "init") if name in present["settings"]}
+    plugins = {"plugins": present["plugins"]} if "plugins" in present else {}
+    return written | {"settings": settings | places} | plugins
 
 
 def description(planned: PlannedRun) -> dict[str, Any]:

@@ -23,7 +23,9 @@ from lightning_modules.errors import ExitCode, FilesError
 from lightning_modules.provenance import available_cores
 from lightning_modules.training.run_directory import RunDirectory
 
-WORKER = (sys.executable, "-m", "ablations.runs.worker")
+WORKER = (sys.executable, "-P", "-m", "ablations.runs.worker")
+"""Command of a worker. Without -P, a file of the current folder, such as queue.py, would be imported in the
+place of an installed module."""
 SECONDS_BETWEEN_TRIES = 1.0  # if another process is working on the run
 
 MOST_DEATHS = 3

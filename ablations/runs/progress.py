@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ablations.errors import MeasureError
+from ablations.errors import CheckpointError, DataError, MeasureError
 from ablations.runs.calibration import Calibration, longest_first
 from ablations.runs.identity import PlannedRun, create
 from ablations.runs.launch import Outcome, Pool, threads_per_process, visible_gpus
@@ -21,7 +21,7 @@ from ablations.runs.workspace import Workspace
 from ablations.wording import printable, several
 from lightning_modules.errors import ExitCode, FilesError
 from lightning_modules.files import require_writable
-from lightning_modules.training.run_directory import RunState
+from lightning_modules.training.run_directory import RunDirectoryError, RunState
 
 SECONDS_BETWEEN_LOOKS = 0.5
 SECONDS_BETWEEN_LINES = 30.0  # where the output is no terminal
@@ -124,6 +124,9 @@ def compare_runs(workspace: Workspace, *, recompute: bool = False) -> bool:
     def say(line: str) -> None:
         console.print(line)
 
+    for item in workspace.planned:
+        if item.directory.is_done():
+            create(item)  # with the present places of its files
     try:
         measure_pairs.compare(
             workspace.folder,
@@ -133,7 +136,7 @@ def compare_runs(workspace: Workspace, *, recompute: bool = False) -> bool:
             say=say,
             recompute=recompute,
         )
-    except MeasureError as error:
+    except (MeasureError, CheckpointError, DataError, RunDirectoryError) as error:
         console.print(f"failed: run_distance: {error}", style="red", soft_wrap=True)
         return False
     return True

@@ -314,7 +314,7 @@ def looks_of(experiment: Experiment, *, arms: Sequence[str], folder: Path) -> Lo
         folder: folder of the experiment's results.
 
     Raises:
-        SpecError: the runs have begun, and the spec now has other seeds.
+        SpecError: runs have started or a look was taken, and the spec now has other seeds.
         ResultsError: looks.json is damaged.
     """
     seeds = experiment.seeds
@@ -334,12 +334,26 @@ def looks_of(experiment: Experiment, *, arms: Sequence[str], folder: Path) -> Lo
             "same results."
         ) from error
     if (kept.all_seeds, kept.sizes) != (fresh.all_seeds, fresh.sizes):
+        if not kept.taken and not _has_started(folder):
+            return fresh
         raise SpecError(
             f"seeds: this experiment started with looks at {listed([str(size) for size in kept.sizes], 'and')} "
             f"seeds, beginning with seed {kept.all_seeds[0]}, and other looks would change the error rate; "
             "write the seeds as they were, or give the experiment another name and another first seed."
         )
     return kept.model_copy(update={"seeds_of": fresh.seeds_of | kept.seeds_of})
+
+
+def _has_started(folder: Path) -> bool:
+    """Return whether a run of the plan in an experiment's folder has started; a plan is written before that."""
+    path = folder / "plan.json"
+    if not path.exists():
+        return False
+    try:
+        planned = Plan.model_validate(read_json(path, remedy=PLAN_AGAIN)).runs
+    except ValidationError:
+        return True  # nobody knows
+    return any((folder.parent / "runs" / run.folder / "state.json").exists() for run in planned)
 
 
 def runs_so_far(looks: Looks, runs: Iterable[Run]) -> tuple[Run, ...]:

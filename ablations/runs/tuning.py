@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ablations.errors import ResultsError, SpecError
+from ablations.errors import ResultsError
 from ablations.runs.identity import PlannedRun
 from ablations.runs.records import TrialRecord, TunedArm, Tuning
 from ablations.spec import grid
@@ -57,29 +57,52 @@ class Search:
         return [item for arm, items in self.open_trials.items() if not arms or arm in arms for item in items]
 
     def waiting(self) -> list[str]:
-        """Return the names of the arms that are not tuned yet."""
+        """Return the names of the arms without chosen settings: not tuned yet, or every trial diverged."""
         return [tuned.arm for tuned in self.tuning.arms if tuned.chosen is None]
+
+    def diverged(self, arms: Sequence[str] = ()) -> list[TunedArm]:
+        """Return the arms of which every trial diverged, so that nothing can be chosen; of the given arms only,
+        if any are given."""
+        return [
+            tuned
+            for tuned in self.tuning.arms
+            if tuned.trials and not tuned.open_trials and tuned.chosen is None and (not arms or tuned.arm in arms)
+        ]
+
+    def without_choice(self, arms: Sequence[str] = ()) -> list[str]:
+        """Return a sentence for each arm of `diverged`."""
+        return [
+            f"tune: all {several(len(tuned.trials), 'trial')} of arm {tuned.arm} diverged, so its runs are not "
+            "trained; give other values, such as smaller learning rates."
+            for tuned in self.diverged(arms)
+        ]
+
+    def to_be_tuned(self) -> list[str]:
+        """Return the names of the arms that wait for trials which have not ended."""
+        diverged = {tuned.arm for tuned in self.diverged()}
+        return [arm for arm in self.waiting() if arm not in diverged]
 
     def later_trials(self) -> list[str]:
         """Return a sentence on the number of trials that are chosen only after others have ended; an empty
         list if there are none."""
-        if self.tuning.budget is None or not self.waiting():
+        if self.tuning.budget is None or not self.to_be_tuned():
             return []
-        chosen = sum(len(tuned.trials) for tuned in self.tuning.arms) + len(self.waiting())
+        chosen = sum(len(tuned.trials) for tuned in self.tuning.arms) + len(self.to_be_tuned())
         share = self.tuning.budget // len(self.tuning.arms)
         later = share * len(self.tuning.arms) - chosen
         return [f"The time does not count {several(later, 'trial')} that Optuna chooses later."] * (later > 0)
 
     def sentences(self) -> list[str]:
-        """Return sentences on the search: which arms wait for it, and which chosen values lie at an edge of
-        what was tried."""
+        """Return sentences on the search: which arms wait for it, of which every trial diverged, and which chosen
+        values lie at an edge of what was tried."""
         sentences = []
-        if waiting := self.waiting():
+        if waiting := self.to_be_tuned():
             ended = sum(len(tuned.trials) for tuned in self.tuning.arms)
             sentences.append(
                 f"tune: {several(ended, 'trial')} ended; not tuned yet: {listed(waiting, 'and')}. For these "
                 "arms the settings of the spec are shown; `ablate run` trains the trials first."
             )
+        sentences += self.without_choice()
         for tuned in self.tuning.arms:
             if tuned.at_edge and tuned.chosen is not None:
                 values = settings_in_words({path: tuned.chosen[path] for path in tuned.at_edge})
@@ -99,7 +122,7 @@ def search(experiment: Experiment, *, steps: Mapping[str, int], folder: Path, pl
         place: gives runs their identities and folders.
 
     Raises:
-        SpecError: every trial of an arm diverged, or Optuna is asked for and not installed.
+        SpecError: Optuna is asked for and not installed.
         ResultsError: tuned.json is damaged.
     """
     tune = experiment.tune
@@ -191,10 +214,7 @@ def _search_arm(
 def _tuned(name: str, records: list[TrialRecord], history: list[Tried]) -> TunedArm:
     chosen = best(history)
     if chosen is None:
-        raise SpecError(
-            f"tune: all {several(len(records), 'trial')} of arm {name} diverged; give other values, such as "
-            "smaller learning rates."
-        )
+        return TunedArm(arm=name, trials=records)
     return TunedArm(arm=name, trials=records, chosen=chosen.values, at_edge=at_edge(chosen.values, history))
 
 

@@ -40,7 +40,7 @@ from ablations.runs.rows import (
 from ablations.tasks.datasets import files_now
 from lightning_modules import plugins
 from lightning_modules.data.token_store import Tokens
-from lightning_modules.errors import AblationsError, ExitCode, Interrupted, StopRequest
+from lightning_modules.errors import AblationsError, ExitCode, Interrupted, OutOfMemoryError, StopRequest
 from lightning_modules.files import explained, open_no_link, refusal
 from lightning_modules.model.numerics import keep_freed_memory, out_of_memory
 from lightning_modules.objectives import build
@@ -71,6 +71,8 @@ def measure(
         MeasureError: measures could not be computed, because the text or the width does not allow them, a
             file is damaged, or their code fails. The other measures are written all the same, and the run's
             folder keeps the reasons.
+        OutOfMemoryError: the same, and at least one of these measures ran out of memory, so that it may succeed
+            when more is free.
         CheckpointError: the checkpoint is missing or damaged.
     """
     todo: dict[Path, list[RunMeasure]] = {}
@@ -80,6 +82,7 @@ def measure(
     if not todo:
         return
     refused: dict[str, dict[str, None]] = {}
+    is_short_of_memory = False
     readings = Readings(build(directory.settings(), tokens), tokens, data_root=data_root)
     for path, open_measures in todo.items():
         step = load_weights(readings.objective, path)
@@ -97,6 +100,7 @@ def measure(
                 continue
             except Exception as error:  # a bug in one measure must not stop the others; the log has it
                 traceback.print_exc()
+                is_short_of_memory |= out_of_memory(error) is not None
                 refused.setdefault(key(settings), {})[_why(error, directory)] = None
                 continue
             about = {"measure": settings.kind, "step": step, "key": key(settings)}
@@ -111,7 +115,8 @@ def measure(
     }
     note_refusals(directory.path, {failed: " ".join(why) for failed, why in refused.items()}, tried=tried)
     if refused:
-        raise MeasureError(" ".join(f"{tried[failed]}: {why}" for failed in refused for why in refused[failed]))
+        kind = OutOfMemoryError if is_short_of_memory else MeasureError
+        raise kind(" ".join(f"{tried[failed]}: {why}" for failed in refused for why in refused[failed]))
 
 
 def measure_rows(
@@ -198,7 +203,8 @@ def serve_one(order: dict[str, Any], stop: StopRequest) -> dict[str, Any]:
             except (Interrupted, KeyboardInterrupt):
                 code = ExitCode.INTERRUPTED
             except Exception as error:  # a bug in one run must not end the others; the log has the traceback
-                code, message = ExitCode.FAILED, _why(error, directory)
+                code = ExitCode.OUT_OF_MEMORY if out_of_memory(error) is not None else ExitCode.FAILED
+                message = _why(error, directory)
                 with suppress(OSError):  # a full disk takes no log either
                     if isinstance(error, AblationsError):
                         print(error, file=sys.stderr, flush=True)

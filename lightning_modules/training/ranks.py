@@ -70,7 +70,7 @@ def run_ranks(
         "WORLD_SIZE": str(devices),
         "NODE_RANK": "0",
     }
-    command = [sys.executable, "-m", "lightning_modules.training.train", str(run_dir)]
+    command = [sys.executable, "-P", "-m", "lightning_modules.training.train", str(run_dir)]
     command += ["--data-root", str(data_root.absolute())]
     command += ["--devices", str(devices), "--accelerator", accelerator]
     ranks = [

@@ -32,8 +32,8 @@ from lightning_modules.errors import AblationsError, ExitCode, PluginError
 from lightning_modules.files import atomic, explained, open_no_link, read_file, write_json
 
 OF_A_TRAINING = (
-    *("measures.parquet", "refused.json", "metrics.jsonl", "tensorboard", "wandb", "checkpoints"),
-    *("word_order.json", "provenance.json", "state.json"),
+    *("measures.parquet", "predictions.parquet", "refused.json"),
+    *("metrics.jsonl", "tensorboard", "wandb", "checkpoints", "word_order.json", "provenance.json", "state.json"),
 )
 """Files of one training in the folder of a run, in the order in which they are removed.
 

@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from lightning_modules.files import (
     explained,
     file_version,
     locked,
+    open_no_link,
     read_json,
     remove_leftovers,
     sha256,
@@ -42,6 +44,15 @@ def test_new_files_have_the_permissions_of_ordinary_ones(tmp_path):
     (tmp_path / "plain").write_text("")
     write_json(tmp_path / "a.json", {})
     assert (tmp_path / "a.json").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_group_can_append_to_a_file_if_the_umask_lets_it(tmp_path):
+    before = os.umask(0o002)
+    try:
+        os.close(open_no_link(tmp_path / "log.txt", os.O_WRONLY | os.O_CREAT))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "log.txt").stat().st_mode) == 0o664
 
 
 @pytest.mark.parametrize("stop", [ValueError, KeyboardInterrupt, SystemExit])

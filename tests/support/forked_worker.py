@@ -101,12 +101,12 @@ class ForkedRank:
 
     def __init__(self, command, *, env, stdin, start_new_session, pass_fds):
         assert (stdin, start_new_session) == (subprocess.PIPE, True)
-        assert command[:3] == [sys.executable, "-m", "lightning_modules.training.train"]
+        assert command[:4] == [sys.executable, "-P", "-m", "lightning_modules.training.train"]
         reader, self._standard_input = os.pipe()
         self.returncode = None
         self.pid = os.fork()
         if self.pid == 0:
-            _become_rank(command[3:], env, reader, pass_fds)
+            _become_rank(command[4:], env, reader, pass_fds)
         os.close(reader)
 
     def poll(self):

@@ -26,7 +26,12 @@ class InThisProcess:
         self.slots, self.devices, self.gpus = slots, devices, gpus
         asked = [settings.model_dump(mode="json") for settings in measures]
         machine = {"devices": 1, "accelerator": "cpu", "threads": 1}
-        self.order = {"data_root": str(data_root), "recompute": recompute, "measures": asked} | machine
+        self.order = {
+            "data_root": str(data_root),
+            "recompute": recompute,
+            "measures": asked,
+            "plugins": {},
+        } | machine
 
     def __enter__(self):
         return self

@@ -77,7 +77,8 @@ def test_validate_says_which_files_were_loaded(folder):
 READ_ARRAY = """
 import sys; from pathlib import Path; from ablations.runs.places import arrays
 (job,) = arrays.read(Path(sys.argv[1]))
-print(*(settings.kind for settings in job.array.measures))
+print(*(name for name in sys.modules if name.startswith("plugin_")))
+print(*(settings.kind for settings in job.measures()))
 """
 
 
@@ -87,7 +88,7 @@ def test_a_job_of_a_cluster_loads_the_plugins_of_its_measures(folder, tmp_path):
     arrays.write(jobs, arrays.of_workspace(workspace, [["a"]], RayResources().of_job(), tries=1))
     command = [sys.executable, "-c", READ_ARRAY, str(jobs)]  # a process that has loaded no plugin
     told = subprocess.run(command, capture_output=True, text=True)
-    assert told.stdout == "my_measures.py:Rank frozen_features validation\n", told.stderr
+    assert told.stdout == "\nmy_measures.py:Rank frozen_features validation\n", told.stderr
     content = json.loads((jobs / "array.json").read_text())
     (jobs / "array.json").write_text(json.dumps(content | {"plugins": {}}))
     assert (

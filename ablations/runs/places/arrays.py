@@ -11,10 +11,11 @@ OUT/<experiment>/ray/<8 hex>/     the same for Ray
 
 import secrets
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from ablations.catalogue import Measure, for_run
 from ablations.errors import ResultsError
@@ -34,25 +35,44 @@ SCRIPT = Path(__file__).with_name("job.sh")
 """Script of all jobs of SLURM."""
 
 
-def _recalled(records: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    recall(records)
-    return records
+MEASURES: TypeAdapter[list[Measure]] = TypeAdapter(list[Measure])
 
 
 class Array(Settings):
-    """Content of array.json: everything that a job needs to know."""
+    """Content of array.json: everything that a job needs to know.
+
+    Whoever lists arrays reads this file, also that of an experiment of somebody else. So reading it executes no
+    plugin; only `loaded_measures` does.
+    """
 
     data_root: str
     runs: str
     """Folder that holds the folders of all runs."""
     jobs: list[list[str]]
     """For each job, the names of its runs' folders."""
-    plugins: Annotated[dict[str, dict[str, str]], AfterValidator(_recalled)] = Field(default_factory=dict)
-    """Records of the plugins that define measures; they are loaded before the measures are validated."""
-    measures: list[Measure]
+    plugins: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """Records of the plugins that define measures."""
+    measures: list[dict[str, Any]]
+    """Settings of the measures as plain data."""
     resources: Resources
     tries: int
     """Number of attempts without progress after which a job gives up."""
+
+    @cached_property
+    def loaded_measures(self) -> list[Measure]:
+        """Settings of the measures, after their plugins were executed.
+
+        Raises:
+            PluginError: the file of a plugin is gone or has changed.
+            ValidationError: another version wrote the measures.
+        """
+        recall(self.plugins)
+        return MEASURES.validate_python(self.measures)
+
+
+def plain_measures(measures: Sequence[Measure]) -> list[dict[str, Any]]:
+    """Return the settings of measures as array.json has them."""
+    return [settings.model_dump(mode="json") for settings in measures]
 
 
 def of_workspace(workspace: "Workspace", jobs: list[list[str]], resources: Resources, *, tries: int) -> Array:
@@ -62,7 +82,7 @@ def of_workspace(workspace: "Workspace", jobs: list[list[str]], resources: Resou
         runs=str(workspace.out / "runs"),
         jobs=jobs,
         plugins=plugins_of(workspace.experiment.measures),
-        measures=list(workspace.experiment.measures),
+        measures=plain_measures(workspace.experiment.measures),
         resources=resources,
         tries=tries,
     )
@@ -121,10 +141,25 @@ class JobFiles(NamedTuple):
         """Return the names of the job's runs that are not trained, or lack a measure."""
         return [name for name in self.run_names if self.missing(name) != 0]
 
+    def measures(self) -> list[Measure]:
+        """Return the measures of the job. Their plugins are executed, so only a job itself may call this.
+
+        Raises:
+            PluginError: the file of a plugin is gone or has changed.
+            ResultsError: another version wrote the measures.
+        """
+        try:
+            return self.array.loaded_measures
+        except ValidationError as error:
+            raise _unreadable(self.folder / "array.json", error.errors()[0]["msg"]) from error
+
     def missing(self, name: str) -> int | None:
-        """Return how many measures a run lacks; None before it is trained."""
+        """Return how many measures a run lacks; None before it is trained. Plugins are executed for a trained
+        run."""
+        if not self.directory(name).is_trained():
+            return None
         return number_of_missing_measures(
-            self.directory(name), self.array.measures, data_root=Path(self.array.data_root)
+            self.directory(name), self.measures(), data_root=Path(self.array.data_root)
         )
 
 
@@ -151,7 +186,11 @@ def _record(path: Path, kind: type[RecordFile]) -> RecordFile:
         reason = error.strerror
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
-    raise ResultsError(
+    raise _unreadable(path, reason)
+
+
+def _unreadable(path: Path, reason: str | None) -> ResultsError:
+    return ResultsError(
         f"{path} is damaged or was written by another version ({reason}); end its jobs if any are in the queue, "
         f"then remove {path.parent}."
     )

@@ -104,7 +104,8 @@ def note_outcome(job: JobFiles, outcome: "Outcome") -> None:
         job.write(attempts.model_copy(update={"endings": endings}))
     elif outcome.code != ExitCode.INTERRUPTED:
         answered = outcome.seconds > 0
-        refused = answered and job.directory(name).is_trained()  # a measure that was refused is refused again
+        # A measure that was refused is refused again, but the next node may have more memory free.
+        refused = answered and job.directory(name).is_trained() and outcome.code != ExitCode.OUT_OF_MEMORY
         message = outcome.message or f"training ended with exit code {outcome.code}"
         note(job, name, message, is_final=refused or outcome.code in NEVER_AGAIN)
 
@@ -121,7 +122,7 @@ def train_command(job: JobFiles, *, threads: int) -> list[str]:
     }
     run_dir = str(job.directory(job.run_names[0]).path)
     words = [str(word) for option in options.items() for word in option]
-    return [sys.executable, "-m", "lightning_modules.training.train", run_dir, *words]
+    return [sys.executable, "-P", "-m", "lightning_modules.training.train", run_dir, *words]
 
 
 def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
@@ -162,7 +163,7 @@ def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
         devices=devices,
         threads=max(1, resources.cpus // (slots * devices)),
         data_root=Path(job.array.data_root),
-        measures=job.array.measures,
+        measures=job.measures(),
         gpus=gpus,
     )
     for name in names:  # a job that was requeued may be on a node of another kind

@@ -9,16 +9,16 @@ fi
 trap : TERM USR1 USR2 # the runs save; this shell goes on, to put the job back into the queue
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 12000))
 
-"$python" -m ablations.runs.places.job begin "$job" || exit 0
+"$python" -P -m ablations.runs.places.job begin "$job" || exit 0
 code=0
 if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
     srun --mpi=none --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \
-        "$python" -m ablations.runs.places.job train "$job"
+        "$python" -P -m ablations.runs.places.job train "$job"
     code=$?
 fi
 srun --mpi=none --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \
-    "$python" -m ablations.runs.places.job work "$job" "$code"
-"$python" -m ablations.runs.places.job left "$job" || exit 0
+    "$python" -P -m ablations.runs.places.job work "$job" "$code"
+"$python" -P -m ablations.runs.places.job left "$job" || exit 0
 
 # Some run is worth another attempt. If somebody cancelled the job, it is not RUNNING any more.
 here=${SLURM_ARRAY_JOB_ID}_$job

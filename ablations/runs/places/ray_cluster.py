@@ -368,11 +368,12 @@ def attempt(folder: str, number: int) -> None:
     job_files = arrays.read(path)[number]
     if job.begin(job_files):
         hidden = {} if job_files.array.resources.gpus else {"CUDA_VISIBLE_DEVICES": ""}
-        is_untrained = any(job_files.missing(name) is None for name in job_files.run_names)
-        code = ray_nodes.train(job_files) if job_files.array.resources.nodes > 1 and is_untrained else 0
+        # A trained run whose checkpoint is gone is trained again if it lacks a measure.
+        is_to_train = not all(job_files.directory(name).is_done() for name in job_files.run_names)
+        code = ray_nodes.train(job_files) if job_files.array.resources.nodes > 1 and is_to_train else 0
         with (path / f"job-{number}.log").open("ab") as log:
             work = subprocess.Popen(
-                [sys.executable, "-m", "ablations.runs.places.job", "tied", str(number), str(code)],
+                [sys.executable, "-P", "-m", "ablations.runs.places.job", "tied", str(number), str(code)],
                 cwd=path,
                 env=os.environ | hidden,
                 stdin=subprocess.PIPE,

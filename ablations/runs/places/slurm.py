@@ -248,13 +248,19 @@ def carry_out(
         watched = in_queue(workspace.out)
         covered = {name for job in watched for name in job.files.run_names}
         missing = [item for item in todo if item.directory.path.name not in covered]
+        of_others = for_other_measures(workspace, watched)
         require_free(missing, "is no job in the queue")
         _submit_all(submissions(workspace, missing, place=place.content), before=place.before)
     if missing:
         console.print(f"submitted: {several(len(missing), 'run')}")
     lost = f"its job has left the queue, but the run has not ended; read the logs in {workspace.folder / 'slurm'}"
+    others = "its job was submitted for other measures; give the same command again"
     interrupted, outcomes = watch(
-        workspace, todo, console, look=lambda: _look(workspace), why_lost=lambda name: lost
+        workspace,
+        todo,
+        console,
+        look=lambda: _look(workspace),
+        why_lost=lambda name: others if name in of_others else lost,
     )
     failed = say_failed(outcomes, console)
     if interrupted:
@@ -269,6 +275,18 @@ def carry_out(
             soft_wrap=True,
         )
     return interrupted, failed
+
+
+def for_other_measures(workspace: Workspace, watched: Sequence[Watched]) -> set[str]:
+    """Return the names of the runs whose job in the queue lacks a measure of the experiment, as it was submitted
+    for another spec or before the measure was added."""
+    requested = arrays.plain_measures(workspace.experiment.measures)
+    return {
+        name
+        for job in watched
+        if any(measure not in job.files.array.measures for measure in requested)
+        for name in job.files.run_names
+    }
 
 
 def require_plain_path(folder: Path) -> None:

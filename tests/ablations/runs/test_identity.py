@@ -5,13 +5,18 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from ablations.runs.identity import create, placed_runs, run_identity, self_contained
 from ablations.spec.experiment import Run
-from lightning_modules import provenance
+from lightning_modules import plugins, provenance
 from lightning_modules.config.run import VOITA_2019, RunSettings
 from lightning_modules.data import token_store
-from lightning_modules.training.run_directory import RunDirectory, RunState
+from lightning_modules.files import file_version
+from lightning_modules.training.run_directory import RunDirectory, RunDirectoryError, RunState, checksum
 from tests.support.tiny_text import settings
+
+PLUGINS = Path(__file__).parents[3] / "docs" / "plugins"
 
 
 def test_identity_changes_with_every_decision():
@@ -107,6 +112,67 @@ def test_micro_batches_are_no_part_of_an_identity_and_a_run_that_goes_on_takes_t
     whole.directory.write_state("done", step=12, last_checkpoint_bytes=len(b"weights"))
     create(planned(3))
     assert whole.directory.settings().training.accumulate == 2  # those that it was trained with
+
+
+def done(item):
+    """Leave a run as training leaves it."""
+    create(item)
+    item.directory.checkpoints.mkdir()
+    item.directory.last_checkpoint.write_bytes(b"weights")
+    item.directory.write_state("done", step=12, last_checkpoint_bytes=len(b"weights"))
+
+
+def test_a_done_run_takes_the_present_place_of_its_text_and_keeps_what_it_was_trained_with(data_root, tmp_path):
+    """Otherwise a measure that is added after its text was renamed would not find the text."""
+    for name in ("train.tsv", "validation.tsv"):
+        shutil.copy(data_root / name, tmp_path / name)
+    first = placed_runs((Run("mlm", 0, settings()),), out=tmp_path, data_root=tmp_path)[0]
+    done(first)
+    (tmp_path / "train.tsv").rename(tmp_path / "renamed.tsv")
+    changed = settings(data={"train": "renamed.tsv"}, training={"accumulate": 2})
+    again = placed_runs((Run("mlm", 0, changed),), out=tmp_path, data_root=tmp_path)[0]
+    assert again.directory.path == first.directory.path
+    with first.directory.lock():  # while it is measured
+        create(again)
+        assert first.directory.settings() == settings()
+    create(again)
+    assert first.directory.settings() == settings(data={"train": "renamed.tsv"})
+    written = first.directory.description()
+    assert written["checksum"] == checksum(written)
+    version = file_version(first.directory.path / "run.json")
+    create(again)
+    assert file_version(first.directory.path / "run.json") == version  # nothing to write
+
+
+def test_a_damaged_description_of_a_done_run_stays_for_the_worker_to_say(data_root, tmp_path):
+    item = placed_runs((Run("mlm", 0, settings()),), out=tmp_path, data_root=data_root)[0]
+    done(item)
+    path = item.directory.path / "run.json"
+    path.write_bytes(b"{")
+    create(item)
+    assert path.read_bytes() == b"{"
+
+
+def test_a_done_run_takes_the_present_place_of_its_plugin(data_root, tmp_path):
+    select = {"kind": "my_corruption.py:Rare", "frequent": 5}
+
+    def planned(folder):
+        plugins.look_beside(folder / "spec.yaml")
+        run = Run("rare", 0, settings(objective={"masking": {"select": select}}))
+        return placed_runs((run,), out=tmp_path, data_root=data_root)[0]
+
+    (tmp_path / "here").mkdir()
+    shutil.copy(PLUGINS / "my_corruption.py", tmp_path / "here")
+    first = planned(tmp_path / "here")
+    done(first)
+    (tmp_path / "here").rename(tmp_path / "there")
+    with pytest.raises(RunDirectoryError, match="cannot be read"):
+        first.directory.settings()
+    create(planned(tmp_path / "there"))
+    assert first.directory.settings().objective.masking.select.frequent == 5
+    assert first.directory.description()["plugins"]["my_corruption.py:Rare"]["path"] == str(
+        tmp_path / "there/my_corruption.py"
+    )
 
 
 def test_a_lexicon_that_has_changed_is_read_again(tmp_path):

@@ -92,6 +92,7 @@ def test_a_training_that_starts_again_leaves_nothing_of_the_one_before(gone, add
     directory, validation = item.directory, experiment("validation").measures
     measure(directory, tokens, validation, data_root=tmp_path, say=lambda line: None)
     run_rows.note_refusals(directory.path, {"k": "too little text"}, tried=["k"])
+    run_rows.put_predictions(directory.path, pd.DataFrame({"key": ["k"], "step": [1], "example": [0]}))
     started = directory.provenance()["started"]
     assert {name for name in OF_A_TRAINING if (directory.path / name).exists()} == set(OF_A_TRAINING) - {
         "word_order.json",
@@ -108,6 +109,7 @@ def test_a_training_that_starts_again_leaves_nothing_of_the_one_before(gone, add
     assert directory.state().step < 12
     assert run_rows.rows(directory.path).empty
     assert run_rows.refusals(directory.path) == {}
+    assert not (directory.path / "predictions.parquet").exists()
     steps = [json.loads(line)["step"] for line in directory.metrics.read_text().splitlines()]
     assert max(steps) < 12
     assert len(steps) == len(set(steps))

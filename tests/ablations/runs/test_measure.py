@@ -25,12 +25,13 @@ from ablations.measures.settings import (
 )
 from ablations.measures.validation import bleu, chrf, translations, unigram_losses, validation
 from ablations.runs import rows as run_rows
+from ablations.runs import worker
 from ablations.runs.worker import MEASURES, measure, measure_rows
 from ablations.tasks.datasets import files_now
 from ablations.tasks.settings import BaselinesSettings, MinimalPairsSettings, ProbingSettings
 from lightning_modules import plugins
 from lightning_modules.data.tokenizer import END, MASK, PAD, START, decode
-from lightning_modules.errors import Interrupted, StopRequest
+from lightning_modules.errors import ExitCode, Interrupted, OutOfMemoryError, StopRequest
 from lightning_modules.objectives import build
 from lightning_modules.training.data_module import evaluation_batches
 from lightning_modules.training.train import start
@@ -201,12 +202,32 @@ def test_a_bug_in_one_measure_takes_no_other_away_and_the_log_has_it(make_run, t
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has 1 GiB free.")
 
     monkeypatch.setattr(layer_change, "layer_change", too_large)
-    with pytest.raises(MeasureError) as error:
-        measure(directory, tokens, [change], data_root=directory.path, say=lambda _: None)
-    assert str(error.value) == (
+    sentence = (
         "layer_change: measuring ran out of memory (no room for 2.50 GiB); lower the measure's tokens, or "
         "lower --slots."
     )
+    with pytest.raises(OutOfMemoryError) as error:  # which may not come again where more memory is free
+        measure(directory, tokens, [change], data_root=directory.path, say=lambda _: None)
+    assert str(error.value) == sentence
+    assert [f"layer_change: {why}" for why in run_rows.refusals(directory.path).values()] == [sentence]
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [
+        (OutOfMemoryError("too large."), ExitCode.OUT_OF_MEMORY),
+        (torch.OutOfMemoryError("CUDA out of memory."), ExitCode.OUT_OF_MEMORY),
+        (MeasureError("too few."), ExitCode.FAILED),
+    ],
+)
+def test_a_measure_that_ran_out_of_memory_has_the_exit_code_of_that(raised, code, make_run, monkeypatch):
+    directory = make_run(settings())
+
+    def fails(*_):
+        raise raised
+
+    monkeypatch.setattr(worker, "_train_and_measure", fails)
+    assert worker.serve_one({"run_dir": str(directory.path)}, StopRequest())["code"] == code
 
 
 def test_a_task_is_measured_again_when_its_file_has_changed_and_not_when_it_is_gone(make_run, tokens, tmp_path):

@@ -1,10 +1,18 @@
 """What is said of runs at work."""
 
+import json
+
 import pytest
 from rich.console import Console
 
-from ablations.runs.progress import LOG_END, _measured_now, display
+from ablations.errors import CheckpointError, DataError, MeasureError
+from ablations.runs import measure_pairs
+from ablations.runs.identity import create
+from ablations.runs.progress import LOG_END, _measured_now, compare_runs, display
 from ablations.runs.terminal import WIDTH, console_for_tables
+from ablations.runs.workspace import Workspace
+from lightning_modules.training.run_directory import RunDirectoryError, checksum
+from tests.support.planned_spec import SPEC
 
 
 @pytest.mark.parametrize(
@@ -24,6 +32,44 @@ def test_what_is_measured_is_what_the_log_said_last(tmp_path, written, said):
     log = tmp_path / "log.txt"
     log.write_bytes(written if isinstance(written, bytes) else written.encode())
     assert _measured_now(log) == said
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MeasureError("too few tokens."),
+        CheckpointError("last.ckpt is damaged."),
+        DataError("text.txt is gone."),
+        RunDirectoryError("run.json is damaged."),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_said_and_do_not_stop_the_command(error, tmp_path, monkeypatch, capsys):
+    (tmp_path / "it.yaml").write_text(json.dumps(SPEC | {"measures": ["run_distance"]}))
+    workspace = Workspace.open(tmp_path / "it.yaml", out=tmp_path / "out", data_root=tmp_path)
+
+    def fails(*_, **more):
+        raise error
+
+    monkeypatch.setattr(measure_pairs, "compare", fails)
+    assert not compare_runs(workspace)
+    assert capsys.readouterr().out == f"failed: run_distance: {error}\n"
+
+
+def test_runs_have_the_present_places_of_their_files_before_they_are_compared(tmp_path, monkeypatch):
+    (tmp_path / "it.yaml").write_text(json.dumps(SPEC | {"measures": ["run_distance"]}))
+    workspace = Workspace.open(tmp_path / "it.yaml", out=tmp_path / "out", data_root=tmp_path)
+    done, planned, *_ = workspace.planned
+    create(done)
+    done.directory.checkpoints.mkdir()
+    done.directory.last_checkpoint.write_bytes(b"weights")
+    done.directory.write_state("done", step=4, last_checkpoint_bytes=len(b"weights"))
+    before = done.directory.description()
+    elsewhere = before | {"settings": before["settings"] | {"data": {"kind": "files", "train": "moved.txt"}}}
+    (done.directory.path / "run.json").write_text(json.dumps(elsewhere | {"checksum": checksum(elsewhere)}))
+    monkeypatch.setattr(measure_pairs, "compare", lambda *_, **more: None)
+    assert compare_runs(workspace)
+    assert done.directory.description() == before
+    assert not planned.directory.path.exists()
 
 
 def test_a_run_without_a_log_is_being_measured_all_the_same(tmp_path):

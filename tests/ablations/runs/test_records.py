@@ -118,7 +118,11 @@ def test_an_arm_that_is_added_later_begins_with_the_first_look(spec):
 
 
 def test_other_seeds_than_those_of_the_first_run_are_refused(spec):
-    opened(spec).fix_looks()
+    workspace = opened(spec)
+    workspace.fix_looks()
+    workspace.write_plan()
+    workspace.planned[0].directory.path.mkdir(parents=True)
+    workspace.planned[0].directory.write_state("running", step=0)
     with pytest.raises(SpecError) as raised:
         opened(written(spec.parent, seeds=SEEDS | {"up_to": 20}))
     assert str(raised.value) == (
@@ -126,6 +130,19 @@ def test_other_seeds_than_those_of_the_first_run_are_refused(spec):
         "looks would change the error rate; write the seeds as they were, or give the experiment another name "
         "and another first seed."
     )
+
+
+def test_other_seeds_are_accepted_until_a_run_has_started_or_a_look_was_taken(spec):
+    """The first `ablate run` may end before it, as where the text is unfit."""
+    workspace = opened(spec)
+    workspace.fix_looks()
+    workspace.write_plan()
+    other = written(spec.parent, seeds=SEEDS | {"up_to": 20})
+    opened(other).fix_looks()
+    assert opened(other).looks.all_seeds == list(range(10, 30))
+    write_looks(some(taken=[Look(seeds=3, arms=["a", "b"])]), workspace.folder)
+    with pytest.raises(SpecError, match="this experiment started with looks at 3, 4, 5 and 6 seeds"):
+        opened(other)
 
 
 def test_a_damaged_looks_json_is_named(spec):

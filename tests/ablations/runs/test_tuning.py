@@ -151,13 +151,46 @@ def test_other_values_make_other_trials_and_keep_those_that_are_the_same(spec):
     ]
 
 
-def test_an_arm_of_which_every_trial_diverged_says_so(spec):
-    end_all(opened(spec), [None, None, None])
-    with pytest.raises(SpecError) as raised:
-        opened(spec)
-    assert str(raised.value) == (
-        "tune: all 3 trials of arm mlm diverged; give other values, such as smaller learning rates."
+DIVERGED = (
+    "tune: all 3 trials of arm mlm diverged, so its runs are not trained; give other values, such as smaller "
+    "learning rates."
+)
+
+
+def test_an_arm_of_which_every_trial_diverged_waits_and_says_why_while_the_others_are_trained(
+    tmp_path, monkeypatch, capsys
+):
+    spec = written(
+        tmp_path, arms=ARMS | {"plain": {"training": {"max_steps": 3}}}, tune=TUNE | {"arms": ["mlm", "clm"]}
     )
+    for item in opened(spec).search.open_of([]):
+        if item.run.arm.startswith("mlm"):
+            end(item, None, state="failed", exit_code=66)
+        else:
+            end(item, item.run.settings.training.learning_rate)
+    workspace = opened(spec)
+    assert workspace.waiting_arms() == ["mlm"]
+    assert {item.run.arm for item in workspace.todo(workspace.planned)} == {"clm", "plain"}
+    assert workspace.warnings()[0] == DIVERGED
+    here = runs.MachineOptions(devices=1, slots=1, other_machine=False)
+    assert runs.tune_at(None, workspace, (), here)[1:] == (False, True)
+    assert f"{DIVERGED}\n" in capsys.readouterr().out
+    assert runs.tune_at(None, workspace, ("clm",), here)[1:] == (False, False)
+
+
+def test_an_arm_of_which_every_trial_diverged_is_no_arm_with_trials_to_come(tmp_path):
+    pytest.importorskip("optuna")
+    tune = {"settings": {"training.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True}}, "budget": 4}
+    spec = written(tmp_path, tune=tune)
+    while trials := opened(spec).search.open_of([]):
+        for item in trials:
+            end(item, None, state="failed", exit_code=66)
+    assert [len(tuned.trials) for tuned in opened(spec).search.tuning.arms] == [2, 2]
+    assert opened(spec).search.later_trials() == []
+    assert [sentence.partition(" diverged")[0] for sentence in opened(spec).search.sentences()] == [
+        "tune: all 2 trials of arm mlm",
+        "tune: all 2 trials of arm clm",
+    ]
 
 
 def test_the_loss_of_a_trial_is_the_mean_over_its_seeds_and_diverged_with_any_of_them(tmp_path):

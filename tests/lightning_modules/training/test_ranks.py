@@ -39,6 +39,7 @@ def trained(tmp_path, monkeypatch):
         started.clear()
 
         def start(command, *, env, **options):
+            assert command[:3] == [sys.executable, "-P", "-m"]  # nothing is imported from the current folder
             script = SAVES + scripts[int(env["LOCAL_RANK"])]
             started.append(popen([sys.executable, "-S", "-c", script], env=env, **options))
             if after is not None and len(started) == len(scripts):

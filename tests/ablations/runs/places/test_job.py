@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from ablations.runs.launch import WORKER, Outcome
 from ablations.runs.places import arrays, job
 from ablations.runs.places.arrays import Array
 from ablations.runs.places.place import Resources
+from lightning_modules.errors import ExitCode
 from lightning_modules.training.run_directory import RunDirectory
 from tests.support.tiny_text import settings
 
@@ -139,11 +141,28 @@ def test_a_training_on_several_nodes_that_fails_is_noted_with_the_reason_of_its_
     }
 
 
+@pytest.mark.parametrize(("code", "is_final"), [(ExitCode.FAILED, True), (ExitCode.OUT_OF_MEMORY, False)])
+def test_a_refused_measure_is_final_and_one_that_lacked_memory_is_not(make_job, code, is_final):
+    one = make_job()
+    directory = one.directory(one.run_names[0])
+    directory.write_state("done", step=1)
+    job.note_outcome(one, Outcome(directory.path, code, "geometry: why.", 1.5))
+    assert one.attempts().endings[one.run_names[0]].is_final == is_final
+
+
+def test_processes_of_jobs_import_nothing_from_the_current_folder(make_job, tmp_path):
+    (tmp_path / "here.py").write_text("print('imported')")
+    for command in (WORKER, job.train_command(make_job(nodes=2), threads=1)):
+        options = command[1 : command.index("-m") + 1]
+        done = subprocess.run([sys.executable, *options, "here"], cwd=tmp_path, capture_output=True, text=True)
+        assert (done.stdout, done.stderr) == ("", f"{sys.executable}: No module named here\n")
+
+
 def test_a_process_of_a_training_is_the_train_command(make_job):
     one = make_job(nodes=2, gpus=4, devices=4)
     run = RunDirectory(one.directory(one.run_names[0]).path).path
     assert job.train_command(one, threads=8)[1:] == [
-        *("-m", "lightning_modules.training.train", str(run), "--nodes", "2", "--devices", "4"),
+        *("-P", "-m", "lightning_modules.training.train", str(run), "--nodes", "2", "--devices", "4"),
         *("--accelerator", "gpu", "--threads", "8", "--data-root", one.array.data_root),
     ]
 

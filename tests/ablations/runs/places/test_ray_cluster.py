@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import sys
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -24,7 +25,9 @@ from ablations.runs.places.ray_cluster import (
 from ablations.runs.places.watch import require_free
 from ablations.runs.workspace import Workspace
 from lightning_modules.errors import FilesError
+from lightning_modules.training.run_directory import RunDirectory
 from tests.support.planned_spec import SPEC
+from tests.support.tiny_text import settings
 
 
 @pytest.fixture
@@ -167,6 +170,57 @@ def test_a_dry_run_shows_what_each_run_asks_for_and_needs_no_ray(workspace, tmp_
     assert asks == {"a": "1 core, 0.5 GPU, 3G of memory", "b": "4 cores, 2 GPUs, 3G of memory, of type A100"}
     assert not workspace.out.exists()
     assert "ray" not in sys.modules
+
+
+def test_a_dry_run_shows_the_trials_first_and_says_which_runs_follow(tmp_path):
+    tune = {"settings": {"training.learning_rate": [1e-3, 2e-3]}, "arms": ["a"], "seeds": [9]}
+    (tmp_path / "it.yaml").write_text(json.dumps(SPEC | {"tune": tune}))
+    options = ["--out", str(tmp_path / "out"), "--on", "ray", "--dry-run"]
+    done = CliRunner().invoke(main, ["run", str(tmp_path / "it.yaml"), *options])
+    assert done.exit_code == 0, done.output
+    assert [line.partition(": ")[0].rpartition("-")[0] or line for line in done.output.splitlines()] == [
+        "a,learning_rate=0.001-s9",
+        "a,learning_rate=0.002-s9",
+        "The runs of a follow when their trials have ended.",
+        "b-s0",
+        "b-s1",
+    ]
+
+
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_a_trained_run_without_its_checkpoint_is_trained_on_all_nodes_again(has_checkpoint, tmp_path, monkeypatch):
+    """It lacks a measure."""
+    directory = RunDirectory(tmp_path / "runs" / "mlm-s0-0000000000")
+    directory.checkpoints.mkdir(parents=True)
+    (directory.path / "run.json").write_text(json.dumps({"settings": settings().model_dump(mode="json")}))
+    directory.write_state("done", step=1, last_checkpoint_bytes=7)
+    if has_checkpoint:
+        directory.last_checkpoint.write_bytes(b"weights")
+    folder = arrays.new_folder(tmp_path / "it", "ray")
+    array = arrays.Array(
+        data_root=str(tmp_path),
+        runs=str(directory.path.parent),
+        jobs=[[directory.path.name]],
+        measures=[{"kind": "validation"}],
+        resources=RayResources(nodes=2).of_job(),
+        tries=1,
+    )
+    arrays.write(folder, array)
+    trained, commands = [], []
+
+    def train(job_files):
+        trained.append(job_files.run_names)
+        return 0
+
+    def start(command, **options):
+        commands.append(command)
+        return SimpleNamespace(poll=lambda: 0, communicate=lambda: None)
+
+    monkeypatch.setattr(ray_nodes, "train", train)
+    monkeypatch.setattr(ray_cluster.subprocess, "Popen", start)
+    attempt(str(folder), 0)  # gives up after one attempt without progress
+    assert trained == ([] if has_checkpoint else [[directory.path.name]])
+    assert commands == [[sys.executable, "-P", "-m", "ablations.runs.places.job", "tied", "0", "0"]]
 
 
 def test_the_worker_of_a_run_with_a_part_of_a_gpu_sees_one():

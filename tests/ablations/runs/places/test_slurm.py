@@ -4,15 +4,19 @@ import json
 import shlex
 import signal
 import subprocess
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
 from ablations.cli import main
+from ablations.measures.settings import ValidationSettings
 from ablations.runs.places import arrays, place, slurm
 from ablations.runs.places.slurm import QueuedJob, QueueError
 from ablations.runs.workspace import Workspace
 from tests.support.planned_spec import SPEC
+
+VALIDATION = ValidationSettings(kind="validation")
 
 
 @pytest.fixture
@@ -66,6 +70,26 @@ def test_a_dry_run_prints_the_commands_and_the_script_and_writes_nothing(workspa
     assert second.startswith("  job 1: a-s1-")
     assert "#!/bin/bash" in script
     assert not workspace.out.exists()
+
+
+TUNED = SPEC | {"tune": {"settings": {"training.learning_rate": [1e-3, 2e-3]}, "arms": ["a"], "seeds": [9]}}
+
+
+def test_a_dry_run_shows_the_jobs_of_trials_first_and_says_which_runs_follow(tmp_path, no_cluster):
+    (tmp_path / "it.yaml").write_text(json.dumps(TUNED))
+    options = ["--out", str(tmp_path / "out"), "--on", "slurm", "--dry-run"]
+    done = CliRunner().invoke(main, ["run", str(tmp_path / "it.yaml"), *options])
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    jobs = [line.split()[2].rpartition("-")[0] for line in lines if line.startswith("  job ")]
+    assert jobs == ["a,learning_rate=0.001-s9", "a,learning_rate=0.002-s9", "b-s0", "b-s1"]
+    sentence = lines.index("The runs of a follow when their trials have ended.")
+    (trials, others) = (number for number, line in enumerate(lines) if line.startswith("sbatch "))
+    assert trials < sentence < others
+    assert lines.count("#!/bin/bash") == 1
+    only = CliRunner().invoke(main, ["run", str(tmp_path / "it.yaml"), *options, "--arm", "b"])
+    assert "follow when their trials" not in only.output
+    assert "learning_rate" not in only.output
 
 
 def test_the_script_has_no_text_of_a_user(workspace, tmp_path):
@@ -234,6 +258,33 @@ def test_who_interrupts_while_the_queue_does_not_answer_is_told_that_the_jobs_co
     assert "interrupted; the jobs continue, and the same command shows them again\n" in done.output
 
 
+def test_a_run_whose_job_was_submitted_for_other_measures_says_so(workspace, monkeypatch):
+    """Another spec submitted the runs of arm a, without the measure; a job of arm b has the measure."""
+    by_arm = {arm: [i.directory.path.name for i in workspace.planned if i.run.arm == arm] for arm in "ab"}
+    asked = replace(workspace, experiment=workspace.experiment.model_copy(update={"measures": [VALIDATION]}))
+    folders = {}
+    for arm, source in (("a", workspace), ("b", asked)):
+        folders[arm] = arrays.new_folder(workspace.folder)
+        array = arrays.of_workspace(source, [by_arm[arm]], place.Resources(), tries=3)
+        arrays.write(folders[arm], array)
+    queued = [QueuedJob("1_0", arrays.job_name(folder), 0, "RUNNING", "None") for folder in folders.values()]
+    monkeypatch.setattr(slurm, "queued_jobs", lambda: queued)
+    given = {}
+
+    def watched(*_, **options):
+        given.update(options)
+        return False, []
+
+    monkeypatch.setattr(slurm, "watch", watched)
+    slurm.carry_out(asked, asked.planned, place=place.PlaceFile(None, place.SlurmPlace()))
+    assert given["why_lost"](by_arm["a"][0]) == (
+        "its job was submitted for other measures; give the same command again"
+    )
+    assert given["why_lost"](by_arm["b"][0]) == (
+        f"its job has left the queue, but the run has not ended; read the logs in {workspace.folder / 'slurm'}"
+    )
+
+
 SQUEUE = """
 [ -e {0}/asked ] && echo {1} || {{ touch {0}/asked; exit 1; }}
 """
@@ -248,7 +299,8 @@ def test_a_job_is_requeued_also_if_the_controller_answers_late_but_not_if_it_was
     state, requests, tmp_path, monkeypatch
 ):
     """squeue fails once, scontrol once; SLURM ends the job after the second request."""
-    scripts = {"squeue": SQUEUE, "scontrol": SCONTROL, "srun": "", "sleep": "", "python": ""}
+    python = '\necho "$1 $2" >> {0}/options'
+    scripts = {"squeue": SQUEUE, "scontrol": SCONTROL, "srun": "", "sleep": "", "python": python}
     for name, text in scripts.items():
         (tmp_path / name).write_text("#!/bin/sh" + text.format(tmp_path, state) + "\n")
         (tmp_path / name).chmod(0o755)
@@ -258,6 +310,7 @@ def test_a_job_is_requeued_also_if_the_controller_answers_late_but_not_if_it_was
         monkeypatch.setenv(f"SLURM_{name}", str(number))
     done = subprocess.run(["bash", arrays.SCRIPT, tmp_path / "python"], cwd=tmp_path, timeout=60)
     assert done.returncode == (75 if state == "COMPLETING" else -signal.SIGTERM)
+    assert (tmp_path / "options").read_text() == "-P -m\n" * 2  # nothing is imported from the current folder
     requeued = tmp_path / "requeued"
     assert (requeued.read_text() if requeued.exists() else "") == "requeue 12_3\n" * requests
 

@@ -80,3 +80,22 @@ def test_status_says_each_reason_once_and_as_text(workspace, one):
         f"{second.path.name}: its job was ended\N{REPLACEMENT CHARACTER}]0;x\N{REPLACEMENT CHARACTER}\n"
         in shown.stdout
     )
+
+
+def test_status_gives_no_reason_of_a_run_of_another_spec_or_of_one_that_is_complete(workspace, one, tmp_path):
+    first, second = (item.directory for item in workspace.planned[:2])
+    (tmp_path / "other.yaml").write_text(
+        json.dumps(SPEC | {"name": "other", "training": {"max_steps": 3}, "seeds": [7]})
+    )
+    job.note(one, first.path.name, "its job was ended.", is_final=True)
+    job.note(one, second.path.name, NO_ROOM, is_final=False)
+    second.write_state("done", step=4)  # elsewhere
+
+    def said(*arguments):
+        shown = CliRunner().invoke(main, ["status", *arguments, "--out", str(workspace.out)])
+        assert shown.exit_code == 0, shown.output
+        return "its job was ended." in shown.stdout, NO_ROOM in shown.stdout
+
+    assert said(str(workspace.spec)) == (True, False)
+    assert said(str(tmp_path / "other.yaml")) == (False, False)
+    assert said() == (True, True)  # which measures a run has to have, only a spec says
