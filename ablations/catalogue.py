@@ -187,6 +187,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             require="ablations.measures.pictures:require",
             metrics=("x", "y"),
             layers="all",
+            version=4,
         ),
         "structural_probe": Card(
             rows="ablations.tasks.structural_probe:rows",
@@ -217,7 +218,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
                 *("loss", "perplexity", "objective_loss", "bleu", "chrf", "pair_accuracy"),
                 *("observed_clean", "observed_replaced", "recovered_replaced"),
             ),
-            version=4,
+            version=5,
         ),
         "minimal_pairs": Card(
             rows="ablations.tasks.language_models.minimal_pairs:rows",
@@ -229,7 +230,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             ),
             groups="tasks",
             need=HAS_PROBABILITY,
-            version=5,
+            version=6,
         ),
         "frozen_features": Card(
             rows="ablations.tasks.transfer.transfer:rows", metrics=_OF_TASKS, groups="tasks", version=5
@@ -251,7 +252,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             metrics=("uuas", "uuas_adjacent", "uuas_random", "uuas_minus_adjacent", "conditional_information"),
             groups="treebanks",
             need=PREDICTS_HIDDEN,
-            version=4,
+            version=5,
         ),
         "conditional_independence": Card(
             rows="ablations.tasks.language_models.conditional_independence:rows",

@@ -56,6 +56,9 @@ HEADS = {
 }
 """First module of the masked-LM head, which reads the top layer, for the model types with such a head."""
 
+HEAD_OF_NEW_DEBERTA = "lm_predictions"
+"""The same for DeBERTa-v2 and -v3 with `"legacy": false` in their config."""
+
 
 class MaskedModel(NamedTuple):
     """Masked LM from elsewhere, with its head."""
@@ -107,7 +110,7 @@ def with_head(model: HuggingFaceModel) -> MaskedModel:
     pieces.no_truncation()
     return MaskedModel(
         model=whole.to(model.device).eval(),
-        head=whole.get_submodule(HEADS[kind]),
+        head=whole.get_submodule(HEADS[kind] if getattr(whole.config, "legacy", True) else HEAD_OF_NEW_DEBERTA),
         tokenizer=pieces,
         special=SpecialTokens(*special),
     )
@@ -186,7 +189,12 @@ def _answers(masked: MaskedModel, rows_RT: NDArray[np.integer], query: Query) ->
 def _logits(masked: MaskedModel, tokens_BT: torch.Tensor, place_B1: torch.Tensor) -> torch.Tensor:
     """Return the logits BV at one place of each row."""
     row_B = torch.arange(len(tokens_BT), device=tokens_BT.device)
-    hook = masked.head.register_forward_pre_hook(lambda _, entered: (entered[0][row_B, place_B1[:, 0]],))
+
+    def only_asked(_: Any, entered: tuple[Any, ...]) -> tuple[Any, ...]:
+        states_BTD, *others = entered  # a head of DeBERTa also gets the embeddings
+        return (states_BTD[row_B, place_B1[:, 0]], *others)
+
+    hook = masked.head.register_forward_pre_hook(only_asked)
     try:
         with library():
             output = masked.model(input_ids=tokens_BT, attention_mask=torch.ones_like(tokens_BT))

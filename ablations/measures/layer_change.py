@@ -2,6 +2,7 @@
 tokens (section 5.2). We also report a second, independent similarity, debiased CKA."""
 
 import itertools
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from ablations.measures.settings import Grouping, LayerChangeSettings, RunDistan
 from ablations.measures.similarity import debiased_cka, pwcca
 from ablations.measures.similarity.indices import REFUSED_BELOW, WARNED_BELOW, require_tokens
 from ablations.measures.similarity.moments import Moments
-from ablations.measures.similarity.sides import to_device
+from ablations.measures.similarity.sides import UndefinedError, to_device
 from lightning_modules.config import RunSettings
 
 METRICS: dict[str, Callable[..., float]] = {"pwcca": pwcca, "debiased_cka": debiased_cka}
@@ -53,7 +54,7 @@ def layer_change(
     states_LND: list[NDArray[np.float32]], sample: Sample, settings: LayerChangeSettings
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of 1 - similarity for the steps from layer l to l + 1 and from layer 0 to l. Steps l to l +
-    1 also have rows for each group of the settings.
+    1 also have rows for each group of the settings; see `group_changes`.
 
     The weights of PWCCA come from the lower layer. The chance level (`floor`) is the same number after the
     tokens of the upper layer were shuffled.
@@ -77,23 +78,37 @@ def group_changes(
     states_LND: list[NDArray[np.float32]], sample: Sample, by: Grouping, *, size: int | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows from layer l to l + 1 of each group that is large enough. All groups have equally many
-    tokens; see `equal_parts`."""
+    tokens; see `equal_parts`.
+
+    A step is left out if all states of the group are equal in one of its layers. So are the embeddings of a
+    group with a single type if the encoder adds no positions to them.
+    """
     width = states_LND[0].shape[1]
     size = None if size is None else max(size, REFUSED_BELOW * width)
     for name, place in equal_parts(groups(sample, by), fewest=WARNED_BELOW * width, size=size, seed=0):
-        for row in change_rows([layer_ND[place] for layer_ND in states_LND], sample.sentence_N[place]):
+        states = [layer_ND[place] for layer_ND in states_LND]
+        for row in change_rows(states, sample.sentence_N[place], leaves_out_undefined=True):
             yield row | {"group": name}
 
 
 def change_rows(
-    states_LND: list[NDArray[np.float32]], sentence_N: NDArray[np.int64], *, from_embeddings: bool = False
+    states_LND: list[NDArray[np.float32]],
+    sentence_N: NDArray[np.int64],
+    *,
+    from_embeddings: bool = False,
+    leaves_out_undefined: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of layer changes of some tokens, with errors by the jackknife.
 
-    Rows from layer l to l + 1 always, and from layer 0 to l if `from_embeddings`.
+    Rows from layer l to l + 1 always, and from layer 0 to l if `from_embeddings`. A row has no error if its
+    number is undefined without one of the blocks.
+
+    Args:
+        leaves_out_undefined: whether a step without a defined number has no row. Otherwise it is an error.
 
     Raises:
-        MeasureError: fewer than five tokens per unit of width.
+        MeasureError: fewer than five tokens per unit of width, or, without `leaves_out_undefined`, states of a
+            layer that are all equal.
     """
     n, width = states_LND[0].shape
     require_tokens(n, width, measure="layer_change")
@@ -109,10 +124,18 @@ def change_rows(
             with warnings.catch_warnings():  # the warning comes once, for all tokens
                 warnings.simplefilter("ignore")
                 for (lower, upper), (metric, similarity) in itertools.product(steps, METRICS.items()):
-                    value = 1 - similarity(others.side(lower), others.side(upper))
+                    try:
+                        value = 1 - similarity(others.side(lower), others.side(upper))
+                    except UndefinedError:  # the only different states are in this block
+                        value = math.nan
                     left_out.setdefault((lower, upper, metric), []).append(value)
     for (lower, upper), (metric, similarity) in itertools.product(steps, METRICS.items()):
-        value = 1 - similarity(whole.side(lower), whole.side(upper))
+        try:
+            value = 1 - similarity(whole.side(lower), whole.side(upper))
+        except UndefinedError:
+            if leaves_out_undefined:
+                continue
+            raise
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             floor = 1 - similarity(whole.side(lower), whole.side(top + upper))

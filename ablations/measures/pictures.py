@@ -15,6 +15,7 @@ from sklearn.manifold import TSNE
 from tokenizers import Tokenizer
 
 from ablations.errors import MeasureError
+from ablations.measures.reading.labels import space_before, spaced_word
 from ablations.measures.reading.sample import NO_LABEL, Sample
 from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import PicturesSettings
@@ -76,12 +77,15 @@ def occurrences(
 ) -> tuple[NDArray[np.int64], list[str]]:
     """Return the occurrences in a picture, as places in the sample, and the group name of each.
 
+    A word is cut into sub-words as inside a sentence. A tokenizer that puts no space before a sentence, such as
+    GPT-2's, has another sub-word for its first word, whose occurrences are left out.
+
     Raises:
         MeasureError: a word that is not one sub-word, or that the text has too few of.
     """
-    places, names = [], []
+    places, names, space = [], [], space_before(tokenizer)
     for word in settings.words:
-        ids = tokenizer.encode(word, add_special_tokens=False).ids
+        ids = tokenizer.encode(spaced_word(space, word), add_special_tokens=False).ids
         if len(ids) != 1:
             raise MeasureError(
                 f"pictures show words of one sub-word, but {word!r} has {len(ids)} sub-words; choose a more "

@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from sklearn.tree import DecisionTreeClassifier
 from torch import Tensor
-from torchmetrics.text import CHRFScore, SacreBLEUScore
 
 from ablations.measures.reading.texts import Readings, Say
 from ablations.measures.settings import ValidationSettings
@@ -274,13 +273,21 @@ def _padded(sentences: list[NDArray[np.integer]]) -> torch.Tensor:
 
 
 def bleu(hypotheses: list[str], references: list[str]) -> float:
-    """Return corpus BLEU as sacreBLEU computes it (13a tokenisation, mixed case), 0 to 100."""
-    return 100 * SacreBLEUScore(tokenize="13a")(hypotheses, [[r] for r in references]).item()
+    """Return corpus BLEU of sacreBLEU (13a tokenisation, mixed case, exponential smoothing), 0 to 100; NaN
+    without sentences."""
+    import sacrebleu  # only translation needs it
+
+    if not references:
+        return math.nan
+    # `force` only silences advice on text with a space before its full stops, as the built-in language has.
+    return float(sacrebleu.corpus_bleu(hypotheses, [references], force=True).score)
 
 
 def chrf(hypotheses: list[str], references: list[str]) -> float:
-    """Return chrF2 (character n-grams up to 6, no words), 0 to 100."""
-    return 100 * CHRFScore(n_word_order=0)(hypotheses, [[r] for r in references]).item()
+    """Return chrF2 of sacreBLEU (character n-grams up to 6, no words), 0 to 100; NaN without sentences."""
+    import sacrebleu  # only translation needs it
+
+    return float(sacrebleu.corpus_chrf(hypotheses, [references]).score) if references else math.nan
 
 
 TASKS: tuple[PairLoss, ...] = ("next_sentence", "sentence_order")

@@ -348,7 +348,6 @@ class TaskFile(Settings):
     def _contradictions(self) -> Iterator[str]:
         metrics = METRICS[self.kind]
         columns = {"classification": (1, 2), "regression": (1, 2), "tagging": (1,)}.get(self.kind, (2,))
-        whole = {"test"} if self.kind == "minimal_pairs" or self.divided_by else {"train", "validation", "test"}
         if self.metric not in metrics:
             yield f"metric must be {listed([*metrics])} for {self.kind}, but is {self.metric}"
         elif self.chance not in (None, metrics[self.metric]):
@@ -362,6 +361,12 @@ class TaskFile(Settings):
             yield f"positive belongs to the metric f1 and to no other, but the metric is {self.metric}"
         if self.groups and self.kind != "minimal_pairs":
             yield f"groups works only with minimal_pairs, but the kind is {self.kind}; remove it"
+        if self.probe and self.kind not in ("classification", "tagging"):
+            yield f"probe works only with classification and tagging, but the kind is {self.kind}; remove it"
+        yield from self._contradictions_of_files()
+
+    def _contradictions_of_files(self) -> Iterator[str]:
+        whole = {"test"} if self.kind == "minimal_pairs" or self.divided_by else {"train", "validation", "test"}
         if set(self.files) != whole:
             rest = (
                 ""

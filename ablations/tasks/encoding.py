@@ -18,12 +18,12 @@ from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import TfidfTransformer
 from tokenizers import Encoding, Tokenizer
 
-from ablations.measures.reading.labels import spans_of
+from ablations.measures.reading.labels import space_before, spaced_word, spans_of
 from ablations.measures.reading.sample import is_text_token
 from ablations.tasks.datasets import Task
 from ablations.tasks.examples import Examples
 from lightning_modules.data.token_store import Split
-from lightning_modules.data.tokenizer import END, MASK, PAD, SPACES, START
+from lightning_modules.data.tokenizer import END, MASK, PAD, START
 from lightning_modules.objectives.objective import Batch, Objective
 from lightning_modules.training.data_module import TOKENS_AT_ONCE
 
@@ -159,7 +159,7 @@ def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, *, ma
     sentence, such as GPT-2's, reads one before each word that begins with a letter or digit, but for the first
     word of a sentence.
     """
-    space = " " if _needs_space(tokenizer) else ""
+    space = space_before(tokenizer)
     spaced = [(space * (place > 0), word) for sentence in sentences for place, word in enumerate(sentence)]
     pieces = _word_pieces(spaced, tokenizer)
     rows = []
@@ -182,16 +182,10 @@ def _pieces_of(encoding: Encoding) -> _Pieces:
     return _Pieces(np.array(encoding.ids, dtype=np.int64), np.full(count, -1), spans_P2)
 
 
-def _needs_space(tokenizer: Tokenizer) -> bool:
-    """Return whether only a space in the text makes a piece that begins with one."""
-    alone, after_space = ("".join(tokenizer.encode(text, add_special_tokens=False).tokens) for text in ("a", " a"))
-    return after_space.startswith(SPACES) and not alone.startswith(SPACES)
-
-
 def _word_pieces(words: Sequence[tuple[str, str]], tokenizer: Tokenizer) -> Iterator[_Pieces]:
     """Yield the pieces of each word, given as a space, which may be empty, and the word. The piece that begins
     the word has number 0, the others -1."""
-    texts = [space * word[:1].isalnum() + word for space, word in words]
+    texts = [spaced_word(space, word) for space, word in words]
     encodings = tokenizer.encode_batch(texts, add_special_tokens=False)
     for (_, word), text, encoding in zip(words, texts, encodings, strict=True):
         pieces = _pieces_of(encoding)

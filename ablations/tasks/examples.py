@@ -107,8 +107,8 @@ def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: i
         language_seed: seed of the built-in language, from which its tasks are made.
 
     Raises:
-        DataError: a file is missing or damaged, or lacks a column; or the task is built in and the data are
-            files.
+        DataError: a file is missing or damaged, or lacks a column; the split has no examples; or the task is
+            built in and the data are files.
     """
     if task.built_in:
         if language_seed is None:
@@ -116,10 +116,15 @@ def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: i
                 f"task {task.name}: its examples come from the built-in language, but the data are files; leave "
                 "the task out."
             )
-        rows = built_in.rows(task, split, seed=language_seed)
+        rows = list(built_in.rows(task, split, seed=language_seed))
     else:
-        rows = _rows(task, split, data_root)
-    return _examples(task, list(rows))
+        rows = list(_rows(task, split, data_root))
+    if not rows:
+        raise DataError(
+            f"task {task.name}: its {split} part has no examples; add some, check where and divided_by, or leave "
+            "the task out."
+        )
+    return _examples(task, rows)
 
 
 def subset(examples: Examples, count: int, *, seed: int) -> Examples:
@@ -339,7 +344,7 @@ def examples_of(name: str, split: Split, source: Source) -> Examples:
     """Return the examples of a task, copied, so that the caller may change them.
 
     Raises:
-        DataError: a file of the task is missing or damaged.
+        DataError: a file of the task is missing or damaged, or the split has no examples.
     """
     return deepcopy(_kept_examples(name, split, source))
 
@@ -371,13 +376,13 @@ def _require_shared_classes(task: Task, splits: Mapping[Split, Examples]) -> Non
     classes = {split: _classes(examples) for split, examples in splits.items()}
     train = classes["train"]
     for split in SPLITS[1:]:
-        if train and classes[split] and not train & classes[split]:
+        if not train & classes[split]:
             raise DataError(
                 f"task {task.name}: the {split} part ({_few(classes[split])}) and the training part "
                 f"({_few(train)}) have no class in common, so no answer can be right; write the same classes "
                 "into all parts, or leave the task out."
             )
-    if train and task.positive is not None and task.positive not in train:
+    if task.positive is not None and task.positive not in train:
         raise DataError(
             f"task {task.name}: positive is {shown(task.positive)}, but the classes of the training part are "
             f"{_few(train)}; name one of these."

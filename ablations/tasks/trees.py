@@ -11,6 +11,7 @@ root, is also left out and not moved to another word, because nearly all of thes
 that are left have no direction.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -140,3 +141,14 @@ def resampled(right_S: NDArray[Any], edges_S: NDArray[np.integer]) -> NDArray[np
     S = len(edges_S)
     drawn_GS = np.random.default_rng(derive(0, "sentences")).multinomial(S, np.full(S, 1 / S), size=RESAMPLINGS)
     return drawn_GS @ right_S / (drawn_GS @ edges_S)
+
+
+def resampled_error(right_S: NDArray[Any], edges_S: NDArray[np.integer]) -> float:
+    """Return the standard error over sentences of the sum of `right_S` over the sum of `edges_S`; NaN below
+    two sentences."""
+    S = len(edges_S)
+    if S < 2:
+        return math.nan
+    # Resampled sentences are spread around the mean of these S sentences, not around the true mean, so their
+    # variance is (S - 1) / S of the variance of the ratio. That G resamplings are few is what ddof is for.
+    return float(resampled(right_S, edges_S).std(ddof=1) * math.sqrt(S / (S - 1)))

@@ -106,6 +106,13 @@ def check_column(where: str, setting: str, name: str, names: Sequence[str]) -> N
         raise column_error(where, setting, name, names)
 
 
+def _require_different(where: object, names: Sequence[str]) -> None:
+    """Raise a DataError if two columns have the same name. Columns without a name are ignored, as nobody can
+    ask for them."""
+    if len(set(names)) < len(names) and (twice := next((n for n in names if n and names.count(n) > 1), None)):
+        raise DataError(f"{where} has two columns {twice!r}; rename one.")
+
+
 def missing_error(path: Path, where: str) -> DataError:
     """Return the error for a file or folder of a spec that does not exist. It names the nearest name in the
     same folder, if one is near.
@@ -187,10 +194,11 @@ def column_names(path: Path) -> list[str]:
     file without rows has none.
 
     Raises:
-        DataError: the beginning of the file cannot be read.
+        DataError: the beginning of the file cannot be read, or two columns have the same name.
     """
     if format_of(path) == ".parquet":
         with _parquet(path) as file:
+            _require_different(path, file.schema_arrow.names)
             return list(file.schema_arrow.names)
     return list(next(whole_rows(path), {}))
 
@@ -252,15 +260,19 @@ def _jsonl(path: Path, columns: Columns) -> Iterator[Cells]:
         yield Cells(number, *(cell(row, setting, name, where) for setting, name in settings))
 
 
-def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _objects(path: Path, *, different: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the object of each line. If `different`, a name that an object has twice is an error; otherwise
+    its last value counts."""
     for number, line in numbered_lines(path):
         if not line.strip():
             continue
         where = f"{path}, line {number}"
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=partial(_different_pairs, where) if different else None)
             if "\\ud" in line.lower():  # half of a surrogate pair is valid JSON, but no text
                 json.dumps(row, ensure_ascii=False).encode()
+        except DataError:
+            raise
         except (ValueError, RecursionError) as error:
             reason = error.msg if isinstance(error, json.JSONDecodeError) else error
             raise DataError(
@@ -272,6 +284,11 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 "correct the line."
             )
         yield number, row
+
+
+def _different_pairs(where: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    _require_different(where, [name for name, _ in pairs])
+    return dict(pairs)
 
 
 def _csv(path: Path, columns: Columns) -> Iterator[Cells]:
@@ -340,13 +357,14 @@ def whole_rows(path: Path) -> Iterator[dict[str, Any]]:
     None.
 
     Raises:
-        DataError: the file, or a line of it, cannot be read.
+        DataError: the file, or a line of it, cannot be read, or two columns have the same name.
     """
     if format_of(path) == ".jsonl":
-        yield from (row for _, row in _objects(path))
+        yield from (row for _, row in _objects(path, different=True))
         return
     rows = _csv_fields(path) if format_of(path) == ".csv" else _tsv_fields(path)
     _, header = next(rows, (0, []))
+    _require_different(path, header)
     for _, row in _of_width(path, rows, len(header)):
         yield {name: field or None for name, field in zip(header, row, strict=True)}
 
@@ -376,11 +394,12 @@ def parquet_table(
         remedy: end of that sentence.
 
     Raises:
-        DataError: the file is damaged, or its schema does not fit.
+        DataError: the file is damaged, its schema does not fit, or two columns have the same name.
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             check(file.schema_arrow)
+            _require_different(path, file.schema_arrow.names)
             rows: list[dict[str, Any]] = file.read(list(names)).to_pylist()
             return rows
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

@@ -73,8 +73,8 @@ def claim_powers(
     for item in items:
         claim = item.claim
         parts = {name: part for name, part in item.parts.items() if not part.condition}
-        known = [len(part.values) > 1 and np.isfinite(part.values).all() for part in parts.values()]
-        if item.missing or not parts or not all(known):
+        are_finite = [len(part.values) > 1 and np.isfinite(part.values).all() for part in parts.values()]
+        if item.missing or not parts or not all(are_finite):
             why = "; ".join(item.missing) or "one of its effects is a finite number in fewer than two of its seeds"
             powers.append(f"{claim.name}: the pilot does not tell how much seeds differ: {why}.")
             continue

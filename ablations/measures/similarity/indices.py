@@ -38,6 +38,7 @@ from ablations.measures.similarity.sides import (
     AnySide,
     Matrix,
     Side,
+    UndefinedError,
     as_matrix,
     matrix_pair,
     require_pair,
@@ -141,7 +142,7 @@ def _unbiased_cka(batches: Sequence[tuple[AnySide, AnySide]], *, measure: str) -
     xs, ys = zip(*batches, strict=True)
     for name, side in (("x", xs), ("y", ys)):
         if _summed(_unbiased_hsic, side, side) <= NO_SIMILARITY * _summed(_hsic, side, side):
-            raise MeasureError(
+            raise UndefinedError(
                 f"{measure} is undefined: all pairs of tokens of {name} are equally similar, so its unbiased "
                 "HSIC with itself is 0; use more tokens."
             )

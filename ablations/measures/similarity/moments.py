@@ -24,7 +24,16 @@ import torch
 from torch import Tensor
 
 from ablations.errors import MeasureError
-from ablations.measures.similarity.sides import MIXED, AnySide, Matrix, Principal, as_matrix, as_tensor, rank_of
+from ablations.measures.similarity.sides import (
+    MIXED,
+    AnySide,
+    Matrix,
+    Principal,
+    UndefinedError,
+    as_matrix,
+    as_tensor,
+    rank_of,
+)
 
 BLOCK_ROWS = 2048
 """Number of tokens held in float64 at once."""
@@ -146,7 +155,7 @@ class MomentSide(AnySide):
     of 1.
 
     Raises:
-        MeasureError: means too far from the origin, or hardly any variance.
+        UndefinedError: means too far from the origin, or hardly any variance.
     """
 
     def __init__(self, sums: Sums, index: int) -> None:
@@ -156,12 +165,12 @@ class MomentSide(AnySide):
         of_means = sums.tokens * self._offset_D.square().sum().item()
         squares = sums.length(index).item() - of_means if sums.tokens > 1 else 0.0
         if sums.tokens > 1 and of_means > FARTHEST**2 * squares:
-            raise MeasureError(
+            raise UndefinedError(
                 f"Side {index} varies too little for precise sums: its means are more than {FARTHEST} standard "
                 f"deviations from the origin; give an `origin` near the means."
             )
         if 0 < squares < sums.tokens * SMALLEST**2:
-            raise MeasureError(
+            raise UndefinedError(
                 f"The values of side {index} vary too little for precise sums (by less than {SMALLEST:g}); "
                 "divide them by the largest absolute value."
             )

@@ -314,10 +314,15 @@ def matrix_pair(x_ND: Matrix | Side, y_NE: Matrix | Side, *, measure: str, token
     return x, y
 
 
+class UndefinedError(MeasureError):
+    """A similarity has no value that can be computed, because the rows of a side hardly differ, or all differ
+    equally."""
+
+
 def require_variance(side: AnySide, *, name: str, measure: str) -> None:
-    """Raise a MeasureError if all rows of a side are equal."""
+    """Raise an UndefinedError if all rows of a side are equal."""
     if not side.squared_length > 0:
-        raise MeasureError(
+        raise UndefinedError(
             f"{measure} is undefined: all {len(side)} rows of {name} are equal; check whether the run has "
             "collapsed."
         )

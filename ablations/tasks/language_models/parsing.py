@@ -41,7 +41,7 @@ from ablations.tasks.trees import (
     expected_at_random,
     gold_trees,
     maximum_spanning_tree,
-    resampled,
+    resampled_error,
 )
 from lightning_modules.data.tokenizer import MASK, PAD
 from lightning_modules.data.treebank import LabelledSentence
@@ -212,7 +212,7 @@ def tree_rows(
     random_S = np.array([expected_at_random(len(tree.edges), tree.words) for tree in trees])
 
     def row(metric: str, right_S: NDArray[Any], **fields: Any) -> dict[str, Any]:
-        error = resampled(right_S, edges_S).std(ddof=1)
+        error = resampled_error(right_S, edges_S)
         share = {"value": right_S.sum() / edges_S.sum(), "standard_error": error, "unit": "", "n": edges_S.sum()}
         return {"metric": metric, "group": treebank} | share | fields
 

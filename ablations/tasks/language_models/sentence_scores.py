@@ -34,11 +34,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 from torch import Tensor
 
 from ablations.errors import MeasureError
-from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, MASK, START
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, MASK, SPACES, START
 from lightning_modules.model.heads import LOGITS_AT_ONCE
 from lightning_modules.objectives.mixture import Mixture
 from lightning_modules.objectives.objective import Batch, Objective
@@ -95,8 +95,9 @@ class Pieces(NamedTuple):
 
     ids_P: Integers
     word_P: Integers
-    """Number of the word of each piece, ascending. The tokenizer never joins words: they stand between
-    spaces, and letters, digits and punctuation are words apart."""
+    """Number of the word of each piece, ascending. Our tokenizers never join words: they stand between
+    spaces, and letters, digits and punctuation are words apart. Words of other tokenizers may only stand
+    between spaces."""
     given: int = 0
     """Number of pieces at the start that are read and not scored."""
     ends: bool = True
@@ -172,12 +173,25 @@ def pieces_of(texts: Sequence[str], tokenizer: Tokenizer, *, given: Sequence[int
     return [
         Pieces(
             np.array(e.ids, dtype=np.int64),
-            np.array(e.word_ids, dtype=np.int64),
+            _words_of(e),
             given=sum(stop <= border for _, stop in e.offsets) if border else 0,
             ends=not border,
         )
         for e, border in zip(encodings, given or [0] * len(encodings), strict=True)
     ]
+
+
+def _words_of(encoding: Encoding) -> Integers:
+    """Return the number of the word of each piece.
+
+    A tokenizer that does not cut text into words before it cuts these into pieces, such as Llama's, takes a
+    sentence for one word. There a word begins at each piece that begins with a space.
+    """
+    word_P, later = np.array(encoding.word_ids, dtype=np.int64), encoding.tokens[1:]
+    space = next((space for space in SPACES if any(piece.startswith(space) for piece in later)), None)
+    if space is None or (word_P != word_P[0]).any():
+        return word_P
+    return np.cumsum([0, *(piece.startswith(space) for piece in later)], dtype=np.int64)
 
 
 def sentence_scores(objective: Objective, sentences: Sequence[Pieces]) -> Scores | None:

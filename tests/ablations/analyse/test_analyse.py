@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -226,6 +227,20 @@ def test_labels_make_groups_by_part_of_speech(place, undrawn):
     done = ablate("analyse", folder, "--text", place / "text.txt", "--labels", labels, "--out", place / "out")
     assert done.exit_code == 0
     assert "tag NOUN" in set(results.read(place / "out/bert/results.parquet")["group"].dropna())
+
+
+def test_a_part_of_speech_with_one_type_leaves_out_only_its_change_from_embeddings_without_positions(place):
+    text = [f"{'a ' * 4}{line}" for line in TEXT]
+    (place / "text.txt").write_text("\n".join(text) + "\n")
+    labels = treebank(place / "gold.conllu", text)
+    labels.write_text(re.sub(r"\t([^a])\t(\1)\tNOUN", r"\t\1\t\2\tX", labels.read_text()))  # a alone is a noun
+    asked = CHANGE.model_copy(update={"groups": ("part_of_speech",)})
+    table = quietly(tiny_models.save(place / "deberta", "deberta-v2"), place, labels=labels, measures=[asked])
+    of_model = table[table["arm"] == "deberta"]
+    steps = {group: set(rows["layer"]) for group, rows in of_model.groupby("group", dropna=False)}
+    assert steps["tag NOUN"] == {1, 2}
+    assert steps["tag VERB"] == {0, 1, 2}
+    assert set(of_model[of_model["group"].isna()]["layer"]) == {0, 1, 2}
 
 
 def test_labels_without_parts_of_speech_leave_out_their_curves_and_say_so(place):

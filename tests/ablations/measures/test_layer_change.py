@@ -148,3 +148,38 @@ def test_too_few_tokens_for_the_width_are_refused_and_a_few_more_have_no_error()
         "layer_change needs at least 5 tokens per feature, which is 20 at a width of 4, but got 19; "
         "give more tokens or fewer features."
     )
+
+
+def punctuation_of_one_type(layers, sample):
+    """The same layers and sample, but embeddings without positions: all of tag VERB are equal in layer 0."""
+    verb_N = sample.labels["tag"] == 0
+    layers[0][verb_N] = layers[0][verb_N][0]
+    return verb_N
+
+
+def test_a_group_of_equal_embeddings_leaves_out_only_its_first_step():
+    layers, sample = made_up(6000)
+    verb_N = punctuation_of_one_type(layers, sample)
+    rows = pd.DataFrame(layer_change(layers, sample, asked(groups=("part_of_speech",))))
+    steps = rows.groupby("group")["layer"].apply(set).to_dict()
+    assert steps == {"tag VERB": {1}, "tag NOUN": {0, 1}}
+    everything = rows[rows["group"].isna()]
+    assert set(zip(everything["layer"], everything["layer_to"], strict=True)) == {(0, 1), (1, 2), (0, 2)}
+    assert rows["standard_error"].notna().all()
+    with pytest.raises(MeasureError) as error:  # tokens of all groups that are equal are a collapsed run
+        list(change_rows([layer[verb_N] for layer in layers], sample.sentence_N[verb_N]))
+    assert str(error.value) == (
+        f"PWCCA is undefined: all {verb_N.sum()} rows of x are equal; check whether the run has collapsed."
+    )
+
+
+@pytest.mark.parametrize("block", [0, 7])
+def test_a_number_that_one_block_alone_defines_has_no_error(block):
+    """Whichever block the origin of the sums is from."""
+    layers, sample = made_up(6000)
+    layers[0][sentence_blocks(sample.sentence_N) != block] = 1.25
+    for row in change_rows(layers, sample.sentence_N):
+        assert math.isfinite(row["value"])
+        is_defined = row["layer"] == 1
+        assert math.isfinite(row["standard_error"]) == is_defined
+        assert (row["left_out"] is not None) == is_defined

@@ -3,10 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from ablations.errors import MeasureError
 from ablations.measures.pictures import occurrences, pictures
-from ablations.measures.reading.sample import first_tokens
+from ablations.measures.reading.sample import first_tokens, whole_sentences
 from ablations.measures.settings import PicturesSettings
 
 
@@ -72,3 +73,19 @@ def test_rare_words_are_refused(tokens, sample):
         f"pictures need 5 occurrences of each word, but {word!r} occurs 0 times in the validation text; choose "
         "a more frequent word."
     )
+
+
+def test_a_word_is_cut_as_inside_a_sentence_by_a_tokenizer_without_a_space_before_sentences():
+    """The word is another piece at the start of a sentence, which may also be a part of other words."""
+    names = [*("." * (i + 9) for i in range(5)), *sorted(pre_tokenizers.ByteLevel.alphabet()), "Ġa"]
+    gpt2 = Tokenizer(models.BPE({name: i for i, name in enumerate(names)}, [("Ġ", "a")]))
+    gpt2.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    ids = [gpt2.encode(f"a b a ca a a! a! d{i}", add_special_tokens=False).ids for i in range(4)]
+    token_N = np.concatenate(ids)
+    ends = np.cumsum([0, *map(len, ids)])
+    sample = whole_sentences(token_N, ends, np.ones(len(token_N), bool), len(token_N))
+    inside, alone, mark = (gpt2.token_to_id(name) for name in ("Ġa", "a", "!"))
+    place_P, _ = occurrences(sample, asked("a", "!"), gpt2)
+    assert set(sample.token_N[place_P].tolist()) == {inside, mark}
+    assert alone in token_N
+    assert (sample.token_N[place_P] == inside).sum() == 4 * 4

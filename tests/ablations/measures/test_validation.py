@@ -1,12 +1,15 @@
-"""Losses of masked LM by how a token is shown, and the same tokens hidden."""
+"""Losses of masked LM by how a token is shown, and the same tokens hidden; scores of translations."""
 
+import math
+from collections import Counter
 from itertools import combinations
 
+import numpy as np
 import pytest
 import torch
 
 from ablations.measures.settings import ValidationSettings
-from ablations.measures.validation import validation
+from ablations.measures.validation import bleu, chrf, validation
 from ablations.measures.visible_tokens import TURNS
 from lightning_modules.data.tokenizer import MASK
 from lightning_modules.model.heads import IGNORED
@@ -113,3 +116,57 @@ def test_who_does_not_see_its_own_token_has_its_floor_as_loss(tokens):
     rows = losses(objective, tokens)
     for name in ("kept", "random"):
         assert rows[name]["floor"] == pytest.approx(rows[name]["value"], rel=1e-6)  # float32
+
+
+# Translations ----------------------------------------------------------------------------------------
+
+REFERENCES = [
+    "the dog sees a cat in the garden .",
+    "a small fish swims under the old bridge .",
+    "she reads the long letter again .",
+    "they walk home before it rains .",
+]
+HYPOTHESES = ["the dog sees a bird in the garden .", "", "she read the long letter .", ""]
+
+
+def shared(hypotheses, references, units, longest):
+    """Of each length of n-grams: how many the texts share, and how many the hypotheses and the references have."""
+    counts_O3 = np.zeros((longest, 3))
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        for n in range(1, longest + 1):
+            mine, theirs = (
+                Counter(tuple(x[i : i + n]) for i in range(len(x) - n + 1))
+                for x in (units(hypothesis), units(reference))
+            )
+            counts_O3[n - 1] += (mine & theirs).total(), mine.total(), theirs.total()
+    return counts_O3.T
+
+
+def test_chrf_counts_the_references_of_empty_translations():
+    """By hand: the F of mean precision and mean recall, where recall counts twice."""
+    same, mine, theirs = shared(HYPOTHESES, REFERENCES, lambda text: text.replace(" ", ""), 6)
+    precision, recall = (same / mine).mean(), (same / theirs).mean()
+    assert chrf(HYPOTHESES, REFERENCES) == pytest.approx(100 * 5 * precision * recall / (4 * precision + recall))
+    kept = [REFERENCES[0], "", REFERENCES[2], ""]
+    assert chrf(kept, REFERENCES) < 60 < chrf(REFERENCES, REFERENCES) == 100
+
+
+def test_bleu_is_smoothed_and_counts_empty_translations_as_short():
+    """By hand: the first length without a match has half a match, the next a quarter."""
+    hypotheses, references = ["the dog sees the bird", ""], ["the dog saw a bird", "a fish swims"]
+    same, mine, theirs = shared(hypotheses, references, str.split, 4)
+    assert same.tolist() == [3, 1, 0, 0]
+    precision_O = np.array([3, 1, 1 / 2, 1 / 4]) / mine
+    expected = 100 * math.exp(1 - theirs[0] / mine[0]) * math.exp(np.log(precision_O).mean())
+    assert bleu(hypotheses, references) == pytest.approx(expected)
+    assert bleu(REFERENCES, REFERENCES) == pytest.approx(100)
+
+
+def test_without_sentences_translations_have_no_score():
+    assert math.isnan(bleu([], []))
+    assert math.isnan(chrf([], []))
+
+
+def test_text_that_looks_cut_into_words_gets_no_advice(caplog):
+    bleu(["a dog ."] * 101, ["a dog ."] * 101)
+    assert not caplog.records

@@ -13,6 +13,7 @@ from ablations.tasks.datasets import files_now, task_called
 from ablations.tasks.examples import read_examples
 from ablations.tasks.settings import FrozenFeaturesSettings, ProbingSettings, RetrievalSettings
 from lightning_modules import plugins
+from lightning_modules.errors import DataError
 from tests.support.spec_files import write_spec
 
 CLASSES = """\
@@ -90,6 +91,18 @@ def test_a_file_of_data_without_a_column_is_refused_before_anything_runs(folder,
     assert validate().exit_code == 0
 
 
+@pytest.mark.parametrize(("place", "separator"), [("train.tsv", "\t"), ("validation.csv", ",")])
+def test_a_file_of_data_with_a_column_twice_is_refused(folder, place, separator):
+    head, *rows = (folder / place).read_text().splitlines()
+    doubled = [f"{head}{separator}animal", *(f"{row}{separator}no" for row in rows)]
+    (folder / place).write_text("".join(f"{line}\n" for line in doubled))
+    task, split = task_called("animals.yaml"), place.partition(".")[0]
+    for read in (task.check_heads, lambda root: read_examples(task, split, data_root=root)):
+        with pytest.raises(DataError) as error:
+            read(folder)
+        assert str(error.value) == f"{folder / place} has two columns 'animal'; rename one."
+
+
 def test_every_measure_of_its_kind_takes_it(folder):
     for kind, measure in (("frozen_features", FrozenFeaturesSettings), ("probing", ProbingSettings)):
         settings = measure.model_validate({"kind": kind, "tasks": ["animals.yaml"]})
@@ -131,6 +144,11 @@ def problems(folder, measure, task):
         (("accuracy", "f1"), "1:1", "positive belongs to the metric f1 and to no other, but the metric is f1"),
         (("[sentence]", "[a, b, c]"), "1:1", "text must name 1 or 2 columns for classification, but names 3"),
         (("label:", "lable:"), "4:1", "lable is unknown; did you mean label?"),
+        (
+            ("kind: classification\nmetric: accuracy", "probe: true\nkind: regression\nmetric: pearson"),
+            "1:1",
+            "probe works only with classification and tagging, but the kind is regression; remove it",
+        ),
         (
             ("train: train.tsv, ", ""),
             "1:1",

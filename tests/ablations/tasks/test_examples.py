@@ -371,6 +371,27 @@ def parts_of(tmp_path, task, train, test):
     return str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("changes", "content"),
+    [
+        ({}, "sentence\tlabel\n"),
+        ({}, ""),
+        ({"where": {"label": "2"}}, "sentence\tlabel\na\t1\n"),
+        ({"divided_by": "sentence", "files": {"test": "one.tsv"}}, "sentence\tlabel\n0\t1\n"),
+    ],
+    ids=["head", "nothing", "where", "divided_by"],
+)
+def test_a_part_without_examples_is_refused(changes, content, tmp_path):
+    assert _split_of_title("0") == "test"
+    (tmp_path / "one.tsv").write_text(content)
+    task = replace(TASKS["sst2"], **{"name": "my.yaml", "files": dict.fromkeys(SPLITS, "one.tsv")} | changes)
+    for split in ("train", "validation"):
+        assert error_of(task, tmp_path, split) == (
+            f"task my.yaml: its {split} part has no examples; add some, check where and divided_by, or leave the "
+            "task out."
+        )
+
+
 def test_a_part_without_a_class_of_the_training_part_is_refused(tmp_path):
     assert parts_of(tmp_path, TASKS["sst2"], [0, 1, 1], [-1, -1]) == (
         'task sst2: the test part ("-1") and the training part ("0", "1") have no class in common, so no '

@@ -4,6 +4,7 @@ Which words of a treebank a parser is asked about, and where they are among the 
 """
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from ablations.tasks.trees import (
     gold_trees,
     maximum_spanning_tree,
     resampled,
+    resampled_error,
 )
 from lightning_modules.data.tokenizer import END, START, train
 from lightning_modules.data.treebank import ROOT, LabelledSentence
@@ -176,3 +178,28 @@ def test_parsers_are_resampled_on_the_same_sentences():
     edges_S = np.arange(3, 50)
     right_S = edges_S // 2
     assert resampled(right_S + edges_S, edges_S) - resampled(right_S, edges_S) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("sentences", [2, 3, 8])
+def test_the_error_of_few_sentences_is_that_of_a_mean(sentences):
+    """Sentences of equal length: the spread over sentences by S - 1, divided by the root of S."""
+    edges_S = np.full(sentences, 10)
+    right_S = np.random.default_rng(1).binomial(edges_S, 0.6)
+    expected = (right_S / 10).std(ddof=1) / sentences**0.5
+    assert expected > 0
+    assert resampled_error(right_S, edges_S) == pytest.approx(expected, rel=0.08)  # five of 1.6% by resampling
+
+
+def test_the_squared_error_of_few_sentences_is_on_average_the_variance_over_texts():
+    """Sentences of unequal length, so that their number of edges varies too."""
+    rng = np.random.default_rng(5)
+    texts = [(edges_S := rng.integers(8, 13, size=5), rng.binomial(edges_S, 0.6)) for _ in range(300)]
+    variance = np.var([right_S.sum() / edges_S.sum() for edges_S, right_S in texts], ddof=1)
+    squared = np.mean([resampled_error(right_S, edges_S) ** 2 for edges_S, right_S in texts])
+    # Variances of 300 texts (8%) and of 4 degrees of freedom each (4%): two standard errors, below the 20% that
+    # the resamplings alone lack.
+    assert squared == pytest.approx(variance, rel=0.18)
+
+
+def test_one_sentence_has_no_error():
+    assert math.isnan(resampled_error(np.array([3]), np.array([5])))

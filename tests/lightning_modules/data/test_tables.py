@@ -16,9 +16,11 @@ from lightning_modules.data.tables import (
     Cells,
     Columns,
     check_head,
+    column_names,
     file_source,
     format_of,
     numbered_lines,
+    parquet_table,
     text_columns,
     whole_rows,
 )
@@ -210,6 +212,41 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path):
     for path in (_text(tmp_path / "a.csv", "en,en\na,b\n"), tmp_path / "a.parquet"):
         expected = f"{path} has 2 columns 'en' (data.text), expected one; rename the others."
         assert sentence_of(path, Columns("en")) == expected
+
+
+def test_a_table_that_is_read_whole_has_no_column_twice(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 3, names=["id", "en", "en"]), path)
+    calls = [
+        lambda: parquet_table(path, ["en"], lambda _: None, damaged="", remedy=""),
+        lambda: column_names(path),
+    ]
+    for name, content in (
+        ("a.csv", "en,id,en\na,1,b\n"),
+        ("a.tsv", "en\tid\ten\n"),
+        ("b.tsv", '"en"\t"en"\na\tb\n'),
+    ):
+        text = _text(tmp_path / name, content)
+        calls += [lambda text=text: list(whole_rows(text)), lambda text=text: column_names(text)]
+    said = set()
+    for call in calls:
+        with pytest.raises(DataError) as caught:
+            call()
+        said.add(str(caught.value))
+    names = ("a.parquet", "a.csv", "a.tsv", "b.tsv")
+    assert said == {f"{tmp_path / name} has two columns 'en'; rename one." for name in names}
+
+
+def test_an_object_that_is_read_whole_has_no_key_twice(tmp_path):
+    path = _text(tmp_path / "a.jsonl", '{"en": "a", "id": 1}\n{"en": "a", "id": 1, "en": "b"}\n')
+    with pytest.raises(DataError) as caught:
+        list(whole_rows(path))
+    assert str(caught.value) == f"{path}, line 2 has two columns 'en'; rename one."
+
+
+def test_columns_without_a_name_may_be_several(tmp_path):
+    path = _text(tmp_path / "a.csv", "en,,\na,1,2\n")
+    assert [row["en"] for row in whole_rows(path)] == ["a"]
 
 
 def test_a_parquet_column_of_another_type_is_refused(tmp_path):

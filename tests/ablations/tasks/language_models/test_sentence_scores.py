@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from ablations.catalogue import card
 from ablations.tasks.language_models import sentence_scores as module
@@ -91,6 +92,42 @@ def words_by_spans(tokenizer, text):
     spans = [span for _, span in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
     offsets = tokenizer.encode(text, add_special_tokens=False).offsets
     return [[i for i, (a, b) in enumerate(offsets) if start <= a and b <= stop] for start, stop in spans]
+
+
+def spaced_by_its_normalizer(**more):
+    """A tokenizer like Llama's: no words before pieces, and a sign for each space."""
+    letters = ["▁", *"abcdefghijklmnopqrstuvwxyz", "Ġ"]
+    merges = [("c", "a"), ("ca", "t"), ("▁", "cat"), ("▁", "a"), ("▁", "h")]
+    names = [*letters, *("".join(pair) for pair in merges)]
+    made = Tokenizer(models.BPE({name: i for i, name in enumerate(names)}, merges))
+    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    for name, value in more.items():
+        setattr(made, name, value)
+    return made
+
+
+def words_of(tokenizer, text):
+    """The pieces of each word, joined."""
+    (pieces,) = pieces_of([text], tokenizer)
+    names = tokenizer.encode(text).tokens
+    assert sorted(pieces.word_P) == pieces.word_P.tolist()
+    return ["".join(names[i] for i in np.flatnonzero(pieces.word_P == word)) for word in np.unique(pieces.word_P)]
+
+
+def test_words_of_a_tokenizer_that_cuts_no_words_begin_at_its_spaces():
+    llama = spaced_by_its_normalizer()
+    assert words_of(llama, "a cat hides the cat") == ["▁a", "▁cat", "▁hides", "▁the", "▁cat"]
+    assert words_of(llama, "hides") == ["▁hides"]
+    assert words_of(llama, "hi cĠb cĠ") == ["▁hi", "▁cĠb", "▁cĠ"]  # which is a letter where ▁ is the space
+    unsplit = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    newer = spaced_by_its_normalizer(normalizer=normalizers.Sequence([]), pre_tokenizer=unsplit)
+    assert words_of(newer, "a cat hides") == ["▁a", "▁cat", "▁hides"]
+    assert pieces_of([""], newer)[0].word_P.tolist() == []
+
+
+def test_words_that_a_tokenizer_cuts_are_kept(tokens):
+    halves = spaced_by_its_normalizer(pre_tokenizer=pre_tokenizers.Split("cat", "isolated"))
+    assert words_of(halves, "a cat hides") == ["▁a▁", "cat", "▁hides"]
 
 
 @pytest.mark.parametrize("kind", ["causal_lm", "mixture"])
