@@ -186,7 +186,8 @@ def run_texts(folder: Path, runs: Iterable[RunRecord]) -> dict[str, dict[str, st
     published: dict[str, dict[str, str]] = {}
     if (folder / RUNS_FILE).is_file():
         table = results.read_sealed(folder / RUNS_FILE, remedy=TAKE_AGAIN)
-        published = {row.pop("run_id"): row for row in table.to_pylist()}
+        for row in table.to_pylist():  # a file that a run lacked is null
+            published[row.pop("run_id")] = {name: text for name, text in row.items() if text is not None}
     texts = {}
     for run in runs:
         path = f"{folder.parent}/runs/{run.folder}"

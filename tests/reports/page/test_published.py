@@ -210,6 +210,18 @@ def test_runs_that_are_there_count_and_not_what_was_published(tmp_path):
     assert set(states.values()) == {"done"}
 
 
+def test_published_results_of_runs_that_have_not_started_are_read(tmp_path):
+    folder = write(tmp_path / "out")
+    run = json.loads((folder / "plan.json").read_bytes())["runs"][0]
+    for name in ("state.json", "provenance.json"):
+        (folder.parent / "runs" / run["folder"] / name).unlink()
+    page.write(folder)
+    again = restore(publish(folder, tmp_path / "results"), tmp_path / "again")
+    states = {one.plan.run_id: one.state.state for one in experiment_folder.read(again).runs}
+    assert states.pop(run["run_id"]) == "planned"
+    assert set(states.values()) == {"done"}
+
+
 def test_a_changed_byte_of_published_runs_is_noticed(tmp_path):
     folder = write(tmp_path / "out")
     page.write(folder)
