@@ -22,12 +22,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from benchmarks import ours, text
+from benchmarks import text
 from benchmarks.alternating import Side
 from benchmarks.floor import CPU, copy_rate
-from benchmarks.precision import FASTER, TYPE_OF_PRODUCTS
-from benchmarks.text import LENGTH
-from benchmarks.training import DROPOUT, SENTENCES
+from benchmarks.precision import TYPE_OF_PRODUCTS
+from benchmarks.training import our_run
 from lightning_modules.model.numerics import keep_freed_memory, matrix_rate
 
 PARTS = {
@@ -182,12 +181,8 @@ def main(data_root: Path, out: Path, threads: int, only: str) -> None:
             layers, width = map(int, shape.split("x"))
             read = text.pairs if kind == "translation" else text.english
             tokens = read(data_root, store=out / "tokens")
-            packed = packing == "packed"
-            a_batch = SENTENCES * LENGTH if packed else round(float(tokens.train.lengths.mean()) * SENTENCES)
-            run = ours.settings(
-                kind, layers=layers, width=width, tokens_per_step=a_batch, dropout=DROPOUT, precision=FASTER
-            )
-            Console(width=160).print(table(name, measured(ours.training(run, tokens, packed=packed))))
+            _, side = our_run(kind, layers, width, tokens, packed=packing == "packed")
+            Console(width=160).print(table(name, measured(side())))
 
 
 def table(name: str, rows: list[dict[str, Any]]) -> Table:

@@ -40,7 +40,7 @@ def rows(english: Tokens, pairs: Tokens) -> Iterator[Row]:
         "translation, sentences, 6 x 256 + decoder of 6",
         "MarianMTModel, best",
         2,
-        *_ours("translation", 6, 256, pairs, packed=False),
+        *our_run("translation", 6, 256, pairs, packed=False),
         lambda: peers.translation(pairs.train, layers=6, width=256, dropout=DROPOUT, loop="best"),
     )
 
@@ -66,7 +66,7 @@ def masked_lm(tokens: Tokens) -> Iterator[Row]:
                 f"masked LM, {'packed' if packed else 'sentences'}, {layers} x {width}",
                 f"BertForMaskedLM, {loop}{how}",
                 target,
-                *_ours("masked_lm", layers, width, tokens, packed=packed),
+                *our_run("masked_lm", layers, width, tokens, packed=packed),
                 partial(peers.masked_lm, tokens.train, tokens.tokenizer, loop=loop, packed=packed, **shape),
             )
 
@@ -79,12 +79,12 @@ def causal_lm(tokens: Tokens) -> Iterator[Row]:
             "causal LM, packed, 6 x 256",
             f"GPT2LMHeadModel, best{how}",
             2,
-            *_ours("causal_lm", 6, 256, tokens, packed=True),
+            *our_run("causal_lm", 6, 256, tokens, packed=True),
             partial(peers.causal_lm, tokens.train, loop="best", **shape),
         )
 
 
-def _ours(
+def our_run(
     kind: str, layers: int, width: int, tokens: Tokens, *, packed: bool
 ) -> tuple[RunSettings, Callable[[], Side]]:
     """Return a run and its side: packed batches are full blocks; others have the mean number of tokens of as
