@@ -8,6 +8,7 @@ import numpy as np
 
 from ablations.runs.records import Looks
 from ablations.wording import listed, several
+from reports.claims.contrasts import SHOWN_CONFIDENCE
 from reports.claims.outcomes import End, Outcome
 from reports.claims.verdicts import (
     ALPHA,
@@ -30,17 +31,9 @@ VERDICTS = get_args(Verdict)
 """Verdicts in the order in which they are counted."""
 
 FILTERS = (
-    *("confidence", "counted", "decided_first", "effect", "expectation", "headline_effect", "layers"),
-    *(
-        "look_words",
-        "probability",
-        "seeds_for_all",
-        "seeds_shown",
-        "seeds_wanted",
-        "significant",
-        "unmet_condition",
-        "wrong_at_most",
-    ),
+    *("confidence", "counted", "decided_first", "effect", "expectation", "further_numbers", "headline_effect"),
+    *("layers", "look_words", "probability", "seeds_for_all", "seeds_shown", "seeds_wanted", "significant"),
+    *("unmet_condition", "wrong_at_most"),
 )
 """Functions of this file that templates use."""
 
@@ -79,7 +72,11 @@ def headline_effect(claim: Mapping[str, Any]) -> str:
 
     A number that is compared with a bound is written as it was measured, beside its bound: ``0.208 [0.155, 0.260]
     share (claimed: at most 0.05)``. Its distance from the bound, which the verdict is about, says little alone.
+    A share of a gain has no number if the gain is too small.
     """
+    gains = (f"{claim['deciding']}-gain", f"{claim['deciding']}-gain-elsewhere")
+    if any(part["name"] in gains and part.get("verdict") == "not testable here" for part in claim["parts"]):
+        return "no share, as the gain is too small"
     of_deciding = [part["numbers"] for part in claim["parts"] if part["name"] == claim["deciding"]]
     numbers: Mapping[str, float] = of_deciding[0] if of_deciding else {}
     if is_absent(claim["effect"]) or not (bounds := {"at_least", "at_most"} & numbers.keys()):
@@ -91,6 +88,23 @@ def headline_effect(claim: Mapping[str, Any]) -> str:
         measured["low"], measured["high"] = measured["high"], measured["low"]
     written = effect({"low": None, "high": None, "unit": claim["unit"]} | measured)
     return f"{written} (claimed: {name.replace('_', ' ')} {significant(bound)})"
+
+
+def further_numbers(part: Mapping[str, Any]) -> str:
+    """Return the numbers that are shown beside a part's effect: ``top 0.21 [0.15, 0.30] (95%), groups read 8``."""
+    written = []
+    for name, value in part["numbers"].items():
+        first, *rest = name.split("_")
+        if rest[:1] in (["low"], ["high"]):
+            continue
+        words = f"{name.replace('_', ' ')} {significant(value)}"
+        ends = [part["numbers"].get("_".join([first, end, *rest]), value) for end in ("low", "high")]
+        if any(is_absent(end) for end in ends):
+            words += f" (no bounded {SHOWN_CONFIDENCE:.0%} interval)"
+        elif ends != [value, value]:
+            words += f" [{significant(ends[0])}, {significant(ends[1])}] ({SHOWN_CONFIDENCE:.0%})"
+        written.append(words)
+    return ", ".join(written)
 
 
 def unmet_condition(claim: Mapping[str, Any]) -> str:

@@ -316,6 +316,30 @@ def test_a_number_against_a_bound_is_written_as_it_was_measured():
     assert claim_words.headline_effect(claim | {"effect": None}) == "\N{EN DASH}"
 
 
+def test_numbers_beside_an_effect_have_their_interval_and_its_level():
+    def written(**numbers):
+        return claim_words.further_numbers({"numbers": numbers})
+
+    assert written() == ""
+    top = {"top": 0.21, "top_low": 0.151, "top_high": 0.3}
+    assert written(**top, groups_read=8) == "top 0.21 [0.151, 0.3] (95%), groups read 8"
+    assert written(share=0.5, share_low=None, share_high=None) == "share 0.5 (no bounded 95% interval)"
+    elsewhere = {"share_elsewhere": 0.5, "share_low_elsewhere": 0.25, "share_high_elsewhere": 0.75}
+    assert written(share=1, **elsewhere) == "share 1, share elsewhere 0.5 [0.25, 0.75] (95%)"
+    assert written(measured=0.9, at_least=0.75) == "measured 0.9, at least 0.75"
+
+
+def test_a_share_of_a_gain_that_is_too_small_has_no_number():
+    gain = {"name": "kept-gain", "numbers": {}, "verdict": "not testable here"}
+    claim = {"parts": [{"name": "kept", "numbers": {}, "verdict": "undecided"}, gain], "deciding": "kept"}
+    claim |= {"unit": "of the gain", "effect": 0.7, "low": -138.0, "high": 140.0}
+    assert claim_words.headline_effect(claim) == "no share, as the gain is too small"
+    gain["verdict"] = "undecided"
+    assert claim_words.headline_effect(claim) == f"1 [{MINUS}138, 140] of the gain"
+    claim["parts"][1] = gain | {"verdict": "not testable here", "name": "transfers"}  # another condition
+    assert claim_words.headline_effect(claim) == f"1 [{MINUS}138, 140] of the gain"
+
+
 @pytest.mark.parametrize(
     ("verdict", "conditions", "words"),
     [
