@@ -52,11 +52,13 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
             if item.run.settings.training.max_steps:
                 with _said_at(workspace, item.run.arm):
                     _require_for_training(item.run.settings, prepared, seen)
-        kinds: dict[tuple[int, str], PlannedRun] = {}
+        # A measure may draw its part of the text by the seed of the run.
+        alike: dict[tuple[int, str, int], PlannedRun] = {}
         for item in runs_on_text:
-            kinds.setdefault((item.run.settings.encoder.hidden_size, item.run.settings.objective.kind), item)
+            run = item.run.settings
+            alike.setdefault((run.encoder.hidden_size, run.objective.kind, run.seed), item)
         texts = Texts(prepared, runs_on_text[0].run.settings.data, data_root=workspace.data_root)
-        for item, settings in itertools.product(kinds.values(), workspace.experiment.measures):
+        for item, settings in itertools.product(alike.values(), workspace.experiment.measures):
             if not suits(settings, item.run.settings):
                 continue
             with _said_at(workspace, item.run.arm, measure=settings.kind):

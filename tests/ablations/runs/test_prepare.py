@@ -7,8 +7,12 @@ import pytest
 from rich.console import Console
 
 from ablations.errors import AblationsError
+from ablations.measures.information.estimate import smaller_half
+from ablations.measures.reading.texts import Texts
+from ablations.measures.token_information import questions_of
 from ablations.runs.prepare import prepare_text
 from ablations.runs.workspace import Workspace
+from lightning_modules.data import token_store
 from tests.support.planned_spec import SPEC
 
 
@@ -30,3 +34,28 @@ def test_tokens_that_changed_on_the_disk_are_refused_before_a_run_starts(tmp_pat
     ids[5] ^= 1
     ids.flush()
     prepare_text(workspace, workspace.planned, Console(quiet=True))
+
+
+def test_the_text_of_a_measure_is_checked_for_each_seed(tmp_path):
+    """token_information cuts the text into halves by the seed: what is enough for one seed may not be for another."""
+
+    def opened(clusters, seeds):
+        measure = {"kind": "token_information", "about": ["input"], "tokens": 300, "types": 20, "clusters": clusters}
+        (tmp_path / "it.yaml").write_text(json.dumps(SPEC | {"seeds": seeds, "measures": [measure]}))
+        return Workspace.open(tmp_path / "it.yaml", out=tmp_path / "out", data_root=tmp_path)
+
+    workspace = opened(2, [0])
+    (settings,) = workspace.experiment.measures
+    data = workspace.planned[0].run.settings.data
+    tokens = token_store.prepare(data, data_root=tmp_path, store=tmp_path / "out" / "tokens")
+    sample = Texts(tokens, data, data_root=tmp_path).validation(settings).sample
+    (question,) = questions_of(sample, settings, None)
+    halves = {seed: smaller_half(sample.sentence_N[question.place_N], seed=seed) for seed in range(20)}
+    fits, lacks = max(halves, key=halves.get), min(halves, key=halves.get)
+    clusters = halves[fits] // 5
+    assert halves[lacks] < 5 * clusters
+    prepared = opened(clusters, [fits])
+    prepare_text(prepared, prepared.planned, Console(quiet=True))
+    refused = opened(clusters, [fits, lacks])
+    with pytest.raises(AblationsError, match="clusters"):
+        prepare_text(refused, refused.planned, Console(quiet=True))
