@@ -37,10 +37,11 @@ def test_tokens_that_changed_on_the_disk_are_refused_before_a_run_starts(tmp_pat
 
 
 def test_the_text_of_a_measure_is_checked_for_each_seed(tmp_path):
-    """token_information cuts the text into halves by the seed: what is enough for one seed may not be for another."""
+    """token_information cuts the text into halves by the seed. Text for one seed may not do for another."""
 
     def opened(clusters, seeds):
-        measure = {"kind": "token_information", "about": ["input"], "tokens": 300, "types": 20, "clusters": clusters}
+        sizes = {"tokens": 300, "types": 20, "clusters": clusters}
+        measure = {"kind": "token_information", "about": ["input"], **sizes}
         (tmp_path / "it.yaml").write_text(json.dumps(SPEC | {"seeds": seeds, "measures": [measure]}))
         return Workspace.open(tmp_path / "it.yaml", out=tmp_path / "out", data_root=tmp_path)
 
