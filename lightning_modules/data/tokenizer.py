@@ -265,7 +265,8 @@ def read_tokenizer(folder: Path) -> FolderTokenizer:
                 f"{folder}: its tokenizer has no token for the {border} of a sentence; add "
                 f"{' or '.join(NAMES[i])} to tokenizer_config.json."
             )
-    if not content["model"].get("continuing_subword_prefix") and _space_of(content["model"]["vocab"]) is None:
+    marked = content["model"].get("continuing_subword_prefix") or _space_of(content["model"]["vocab"]) is not None
+    if content["model"].get("end_of_word_suffix") or not marked:
         raise DataError(
             f"{folder}: the pieces of its tokenizer do not mark where a word begins, expected "
             f"{' or '.join(SPACES)} before the first piece of a word; use another tokenizer."
@@ -302,6 +303,8 @@ def _content(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
     do it; None if there are no such files."""
     if (folder / "tokenizer.json").is_file():
         content: dict[str, Any] = json.loads((folder / "tokenizer.json").read_bytes())
+        if "type" not in content["model"]:  # as in GPT-2's folder; the library finds the type by itself
+            content = json.loads(Tokenizer.from_str(json.dumps(content)).to_str())
         return content
     if (folder / "vocab.txt").is_file():
         # Only line feeds end a line here, because a piece may be another separator, such as U+2028.

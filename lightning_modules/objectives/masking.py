@@ -26,7 +26,7 @@ from lightning_modules.config.masking import (
 from lightning_modules.data.lexica import collocated, in_lexicon
 from lightning_modules.data.packing import PackedRows
 from lightning_modules.data.token_store import Split, Tokens, find_words, require_boundaries, word_types
-from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK, is_punctuation, starts_word
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK, UNKNOWN, is_punctuation, starts_word
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
 
@@ -396,6 +396,10 @@ def _label_tokens(tokens: Tokens, split: Split) -> NDArray[np.bool_]:
             raise DataError(
                 f"data.label_words: {word!r} is cut into {len(pieces)} sub-words, but must be one token; raise "
                 "data.vocab_size, or choose a shorter word."
+            )
+        if pieces == [UNKNOWN] or pieces[0] in ids:
+            raise DataError(
+                f"data.label_words: {word!r} has no token of its own in the tokenizer; choose another word."
             )
         ids += pieces
     last_S = split.offsets[1:] - 2  # the last token before END

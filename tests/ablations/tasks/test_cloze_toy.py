@@ -224,6 +224,24 @@ def test_label_words_that_are_no_tokens_or_were_cut_off_are_refused(root):
     )
 
 
+def test_label_words_without_a_token_of_their_own_are_refused(tmp_path):
+    """Both would be [UNK], which is never hidden, and nobody could tell one label from the other."""
+    (tmp_path / "bert").mkdir()
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "fine", "dull", "film", *"abcdefgh"]
+    (tmp_path / "bert" / "vocab.txt").write_text("\n".join(pieces))
+    (tmp_path / "text.tsv").write_text("text\tlabel\n" + "fine film\t1\ndull film\t0\n" * 20)
+    select = MaskingSettings.model_validate({"select": {"kind": "label_word", "probability": 1.0}}).select
+    for words, missing in ((["snow", "rain"], "snow"), (["fine", "rain"], "rain"), (["fine", "Fine"], "Fine")):
+        about = {"kind": "files", "train": "text.tsv", "validation": "text.tsv", "text": "text", "label": "label"}
+        about |= {"label_words": words, "tokenizer": "bert", "vocab_size": 16}
+        tokens = prepare(FilesData.model_validate(about), data_root=tmp_path, store=tmp_path / "store")
+        with pytest.raises(DataError) as error:
+            Units(select, tokens, tokens.train)
+        assert str(error.value) == (
+            f"data.label_words: {missing!r} has no token of its own in the tokenizer; choose another word."
+        )
+
+
 # What is read ----------------------------------------------------------------------------------------
 
 

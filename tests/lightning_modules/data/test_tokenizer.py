@@ -304,6 +304,24 @@ def test_pieces_that_do_not_show_where_a_word_begins_are_refused(tmp_path):
         )
 
 
+def test_ends_of_words_are_no_beginnings_also_with_the_alphabet_of_bytes(tmp_path):
+    with pytest.raises(DataError, match="do not mark where a word begins"):
+        read_tokenizer(saved(tmp_path / "ends", ByteLevel(), end_of_word_suffix="</w>"))
+
+
+def test_a_file_that_does_not_name_the_type_of_its_model_is_read_as_one_that_does(tmp_path):
+    """Older files of GPT-2 have no `type`."""
+    folder = saved(tmp_path / "old", ByteLevel())
+    known = read_tokenizer(folder)
+    content = json.loads((folder / "tokenizer.json").read_text())
+    del content["model"]["type"]
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    read = read_tokenizer(folder)
+    assert (read.content["model"]["type"], read.special) == ("BPE", known.special)
+    first, second = (given.renumbered(given.vocab_size(given.rows)) for given in (read, known))
+    assert first.encode("the dog sees").ids == second.encode("the dog sees").ids
+
+
 def test_a_text_without_a_space_has_a_store_if_the_tokenizer_puts_none_before_it(tmp_path):
     tiny_pretrained.gpt2(tmp_path / "gpt2")
     given = read_tokenizer(tmp_path / "gpt2")
