@@ -209,6 +209,7 @@ def notes_of(workspace: Any, pilot: Path | None = None) -> list[str]:
         *plugin_sentences(),
         *workspace.earlier_runs(),
         *workspace.equal_arms(),
+        *workspace.copies(),
         *workspace.seeds_to_come(),
         *chances,
         *workspace.warnings(),

@@ -1,7 +1,7 @@
 """Warnings about specs that are valid and probably not meant. No torch.
 
 They are about validation on training text, text with many unknown or dropped tokens, arms with equal
-settings, and runs of an earlier version of the spec.
+settings, runs that do not depend on their seed, and runs of an earlier version of the spec.
 """
 
 import json
@@ -38,6 +38,23 @@ def equal_arms(arms: Mapping[str, Hashable]) -> list[str]:
         "them is 0."
         for names in groups.values()
         if len(names) > 1
+    ]
+
+
+def copied_arms(arms: Mapping[str, RunSettings], *, seeds: int) -> list[str]:
+    """Return the arms whose runs are copies of each other, as they are the same for all seeds. It is empty for
+    one seed."""
+    return [arm for arm, settings in arms.items() if seeds > 1 and settings.is_same_for_all_seeds]
+
+
+def copies(arms: Sequence[str]) -> list[str]:
+    """Return a sentence on the arms whose runs are the same for all seeds; an empty list if there are none."""
+    if not arms:
+        return []
+    return [
+        f"{listed(list(arms), 'and')}: the runs of all seeds are copies of one run, because no source of chance "
+        "follows the seed (training.seeds, init and dropout). Claims about such arms alone count them as one "
+        "seed, and their ± says nothing. Free a source, or give the experiment a single seed."
     ]
 
 

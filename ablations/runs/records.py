@@ -283,6 +283,8 @@ class Plan(Record):
     figures: dict[str, dict[str, str]] = {}
     """User's own figures by name, each with the path and the hash of its file."""
     arms: list[str]
+    copied_arms: list[str] = []
+    """Arms whose runs have equal weights for all seeds; see `RunSettings.is_same_for_all_seeds`."""
     data: DataRecord = DataRecord()
     runs: list[RunRecord]
     pairs_to_compare: int | None = None

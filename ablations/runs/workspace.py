@@ -378,7 +378,8 @@ class Workspace:
                     if settings.plugin is not None
                 },
                 "figures": {name: plugins.load(name).record for name in self.experiment.figures},
-                "notices": [*notices, *self.equal_arms(), *_of_plugins()],
+                "copied_arms": self.copied_arms(),
+                "notices": [*notices, *self.equal_arms(), *self.copies(), *_of_plugins()],
                 "warnings": self.warnings(),
             }
         )
@@ -456,6 +457,15 @@ class Workspace:
             item.run.arm: item.run_id for item in self.planned if item.run.seed == self.experiment.all_seeds[0]
         }
         return doubts.equal_arms(arms)
+
+    def copied_arms(self) -> list[str]:
+        """Return the arms whose runs are copies of each other."""
+        arms = {item.run.arm: item.run.settings for item in self.planned}
+        return doubts.copied_arms(arms, seeds=len(self.experiment.all_seeds))
+
+    def copies(self) -> list[str]:
+        """Return a sentence on the arms whose runs are copies of each other."""
+        return doubts.copies(self.copied_arms())
 
     def warnings(self) -> list[str]:
         """Return warnings about the spec: arms that are not matched or not tuned yet, and text that is

@@ -78,6 +78,11 @@ class ObjectiveSettings(Settings):
         """Output that an exported run needs; None if no stock class computes the objective."""
         return None
 
+    @property
+    def draws(self) -> bool:
+        """Whether the objective draws random numbers when it makes a batch, such as hidden tokens."""
+        return True
+
     def weights_per_token(
         self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
     ) -> float:
@@ -164,6 +169,10 @@ class CausalLMSettings(ObjectiveSettings):
         return {"next": 1.0}
 
     @property
+    def draws(self) -> bool:
+        return self.token_dropout > 0
+
+    @property
     def stock_output(self) -> StockOutput | None:
         return "next_token"
 
@@ -197,6 +206,10 @@ class TranslationSettings(ObjectiveSettings):
     @property
     def predictions(self) -> Mapping[Predicted, float]:
         return {"target": 1.0}
+
+    @property
+    def draws(self) -> bool:
+        return self.token_dropout > 0
 
     @property
     def stock_output(self) -> StockOutput | None:
@@ -367,6 +380,10 @@ class NaiveBidirectionalLMSettings(ObjectiveSettings):
     @property
     def predictions(self) -> Mapping[Predicted, float]:
         return {"text": 1.0}
+
+    @property
+    def draws(self) -> bool:
+        return False
 
     def weights_per_token(
         self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None

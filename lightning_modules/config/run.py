@@ -103,6 +103,25 @@ class RunSettings(Settings):
         fixed: int | None = getattr(self.training.seeds, source)
         return self.seed if fixed is None else fixed
 
+    @property
+    def is_same_for_all_seeds(self) -> bool:
+        """Whether runs with these settings have equal weights whatever their seed, because each source of
+        chance that they use has a seed in `training.seeds`. Such runs are copies and no replicates.
+
+        With random weights a run uses `init`. Steps use `order`. They use `corruption` if the objective draws
+        anything, and `dropout` if some rate is above 0.
+        """
+        rates = (self.encoder.dropout, self.encoder.attention_dropout, self.encoder.feed_forward_dropout)
+        from_folder = self.init is not None and self.init.weights == self.init.head == "folder"
+        trains = self.training.max_steps > 0
+        used: dict[Source, bool] = {
+            "init": not (from_folder and self.objective.kind in ("masked_lm", "causal_lm")),
+            "order": trains,
+            "corruption": trains and self.objective.draws,
+            "dropout": trains and self.objective.has_layers and max(rates) > 0,
+        }
+        return all(getattr(self.training.seeds, source) is not None for source in used if used[source])
+
 
 def operations_per_token(run: RunSettings, *, pairs: float | None = None) -> float:
     """Return the floating-point operations of training for each source token (padding is not counted).

@@ -92,11 +92,14 @@ SHOWN_CONFIDENCE = 0.95
 
 def effects(effect: Effect, rows: SeedTable) -> dict[str, SeedEffects]:
     """Return the numbers per seed of an effect, by the name of the part. Several parts must all hold; a
-    single part has an empty name.
+    single part has an empty name. Runs that are copies of each other count as one seed.
 
     Raises:
         NotMeasured: the table lacks rows that the effect needs.
     """
+    arms = list(effect.arms_needed())
+    if copied := rows.copied_seeds(arms):
+        rows = rows.of_seeds(set(rows.seeds_of(arms)) - set(copied))
     parts = _with_text_errors(effect, rows, _CONTRASTS[type(effect)](effect, rows))
     groups = tuple(
         dict.fromkeys(name for of in effect.quantities() for name in groups_read(rows, of, effect.arms_needed()))
@@ -106,6 +109,7 @@ def effects(effect: Effect, rows: SeedTable) -> dict[str, SeedEffects]:
             smallest=part.smallest or effect.smallest_effect,
             unit="" if name in IN_UNIT_OF_QUANTITY else effect.unit,
             groups=groups,
+            copied_seeds=copied,
         )
         for name, part in parts.items()
     }

@@ -14,7 +14,7 @@ from ablations.runs.records import PlannedClaims
 from ablations.spec import claims as claims_file
 from ablations.spec.claims import Claims
 from ablations.spec.contrasts import Claim
-from ablations.wording import several
+from ablations.wording import listed, several
 from reports.claims.outcomes import MeasuredClaim, Outcome, outcomes, outcomes_at_looks, smallest_effects
 from reports.claims.select import SeedTable
 from reports.claims.verdicts import ALPHA, Judgement, PartVerdict, judge, ways_to_fail
@@ -49,7 +49,8 @@ def judge_claims(experiment: ReportedExperiment, *, alpha: float = ALPHA) -> Jud
     files = list(_files(experiment))
     every = [claim for _, loaded in files if isinstance(loaded, Claims) for claim in loaded.claims]
     claims = {claim.name: claim for claim in every}
-    rows = SeedTable(experiment.table if claims else experiment.table[:0])  # a table may be large
+    needed = experiment.table if claims else experiment.table[:0]  # a table may be large
+    rows = SeedTable(needed, copied_arms=experiment.plan.copied_arms)
     context: dict[str, Any] = {"arms": experiment.plan.arms, "measures": experiment.measures}
     if (looks := experiment.plan.looks) is not None:
         by_name = outcomes_at_looks(claims.values(), rows, looks, alpha=alpha, **context)
@@ -259,11 +260,19 @@ def _part(name: str, part: PartVerdict, effects: SeedEffects, *, ways: int) -> d
     entry = {"name": name, "unit": effects.unit, "n": len(part.seeds), "verdict": part.verdict}
     entry |= {"rule": part_rule(part, effects.direction, ways=ways)} | part._asdict()
     return entry | {
-        "left_out": list(effects.left_out),
+        "left_out": [*effects.left_out, *_copies(effects)],
         "chosen_layers": list(effects.chosen) if effects.chosen else None,
         "groups": list(effects.groups),
         "numbers": dict(effects.shown_numbers) | ({"groups_read": len(effects.groups)} if effects.groups else {}),
     }
+
+
+def _copies(effects: SeedEffects) -> Iterator[str]:
+    """Yield a note on the seeds that do not count, if there are any."""
+    if effects.copied_seeds:
+        copies = listed([str(seed) for seed in effects.copied_seeds], "and")
+        noun = "seed" if len(effects.copied_seeds) == 1 else "seeds"
+        yield f"{noun} {copies}: the runs are copies of those of the first seed"
 
 
 def finite(value: Any) -> Any:

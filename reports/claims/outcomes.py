@@ -263,6 +263,8 @@ def _end(item: MeasuredClaim, looks: Looks, size: int, *, level: float) -> End:
         return "decided"
     if any(of_parts[name] == "not testable here" and part.in_each_seed for name, part in item.parts.items()):
         return "not testable"  # more seeds cannot change this
+    if any(part.copied_seeds for part in item.parts.values()):
+        return "not testable"  # more seeds would be more copies
     if looks.next_size(size) is None:
         return "out of seeds"
     return "futile" if any(item.claim.name in look.futile for look in looks.taken) else "open"

@@ -61,7 +61,14 @@ class Cell(NamedTuple):
 class SeedTable:
     """Table of results with fast access by arm, seed, measure and metric."""
 
-    def __init__(self, table: DataFrame) -> None:
+    def __init__(self, table: DataFrame, *, copied_arms: Collection[str] = ()) -> None:
+        """Read the table.
+
+        Args:
+            table: rows of results.
+            copied_arms: arms whose runs are the same for all seeds.
+        """
+        self.copied_arms = frozenset(copied_arms)
         self.cells: dict[tuple[str, int, str, str], list[Cell]] = {}
         self.measures: set[str] = set()
         self.seeds: dict[str, list[int]] = {}
@@ -116,6 +123,15 @@ class SeedTable:
         other.seeds = {arm: [seed for seed in kept if seed in seeds] for arm, kept in self.seeds.items()}
         other._without = {}
         return other
+
+    def copied_seeds(self, arms: Collection[str]) -> tuple[int, ...]:
+        """Return the seeds whose runs of these arms are copies of those of the first seed; empty unless the
+        runs of all these arms are the same for all seeds."""
+        if not set(arms) <= self.copied_arms:
+            return ()
+        return tuple(seed for seed in self.seeds_of(arms) if all(seed in self.seeds.get(arm, ()) for arm in arms))[
+            1:
+        ]
 
     def last(self, arm: str, seed: int, measure: str, metric: str) -> list[Cell]:
         """Return the cells of a run at the last step that this measure has; none if another seed of the arm was

@@ -56,6 +56,8 @@ class SeedEffects(NamedTuple):
     direction: Direction = "higher"
     left_out: tuple[str, ...] = ()
     """Notes on seeds that are not complete, each with the reason."""
+    copied_seeds: tuple[int, ...] = ()
+    """Seeds that do not count, because their runs are copies of those of another seed."""
     bounded: bool = False
     """Whether 0 is a bound that the claim set, and not the absence of a difference. An effect close to a
     bound is undecided, and never too small to matter."""

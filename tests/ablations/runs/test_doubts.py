@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from ablations.cli import main
 from ablations.runs import identity
-from ablations.runs.doubts import equal_arms, unfit_tokens, validated_on_training
+from ablations.runs.doubts import copied_arms, copies, equal_arms, unfit_tokens, validated_on_training
 from ablations.runs.workspace import Workspace
 from lightning_modules.config.data import FilesData, HubData
 from lightning_modules.data.token_store import prepare
@@ -15,7 +15,7 @@ from lightning_modules.data.tokenizer import SPECIAL_TOKENS
 from lightning_modules.files import write_json
 from tests.support.planned_spec import SPEC
 from tests.support.spec_files import write_spec
-from tests.support.tiny_text import sentences
+from tests.support.tiny_text import sentences, settings
 
 ON_TRAINING = "losses and measures would use text that the models were trained on; name another"
 
@@ -29,6 +29,19 @@ def test_arms_that_decide_the_same_are_named_together():
         "a and c have equal settings, so they share their runs and every difference between them is 0."
     ]
     assert equal_arms({"a": 1, "b": 2}) == []
+
+
+def test_arms_whose_runs_are_copies_are_named_if_there_are_several_seeds():
+    fixed = settings(training={"seeds": dict.fromkeys(("init", "order", "corruption", "dropout"), 0)})
+    arms = {"a": fixed, "b": settings(), "c": fixed}
+    assert copied_arms(arms, seeds=2) == ["a", "c"]
+    assert copied_arms(arms, seeds=1) == []
+    assert copies([]) == []
+    assert copies(["a", "c"]) == [
+        "a and c: the runs of all seeds are copies of one run, because no source of chance follows the seed "
+        "(training.seeds, init and dropout). Claims about such arms alone count them as one seed, and their ± "
+        "says nothing. Free a source, or give the experiment a single seed."
+    ]
 
 
 def test_validation_text_that_is_training_text_is_found_by_name_and_by_content(tmp_path):

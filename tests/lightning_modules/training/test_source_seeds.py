@@ -64,6 +64,49 @@ def test_a_run_whose_sources_all_have_a_seed_is_the_run_of_this_seed_to_the_bit(
     assert weights("c", 0, **dict.fromkeys(SOURCES[:3], 7)) != of_seed_7  # dropout is another
 
 
+NO_DROPOUT = {"encoder": {"dropout": 0.0}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fixed", "sections"),
+    [
+        ("masked_lm", "init order corruption dropout", {}),
+        ("masked_lm", "init order corruption", {}),
+        ("masked_lm", "init order corruption", NO_DROPOUT),
+        ("masked_lm", "init order corruption", {"encoder": {"dropout": 0.0, "attention_dropout": 0.1}}),
+        ("masked_lm", "init order", NO_DROPOUT),
+        ("masked_lm", "order corruption", NO_DROPOUT),
+        ("masked_lm", "init", {"training": {"max_steps": 0}}),
+        ("causal_lm", "init order", NO_DROPOUT),
+        ("causal_lm", "init order", NO_DROPOUT | {"objective": {"token_dropout": 0.1}}),
+        ("causal_lm", "init", NO_DROPOUT),
+        ("translation", "init order", NO_DROPOUT),
+        ("naive_bidirectional_lm", "init order", NO_DROPOUT),
+        ("permutation_lm", "init order", NO_DROPOUT),
+        ("mixture", "init order", NO_DROPOUT),
+        ("replaced_token", "init order", NO_DROPOUT),
+        ("replaced_token", "init order corruption", {}),
+        ("skip_gram", "init order corruption", {}),  # has no layers with dropout
+        ("skip_gram", "init order", {}),
+    ],
+)
+def test_runs_of_two_seeds_are_equal_exactly_if_no_source_that_they_use_is_free(
+    kind, fixed, sections, make_run, tokens
+):
+    training = {"max_steps": 2, "seeds": dict.fromkeys(fixed.split(), 7)} | sections.get("training", {})
+
+    def trained(seed):
+        run = settings(kind, seed=seed, **sections | {"training": training})
+        directory = make_run(run, f"run-s{seed}-0000000000")
+        directory.checkpoints.mkdir()
+        stop = StopAfter(10**9)
+        train(directory, tokens, threads=1, accelerator="cpu", stop=stop, on_line=stop.on_line)
+        return run.is_same_for_all_seeds, directory.last_weights.read_bytes()
+
+    (said, one), (_, two) = trained(0), trained(1)
+    assert said == (one == two)
+
+
 def test_words_that_move_follow_the_seed_of_the_order(tokens):
     def text(seed, **seeds):
         moved = {"word_order": {"kind": "ngrams", "n": 1}, "seeds": seeds}

@@ -38,7 +38,7 @@ def claims_of(tmp_path, *entries):
     return claims_file.load(path).claims
 
 
-def table(**values_by_arm):
+def table(copied_arms=(), **values_by_arm):
     """A table with a validation loss for each seed in turn, of each arm."""
     return SeedTable(
         results.table(
@@ -46,7 +46,8 @@ def table(**values_by_arm):
             | {"measure": "validation", "metric": "loss", "group": None, "value": float(value), "floor": 9.0}
             for arm, values in values_by_arm.items()
             for seed, value in zip(SEEDS, values, strict=False)
-        )
+        ),
+        copied_arms=copied_arms,
     )
 
 
@@ -89,6 +90,23 @@ def test_the_first_look_that_decides_gives_the_verdict_whatever_later_seeds_show
     (at_once,) = outcomes(claims, table(a=CLEAR, base=BASE), **EXPERIMENT).values()
     assert at_once.judgement.verdict != "supported"
     assert at_once.look is None
+
+
+def test_copies_of_a_run_are_one_seed_and_get_no_more(tmp_path):
+    """A claim about two arms of copies has one seed. If one arm varies, every seed counts."""
+    claims, arms = claims_of(tmp_path, ("more", "a", {})), ["a", "base"]
+    same = {"a": [1.0] * 9, "base": [0.0] * 9}
+    (alone,) = outcomes(claims, table(**same), **EXPERIMENT).values()
+    assert alone.judgement.verdict == "supported"  # nine seeds that agree, if they are seeds
+    (outcome,) = outcomes(claims, table(arms, **same), **EXPERIMENT).values()
+    assert outcome.judgement.verdict == "insufficient evidence"
+    (part,) = outcome.item.parts.values()
+    assert (part.seeds, part.copied_seeds) == ((10,), tuple(SEEDS[1:]))
+    (at_look,) = (found := judged(claims, table(arms, **same), looks(arms))).values()
+    assert at_look.look.end == "not testable"
+    assert after_look(found, looks(arms)) == ({}, [])
+    (varied,) = outcomes(claims, table(["a"], **same | {"base": BASE}), **EXPERIMENT).values()
+    assert (varied.judgement.verdict, varied.judgement.parts["more"].seeds) == ("supported", tuple(SEEDS))
 
 
 def test_seeds_beyond_the_last_look_do_not_count(tmp_path):
