@@ -218,6 +218,7 @@ def _checked(path: Path, *, overrides: tuple[str, ...], data_root: Path | None) 
     planned = grid.runs(experiment)
     arms = {run.arm: run.settings for run in planned}
     notices = doubts.equal_arms({arm: doubts.decided(settings) for arm, settings in arms.items()})
+    notices += doubts.differ_in_unread(arms)
     notices += doubts.copies(doubts.copied_arms(arms, seeds=len(experiment.all_seeds)))
     if data_root is not None:
         from ablations.runs import (

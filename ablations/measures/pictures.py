@@ -15,12 +15,13 @@ from sklearn.manifold import TSNE
 from tokenizers import Tokenizer
 
 from ablations.errors import MeasureError
-from ablations.measures.reading.labels import space_before, spaced_word
+from ablations.measures.reading.labels import spaced_word
 from ablations.measures.reading.sample import NO_LABEL, Sample
 from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import PicturesSettings
 from ablations.wording import times
 from lightning_modules.config import RunSettings
+from lightning_modules.data.tokenizer import space_before
 from lightning_modules.randomness import derive
 
 FEWEST = 5

@@ -1,7 +1,7 @@
 """Warnings about specs that are valid and probably not meant. No torch.
 
-They are about validation on training text, text with many unknown or dropped tokens, arms with equal
-settings, runs that do not depend on their seed, and runs of an earlier version of the spec.
+They are about validation on training text, text with many unknown or dropped tokens, arms without a
+difference that has an effect, runs that do not depend on their seed, and runs of an earlier version of the spec.
 """
 
 import json
@@ -39,6 +39,43 @@ def equal_arms(arms: Mapping[str, Hashable]) -> list[str]:
         for names in groups.values()
         if len(names) > 1
     ]
+
+
+def differ_in_unread(arms: Mapping[str, RunSettings]) -> list[str]:
+    """Return a sentence for each group of arms that differ only in settings that they do not read."""
+    groups: dict[str, dict[str, RunSettings]] = {}
+    for arm, settings in arms.items():
+        groups.setdefault(json.dumps(_read(settings), sort_keys=True), {})[arm] = settings
+    sentences = []
+    for group in groups.values():
+        paths, unread = _differing_paths(list(group.values())), next(iter(group.values())).unread
+        if paths:
+            reader = listed(list(dict.fromkeys(unread[path] for path in paths)), "and")
+            sentences.append(
+                f"{listed(list(group), 'and')} differ only in {listed(paths, 'and')}, which {reader} does not "
+                "read, so they are the same runs, trained several times; remove all but one of these arms."
+            )
+    return sentences
+
+
+def _differing_paths(alike: Sequence[RunSettings]) -> list[str]:
+    """Return the settings, among those that are not read, in which some runs differ."""
+    first, *others = (settings.model_dump(mode="json", exclude={"seed"}) for settings in alike)
+    paths = [path for other in others for path, *_ in differing(first, other)]
+    return list(
+        dict.fromkeys(
+            unread for path in paths for unread in alike[0].unread if f"{path}.".startswith(f"{unread}.")
+        )
+    )
+
+
+def _read(settings: RunSettings) -> dict[str, Any]:
+    """Return the settings of a run that have an effect, without the seed."""
+    content = settings.model_dump(mode="json", exclude={"seed"})
+    for path in settings.unread:
+        section, name = path.split(".")
+        del content[section][name]
+    return content
 
 
 def copied_arms(arms: Mapping[str, RunSettings], *, seeds: int) -> list[str]:

@@ -452,11 +452,13 @@ class Workspace:
         return [_status(item.directory, item.run.arm, item.run.seed, item.run_id) for item in trials]
 
     def equal_arms(self) -> list[str]:
-        """Return a sentence for each group of arms with equal settings, which share their runs."""
-        arms = {
-            item.run.arm: item.run_id for item in self.planned if item.run.seed == self.experiment.all_seeds[0]
-        }
-        return doubts.equal_arms(arms)
+        """Return a sentence for each group of arms with equal settings, which share their runs, or with settings
+        that differ without an effect."""
+        first = [item for item in self.planned if item.run.seed == self.experiment.all_seeds[0]]
+        return [
+            *doubts.equal_arms({item.run.arm: item.run_id for item in first}),
+            *doubts.differ_in_unread({item.run.arm: item.run.settings for item in first}),
+        ]
 
     def copied_arms(self) -> list[str]:
         """Return the arms whose runs are copies of each other."""

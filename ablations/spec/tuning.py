@@ -121,6 +121,12 @@ def _value_faults(tune: Tune, path: str, arms: Sequence[Arm]) -> Iterator[Fault]
             sentence = f"{path} is not a setting of arm {arm.name}{hint}"
             yield Fault(place, sentence, "key")
             return
+        if kind := settings_of(arm).unread.get(path):
+            sentence = (
+                f"tune.settings has {path}, but {kind} of arm {arm.name} does not read it; list under tune.arms "
+            )
+            yield Fault(place, sentence + "only arms that read it, or remove it", "key")
+            return
     written = [_setting(settings_of(arm), path) for arm in arms]
     if other := next((arm for arm, value in zip(arms, written, strict=True) if value != written[0]), None):
         sentence = (

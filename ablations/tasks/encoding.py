@@ -18,12 +18,12 @@ from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import TfidfTransformer
 from tokenizers import Encoding, Tokenizer
 
-from ablations.measures.reading.labels import space_before, spaced_word, spans_of
+from ablations.measures.reading.labels import spaced_word, spans_of
 from ablations.measures.reading.sample import is_text_token
 from ablations.tasks.datasets import Task
 from ablations.tasks.examples import Examples
 from lightning_modules.data.token_store import Split
-from lightning_modules.data.tokenizer import END, MASK, PAD, START
+from lightning_modules.data.tokenizer import END, MASK, PAD, START, space_before
 from lightning_modules.objectives.objective import Batch, Objective
 from lightning_modules.training.data_module import TOKENS_AT_ONCE
 

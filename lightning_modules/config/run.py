@@ -104,6 +104,19 @@ class RunSettings(Settings):
         return self.seed if fixed is None else fixed
 
     @property
+    def unread(self) -> dict[str, str]:
+        """Dotted paths of settings without any effect here, each with the kind of optimiser or objective that does
+        not read it. Runs that differ only in them have equal weights."""
+        unread: dict[str, str] = {}
+        if self.training.optimizer.kind == "sgd":
+            adam = ("adam_beta1", "adam_beta2", "adam_epsilon")
+            unread |= {f"training.{name}": "sgd" for name in adam}
+        if self.objective.kind == "skip_gram":
+            read = ("hidden_size", "initialisation")
+            unread |= {f"encoder.{name}": "skip_gram" for name in EncoderSettings.model_fields if name not in read}
+        return unread
+
+    @property
     def is_same_for_all_seeds(self) -> bool:
         """Whether runs with these settings have equal weights whatever their seed, because each source of
         chance that they use has a seed in `training.seeds`. Such runs are copies and no replicates.

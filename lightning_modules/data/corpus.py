@@ -12,6 +12,7 @@ since its import takes a second, and reading rows with it imports torch.
 
 import hashlib
 import json
+import math
 import re
 import stat
 import tempfile
@@ -108,8 +109,10 @@ class Sentences:
                 if not text or target == "":
                     self.skipped += 1
                     continue
-                if last != (i, cells.document):
-                    document, last = document + 1, (i, cells.document)
+                is_missing = isinstance(cells.document, float) and math.isnan(cells.document)
+                own = None if is_missing else cells.document
+                if last != (i, own):
+                    document, last = document + 1, (i, own)
                 yield Row(text, target, document)
         if document < 0:
             names = ", ".join(source.name for source in self._sources)

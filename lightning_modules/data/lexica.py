@@ -37,7 +37,7 @@ from lightning_modules.config.data import Data, LanguageData
 from lightning_modules.config.masking import PMI, Cloze, GenericWords
 from lightning_modules.data.tables import missing_error
 from lightning_modules.data.token_store import Words, word_types
-from lightning_modules.data.tokenizer import UNKNOWN, decode
+from lightning_modules.data.tokenizer import UNKNOWN, decode, space_before
 from lightning_modules.data.treebank import parquet_rows, read_treebank
 from lightning_modules.errors import DataError
 
@@ -228,10 +228,13 @@ def in_lexicon(
 ) -> NDArray[np.bool_]:
     """Return a mask of the words of a text that are in a list. Shape W.
 
-    Words are compared as `bare` writes them. A word with a byte that the tokenizer does not know is in no
-    list.
+    Words are compared as `bare` writes them. A word of the list counts as it is, and as the tokenizer writes it
+    (some remove accents). A word with a byte that the tokenizer does not know is in no list.
     """
-    ids_N, listed = np.asarray(ids_N), {bare(word) for word in lexicon}
+    ids_N, space = np.asarray(ids_N), space_before(tokenizer)
+    encodings = tokenizer.encode_batch([space + word for word in lexicon], add_special_tokens=False)
+    rewritten = {bare(decode(tokenizer, pieces.ids)) for pieces in encodings if UNKNOWN not in pieces.ids}
+    listed = {bare(word) for word in lexicon} | rewritten
     type_W, first_C = word_types(ids_N, words)
     belongs_C = np.zeros(len(first_C), np.bool_)
     bounds = zip(words.start_W[first_C].tolist(), words.length_W[first_C].tolist(), strict=True)

@@ -450,8 +450,11 @@ def _next_batch(path: Path, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch
 
 
 def _values(path: Path, table: pa.Table, name: str | None, first: int) -> list[Any] | None:
-    """Return a column as Python values; None if `name` is None. Strings of parquet may be no UTF-8, which is
-    a DataError."""
+    """Return a column as Python values; None if `name` is None.
+
+    Raises:
+        DataError: a string is no UTF-8, or a value has no Python value (a time after the year 9999).
+    """
     if name is None:
         return None
     try:
@@ -466,6 +469,11 @@ def _values(path: Path, table: pa.Table, name: str | None, first: int) -> list[A
                     "UTF-8."
                 ) from error
         raise
+    except (ValueError, OverflowError) as error:
+        raise DataError(
+            f"{path}: column {name!r} has a {table.schema.field(name).type} that cannot be read "
+            f"({_reason(error)}); write the column as text or as numbers."
+        ) from error
 
 
 _READERS: dict[str, Callable[[Path, Columns], Iterator[Cells]]] = {

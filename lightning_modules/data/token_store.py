@@ -30,7 +30,7 @@ from tokenizers import Tokenizer
 from lightning_modules.config import Data
 from lightning_modules.data.corpus import content_address, open_corpus
 from lightning_modules.data.tokenising import write_tokens
-from lightning_modules.data.tokenizer import FIRST_WORD_ID, UNKNOWN, content_of, read_tokenizer
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, START, UNKNOWN, content_of, read_tokenizer, word_starts
 from lightning_modules.errors import DataError, FilesError
 from lightning_modules.files import explained, locked, make_folder, read_json, synced, write_json
 from lightning_modules.randomness import uniforms
@@ -309,7 +309,7 @@ def find_words(ids_N: NDArray[np.integer], starts_V: NDArray[np.bool_]) -> Words
     Args:
         starts_V: mask of the ids that begin a word, as `tokenizer.starts_word` returns it.
     """
-    start_W = np.flatnonzero(starts_V[ids_N])
+    start_W = np.flatnonzero(word_starts(ids_N, starts_V, first_N=np.append(False, ids_N[:-1] == START)))
     is_piece_N = (ids_N >= FIRST_WORD_ID) | (ids_N == UNKNOWN)
     pieces_before = np.concatenate([[0], np.cumsum(is_piece_N)])
     ends_W = np.append(start_W[1:], len(ids_N))
@@ -326,7 +326,7 @@ def require_boundaries(split: Split, starts_V: NDArray[np.bool_], *, setting: st
     Raises:
         DataError: no sentence has a second word.
     """
-    if np.count_nonzero(starts_V[split.ids]) <= len(split):
+    if len(find_words(split.ids, starts_V).start_W) <= len(split):
         raise DataError(
             f"{setting} needs words, but no sentence of data.train has two words with a space between them; put "
             f"spaces between words, or {instead}."

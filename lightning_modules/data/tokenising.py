@@ -22,7 +22,7 @@ from tokenizers import Tokenizer
 from lightning_modules.config import Data
 from lightning_modules.data import tokenizer as subwords
 from lightning_modules.data.corpus import Corpus, Row, Sentences, SplitName
-from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, UNKNOWN
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START, UNKNOWN, word_starts
 from lightning_modules.files import synced
 
 SENTENCES_AT_ONCE = 8192
@@ -202,7 +202,7 @@ class _Side:
         self._ids.append(ids_N)
         self._whole_lengths.update(whole_B.tolist())
         self._counts_V += np.bincount(ids_N, minlength=len(self._counts_V))
-        starts_N = self._starts_V[ids_N]
+        starts_N = word_starts(ids_N, self._starts_V, first_N=np.append(False, ids_N[:-1] == START))
         continues_N = ~starts_N & ((ids_N >= FIRST_WORD_ID) | (ids_N == UNKNOWN))
         self._words += int(starts_N.sum())
         self._one_piece += int((starts_N[:-1] & ~continues_N[1:]).sum())  # the last token is END

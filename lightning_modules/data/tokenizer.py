@@ -146,7 +146,7 @@ def starts_word(tokenizer: Tokenizer) -> NDArray[np.bool_]:
     Words are separated by spaces, and a sentence has exactly as many such pieces as words. Tokenizers of
     folders may differ. For WordPiece each punctuation mark is a word, as in BERT's whole-word masking, and
     UNKNOWN stands for a whole word, which it begins. A GPT-2 tokenizer may put no space before a sentence;
-    its first word then has no such piece.
+    its first word then has no such piece, so `word_starts` knows it by its place.
     """
     inside = getattr(tokenizer.model, "continuing_subword_prefix", None) or None
     starts_V = np.zeros(tokenizer.get_vocab_size(), dtype=np.bool_)
@@ -156,6 +156,26 @@ def starts_word(tokenizer: Tokenizer) -> NDArray[np.bool_]:
         starts_V[i] = i >= FIRST_WORD_ID and begins
     starts_V[UNKNOWN] = isinstance(tokenizer.model, models.WordPiece)
     return starts_V
+
+
+def word_starts(
+    ids_N: NDArray[np.integer], starts_V: NDArray[np.bool_], *, first_N: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Return which tokens begin a word, shape N: the pieces that begin one, and the first piece of a sentence,
+    before which some tokenizers put no space (GPT-2's).
+
+    Args:
+        starts_V: mask of the ids that begin a word, as `starts_word` returns it.
+        first_N: mask of the tokens after START.
+    """
+    return starts_V[ids_N] | (first_N & ((ids_N >= FIRST_WORD_ID) | (ids_N == UNKNOWN)))
+
+
+def space_before(tokenizer: Tokenizer) -> str:
+    """Return what must stand before a word so that it is cut as inside a sentence: a space if only a space in
+    the text makes a piece that begins with one, as for GPT-2, and otherwise nothing."""
+    alone, after_space = ("".join(tokenizer.encode(text, add_special_tokens=False).tokens) for text in ("a", " a"))
+    return " " if after_space.startswith(SPACES) and not alone.startswith(SPACES) else ""
 
 
 def _space_of(pieces: Iterable[str]) -> str | None:
@@ -207,18 +227,28 @@ class FolderTokenizer(NamedTuple):
         return len(self.order(rows))
 
     def renumbered(self, vocab_size: int) -> Tokenizer:
-        """Return the tokenizer with our ids. Ids without a piece exist if a model has more rows than there
-        are pieces. They get names with a space, which no text contains as a piece."""
+        """Return the tokenizer with our ids.
+
+        Some ids have no piece of a text: a model may have more rows than there are pieces, and a piece may be
+        named like one of our special tokens. They get names with a space, which no text contains as a piece.
+        Merges that make a special token are left out, as special tokens are never read in a text.
+        """
         named = {i for i in self.special if i is not None}
         order = self.order(vocab_size - FIRST_WORD_ID + len(named))
         pieces = {i: piece for piece, i in self.content["model"]["vocab"].items()}
-        words = [token for token in self.content["added_tokens"] if not token["special"]]
+        added_words = (token for token in self.content["added_tokens"] if not token["special"])
+        words = [token for token in added_words if token["content"] not in SPECIAL_TOKENS]
         ids = {row: i for i, row in enumerate(order) if i >= FIRST_WORD_ID and row is not None}
         added = [token | {"id": ids[token["id"]]} for token in words if token["id"] in ids]
         pieces |= {token["id"]: token["content"] for token in words}
         vocabulary = {name: i for i, name in enumerate(SPECIAL_TOKENS)}
-        vocabulary |= {pieces.get(row, f"[row {row}]"): i for row, i in ids.items()}
+        without_piece = {row for row in ids if pieces.get(row, SPECIAL_TOKENS[0]) in SPECIAL_TOKENS}
+        vocabulary |= {f"[row {row}]" if row in without_piece else pieces[row]: i for row, i in ids.items()}
         model = dict(self.content["model"]) | {"vocab": vocabulary}
+        if "merges" in model:
+            pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+            kept, prefix = vocabulary.keys() - set(SPECIAL_TOKENS), model.get("continuing_subword_prefix") or ""
+            model["merges"] = [[a, b] for a, b in pairs if {a, b, a + b.removeprefix(prefix)} <= kept]
         if model.get("unk_token") is not None:
             model["unk_token"] = SPECIAL_TOKENS[UNKNOWN]
         plain = {

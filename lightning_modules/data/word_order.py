@@ -73,7 +73,7 @@ def reordered(
     assert max_length > 2, "a sentence needs room for START, END and a piece"
     cut_sentences = 0
     if isinstance(order, Natural):
-        words = int(np.count_nonzero(starts_V[split.ids]))
+        words = len(find_words(split.ids, starts_V).start_W)
         new, changed = split, {"words": words, "moved_share": 0.0, "bigrams_survived_share": 1.0}
     else:
         if order.unit == "words":

@@ -26,7 +26,15 @@ from lightning_modules.config.masking import (
 from lightning_modules.data.lexica import collocated, in_lexicon
 from lightning_modules.data.packing import PackedRows
 from lightning_modules.data.token_store import Split, Tokens, find_words, require_boundaries, word_types
-from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK, UNKNOWN, is_punctuation, starts_word
+from lightning_modules.data.tokenizer import (
+    FIRST_WORD_ID,
+    MASK,
+    UNKNOWN,
+    is_punctuation,
+    space_before,
+    starts_word,
+    word_starts,
+)
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
 
@@ -335,7 +343,7 @@ class Units:
             return self._joined[source.index_N]
         if isinstance(self._select, Uniform | Cloze | GenericWords | LabelWord | OwnSelection):
             return None
-        starts_N = self._starts_V[source.ids_N]
+        starts_N = word_starts(source.ids_N, self._starts_V, first_N=source.offset_N == 1)
         if isinstance(self._select, Span):
             starts_N[starts_N] = _span_starts(source, np.flatnonzero(starts_N), self._select, epoch_N, seed)
         return ~starts_N
@@ -389,9 +397,9 @@ def _allowed(
 
 def _label_tokens(tokens: Tokens, split: Split) -> NDArray[np.bool_]:
     """Return which tokens of a split are the label words at the ends of its sentences."""
-    ids = []
+    ids, space = [], space_before(tokens.tokenizer)
     for word in tokens.report["settings"]["label_words"]:
-        pieces = tokens.tokenizer.encode(word, add_special_tokens=False).ids
+        pieces = tokens.tokenizer.encode(space + word, add_special_tokens=False).ids
         if len(pieces) != 1:
             raise DataError(
                 f"data.label_words: {word!r} is cut into {len(pieces)} sub-words, but must be one token; raise "
@@ -402,13 +410,13 @@ def _label_tokens(tokens: Tokens, split: Split) -> NDArray[np.bool_]:
                 f"data.label_words: {word!r} has no token of its own in the tokenizer; choose another word."
             )
         ids += pieces
-    last_S = split.offsets[1:] - 2  # the last token before END
-    lost = len(split) - np.isin(split.ids[last_S], ids).sum()
-    if lost:
+    # A cut sentence may end with another label word, so the store's own count decides.
+    if lost := tokens.report["splits"]["train"]["source"]["cut"]:
         raise DataError(
-            f"objective.masking.select: the label words of {lost:,} of {len(split):,} sentences of data.train "
-            "were cut off; raise data.max_length."
+            f"objective.masking.select: the label words of {lost:,} of {len(tokens.train):,} sentences of "
+            "data.train were cut off; raise data.max_length."
         )
+    last_S = split.offsets[1:] - 2  # the last token before END
     is_label_N = np.zeros(len(split.ids), np.bool_)
     is_label_N[last_S] = True
     return is_label_N
@@ -419,7 +427,7 @@ def _ngrams(select: PMI, split: Split, starts_V: NDArray[np.bool_]) -> NDArray[n
     words = find_words(split.ids, starts_V)
     type_W, _ = word_types(split.ids, words)
     sentence_W = np.searchsorted(split.offsets, words.start_W, side="right") - 1
-    joined_N = ~starts_V[split.ids]
+    joined_N = np.ones(len(split.ids), np.bool_)
     joined_N[words.start_W] = collocated(type_W, sentence_W, select)
     return joined_N
 

@@ -143,13 +143,6 @@ def spans_of(encoding: Encoding, text: str) -> list[Span]:
     ]
 
 
-def space_before(tokenizer: Tokenizer) -> str:
-    """Return what must stand before a word so that it is cut as inside a sentence: a space if only a space in
-    the text makes a piece that begins with one, as for GPT-2, and otherwise nothing."""
-    alone, after_space = ("".join(tokenizer.encode(text, add_special_tokens=False).tokens) for text in ("a", " a"))
-    return " " if after_space.startswith(SPACES) and not alone.startswith(SPACES) else ""
-
-
 def spaced_word(space: str, word: str) -> str:
     """Return a word as it is read inside a sentence, where a space stands before letters and digits, and none
     before punctuation.

@@ -7,7 +7,14 @@ from click.testing import CliRunner
 
 from ablations.cli import main
 from ablations.runs import identity
-from ablations.runs.doubts import copied_arms, copies, equal_arms, unfit_tokens, validated_on_training
+from ablations.runs.doubts import (
+    copied_arms,
+    copies,
+    differ_in_unread,
+    equal_arms,
+    unfit_tokens,
+    validated_on_training,
+)
 from ablations.runs.workspace import Workspace
 from lightning_modules.config.data import FilesData, HubData
 from lightning_modules.data.token_store import prepare
@@ -42,6 +49,24 @@ def test_arms_whose_runs_are_copies_are_named_if_there_are_several_seeds():
         "(training.seeds, init and dropout). Claims about such arms alone count them as one seed, and their ± "
         "says nothing. Free a source, or give the experiment a single seed."
     ]
+
+
+def test_arms_that_differ_without_an_effect_are_named_with_these_settings():
+    def by_sgd(**own):
+        return settings(training={"optimizer": "sgd", **own})
+
+    plain, other = settings("skip_gram"), settings("skip_gram", encoder={"positions": "none", "dropout": 0.0})
+    arms = {"a": by_sgd(), "b": by_sgd(adam_beta1=0.5), "c": settings()}
+    assert differ_in_unread(arms | {"d": by_sgd(learning_rate=0.1)}) == [
+        "a and b differ only in training.adam_beta1, which sgd does not read, so they are the same runs, trained "
+        "several times; remove all but one of these arms."
+    ]
+    assert differ_in_unread({"x": plain, "y": other, "z": plain}) == [
+        "x, y and z differ only in encoder.dropout and encoder.positions, which skip_gram does not read, so they "
+        "are the same runs, trained several times; remove all but one of these arms."
+    ]
+    assert differ_in_unread({"x": plain, "z": plain}) == []  # they share their runs
+    assert differ_in_unread({"a": settings(), "b": settings(training={"adam_beta1": 0.5})}) == []
 
 
 def test_validation_text_that_is_training_text_is_found_by_name_and_by_content(tmp_path):

@@ -1,5 +1,7 @@
 """Label words behind sentences, halves of a file, and the [MASK] that a head reads in a label's place."""
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,11 +20,12 @@ from lightning_modules.config import FilesData, HubData, LanguageData, MaskingSe
 from lightning_modules.data.corpus import content_address, half_of, open_corpus
 from lightning_modules.data.packing import BatchPlan, pack
 from lightning_modules.data.token_store import prepare
-from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, MASK, START
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, MASK, START, read_tokenizer
 from lightning_modules.errors import DataError
 from lightning_modules.objectives import build
 from lightning_modules.objectives.masked_lm import Masker
 from lightning_modules.objectives.masking import Units
+from tests.support import tiny_pretrained
 from tests.support.tiny_text import sentences, settings
 
 WORDS = ("negative", "positive")
@@ -222,6 +225,41 @@ def test_label_words_that_are_no_tokens_or_were_cut_off_are_refused(root):
         f"objective.masking.select: the label words of {lost:,} of {len(whole):,} sentences of data.train were "
         "cut off; raise data.max_length."
     )
+
+
+def test_a_cut_sentence_that_ends_with_another_label_word_has_lost_its_own(root, tmp_path):
+    (tmp_path / "bert").mkdir()
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "word", *"abcdefgh"]
+    (tmp_path / "bert" / "vocab.txt").write_text("\n".join(pieces))
+    rows = "a word a word a positive negative word\t1\na word\t0\n" * 200
+    (tmp_path / "a.tsv").write_text("sentence\tlabel\n" + rows)
+    settings = data(train="a.tsv", validation="a.tsv", tokenizer="bert", vocab_size=len(pieces), max_length=9)
+    tokens = prepare(settings, data_root=tmp_path, store=tmp_path / "store")
+    select = MaskingSettings.model_validate({"select": {"kind": "label_word", "probability": 1.0}}).select
+    with pytest.raises(DataError) as caught:
+        Units(select, tokens, tokens.train)
+    assert str(caught.value) == (
+        "objective.masking.select: the label words of 200 of 400 sentences of data.train were cut off; raise "
+        "data.max_length."
+    )
+
+
+def test_label_words_are_cut_as_inside_a_sentence(tmp_path):
+    """GPT-2's tokenizer has pieces with a space before them, as the label words have in the text."""
+    tiny_pretrained.gpt2(tmp_path / "gpt2")
+    (tmp_path / "a.tsv").write_text("text\tlabel\n" + "bad\t1\nbed\t0\n" * 20)
+    content = json.loads((tmp_path / "gpt2/tokenizer.json").read_text())
+    for letter in "xy":
+        content["model"]["vocab"]["Ġ" + letter] = len(content["model"]["vocab"])
+        content["model"]["merges"].append(["Ġ", letter])
+    (tmp_path / "gpt2/tokenizer.json").write_text(json.dumps(content))
+    given = read_tokenizer(tmp_path / "gpt2")
+    about = {"kind": "files", "train": "a.tsv", "validation": "a.tsv", "text": "text", "label": "label"}
+    about |= {"label_words": ["x", "y"], "tokenizer": "gpt2", "vocab_size": given.vocab_size(given.rows)}
+    tokens = prepare(FilesData.model_validate(about), data_root=tmp_path, store=tmp_path / "store")
+    select = MaskingSettings.model_validate({"select": {"kind": "label_word", "probability": 1.0}}).select
+    hidden = tokens.train.ids[Units(select, tokens, tokens.train).allowed_N]
+    assert tokens.tokenizer.decode(hidden.tolist()) == " y x" * 20
 
 
 def test_label_words_without_a_token_of_their_own_are_refused(tmp_path):

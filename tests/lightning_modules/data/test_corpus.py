@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lightning_modules import files as disk
@@ -87,6 +89,18 @@ def test_documents_are_contiguous_rows_and_rise_by_one_over_what_is_left(tmp_pat
     rows = [("a", "", "x"), ("", "", "y"), ("b", "", "z"), ("c", "", "z"), ("d", "", "x")]
     settings = files([write_jsonl(tmp_path / "a.jsonl", rows)] * 2, document="document")
     assert [row.document for row in rows_of(settings, tmp_path)[0]] == [0, 1, 1, 2, 3, 4, 4, 5]
+
+
+def test_missing_documents_of_neighbouring_rows_are_one_document_in_every_format(tmp_path):
+    """A missing number is NaN in parquet files of pandas, and NaN differs from itself."""
+    numbers = [1.0, float("nan"), float("nan"), 2.0]
+    table = pa.table({"text": list("abcd"), "document": pa.array(numbers, pa.float64(), from_pandas=False)})
+    pq.write_table(table, tmp_path / "a.parquet")
+    lines = [json.dumps({"text": text, "document": number}) for text, number in zip("abcd", numbers, strict=True)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    for name in ("a.parquet", "a.jsonl"):
+        rows, _ = rows_of(files((name,), document="document"), tmp_path)
+        assert [row.document for row in rows] == [0, 1, 1, 2], name
 
 
 def test_splits_are_those_that_are_given_and_can_be_read_again(tmp_path):

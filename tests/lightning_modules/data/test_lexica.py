@@ -18,7 +18,7 @@ from lightning_modules.config.masking import PMI, Cloze, GenericWords
 from lightning_modules.data.language import Language
 from lightning_modules.data.lexica import bare, collocated, frequent_ngrams, in_lexicon, pmi, resolved
 from lightning_modules.data.token_store import find_words
-from lightning_modules.data.tokenizer import UNKNOWN, encode, starts_word, train
+from lightning_modules.data.tokenizer import SPECIAL_TOKENS, UNKNOWN, encode, read_tokenizer, starts_word, train
 from lightning_modules.errors import DataError
 
 
@@ -469,6 +469,16 @@ def test_case_and_punctuation_at_the_ends_do_not_matter(tokenizer):
     assert found(tokenizer, TEXTS, ["zoe\u0308\u2019s", "A"]) == ["Zo\u00eb\u2019s", "a"]
     assert found(tokenizer, TEXTS, {"..."}) == ["..."]
     assert found(tokenizer, TEXTS, ()) == []
+
+
+def test_accents_do_not_matter_if_the_tokenizer_removes_them(tmp_path, tokenizer):
+    pieces = [*SPECIAL_TOKENS, "cafe", "the", "naive"]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces))
+    given = read_tokenizer(tmp_path)
+    uncased = given.renumbered(given.vocab_size(given.rows))
+    assert found(uncased, ["The Caf\u00e9 the cafe"], {"caf\u00e9"}) == ["Caf\u00e9", "cafe"]
+    assert found(uncased, ["the cafe"], {"caf\u00e9", "zebra"}) == ["cafe"]  # the text has no word [UNK]
+    assert found(tokenizer, TEXTS, {"zoe\u2019s"}) == []  # a tokenizer that keeps accents tells them apart
 
 
 def test_a_word_of_several_pieces_belongs_as_a_whole(tokenizer):

@@ -180,6 +180,15 @@ def test_bytes_that_are_no_text_have_a_line_and_a_place(tmp_path, name):
     )
 
 
+def test_a_time_that_python_does_not_know_is_one_sentence(tmp_path):
+    times = pa.array([1, 2**62], pa.timestamp("us"))
+    pq.write_table(pa.table({"en": ["a", "b"], "time": times}), path := tmp_path / "a.parquet")
+    assert sentence_of(path, Columns("en", document="time")) == (
+        f"{path}: column 'time' has a timestamp[us] that cannot be read (date value out of range); write the "
+        "column as text or as numbers."
+    )
+
+
 def test_bytes_that_are_no_text_in_parquet_have_a_row(tmp_path):
     strings = pa.array([b"ok"] * 4999 + [b"Zo\xeb"], pa.binary()).view(pa.string())
     pq.write_table(pa.table({"en": strings}), path := tmp_path / "a.parquet")

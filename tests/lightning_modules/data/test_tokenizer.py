@@ -322,6 +322,38 @@ def test_a_file_that_does_not_name_the_type_of_its_model_is_read_as_one_that_doe
     assert first.encode("the dog sees").ids == second.encode("the dog sees").ids
 
 
+def test_a_piece_with_the_name_of_a_special_token_of_ours_is_never_read(tmp_path):
+    """A folder whose mask token is <mask> may still have a piece [MASK], in its list or among added tokens."""
+    folder = saved(tmp_path / "leftover", ByteLevel())
+    content = json.loads((folder / "tokenizer.json").read_text())
+    rows = len(content["model"]["vocab"])
+    content["model"]["vocab"]["[MASK]"] = rows
+    of_added = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
+    content["added_tokens"].append({"id": rows + 1, "content": "[SEP]", **of_added})
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    given = read_tokenizer(folder)
+    own = given.renumbered(given.vocab_size(given.rows))
+    assert [own.id_to_token(i) for i in range(FIRST_WORD_ID)] == list(SPECIAL_TOKENS)
+    assert own.get_vocab_size() == given.vocab_size(given.rows)
+    (ids,) = encode(own, ["the [MASK] [SEP]"])
+    assert min(ids[1:-1]) >= FIRST_WORD_ID
+    assert "".join(own.id_to_token(i) for i in ids[1:-1]) == "Ġthe" + "Ġ[MASK]" + "Ġ[SEP]"
+
+
+def test_a_special_token_that_merges_would_make_is_cut_into_its_parts(tmp_path):
+    folder = saved(tmp_path / "merged", ByteLevel())
+    content = json.loads((folder / "tokenizer.json").read_text())
+    first, second = content["model"]["merges"][-1]
+    names = json.loads((folder / "tokenizer_config.json").read_text()) | {"bos_token": first + second}
+    (folder / "tokenizer_config.json").write_text(json.dumps(names))
+    given = read_tokenizer(folder)
+    own = given.renumbered(given.vocab_size(given.rows))
+    word = (first + second).removeprefix("Ġ")
+    assert own.encode(word).tokens == [first, second]
+    stock = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    assert own.encode("1,0.").tokens == stock.encode("1,0.").tokens
+
+
 def test_a_text_without_a_space_has_a_store_if_the_tokenizer_puts_none_before_it(tmp_path):
     tiny_pretrained.gpt2(tmp_path / "gpt2")
     given = read_tokenizer(tmp_path / "gpt2")
@@ -329,7 +361,7 @@ def test_a_text_without_a_space_has_a_store_if_the_tokenizer_puts_none_before_it
     about = {"kind": "files", "train": "text.txt", "validation": "text.txt", "tokenizer": "gpt2"}
     data = FilesData.model_validate(about | {"vocab_size": given.vocab_size(given.rows)})
     report = prepare(data, data_root=tmp_path, store=tmp_path / "store").report["splits"]["train"]["source"]
-    assert (report["tokens"], report["words"], report["one_piece_word_share"]) == (8, 0, 0)
+    assert (report["tokens"], report["words"], report["one_piece_word_share"]) == (8, 2, 0)
 
 
 def test_tokenizers_that_cannot_be_read_are_one_sentence(tmp_path):

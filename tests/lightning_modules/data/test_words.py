@@ -56,6 +56,15 @@ def test_words_are_where_a_walk_through_the_tokens_finds_them():
         assert words.token_N.tolist() == [i for i, piece in enumerate(ids_N) if piece not in (START, END)]
 
 
+def test_the_first_piece_of_a_sentence_begins_a_word_also_without_a_space():
+    """As in GPT-2, where only words after a space begin with one. A counter-example: a first piece inside a text
+    continues the word before it."""
+    sentences = [[(9,), (25, 7)], [(UNKNOWN, 8)], [], [(30,)]]
+    words = find_words(flat(sentences), STARTS_V)
+    assert words_of(flat(sentences), words) == [(9,), (25, 7), (UNKNOWN, 8), (30,)]
+    assert words_of(np.array([25, 9, END]), find_words(np.array([25, 9, END]), STARTS_V)) == [(25, 9)]
+
+
 @pytest.mark.parametrize("word", [(25,), (25, 7), (25, UNKNOWN), (25, UNKNOWN, 9, UNKNOWN)])
 def test_a_word_ends_where_the_next_begins_or_its_sentence_or_the_array_ends(word):
     n = len(word)

@@ -11,10 +11,11 @@ from lightning_modules.config.masking import GenericWords, OwnSelection
 from lightning_modules.data.packing import BatchPlan, pack
 from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.token_store import prepare
-from lightning_modules.data.tokenizer import FIRST_WORD_ID
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, read_tokenizer
 from lightning_modules.errors import DataError
 from lightning_modules.objectives.masked_lm import Masker
 from lightning_modules.objectives.masking import Units
+from tests.support import tiny_pretrained
 
 WORDS = ("alphabet", "beech", "cat", "dog", "elephant", "fish", "gazelle", "house")
 
@@ -239,6 +240,41 @@ def test_a_text_without_spaces_has_no_words(select, tmp_path):
         f"objective.masking.select: {settings.kind} needs words, but no sentence of data.train has two words "
         "with a space between them; put spaces between words, or use uniform."
     )
+
+
+@pytest.fixture(scope="module")
+def of_gpt2(tmp_path_factory):
+    """4,000 sentences, cut by a tokenizer that puts no space before a sentence."""
+    root = tmp_path_factory.mktemp("gpt2")
+    tiny_pretrained.gpt2(root / "gpt2")
+    given = read_tokenizer(root / "gpt2")
+    (root / "a.txt").write_text("man ran\nran man can\n" * 2000)
+    about = {"kind": "files", "train": "a.txt", "validation": "a.txt", "tokenizer": "gpt2"}
+    data = FilesData.model_validate(about | {"vocab_size": given.vocab_size(given.rows)})
+    return prepare(data, data_root=root, store=root / "store")
+
+
+def test_the_first_word_of_a_sentence_is_a_word_like_the_others_for_gpt2(of_gpt2):
+    """Its first word begins with no space."""
+    packed = rows_of(of_gpt2)
+    words = units_of(of_gpt2, packed, "whole_word")
+    assert set(words) == {"man", "ran", "can"}
+    texts = [of_gpt2.tokenizer.decode(ids[1:-1].tolist()) for ids in sentences_of(packed)]
+    assert words == " ".join(texts).split()
+    ids_N = of_gpt2.train.ids
+
+    def hidden(kind):
+        select = MaskingSettings.model_validate({"select": {"kind": kind, "words": ["man"]}}).select
+        allowed_N = Units(select, of_gpt2, of_gpt2.train).allowed_N & (ids_N >= FIRST_WORD_ID)
+        return of_gpt2.tokenizer.decode(ids_N[allowed_N].tolist()).split()
+
+    assert "".join(hidden("cloze")) == "man" * 4000
+    assert "m" not in "".join(hidden("generic"))
+
+
+def sentences_of(packed):
+    """The ids of each sentence of a batch."""
+    return np.split(packed.source.ids_N, np.flatnonzero(packed.source.offset_N == 0)[1:])
 
 
 class _Own(OwnSelection):
