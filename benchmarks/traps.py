@@ -46,7 +46,7 @@ MOMENTS: dict[str, tuple[Any, str]] = {
     "half a checkpoint": (torch, "save"),
     "sync": (os, "fsync"),
     "rename": (os, "replace"),
-    "measure": (worker, "rows_of"),
+    "measure": (worker, "measure_rows"),
 }
 """Functions at whose k-th call a fault happens, by the name of the moment."""
 

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from benchmarks.faults import draw, draw_for_command, obey, sentence, summary
-from benchmarks.traps import DAMAGES, IN_COMMAND, IN_PLACE, KINDS, Trap, damage
+from benchmarks.traps import DAMAGES, IN_COMMAND, IN_PLACE, KINDS, MOMENTS, Trap, damage
 
 
 def test_a_seed_repeats_its_faults_and_all_kinds_come():
@@ -39,6 +39,12 @@ def test_a_fault_is_due_once_at_its_call_in_its_process(tmp_path):
     trap.act(fault)
     assert trap.happened == 1
     assert trap.due("step") is None
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_every_moment_is_a_call_that_a_worker_or_a_command_makes(moment):
+    owner, name = MOMENTS[moment]
+    assert callable(getattr(owner, name))
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
