@@ -70,7 +70,7 @@ def say_failed(outcomes: Sequence[Outcome], console: Console) -> list[Outcome]:
     failed = [outcome for outcome in outcomes if is_failed(outcome)]
     if failed:
         console.print(
-            f"{len(failed)} of {several(len(outcomes), 'run')} failed; `ablate status` shows the reasons again",
+            f"{len(failed)} of {several(len(outcomes), 'run')} failed, for the reasons above",
             style="red",
             soft_wrap=True,
         )

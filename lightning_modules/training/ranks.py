@@ -9,7 +9,9 @@ children closes; then they save and end as on request.
 """
 
 import os
+import platform
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -228,13 +230,42 @@ def _of_parent() -> tuple[dist.Store, int, int, int]:
     return store, rank, rank, int(os.environ["WORLD_SIZE"])
 
 
+def lost_rank(error: BaseException) -> RankDiedError | None:
+    """Return the error of a training on several nodes of which another process ended or does not answer; None if
+    the given error has another cause."""
+    words = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting")
+    if isinstance(error, AblationsError) or not isinstance(error, RuntimeError):
+        return None
+    if not isinstance(error, dist.DistError) and not any(each in str(error) for each in words):
+        return None
+    return RankDiedError(
+        "another process of this run, on this or another node, ended or does not answer; the run continues from "
+        "its last checkpoint."
+    )
+
+
+class AddressError(AblationsError, OSError):
+    """Error of a run on several nodes whose first process has an address that another node does not know."""
+
+
 def _of_nodes() -> tuple[dist.Store, int, int, int]:
     """Return store, rank, rank on this node and number of processes, on several nodes.
 
     The first process listens.
+
+    Raises:
+        AddressError: the address of the first process is unknown here. Torch would wait for it for a long time.
     """
     environment = cluster_environment()
     rank, count = environment.global_rank(), environment.world_size()
+    try:
+        socket.getaddrinfo(environment.main_address, environment.main_port)
+    except OSError as error:
+        raise AddressError(
+            f"process {rank + 1} of {count} on {platform.node()} does not know the address "
+            f"{environment.main_address} of the first process ({error.strerror}); set MASTER_ADDR in the file of "
+            "`before` to a name or number that all nodes know."
+        ) from error
     store = dist.TCPStore(
         environment.main_address, environment.main_port, count, is_master=rank == 0, timeout=TIME_TO_ANSWER
     )

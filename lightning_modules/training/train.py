@@ -29,6 +29,7 @@ from lightning_modules.training.log import OnLine
 from lightning_modules.training.ranks import (
     RANK_VARIABLE,
     joined_ranks,
+    lost_rank,
     rank_of_nodes,
     run_ranks,
     stop_when_orphaned,
@@ -117,6 +118,9 @@ def start(
                 )
         except BaseException as error:
             directory.require_lock()  # without the lock, state.json belongs to another process
+            if nodes > 1 and (lost := lost_rank(error)) is not None:
+                click.echo(f"{type(error).__name__}: {error}", err=True)
+                error = Interrupted() if stop.received else lost
             code, sentence = _outcome(error)
             if sentence is not None:
                 click.echo(sentence, err=True)  # before the state, which a full disk may refuse

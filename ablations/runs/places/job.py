@@ -77,9 +77,8 @@ def give_up(job: JobFiles) -> None:
     for name in worth_trying(job):
         before = job.attempts().endings.get(name)
         log = job.directory(name).path / "log.txt"
-        reason = (
-            before.message if before else f"its job was ended each time; read {log} and the logs in {job.folder}"
-        )
+        logs = f"{log} and the logs in {job.folder}" if log.exists() else f"the logs in {job.folder}"
+        reason = before.message if before else f"its job was ended each time; read {logs}"
         note(
             job,
             name,

@@ -6,6 +6,7 @@ job=$SLURM_ARRAY_TASK_ID
 if [ -e before.sh ]; then
     . ./before.sh
 fi
+export SLURM_EXPORT_ENV=ALL # srun passes on what before.sh set, also where SBATCH_EXPORT is NONE
 trap : TERM USR1 USR2 # the runs save; this shell goes on, to put the job back into the queue
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 12000))
 

@@ -22,8 +22,15 @@ def _word(text: str) -> str:
     return text
 
 
+def _constraint(text: str) -> str:
+    """Return the text if it is a name or names with the signs that combine features, as ``[a100|v100]``."""
+    if not re.fullmatch(r"[A-Za-z0-9\[(][A-Za-z0-9_.,:&|*+@()\[\]-]*", text):
+        raise ValueError(f"must be features that SLURM accepts, but is {shown(text)}; write them without spaces")
+    return text
+
+
 def _time_limit(text: str) -> str:
-    if not re.fullmatch(r"([0-9]+-)?[0-9]{1,3}:[0-9]{2}:[0-9]{2}", text):
+    if not re.fullmatch(r"([0-9]+-)?[0-9]{1,3}:[0-5][0-9]:[0-5][0-9]", text):
         raise ValueError(f"must be hours:minutes:seconds, as in 12:00:00 or 2-00:00:00, but is {shown(text)}")
     return text
 
@@ -39,7 +46,19 @@ def _digits(value: Any) -> Any:
     return str(value) if type(value) is int else value
 
 
+def _seconds(time_limit: str) -> int:
+    """Return a time limit in seconds."""
+    days, _, clock = time_limit.rpartition("-")
+    hours, minutes, seconds = map(int, clock.split(":"))
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+SECONDS_BESIDE_SAVING = 90
+"""Least seconds of a job besides those to save: SLURM may warn of the limit a minute early, and a worker needs
+some time to start."""
+
 Word = Annotated[str, AfterValidator(_word)]
+Constraint = Annotated[str, AfterValidator(_constraint)]
 TimeLimit = Annotated[str, BeforeValidator(_digits), AfterValidator(_time_limit)]
 Memory = Annotated[str, BeforeValidator(_digits), AfterValidator(_memory)]
 
@@ -53,11 +72,11 @@ class Resources(Settings):
     """Account that the job is charged to."""
     qos: Word | None = None
     """Quality of service, where the cluster has several."""
-    constraint: Word | None = None
-    """Feature that nodes must have, as in `a100`."""
+    constraint: Constraint | None = None
+    """Feature that nodes must have, as in `a100` or `[a100|v100]`."""
     time_limit: TimeLimit | None = None
     """Longest time of a job, as in `12:00:00`; a longer run goes on in the next job. None is the limit of the
-    partition."""
+    partition, and `0:00:00` is no limit."""
     nodes: int = Field(1, ge=1)
     """Number of nodes of a job. With more than one, a job trains a single run on all of them."""
     gpus: int = Field(0, ge=0)
@@ -135,6 +154,20 @@ class SlurmPlace(Resources):
     before: str | None = None
     """Shell file that each job reads first, as in `cluster.sh`; the path is relative to the folder of this
     file."""
+
+    @model_validator(mode="after")
+    def _jobs_have_time(self) -> Self:
+        limits = {"time_limit": self.time_limit}
+        limits |= {f"time_limit of arm {name}": arm.time_limit for name, arm in self.arms.items()}
+        least = self.seconds_to_save + SECONDS_BESIDE_SAVING
+        for name, limit in limits.items():
+            if limit is not None and 0 < _seconds(limit) < least:
+                raise ValueError(
+                    f"{name} must be at least {least} seconds, {SECONDS_BESIDE_SAVING} more than seconds_to_save, "
+                    f"because SLURM may warn of it a minute early, but is {limit}; raise it, or lower "
+                    "seconds_to_save"
+                )
+        return self
 
     def of_arm(self, arm: str) -> Resources:
         """Return the resources of the runs of an arm."""
@@ -275,9 +308,12 @@ def load(path: Path | None, kind: type[AnyPlace], *, arms: Sequence[str]) -> Pla
     return file
 
 
-def unknown_partition(name: str, available: list[str]) -> str | None:
-    """Return a sentence if the cluster lacks a partition; None if it has it, or if its partitions are
-    unknown."""
-    if not available or name in available:
+def unknown_partition(names: str, available: list[str]) -> str | None:
+    """Return a sentence if the cluster lacks one of the partitions, as in ``long,short``; None if it has all, or
+    if its partitions are unknown."""
+    unknown = [name for name in names.split(",") if name not in available]
+    if not available or not unknown:
         return None
-    return f"partition must be {listed(available)}, but is {shown(name)}{guess(name, available) or '.'}"
+    return (
+        f"partition must be {listed(available)}, but is {shown(unknown[0])}{guess(unknown[0], available) or '.'}"
+    )

@@ -39,7 +39,9 @@ KEPT_VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
 """Environment variables of SLURM that its commands need. Others, which SLURM sets inside a job, are removed,
 because its commands would take them for options."""
 
-WAITS_FOR_EVER = {
+WRONG_ACCOUNT = "the partition does not accept its account; `scancel` the job, change account, start again"
+
+WAITS = {
     "JobHeldUser": "give `scontrol release` to let it start",
     "JobHeldAdmin": "an administrator holds it; ask why",
     "job requeued in held state": "look into its log, then give `scontrol release` to let it start",
@@ -54,14 +56,16 @@ WAITS_FOR_EVER = {
     "PartitionDown": "the partition is down; wait, or choose another",
     "PartitionInactive": "the partition is inactive; wait, or choose another",
     "BadConstraints": "no node meets its constraint; `scancel` the job, change constraint, start again",
-    "AccountNotAllowed": (
-        "the partition does not accept its account; `scancel` the job, change account, start again"
-    ),
+    "AccountNotAllowed": WRONG_ACCOUNT,
+    "Job's account": WRONG_ACCOUNT,
+    "Job's QOS": "the partition does not accept its qos; `scancel` the job, change qos, start again",
+    "Nodes required for job are DOWN": "wait, ask an administrator, or choose another partition",
+    "ReqNodeNotAvail": "wait, ask an administrator, or choose another partition",
     "AssocMaxJobsLimit": "your account runs as many jobs as it may; the job waits for others to end",
     "BeginTime": "SLURM starts a job again about two minutes after it ended",
 }
-"""Advice by SLURM's reason why a job waits: for reasons that do not go away by themselves, and for some that
-do."""
+"""Advice by the beginning of SLURM's reason why a job waits: for reasons that do not go away by themselves, and
+for some that do."""
 
 
 class QueueError(AblationsError, RuntimeError):
@@ -253,7 +257,10 @@ def carry_out(
         _submit_all(submissions(workspace, missing, place=place.content), before=place.before)
     if missing:
         console.print(f"submitted: {several(len(missing), 'run')}")
-    lost = f"its job has left the queue, but the run has not ended; read the logs in {workspace.folder / 'slurm'}"
+    lost = (
+        "its job has left the queue, but the run has not ended; if nobody cancelled it, read the logs in "
+        f"{workspace.folder / 'slurm'}; then give the same command again"
+    )
     others = "its job was submitted for other measures; give the same command again"
     interrupted, outcomes = watch(
         workspace,
@@ -312,7 +319,8 @@ def require_partitions(place: PlaceFile[SlurmPlace]) -> None:
             sentence := unknown_partition(job.partition, [*filter(None, available)])
         ):
             raise SpecError(f"{place.path}: {above}{sentence}")
-        nodes_available = available.get(job.partition or "")
+        of_partitions = [available[name] for name in (job.partition or "").split(",") if name in available]
+        nodes_available = max(of_partitions, default=None)
         if nodes_available is not None and job.nodes > nodes_available:
             raise SpecError(
                 f"{place.path}: {above}nodes must be at most {nodes_available}, because the partition has no more "
@@ -437,7 +445,7 @@ def queue_in_words(jobs: Sequence[QueuedJob]) -> str:
     waiting = Counter(job.reason for job in jobs if job.waits)
     parts = [f"{len(jobs) - waiting.total()} at work"]
     for reason, count in waiting.most_common():
-        remedy = WAITS_FOR_EVER.get(reason)
+        remedy = next((advice for begin, advice in WAITS.items() if reason.startswith(begin)), None)
         why = "" if reason == "None" else f" ({reason}{f': {remedy}' if remedy else ''})"
         parts.append(f"{count} waiting{why}")
     return f"in SLURM's queue: {', '.join(parts)}"

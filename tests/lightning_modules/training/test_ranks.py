@@ -1,6 +1,7 @@
 """Processes of one run on several devices: one fate, and an exit code that tells what became of them."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,10 +9,11 @@ import threading
 import time
 
 import pytest
+import torch.distributed as dist
 
-from lightning_modules.errors import ExitCode, StopRequest
+from lightning_modules.errors import DataError, ExitCode, StopRequest
 from lightning_modules.training import ranks
-from lightning_modules.training.ranks import RankDiedError, run_ranks
+from lightning_modules.training.ranks import AddressError, RankDiedError, joined_ranks, lost_rank, run_ranks
 
 LIMIT = 30  # seconds; a hang is a failure
 
@@ -148,6 +150,38 @@ def test_a_rank_that_is_killed_while_the_run_stops_leaves_it_interrupted(trained
         started[0].kill()
 
     assert trained(WAITS, WAITS, after=kill) == ExitCode.INTERRUPTED
+
+
+def test_a_lost_process_on_another_node_is_said_in_words():
+    closed = RuntimeError(
+        "[/torch/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:44759. GLHF!"
+    )
+    for error in (closed, dist.DistNetworkError("Interrupted system call")):
+        assert str(lost_rank(error)) == (
+            "another process of this run, on this or another node, ended or does not answer; the run continues "
+            "from its last checkpoint."
+        )
+    for error in (
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+        DataError("Broken pipe"),
+        OSError("x"),
+    ):
+        assert lost_rank(error) is None
+
+
+def test_an_address_that_a_node_does_not_know_is_said_at_once(monkeypatch):
+    """Torch would try for more than ten minutes."""
+    variables = {"RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "GROUP_RANK": "1", "LOCAL_WORLD_SIZE": "1"}
+    variables |= {"MASTER_ADDR": "no-such-host.invalid", "MASTER_PORT": "20000"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(AddressError) as raised, joined_ranks(accelerator="cpu"):
+        pass
+    assert re.fullmatch(
+        r"process 2 of 2 on \S+ does not know the address no-such-host\.invalid of the first process \(.+\); set "
+        "MASTER_ADDR in the file of `before` to a name or number that all nodes know\\.",
+        str(raised.value),
+    )
 
 
 def test_nobody_can_take_the_port_of_a_run_before_its_ranks_bind_it(trained):

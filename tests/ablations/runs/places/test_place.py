@@ -27,6 +27,20 @@ def problems(tmp_path, text, kind=SlurmPlace):
             "time_limit: 2:00",
             '1:13: time_limit must be hours:minutes:seconds, as in 12:00:00 or 2-00:00:00, but is "2:00"',
         ),
+        (
+            "time_limit: 2:99:00",
+            '1:13: time_limit must be hours:minutes:seconds, as in 12:00:00 or 2-00:00:00, but is "2:99:00"',
+        ),
+        (
+            "partition: gpu\ntime_limit: 00:03:00",
+            "1:1: time_limit must be at least 210 seconds, 90 more than seconds_to_save, because SLURM may warn "
+            "of it a minute early, but is 00:03:00; raise it, or lower seconds_to_save",
+        ),
+        (
+            "arms: {mlm: {time_limit: 00:01:00}}",
+            "1:1: time_limit of arm mlm must be at least 210 seconds, 90 more than seconds_to_save, because SLURM "
+            "may warn of it a minute early, but is 00:01:00; raise it, or lower seconds_to_save",
+        ),
         ("memory: 16 GB", '1:9: memory must be a number with M, G or T, as in 16G, but is "16 GB"'),
         ("gpus: -1", "1:7: gpus must be greater than or equal to 0, but is -1; raise it"),
         (
@@ -66,7 +80,8 @@ def test_a_problem_is_a_line_with_its_place(tmp_path, text, sentence):
 def test_what_is_no_name_never_reaches_sbatch(tmp_path, name, text):
     quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\\\\n", "\\n")
     (problem,) = problems(tmp_path, f'{name}: "{quoted}"')
-    assert f"{name} must be a name that SLURM accepts, but is " in problem
+    kind = "features" if name == "constraint" else "a name"
+    assert f"{name} must be {kind} that SLURM accepts, but is " in problem
 
 
 @pytest.mark.parametrize(
@@ -108,6 +123,8 @@ def test_without_a_file_the_cluster_decides():
 
 
 def test_an_arm_changes_what_it_writes_and_keeps_the_rest():
+    assert SlurmPlace(time_limit="0:00:00").time_limit == "0:00:00"  # no limit
+    assert SlurmPlace(constraint="[a100|v100]").options()[0] == "--constraint=[a100|v100]"
     place = SlurmPlace(partition="gpu", gpus=1, time_limit="12:00:00", arms={"big": Resources(gpus=4, devices=4)})
     assert place.of_arm("small").options() == [
         *("--partition=gpu", "--time=12:00:00"),

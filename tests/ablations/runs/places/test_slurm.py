@@ -135,6 +135,11 @@ def test_jobs_that_wait_are_explained():
         "in SLURM's queue: 1 at work, 2 waiting (Priority), 1 waiting (JobHeldUser: give `scontrol release` to "
         "let it start)"
     )
+    refused = "Job's account not known, so it can't use this partition (acct allows rich)"
+    assert slurm.queue_in_words([QueuedJob("2_0", "it-0", 0, "PENDING", refused)]) == (
+        f"in SLURM's queue: 0 at work, 1 waiting ({refused}: the partition does not accept its account; `scancel` "
+        "the job, change account, start again)"
+    )
 
 
 @pytest.fixture
@@ -176,6 +181,9 @@ def test_a_dry_run_refuses_a_partition_that_the_cluster_lacks(workspace, command
     assert done.stderr == (
         f'{tmp_path / "cluster.yaml"}: partition must be gpu, but is "gpus"; did you mean gpu?\n'
     )
+    command("sinfo", "gpu* 4\nlong 2")
+    (tmp_path / "cluster.yaml").write_text("partition: long,gpu\nnodes: 4\n")  # whichever starts the job first
+    slurm.require_partitions(place.load(tmp_path / "cluster.yaml", place.SlurmPlace, arms=[]))
 
 
 @pytest.mark.parametrize("name", ["100%A", "a\\b"])
@@ -281,7 +289,8 @@ def test_a_run_whose_job_was_submitted_for_other_measures_says_so(workspace, mon
         "its job was submitted for other measures; give the same command again"
     )
     assert given["why_lost"](by_arm["b"][0]) == (
-        f"its job has left the queue, but the run has not ended; read the logs in {workspace.folder / 'slurm'}"
+        "its job has left the queue, but the run has not ended; if nobody cancelled it, read the logs in "
+        f"{workspace.folder / 'slurm'}; then give the same command again"
     )
 
 
@@ -300,7 +309,8 @@ def test_a_job_is_requeued_also_if_the_controller_answers_late_but_not_if_it_was
 ):
     """squeue fails once, scontrol once; SLURM ends the job after the second request."""
     python = '\necho "$1 $2" >> {0}/options'
-    scripts = {"squeue": SQUEUE, "scontrol": SCONTROL, "srun": "", "sleep": "", "python": python}
+    srun = '\necho "$SLURM_EXPORT_ENV" > {0}/exported'
+    scripts = {"squeue": SQUEUE, "scontrol": SCONTROL, "srun": srun, "sleep": "", "python": python}
     for name, text in scripts.items():
         (tmp_path / name).write_text("#!/bin/sh" + text.format(tmp_path, state) + "\n")
         (tmp_path / name).chmod(0o755)
@@ -308,9 +318,11 @@ def test_a_job_is_requeued_also_if_the_controller_answers_late_but_not_if_it_was
     variables = {"ARRAY_TASK_ID": 3, "ARRAY_JOB_ID": 12, "JOB_ID": 15, "JOB_NUM_NODES": 1, "CPUS_PER_TASK": 1}
     for name, number in variables.items():
         monkeypatch.setenv(f"SLURM_{name}", str(number))
+    monkeypatch.setenv("SLURM_EXPORT_ENV", "NONE")  # as SLURM sets it in jobs of users with SBATCH_EXPORT=NONE
     done = subprocess.run(["bash", arrays.SCRIPT, tmp_path / "python"], cwd=tmp_path, timeout=60)
     assert done.returncode == (75 if state == "COMPLETING" else -signal.SIGTERM)
     assert (tmp_path / "options").read_text() == "-P -m\n" * 2  # nothing is imported from the current folder
+    assert (tmp_path / "exported").read_text() == "ALL\n"  # else workers lack what before.sh has set
     requeued = tmp_path / "requeued"
     assert (requeued.read_text() if requeued.exists() else "") == "requeue 12_3\n" * requests
 
