@@ -15,6 +15,7 @@ from ablations.errors import Fault, KeyPath
 from ablations.metric_groups import groups_of, metrics_of_task
 from ablations.spec.contrasts import (
     EFFECT,
+    Ahead,
     Apart,
     Claim,
     Contrast,
@@ -100,6 +101,10 @@ def _of_quantity(of: Quantity, effect: Contrast | None, at: KeyPath, *, name: st
         yield from _metrics_of_other_tasks(of, at, name=name)
     if effect is None:  # unknown whether the effect goes over the layers
         return
+    has_axis = isinstance(effect, Shape | Ahead) or (isinstance(effect, Trend) and effect.over != "arms")
+    if has_axis and of.steps != "last":
+        sentence = f"{name}.steps must be left out, because this effect has a number for each layer, group or step"
+        yield Fault((*at, "steps"), f"{sentence}; remove it", "key")
     over_layers = isinstance(effect, Shape) or (isinstance(effect, Trend) and effect.over == "layers")
     one_number = of.layers != "none" or of.layer is not None
     if over_layers and one_number:
@@ -211,6 +216,12 @@ def _of_claim(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
                 "by all seeds together"
             )
             yield Fault((*written.at, "in_each_seed"), f"{sentence}; remove it", "key")
+        if written.key == "provided" and getattr(written.effect, "direction", None) == "either":
+            sentence = (
+                f"{written.name}.direction must not be either in a condition (`provided`), because a condition "
+                "holds only above 0; name the arm that is higher as arm, and the other as minus"
+            )
+            yield Fault((*written.at, "direction"), sentence)
     claim_name = f"claim {claim['name']}" if isinstance(claim.get("name"), str) else "this claim"
     yield from _effect_or_effects(claim, at, claim_name=claim_name)
     try:

@@ -72,6 +72,10 @@ class Quantity(Settings):
             raise ValueError(
                 "has steps: way, so until must be below 1: at the end of training the way is always complete"
             )
+        if self.steps == "last" and self.until != 1:
+            raise ValueError(
+                "has until, which is read only with steps: area or steps: way; set steps, or remove until"
+            )
         if self.or_groups and not self.groups:
             raise ValueError("has or_groups, so it must also have groups, which or_groups can replace")
         return self
@@ -191,6 +195,11 @@ class Difference(Contrast):
     def _one_bound(self) -> Self:
         if self.at_least is not None and self.at_most is not None:
             raise ValueError("must have at_least or at_most, but has both")
+        if self.direction == "either" and (self.at_least is not None or self.at_most is not None):
+            raise ValueError(
+                "has direction: either, so it must have neither at_least nor at_most, which name a side; remove "
+                "the bound, or remove direction"
+            )
         if self.minus_of is not None and self.minus is None:
             raise ValueError("has minus_of, so it must also have minus, the arm whose number minus_of names")
         return self

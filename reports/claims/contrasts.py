@@ -98,7 +98,8 @@ def effects(effect: Effect, rows: SeedTable) -> dict[str, SeedEffects]:
         NotMeasured: the table lacks rows that the effect needs.
     """
     arms = list(effect.arms_needed())
-    if copied := rows.copied_seeds(arms):
+    copied = () if effect.in_each_seed else rows.copied_seeds(arms)  # a condition may hold in each copy
+    if copied:
         rows = rows.of_seeds(set(rows.seeds_of(arms)) - set(copied))
     parts = _with_text_errors(effect, rows, _CONTRASTS[type(effect)](effect, rows))
     groups = tuple(
@@ -155,9 +156,10 @@ def difference(effect: Difference, rows: SeedTable) -> dict[str, SeedEffects]:
 
     Groups are averaged within the seed first, because the tasks of one run are no independent evidence.
     """
-    readings = [_mean_of_arms(rows, effect.of, effect.arm)]
+    beside = tuple(effect.arms_needed()) if effect.minus_of in (None, effect.of) else ()
+    readings = [_mean_of_arms(rows, effect.of, effect.arm, beside=beside)]
     if effect.minus is not None:
-        readings.append(_mean_of_arms(rows, effect.minus_of or effect.of, effect.minus))
+        readings.append(_mean_of_arms(rows, effect.minus_of or effect.of, effect.minus, beside=beside))
     seeds, numbers, left_out = _paired(readings)
     numbers_S = numbers[0] - numbers[1] if effect.minus is not None else numbers[0]
     values = effect.at_most - numbers_S if effect.at_most is not None else numbers_S - (effect.at_least or 0.0)
@@ -168,9 +170,13 @@ def difference(effect: Difference, rows: SeedTable) -> dict[str, SeedEffects]:
     return {"": part._replace(shown_numbers=shown_numbers)}
 
 
-def _mean_of_arms(rows: SeedTable, of: Quantity, arms: Arms) -> PairedNumbers:
-    """Return the quantity of an arm, or the mean over several arms in the shape of one arm."""
-    reading = read(rows, of, [arms] if isinstance(arms, str) else arms)
+def _mean_of_arms(rows: SeedTable, of: Quantity, arms: Arms, *, beside: Sequence[str]) -> PairedNumbers:
+    """Return the quantity of an arm, or the mean over several arms in the shape of one arm.
+
+    Args:
+        beside: arms whose groups must be the same.
+    """
+    reading = read(rows, of, [arms] if isinstance(arms, str) else arms, beside=beside)
     return reading._replace(values_ASK=reading.values_ASK.mean(0, keepdims=True))
 
 
@@ -215,7 +221,8 @@ def shape(effect: Shape, rows: SeedTable) -> dict[str, SeedEffects]:
         values, at_layers_LMS = values - effect.at_least, at_layers_LMS - effect.at_least
     chosen = tuple(int(reading.positions[place]) for place in forms[0].chosen_S)
     part = SeedEffects(reading.seeds, values, left_out=reading.left_out, bounded=bool(effect.at_least))
-    return {"": part._replace(chosen=chosen, at_layers_LMS=at_layers_LMS)}
+    shown_numbers = {"at_least": effect.at_least} if effect.at_least else {}
+    return {"": part._replace(chosen=chosen, at_layers_LMS=at_layers_LMS, shown_numbers=shown_numbers)}
 
 
 def _at_layers(forms: list[Form]) -> Array:
@@ -275,11 +282,14 @@ def kept_share(effect: Share, rows: SeedTable) -> dict[str, SeedEffects]:
     if effect.than_of is None:
         with np.errstate(divide="ignore", invalid="ignore"):  # a gain of 0 gives NaN, and so no verdict
             values = (kept[0] - effect.at_least * gain[0]) / abs(gain[0].mean())
-        shown_numbers = intervals[0]
+        # Divided by the mean gain as if it were known, the values err near a margin: nothing is equivalent.
+        shown_numbers, bounded = intervals[0], True
     else:
         values = _difference_of_shares(kept, gain, at_least=effect.at_least)
         shown_numbers = intervals[0] | {f"{name}_elsewhere": number for name, number in intervals[1].items()}
-    bounded = bool(effect.at_least)
+        bounded = bool(effect.at_least)
+    if effect.at_least:
+        shown_numbers = shown_numbers | {"at_least": effect.at_least}
     return {
         "": SeedEffects(seeds, values, left_out=left_out, bounded=bounded, shown_numbers=shown_numbers)
     } | parts
@@ -391,12 +401,10 @@ def _paired(readings: list[PairedNumbers]) -> tuple[tuple[int, ...], list[Array]
         values = reading.values_ASK[:, columns, 0]
         numbers.append(values[0] if len(values) == 1 else values)
     lost = {seed for reading in readings for seed in reading.seeds} - set(seeds)
-    alone = tuple(f"seed {seed}: not in every arm" for seed in sorted(lost))
-    return (
-        seeds,
-        numbers,
-        tuple(dict.fromkeys([*(note for reading in readings for note in reading.left_out), *alone])),
-    )
+    notes = list(dict.fromkeys(note for reading in readings for note in reading.left_out))
+    noted = {note.partition(":")[0] for note in notes}
+    notes += [f"seed {seed}: not in every arm" for seed in sorted(lost) if f"seed {seed}" not in noted]
+    return seeds, numbers, tuple(notes)
 
 
 def _without_number(reading: PairedNumbers) -> SeedEffects:

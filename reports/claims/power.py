@@ -106,7 +106,9 @@ def _part_power(
         whole = float(
             np.hypot(spread, part.text_error * np.sqrt(seeds))
         )  # spread of one seed, the error of the shared text included
-        return power(effect, sd=whole, seeds=seeds, level=level) if whole else 1.0
+        if not whole:  # seeds that agree are judged by their signs
+            return float(seeds >= np.log2(2 / level))
+        return power(effect, sd=whole, seeds=seeds, level=level)
 
     return ClaimPower(
         claim=claim.name,

@@ -151,7 +151,13 @@ class SeedTable:
 
 
 def read(
-    rows: SeedTable, of: Quantity, arms: Sequence[str], *, axis: Axis = "none", fewest: int = 2
+    rows: SeedTable,
+    of: Quantity,
+    arms: Sequence[str],
+    *,
+    axis: Axis = "none",
+    fewest: int = 2,
+    beside: Collection[str] = (),
 ) -> PairedNumbers:
     """Return the quantity of each arm at each position, for the seeds that are complete in every arm.
 
@@ -166,26 +172,23 @@ def read(
         arms: arms whose runs are read.
         axis: axis along which the effect goes.
         fewest: smallest number of positions along the axis `layers` or `groups`.
+        beside: further arms that the effect compares, whose groups must be the same.
 
     Raises:
         NotMeasured: no run of an arm has such rows, groups are missing, there are too few positions, or several
             rows would be the same number.
     """
-    of = _with_groups(rows, of, arms)
+    compared = tuple(dict.fromkeys((*arms, *beside)))
+    of = _with_groups(rows, of, compared)
     if axis == "none" and (of.layers != "none" or of.layer is not None):
         # A drop takes two layers, and an inner layer exists from three layers on.
         fewest = {"drop": 2, "fall_to_inner": 3, "rise_to_top": 3}.get(of.layers, 1)
-        return _reduced(read(rows, of, arms, axis="layers", fewest=fewest), of)
+        each = [read(rows, of, [arm], axis="layers", fewest=fewest, beside=compared) for arm in arms]
+        return _side_by_side([_reduced(one, of) for one in each])  # arms may have other numbers of layers
     if axis == "none" and of.steps != "last":
         course = _area if of.steps == "area" else _way
-        return course(read(rows, of, arms, axis="steps"), of)
-    cells_by_run = {
-        (arm, seed): _numbers(rows, of, arm, seed, axis=axis) for arm in arms for seed in rows.seeds.get(arm, [])
-    }
-    for arm in arms:
-        if not any(cells_by_run.get((arm, seed)) for seed in rows.seeds.get(arm, [])):
-            raise NotMeasured(f"{_named(of)} has no rows of arm {arm}{_where(of, axis)}")
-    groups = _expected(cells_by_run, axis)
+        return course(read(rows, of, arms, axis="steps", beside=beside), of)
+    cells_by_run, groups = _cells(rows, of, arms, compared, axis)
     numbers = {run: _means(cells, groups) for run, cells in cells_by_run.items()}
     positions = _positions(numbers, axis)
     if axis == "steps" and len(positions) < FEWEST_STEPS:
@@ -206,6 +209,42 @@ def read(
     values = [[[numbers[arm, seed][position] for position in positions] for seed in seeds] for arm in arms]
     shape = (len(arms), len(seeds), len(positions))
     return PairedNumbers(tuple(seeds), np.array(values, float).reshape(shape), tuple(positions), tuple(left_out))
+
+
+def _cells(
+    rows: SeedTable, of: Quantity, arms: Sequence[str], compared: Sequence[str], axis: Axis
+) -> tuple[dict[tuple[str, int], dict[float, dict[str | None, float]]], frozenset[str | None]]:
+    """Return the numbers of each run of the arms by position and group, and all groups of the compared arms.
+
+    Raises:
+        NotMeasured: an arm has no rows, or no run of it has a group that another arm has.
+    """
+    cells_by_run = {
+        (arm, seed): _numbers(rows, of, arm, seed, axis=axis)
+        for arm in (compared if of.groups else arms)
+        for seed in rows.seeds.get(arm, [])
+    }
+    for arm in arms:
+        if not any(cells_by_run.get((arm, seed)) for seed in rows.seeds.get(arm, [])):
+            raise NotMeasured(f"{_named(of)} has no rows of arm {arm}{_where(of, axis)}")
+    groups = _expected(cells_by_run)
+    for arm in arms:
+        of_arm = _expected({run: cells for run, cells in cells_by_run.items() if run[0] == arm})
+        if lacking := sorted(filter(None, groups - of_arm)):
+            raise NotMeasured(f"{_named(of)} has no rows of arm {arm} in {', '.join(lacking)}, which others have")
+    return {run: cells for run, cells in cells_by_run.items() if run[0] in arms}, groups
+
+
+def _side_by_side(readings: Sequence[PairedNumbers]) -> PairedNumbers:
+    """Return readings of one arm each, without an axis, as one reading of the seeds that are complete in all."""
+    seeds = tuple(seed for seed in readings[0].seeds if all(seed in reading.seeds for reading in readings))
+    columns = [[reading.seeds.index(seed) for seed in seeds] for reading in readings]
+    values = [reading.values_ASK[:, own] for reading, own in zip(readings, columns, strict=True)]
+    lost = {seed for reading in readings for seed in reading.seeds} - set(seeds)
+    notes = [note for reading in readings for note in reading.left_out]
+    noted = {note.partition(":")[0] for note in notes}
+    notes += [f"seed {seed}: not in every arm" for seed in sorted(lost) if f"seed {seed}" not in noted]
+    return PairedNumbers(seeds, np.concatenate(values), readings[0].positions, tuple(dict.fromkeys(notes)))
 
 
 def _reduced(whole: PairedNumbers, of: Quantity) -> PairedNumbers:
@@ -312,7 +351,7 @@ def _numbers(
     for cell in take(arm, seed, of.measure, of.metric):
         position = _position(cell, axis)
         value = _value(cell, of)
-        if position is None or not _is_selected(cell.group, of) or not np.isfinite(value):
+        if position is None or not _is_selected(cell.group, of) or np.isnan(value):
             continue
         if cell.other_run_id is not None and rows.seed_of.get(cell.other_run_id, seed) != seed:
             continue  # distances between two seeds are read by `apart` alone
@@ -358,7 +397,7 @@ def _is_selected(group: str | None, of: Quantity) -> bool:
 
 
 def _expected(
-    cells_by_run: dict[tuple[str, int], dict[float, dict[str | None, float]]], axis: Axis
+    cells_by_run: dict[tuple[str, int], dict[float, dict[str | None, float]]],
 ) -> frozenset[str | None]:
     """Return the groups that any run has. A mean over fewer groups would be a mean over other tasks."""
     return frozenset(group for run in cells_by_run.values() for cells in run.values() for group in cells)

@@ -376,7 +376,7 @@ def _equivalence(effects: SeedEffects, smallest: float) -> float:
 
 def _verdict(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> Verdict:
     """Return the verdict on one of `ways` parts by the rule in this module's docstring."""
-    if effects.condition and effects.in_each_seed and (effects.values < 0).any():
+    if effects.condition and effects.in_each_seed and seed_tests.below_bound(effects.values).any():
         return "not testable here"
     if len(effects.values) < FEWEST_SEEDS:
         return "insufficient evidence"

@@ -399,7 +399,8 @@ def _condition_rule(part: PartVerdict) -> str:
     """Return a sentence about a condition that each seed must show, or that fails by its mean."""
     if not part.in_each_seed:
         return f"the mean over {several(len(part.values), 'seed')} lies below the bound"
-    below = {seed: -value for seed, value in zip(part.seeds, part.values, strict=True) if value < 0}
+    is_below = seed_tests.below_bound(part.values)
+    below = {part.seeds[i]: -part.values[i] for i in np.flatnonzero(is_below)}
     if below:
         seeds_below = listed([f"seed {seed} by {significant(value)}" for seed, value in below.items()], "and")
         return f"{len(below)} of {several(len(part.values), 'seed')} below the bound: {seeds_below}"

@@ -177,6 +177,12 @@ def constant(effects: ArrayLike) -> NDArray[np.bool_]:
     return np.asarray(np.ptp(values, axis=-1) <= 1e-12 * largest)  # float64: a few roundings of numbers near 1
 
 
+def below_bound(effects: ArrayLike) -> NDArray[np.bool_]:
+    """Return which values lie below 0 by more than rounding."""
+    values = np.asarray(effects, float)
+    return np.asarray(values < -1e-12 * np.maximum(1.0, np.abs(values)))  # float64: a few roundings near 1
+
+
 def sign_flips(effects: ArrayLike, *, rng: np.random.Generator) -> float:
     """Return the share of sign patterns that put the mean at least as far from 0 as it is.
 

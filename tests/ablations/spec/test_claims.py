@@ -57,6 +57,25 @@ BAD = [
         "7:25: no effect of claim both-sides-help uses cln, but claims.effect uses clm; write the same name in "
         "both",
     ),
+    (
+        "minus: mlm}",
+        "minus: mlm, at_least: 0.5, direction: either}",
+        "8:13: claims.effect has direction: either, so it must have neither at_least nor at_most, which name a "
+        "side; remove the bound, or remove direction",
+    ),
+    (
+        "metric: loss}",
+        "metric: loss, until: 0.5}",
+        "8:36: claims.effect.of has until, which is read only with steps: area or steps: way; set steps, or "
+        "remove until",
+    ),
+    (
+        "    effect:",
+        "    provided: {ahead: {kind: difference, of: {measure: validation, metric: loss}, arm: clm, minus: mlm, "
+        "direction: either}}\n    effect:",
+        "8:116: claims.provided.ahead.direction must not be either in a condition (`provided`), because a "
+        "condition holds only above 0; name the arm that is higher as arm, and the other as minus",
+    ),
     ("[mlm, clm]", "[mlm]", "8:78: claims.effect uses clm, which is not in claims.needs.arms; add it there"),
     ("[mlm, clm]", "[mlm, clm, mlm]", "7:19: claims.needs.arms must differ, but mlm occurs 2 times"),
     (
