@@ -80,7 +80,7 @@ class ObjectiveSettings(Settings):
 
     @property
     def draws(self) -> bool:
-        """Whether the objective draws random numbers when it makes a batch, such as hidden tokens."""
+        """Return whether the objective draws random numbers when it makes a batch, such as hidden tokens."""
         return True
 
     def weights_per_token(

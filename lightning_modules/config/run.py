@@ -105,7 +105,7 @@ class RunSettings(Settings):
 
     @property
     def unread(self) -> dict[str, str]:
-        """Dotted paths of settings without any effect here, each with the kind of optimiser or objective that does
+        """Return the dotted paths of settings without any effect here, each with the optimiser or objective that does
         not read it. Runs that differ only in them have equal weights."""
         unread: dict[str, str] = {}
         if self.training.optimizer.kind == "sgd":
@@ -118,7 +118,7 @@ class RunSettings(Settings):
 
     @property
     def is_same_for_all_seeds(self) -> bool:
-        """Whether runs with these settings have equal weights whatever their seed, because each source of
+        """Return whether runs with these settings have equal weights whatever their seed, because each source of
         chance that they use has a seed in `training.seeds`. Such runs are copies and no replicates.
 
         With random weights a run uses `init`. Steps use `order`. They use `corruption` if the objective draws
