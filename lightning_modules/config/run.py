@@ -105,8 +105,8 @@ class RunSettings(Settings):
 
     @property
     def unread(self) -> dict[str, str]:
-        """Return the dotted paths of settings without any effect here, each with the optimiser or objective that does
-        not read it. Runs that differ only in them have equal weights."""
+        """Return the dotted paths of settings without any effect here, each with the optimiser or objective that
+        does not read it. Runs that differ only in them have equal weights."""
         unread: dict[str, str] = {}
         if self.training.optimizer.kind == "sgd":
             adam = ("adam_beta1", "adam_beta2", "adam_epsilon")

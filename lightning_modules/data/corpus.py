@@ -110,9 +110,9 @@ class Sentences:
                     self.skipped += 1
                     continue
                 is_missing = isinstance(cells.document, float) and math.isnan(cells.document)
-                own = None if is_missing else cells.document
-                if last != (i, own):
-                    document, last = document + 1, (i, own)
+                key = None if is_missing else cells.document
+                if last != (i, key):
+                    document, last = document + 1, (i, key)
                 yield Row(text, target, document)
         if document < 0:
             names = ", ".join(source.name for source in self._sources)

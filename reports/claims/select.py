@@ -183,8 +183,10 @@ def read(
     if axis == "none" and (of.layers != "none" or of.layer is not None):
         # A drop takes two layers, and an inner layer exists from three layers on.
         fewest = {"drop": 2, "fall_to_inner": 3, "rise_to_top": 3}.get(of.layers, 1)
-        each = [read(rows, of, [arm], axis="layers", fewest=fewest, beside=compared) for arm in arms]
-        return _side_by_side([_reduced(one, of) for one in each])  # arms may have other numbers of layers
+        by_layer = [read(rows, of, [arm], axis="layers", fewest=fewest, beside=compared) for arm in arms]
+        return _side_by_side(
+            [_reduced(reading, of) for reading in by_layer]
+        )  # arms may have other numbers of layers
     if axis == "none" and of.steps != "last":
         course = _area if of.steps == "area" else _way
         return course(read(rows, of, arms, axis="steps", beside=beside), of)
@@ -239,7 +241,7 @@ def _side_by_side(readings: Sequence[PairedNumbers]) -> PairedNumbers:
     """Return readings of one arm each, without an axis, as one reading of the seeds that are complete in all."""
     seeds = tuple(seed for seed in readings[0].seeds if all(seed in reading.seeds for reading in readings))
     columns = [[reading.seeds.index(seed) for seed in seeds] for reading in readings]
-    values = [reading.values_ASK[:, own] for reading, own in zip(readings, columns, strict=True)]
+    values = [reading.values_ASK[:, places] for reading, places in zip(readings, columns, strict=True)]
     lost = {seed for reading in readings for seed in reading.seeds} - set(seeds)
     notes = [note for reading in readings for note in reading.left_out]
     noted = {note.partition(":")[0] for note in notes}
