@@ -25,7 +25,7 @@ from ablations.spec.contrasts import (
     Share,
     Trend,
 )
-from reports.claims.select import Array, NotMeasured, PairedNumbers, SeedTable, groups_read, read
+from reports.claims.select import Array, NotMeasured, PairedNumbers, SeedTable, groups_read, read, side_by_side
 from reports.statistics import curve_shapes
 from reports.statistics.curve_shapes import Form
 from reports.statistics.seed_tests import SeedEffects, page_trend, shared_error
@@ -394,17 +394,10 @@ def _paired(readings: list[PairedNumbers]) -> tuple[tuple[int, ...], list[Array]
 
     The readings have no axis. Numbers have the shape (arms, seeds), or (seeds,) for a reading of one arm.
     """
-    seeds = tuple(seed for seed in readings[0].seeds if all(seed in reading.seeds for reading in readings))
-    numbers = []
-    for reading in readings:
-        columns = [reading.seeds.index(seed) for seed in seeds]
-        values = reading.values_ASK[:, columns, 0]
-        numbers.append(values[0] if len(values) == 1 else values)
-    lost = {seed for reading in readings for seed in reading.seeds} - set(seeds)
-    notes = list(dict.fromkeys(note for reading in readings for note in reading.left_out))
-    noted = {note.partition(":")[0] for note in notes}
-    notes += [f"seed {seed}: not in every arm" for seed in sorted(lost) if f"seed {seed}" not in noted]
-    return seeds, numbers, tuple(notes)
+    whole = side_by_side(readings)
+    ends = np.cumsum([len(reading.values_ASK) for reading in readings])[:-1]
+    numbers = [part[0] if len(part) == 1 else part for part in np.split(whole.values_ASK[..., 0], ends)]
+    return whole.seeds, numbers, whole.left_out
 
 
 def _without_number(reading: PairedNumbers) -> SeedEffects:

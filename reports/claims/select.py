@@ -184,7 +184,7 @@ def read(
         # A drop takes two layers, and an inner layer exists from three layers on.
         fewest = {"drop": 2, "fall_to_inner": 3, "rise_to_top": 3}.get(of.layers, 1)
         by_layer = [read(rows, of, [arm], axis="layers", fewest=fewest, beside=compared) for arm in arms]
-        return _side_by_side(
+        return side_by_side(
             [_reduced(reading, of) for reading in by_layer]
         )  # arms may have other numbers of layers
     if axis == "none" and of.steps != "last":
@@ -237,8 +237,8 @@ def _cells(
     return {run: cells for run, cells in cells_by_run.items() if run[0] in arms}, groups
 
 
-def _side_by_side(readings: Sequence[PairedNumbers]) -> PairedNumbers:
-    """Return readings of one arm each, without an axis, as one reading of the seeds that are complete in all."""
+def side_by_side(readings: Sequence[PairedNumbers]) -> PairedNumbers:
+    """Return several readings as one reading of all their arms, with the seeds that are complete in all."""
     seeds = tuple(seed for seed in readings[0].seeds if all(seed in reading.seeds for reading in readings))
     columns = [[reading.seeds.index(seed) for seed in seeds] for reading in readings]
     values = [reading.values_ASK[:, places] for reading, places in zip(readings, columns, strict=True)]
