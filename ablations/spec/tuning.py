@@ -124,8 +124,9 @@ def _value_faults(tune: Tune, path: str, arms: Sequence[Arm]) -> Iterator[Fault]
         if kind := settings_of(arm).unread.get(path):
             sentence = (
                 f"tune.settings has {path}, but {kind} of arm {arm.name} does not read it; list under tune.arms "
+                "only arms that read it, or remove it"
             )
-            yield Fault(place, sentence + "only arms that read it, or remove it", "key")
+            yield Fault(place, sentence, "key")
             return
     written = [_setting(settings_of(arm), path) for arm in arms]
     if other := next((arm for arm, value in zip(arms, written, strict=True) if value != written[0]), None):

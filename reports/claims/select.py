@@ -129,9 +129,8 @@ class SeedTable:
         runs of all these arms are the same for all seeds."""
         if not set(arms) <= self.copied_arms:
             return ()
-        return tuple(seed for seed in self.seeds_of(arms) if all(seed in self.seeds.get(arm, ()) for arm in arms))[
-            1:
-        ]
+        in_all = [seed for seed in self.seeds_of(arms) if all(seed in self.seeds.get(arm, ()) for arm in arms)]
+        return tuple(in_all[1:])
 
     def last(self, arm: str, seed: int, measure: str, metric: str) -> list[Cell]:
         """Return the cells of a run at the last step that this measure has; none if another seed of the arm was
@@ -183,10 +182,9 @@ def read(
     if axis == "none" and (of.layers != "none" or of.layer is not None):
         # A drop takes two layers, and an inner layer exists from three layers on.
         fewest = {"drop": 2, "fall_to_inner": 3, "rise_to_top": 3}.get(of.layers, 1)
+        # Arm by arm, as they may have other numbers of layers.
         by_layer = [read(rows, of, [arm], axis="layers", fewest=fewest, beside=compared) for arm in arms]
-        return side_by_side(
-            [_reduced(reading, of) for reading in by_layer]
-        )  # arms may have other numbers of layers
+        return side_by_side([_reduced(reading, of) for reading in by_layer])
     if axis == "none" and of.steps != "last":
         course = _area if of.steps == "area" else _way
         return course(read(rows, of, arms, axis="steps", beside=beside), of)

@@ -84,6 +84,14 @@ def test_what_cannot_be_tuned_is_refused(tmp_path, path, sentence):
     assert sentences(tmp_path, settings={path: [1, 2]}) == [sentence]
 
 
+def test_a_setting_that_an_arm_does_not_read_is_refused(tmp_path):
+    arms = {"by-sgd": {"objective": {"kind": "masked_lm"}, "training": {"optimizer": "sgd"}}}
+    assert sentences(tmp_path, of_arms=arms, settings={"training.adam_beta1": [0.5, 0.9]}) == [
+        "tune.settings has training.adam_beta1, but sgd of arm by-sgd does not read it; list under tune.arms only "
+        "arms that read it, or remove it"
+    ]
+
+
 def test_a_setting_in_which_arms_differ_is_refused(tmp_path):
     arms = {
         "slow": {"objective": {"kind": "masked_lm"}, "training": {"learning_rate": 1e-4}},
