@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from pkgutil import resolve_name
@@ -170,7 +170,12 @@ def serve() -> None:
     stop = StopRequest()
     stop.install()
     orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
-    threading.Thread(target=_listen, args=(orders, stop), daemon=True).start()
+    # A process that makes batches for a GPU is forked from this one and closes sys.stdin first. It would wait
+    # for ever for a thread that reads from it.
+    lines = os.fdopen(os.dup(0), encoding="utf-8")
+    with open(os.devnull, encoding="utf-8") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    threading.Thread(target=_listen, args=(lines, orders, stop), daemon=True).start()
     # The pipe is broken if the launcher was killed.
     with suppress(BrokenPipeError), os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
         os.dup2(2, 1)  # whatever a library prints must not get among the answers
@@ -179,8 +184,8 @@ def serve() -> None:
             answers.flush()
 
 
-def _listen(orders: "queue.Queue[dict[str, Any] | None]", stop: StopRequest) -> None:
-    for line in sys.stdin:
+def _listen(lines: Iterable[str], orders: "queue.Queue[dict[str, Any] | None]", stop: StopRequest) -> None:
+    for line in lines:
         orders.put(json.loads(line))
     stop.ask()
     orders.put(None)

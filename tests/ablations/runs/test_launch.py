@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -62,6 +63,30 @@ def test_one_failing_run_does_not_stop_the_others_and_is_named(make_run):
     assert outcomes[gone.path].code != 0
     assert "has no run.json, so it is not the folder of a run" in outcomes[gone.path].message
     assert (good.path / "log.txt").exists()
+
+
+WITH_LOADERS = """
+from lightning_modules.training import fit
+plain = fit.RunData
+fit.RunData = lambda objective, tokens, workers: plain(objective, tokens, workers=1)
+from ablations.runs.worker import serve
+serve()
+"""
+
+
+@pytest.mark.filterwarnings("ignore")  # this process has threads when it forks
+def test_a_worker_trains_with_processes_that_make_its_batches(make_run, monkeypatch):
+    """As on a GPU: they are forked from the worker, which reads its orders in a thread."""
+    monkeypatch.setattr(launch, "start_process", start_process)  # and no forked worker
+    monkeypatch.setattr(launch, "WORKER", (sys.executable, "-c", WITH_LOADERS))
+    monkeypatch.setattr(launch, "MOST_DEATHS", 1)
+    run = make_run(settings(training={"max_steps": 2}), "mlm-s0-0000000001")
+    pool = Pool(slots=1, devices=1, data_root=run.path, measures=[])
+    late = threading.Timer(LIMIT, lambda: [worker.kill() for worker in pool._workers])
+    late.start()
+    (outcome,) = pool.run([run.path], ended=lambda _: None)
+    late.cancel()
+    assert (outcome.code, outcome.message) == (ExitCode.DONE, None)
 
 
 @pytest.fixture
