@@ -1,8 +1,8 @@
 """Tables of verdicts in Markdown pages, which are made from the published claims.json of the experiments.
 
 A page names its table in a comment: below `<!-- verdicts on real text -->` stand the numbered claims that are
-decided there, below `<!-- verdicts on all numbered claims -->` all of them with their verdicts by kind of text. A
-table ends at `<!-- end of the verdicts -->`.
+decided there, each by the experiment with most seeds, whatever its verdict; below `<!-- verdicts on all numbered
+claims -->` all of them with every verdict by kind of text. A table ends at `<!-- end of the verdicts -->`.
 """
 
 import json
@@ -54,7 +54,9 @@ def _order(number: int | str) -> tuple[int, str]:
 
 
 def _decided_on_real_text(published: list[Published], place: str) -> str:
-    measured = [claim for claim in published if claim.on_real_text and claim.entry["verdict"] != "not run"]
+    measured = _with_most_seeds(
+        [claim for claim in published if claim.on_real_text and claim.entry["verdict"] != "not run"]
+    )
     rows = [
         f"| {entry['number']}. {entry['says']} | **{entry['verdict']}** | {headline_effect(entry)} "
         f"| [{seeds_shown(entry)}]({place}/{name}/findings.md) | {entry['published'] or 'none'} |\n"
@@ -70,6 +72,15 @@ def _decided_on_real_text(published: list[Published], place: str) -> str:
     sentences = [f"Claims measured on real text and {words}."] if words else []
     sentences += _on_built_in_language([claim for claim in published if not claim.on_real_text])
     return heads + "".join(rows) + "".join(f"\n{sentence}\n" for sentence in sentences)
+
+
+def _with_most_seeds(claims: list[Published]) -> list[Published]:
+    """Return the claims without those that another experiment judges with more seeds."""
+    most: dict[str, int] = {}
+    for claim in claims:
+        number = str(claim.entry["number"])
+        most[number] = max(most.get(number, 0), claim.entry["n"])
+    return [claim for claim in claims if claim.entry["n"] == most[str(claim.entry["number"])]]
 
 
 def _on_built_in_language(published: list[Published]) -> list[str]:
