@@ -3,7 +3,7 @@ torch."""
 
 import re
 from collections.abc import Mapping, Sequence
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from typing import Annotated, Any, Generic, NamedTuple, Self, TypeVar
 
@@ -46,11 +46,14 @@ def _digits(value: Any) -> Any:
     return str(value) if type(value) is int else value
 
 
-def _seconds(time_limit: str) -> int:
-    """Return a time limit in seconds."""
+def seconds_of(time_limit: str) -> float:
+    """Return a time limit in seconds, as in ``2-00:00:00`` or ``30:00``. One of 0, or in words as ``infinite``, is
+    no limit."""
     days, _, clock = time_limit.rpartition("-")
-    hours, minutes, seconds = map(int, clock.split(":"))
-    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+    if not re.fullmatch(r"[0-9:]+", clock):
+        return inf
+    hours, minutes, seconds = map(int, f"0:0:{clock}".split(":")[-3:])
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds or inf
 
 
 SECONDS_BESIDE_SAVING = 90
@@ -161,7 +164,7 @@ class SlurmPlace(Resources):
         limits |= {f"time_limit of arm {name}": arm.time_limit for name, arm in self.arms.items()}
         least = self.seconds_to_save + SECONDS_BESIDE_SAVING
         for name, limit in limits.items():
-            if limit is not None and 0 < _seconds(limit) < least:
+            if limit is not None and seconds_of(limit) < least:
                 raise ValueError(
                     f"{name} must be at least {least} seconds, {SECONDS_BESIDE_SAVING} more than seconds_to_save, "
                     f"because SLURM may warn of it a minute early, but is {limit}; raise it, or lower "

@@ -24,7 +24,7 @@ from ablations.runs.identity import PlannedRun, create
 from ablations.runs.launch import Outcome
 from ablations.runs.places import arrays
 from ablations.runs.places.arrays import Array, JobFiles
-from ablations.runs.places.place import PlaceFile, Resources, SlurmPlace, unknown_partition
+from ablations.runs.places.place import PlaceFile, Resources, SlurmPlace, seconds_of, unknown_partition
 from ablations.runs.places.watch import require_free, watch
 from ablations.runs.progress import say_failed
 from ablations.runs.workspace import Workspace
@@ -136,15 +136,24 @@ def cancel(name: str) -> None:
     _answer_of(["scancel", "--me", f"--name={name}"])
 
 
-def partitions() -> dict[str, int]:
-    """Return the number of nodes of each partition of this cluster, by name. The default partition also has the
-    name ""."""
-    nodes: Counter[str] = Counter()
-    for line in _answer_of(["sinfo", "--noheader", "--format=%P %D"]).splitlines():
-        name, number = line.split()
+class Partition(NamedTuple):
+    """Number of nodes and longest time of a partition of the cluster."""
+
+    nodes: int
+    """Number of nodes."""
+    time_limit: str
+    """Longest time as SLURM writes it, as in ``1-00:00:00`` or ``30:00``; ``infinite`` is no limit."""
+
+
+def partitions() -> dict[str, Partition]:
+    """Return the partitions of this cluster, by name. The default partition also has the name ""."""
+    by_name: dict[str, Partition] = {}
+    for line in _answer_of(["sinfo", "--noheader", "--format=%P %D %l"]).splitlines():
+        name, number, limit = line.split()
         for partition in [name.removesuffix("*"), *([""] if name.endswith("*") else [])]:
-            nodes[partition] += int(number)
-    return dict(sorted(nodes.items()))
+            before = by_name[partition].nodes if partition in by_name else 0
+            by_name[partition] = Partition(before + int(number), limit)
+    return dict(sorted(by_name.items()))
 
 
 def largest_array() -> int:
@@ -250,8 +259,7 @@ def carry_out(
     make_folder(workspace.folder / "slurm")
     with locked(workspace.out / "runs" / ".slurm.lock"):  # two commands at once must not submit the same runs
         watched = in_queue(workspace.out)
-        covered = {name for job in watched for name in job.files.run_names}
-        missing = [item for item in todo if item.directory.path.name not in covered]
+        missing = to_submit(workspace, todo, watched)
         of_others = for_other_measures(workspace, watched)
         require_free(missing, "is no job in the queue")
         _submit_all(submissions(workspace, missing, place=place.content), before=place.before)
@@ -284,6 +292,18 @@ def carry_out(
     return interrupted, failed
 
 
+def to_submit(workspace: Workspace, items: Sequence[PlannedRun], watched: Sequence[Watched]) -> list[PlannedRun]:
+    """Return the runs that no job in the queue has, and that have not ended since the command began."""
+    covered = {name for job in watched for name in job.files.run_names}
+    measures, data_root = workspace.experiment.measures, workspace.data_root
+    return [
+        item
+        for item in items
+        if item.directory.path.name not in covered
+        and arrays.number_of_missing_measures(item.directory, measures, data_root=data_root) != 0
+    ]
+
+
 def for_other_measures(workspace: Workspace, watched: Sequence[Watched]) -> set[str]:
     """Return the names of the runs whose job in the queue lacks a measure of the experiment, as it was submitted
     for another spec or before the measure was added."""
@@ -308,10 +328,10 @@ def require_plain_path(folder: Path) -> None:
 
 def require_partitions(place: PlaceFile[SlurmPlace]) -> None:
     """Raise a SpecError for partitions that the cluster lacks, and for jobs on more nodes than their partition
-    has."""
+    has, or for longer than it allows. Such a job would wait for ever."""
     jobs: dict[str, Resources] = {"": place.content}
     jobs |= {f"arms.{name}.": place.content.of_arm(name) for name in place.content.arms}
-    if not any(job.partition or job.nodes > 1 for job in jobs.values()):
+    if not any(job.partition or job.nodes > 1 or job.time_limit for job in jobs.values()):
         return
     available = partitions()
     for above, job in jobs.items():
@@ -319,12 +339,21 @@ def require_partitions(place: PlaceFile[SlurmPlace]) -> None:
             sentence := unknown_partition(job.partition, [*filter(None, available)])
         ):
             raise SpecError(f"{place.path}: {above}{sentence}")
-        of_partitions = [available[name] for name in (job.partition or "").split(",") if name in available]
-        nodes_available = max(of_partitions, default=None)
-        if nodes_available is not None and job.nodes > nodes_available:
+        of_job = [available[name] for name in (job.partition or "").split(",") if name in available]
+        if not of_job:
+            continue
+        nodes_available = max(partition.nodes for partition in of_job)
+        if job.nodes > nodes_available:
             raise SpecError(
                 f"{place.path}: {above}nodes must be at most {nodes_available}, because the partition has no more "
                 f"nodes, but is {job.nodes}."
+            )
+        longest = max((partition.time_limit for partition in of_job), key=seconds_of)
+        may_exceed = job.time_limit is None or job.qos is not None  # some qos set aside the partition's limit
+        if not may_exceed and seconds_of(str(job.time_limit)) > seconds_of(longest):
+            raise SpecError(
+                f"{place.path}: {above}time_limit must be at most {longest}, the limit of the partition, but is "
+                f"{job.time_limit}."
             )
 
 
@@ -441,9 +470,12 @@ def _look(workspace: Workspace) -> tuple[set[str] | None, str]:
 
 
 def queue_in_words(jobs: Sequence[QueuedJob]) -> str:
-    """Return a sentence on the jobs in the queue: how many run, and why the others wait."""
+    """Return a sentence on the jobs in the queue: how many run, are suspended and wait, and why they wait."""
     waiting = Counter(job.reason for job in jobs if job.waits)
-    parts = [f"{len(jobs) - waiting.total()} at work"]
+    suspended = sum(job.state == "SUSPENDED" for job in jobs)
+    parts = [f"{len(jobs) - waiting.total() - suspended} at work"]
+    if suspended:
+        parts.append(f"{suspended} suspended (they go on when SLURM resumes them)")
     for reason, count in waiting.most_common():
         remedy = next((advice for begin, advice in WAITS.items() if reason.startswith(begin)), None)
         why = "" if reason == "None" else f" ({reason}{f': {remedy}' if remedy else ''})"

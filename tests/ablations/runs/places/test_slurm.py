@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from ablations.cli import main
+from ablations.errors import SpecError
 from ablations.measures.settings import ValidationSettings
 from ablations.runs.places import arrays, place, slurm
 from ablations.runs.places.slurm import QueuedJob, QueueError
@@ -124,6 +125,19 @@ def test_options_of_the_other_place_are_refused(workspace, options, sentence, tm
     assert done.stderr.splitlines()[-1] == f"Error: {sentence}"
 
 
+def test_a_run_that_another_command_has_ended_is_not_submitted(workspace, monkeypatch):
+    ended, unmeasured, queued, unstarted = (item.directory.path.name for item in workspace.planned)
+    left = {ended: 0, unmeasured: 2, queued: None, unstarted: None}
+    monkeypatch.setattr(
+        arrays, "number_of_missing_measures", lambda directory, *_, **__: left[directory.path.name]
+    )
+    array = arrays.of_workspace(workspace, [[queued]], place.Resources(), tries=3)
+    job = QueuedJob("1_0", "it-0", 0, "RUNNING", "None")
+    watched = [slurm.Watched(job, arrays.JobFiles(workspace.folder, 0, array))]
+    missing = slurm.to_submit(workspace, workspace.planned, watched)
+    assert [item.directory.path.name for item in missing] == [unmeasured, unstarted]
+
+
 def test_jobs_that_wait_are_explained():
     jobs = [
         QueuedJob(f"1_{number}", "it-0", number, state, reason)
@@ -134,6 +148,9 @@ def test_jobs_that_wait_are_explained():
     assert slurm.queue_in_words(jobs) == (
         "in SLURM's queue: 1 at work, 2 waiting (Priority), 1 waiting (JobHeldUser: give `scontrol release` to "
         "let it start)"
+    )
+    assert slurm.queue_in_words([QueuedJob("2_0", "it-0", 0, "SUSPENDED", "None"), jobs[0]]) == (
+        "in SLURM's queue: 1 at work, 1 suspended (they go on when SLURM resumes them)"
     )
     refused = "Job's account not known, so it can't use this partition (acct allows rich)"
     assert slurm.queue_in_words([QueuedJob("2_0", "it-0", 0, "PENDING", refused)]) == (
@@ -169,7 +186,7 @@ def test_jobs_are_those_of_arrays(command):
 
 
 def test_a_dry_run_refuses_a_partition_that_the_cluster_lacks(workspace, command, monkeypatch, tmp_path):
-    command("sinfo", "gpu* 4")
+    command("sinfo", "gpu* 4 infinite")
     (tmp_path / "cluster.yaml").write_text("partition: gpus\n")
     where = ["--out", str(workspace.out), "--data-root", str(tmp_path)]
     options = ["--dry-run", "--on", "slurm", "--place", str(tmp_path / "cluster.yaml"), *where]
@@ -181,9 +198,47 @@ def test_a_dry_run_refuses_a_partition_that_the_cluster_lacks(workspace, command
     assert done.stderr == (
         f'{tmp_path / "cluster.yaml"}: partition must be gpu, but is "gpus"; did you mean gpu?\n'
     )
-    command("sinfo", "gpu* 4\nlong 2")
+    command("sinfo", "gpu* 4 infinite\nlong 2 infinite")
     (tmp_path / "cluster.yaml").write_text("partition: long,gpu\nnodes: 4\n")  # whichever starts the job first
     slurm.require_partitions(place.load(tmp_path / "cluster.yaml", place.SlurmPlace, arms=[]))
+
+
+@pytest.mark.parametrize(
+    ("limits", "job", "most"),
+    [
+        ("gpu* 4 30:00", "time_limit: '0:30:01'\n", "30:00"),
+        ("gpu* 4 1:00:00\nlong 2 2-00:00:00", "partition: gpu,long\ntime_limit: 2-00:00:01\n", "2-00:00:00"),
+        ("gpu* 4 1-00:00:00", "time_limit: '0:00:00'\n", "1-00:00:00"),  # no limit is more than a day
+    ],
+)
+def test_a_job_longer_than_its_partition_allows_is_refused(limits, job, most, command, tmp_path):
+    """SLURM would accept it, and it would wait for ever."""
+    command("sinfo", limits)
+    file = tmp_path / "cluster.yaml"
+    file.write_text(job)
+    limit = job.split("time_limit: ")[1].strip().strip("'")
+    with pytest.raises(SpecError) as error:
+        slurm.require_partitions(place.load(file, place.SlurmPlace, arms=[]))
+    assert str(error.value) == (
+        f"{file}: time_limit must be at most {most}, the limit of the partition, but is {limit}."
+    )
+    for allowed in ("partition: gpu\ntime_limit: '0:30:00'\n", f"{job}qos: long\n"):
+        file.write_text(allowed)
+        slurm.require_partitions(place.load(file, place.SlurmPlace, arms=[]))
+
+
+@pytest.mark.parametrize(
+    ("limit", "seconds"),
+    [
+        ("30:00", 1800),
+        ("1:00:00", 3600),
+        ("2-00:00:30", 172_830),
+        ("infinite", float("inf")),
+        ("0:00:00", float("inf")),
+    ],
+)
+def test_limits_are_read_as_slurm_writes_them(limit, seconds):
+    assert place.seconds_of(limit) == seconds
 
 
 @pytest.mark.parametrize("name", ["100%A", "a\\b"])
