@@ -279,7 +279,9 @@ def kept_share(effect: Share, rows: SeedTable) -> dict[str, SeedEffects]:
         for name, gained in zip(("gain", "gain-elsewhere"), gain, strict=False)
     }
     intervals = [_shown(*two) for two in zip(kept, gain, strict=True)]
+    share_of = None
     if effect.than_of is None:
+        share_of = (kept[0], gain[0], effect.at_least)
         with np.errstate(divide="ignore", invalid="ignore"):  # a gain of 0 gives NaN, and so no verdict
             values = (kept[0] - effect.at_least * gain[0]) / abs(gain[0].mean())
         # Divided by the mean gain as if it were known, the values err near a margin: nothing is equivalent.
@@ -291,7 +293,9 @@ def kept_share(effect: Share, rows: SeedTable) -> dict[str, SeedEffects]:
     if effect.at_least:
         shown_numbers = shown_numbers | {"at_least": effect.at_least}
     return {
-        "": SeedEffects(seeds, values, left_out=left_out, bounded=bounded, shown_numbers=shown_numbers)
+        "": SeedEffects(
+            seeds, values, left_out=left_out, bounded=bounded, shown_numbers=shown_numbers, share_of=share_of
+        )
     } | parts
 
 

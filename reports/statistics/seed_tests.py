@@ -39,6 +39,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special, stats
 
+from reports.statistics.curve_shapes import ratio_interval
+
 Direction = Literal["higher", "either"]
 """Whether a claim says that one side is more (`higher`), or only that both differ (`either`)."""
 
@@ -76,6 +78,9 @@ class SeedEffects(NamedTuple):
     """Standard error due to the text at each layer of `at_layers_LMS`."""
     text_blocks: int = 0
     """Number of text blocks from which the error is computed."""
+    share_of: tuple[NDArray[np.float64], NDArray[np.float64], float] | None = None
+    """Parts, wholes and a bound, if the mean of `values` is mean(parts) / mean(wholes) minus the bound; None for
+    other effects."""
     page: float | None = None
     """Probability in Page's test in the direction of the claim; None if the effect is no trend."""
     shown_numbers: Mapping[str, float] = {}
@@ -235,12 +240,18 @@ def interval(effects: SeedEffects, *, confidence: float) -> Interval:
     """Return the mean over seeds and its interval: every effect that neither one-sided test rejects at half
     of 1 - confidence.
 
-    It is the t interval. If layers were chosen, it is widened until it holds for all of them. If all seeds
-    show the same number, it has no width and says nothing. Ends are NaN as in `t_interval`.
+    It is the t interval. If layers were chosen, it is widened until it holds for all of them. For a share it
+    is widened to Fieller's interval, as the t interval takes the mean of the wholes for known; both ends are NaN
+    if the wholes may be 0. If all seeds show the same number, it has no width and says nothing. Ends are NaN as
+    in `t_interval`.
     """
     alone = t_interval(
         effects.values, confidence=confidence, text_error=effects.text_error, text_blocks=effects.text_blocks
     )
+    if effects.share_of is not None:
+        parts, wholes, bound = effects.share_of
+        _, low, high = ratio_interval(parts, wholes, confidence=confidence)
+        return Interval(alone.mean, np.minimum(alone.low, low - bound), np.maximum(alone.high, high - bound))
     if effects.at_layers_LMS is None or np.isnan(alone.low):
         return alone
     low = min(alone.low, _lowest(effects, confidence=confidence))

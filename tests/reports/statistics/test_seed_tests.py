@@ -183,6 +183,24 @@ def test_the_95_percent_interval_holds_the_truth_in_93_to_97_of_100(seeds):
     assert 0.93 <= np.mean([low <= 0.4 <= high for _, low, high in found]) <= 0.97
 
 
+def test_the_interval_of_a_share_holds_the_truth_and_says_nothing_where_there_may_be_no_gain():
+    """The t interval takes the mean gain for known, and holds the share in fewer than 90 of 100."""
+    rng, count, bound = np.random.default_rng(0), 1000, 0.3
+    for share in (0.6, 0.9):
+        inside = {"share": 0, "t": 0}
+        for _ in range(count):
+            wholes = rng.normal(1.0, 0.3, 5)
+            parts = share + rng.normal(0, 0.1, 5)
+            effects = plain((parts - bound * wholes) / wholes.mean())
+            for name, each in (("t", effects), ("share", effects._replace(share_of=(parts, wholes, bound)))):
+                _, low, high = interval(each, confidence=0.95)
+                inside[name] += not low > share - bound and not high < share - bound  # NaN holds it
+        assert inside["share"] / count > 0.95 - 3 * np.sqrt(0.95 * 0.05 / count)
+        assert inside["t"] / count < 0.9
+    nothing = plain([0.2, -0.3, 0.4])._replace(share_of=(np.arange(3.0), np.array([0.3, -0.2, 0.1]), bound))
+    assert np.isnan(interval(nothing, confidence=0.95)[1:]).all()
+
+
 def test_interval_and_test_are_scipys():
     low, high = stats.t.interval(0.9, 4, FIVE.mean(), stats.sem(FIVE))
     assert t_interval(FIVE, confidence=0.9) == pytest.approx((FIVE.mean(), low, high))
