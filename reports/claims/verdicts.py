@@ -331,7 +331,7 @@ def _seeds_wanted(effects: SeedEffects, smallest: float, *, level: float, ways: 
     """Return the smallest effect that so many seeds find, and the range of seeds that would decide.
 
     Both follow from the power of the t test. If all seeds show the same number, it is the number of seeds
-    that would have to agree.
+    that would have to agree; it is at least as many if they do at one of the layers that could have been chosen.
     """
     seeds, text_error = len(effects.values), effects.text_error
     if seed_tests.constant(effects.values):
@@ -346,6 +346,10 @@ def _seeds_wanted(effects: SeedEffects, smallest: float, *, level: float, ways: 
         seeds_to_decide(smallest, sd=end, level=present_level, absent_level=absent_level, text_error=text_error)
         for end in spread_interval(sd, seeds=seeds)
     )
+    at_layers_LMS = effects.at_layers_LMS
+    if at_layers_LMS is not None and seed_tests.constant(at_layers_LMS).any():
+        agreeing = int(np.ceil(np.log2(ways / part_level)))
+        low, high = (None if end is None else max(end, agreeing) for end in (low, high))
     return {
         "smallest_seen": beyond + smallest_seen(sd=sd, seeds=seeds, level=part_level, text_error=text_error),
         "seeds_to_decide": None if low is None or (is_either and absent_level is None) else (low, high),

@@ -135,6 +135,17 @@ def test_seeds_that_agree_exactly_need_as_many_as_the_level_asks():
     assert one([1.0] * 6).p == 2 / 2**6 == one([1.0] * 6).p_sign_flips
 
 
+def test_seeds_that_agree_exactly_at_one_layer_need_as_many_as_its_share_of_the_level_asks():
+    def judged(spread):  # the lower of two layers, one of which is 0 in all seeds
+        return one(spread, level=0.02, at_layers_LMS=np.stack([spread, np.zeros(len(spread))])[None])
+
+    small = 1e-4 * (FIVE - 1)
+    assert (judged(small).verdict, judged(small).p_equivalent) == ("undecided", 0.5**5)
+    assert judged(small).seeds_to_decide == (7, 7)  # 2^-n against the level of one of two layers
+    assert judged(1e-4 * np.linspace(-1, 1, 7)).verdict == "equivalent"
+    assert one(small, level=0.02).seeds_to_decide[1] < 5  # the counter-example, without layers
+
+
 def test_without_its_condition_a_claim_is_not_judged_whatever_its_parts_say():
     def judged(condition, part):
         parts = {"knows-its-task": seeds(condition, condition=True), "it": seeds(part)}
