@@ -77,7 +77,8 @@ class SeedTable:
         self.blocks: dict[tuple[str, str], int] = {}
         """Number of text blocks that values leave out in turn, by measure and metric."""
         self._last: dict[tuple[str, int, str], int] = {}
-        self._end: dict[tuple[str, str], int] = {}
+        self.end: dict[str, int] = {}
+        """Last step of each arm at which anything was measured, which is the end of its training."""
         self._without: dict[int, SeedTable] = {}
         names = ("arm", "seed", "measure", "metric", "group", "layer", "layer_to", "step", "value", "floor")
         columns = [_plain(table[name]) for name in (*names, "ceiling", "left_out", "other_run_id", "run_id")]
@@ -99,7 +100,7 @@ class SeedTable:
             if step is not None:
                 here = (arm, seed, measure)
                 self._last[here] = max(step, self._last.get(here, step))
-                self._end[arm, measure] = max(step, self._end.get((arm, measure), step))
+                self.end[arm] = max(step, self.end.get(arm, step))
 
     def without_block(self, block: int) -> "SeedTable":
         """Return the table with every value computed without one block of the text. Values that keep no
@@ -133,10 +134,10 @@ class SeedTable:
         return tuple(in_all[1:])
 
     def last(self, arm: str, seed: int, measure: str, metric: str) -> list[Cell]:
-        """Return the cells of a run at the last step that this measure has; none if another seed of the arm was
-        measured at a later step."""
+        """Return the cells of a run at the end of its training; none if this measure has only earlier steps of
+        it."""
         step = self._last.get((arm, seed, measure))
-        if step is not None and step < self._end[arm, measure]:
+        if step is not None and step < self.end[arm]:
             return []
         return [cell for cell in self.cells.get((arm, seed, measure, metric), []) if cell.step in (step, None)]
 
@@ -225,7 +226,10 @@ def _cells(
         for seed in rows.seeds.get(arm, [])
     }
     for arm in arms:
-        if not any(cells_by_run.get((arm, seed)) for seed in rows.seeds.get(arm, [])):
+        runs = [cells_by_run.get((arm, seed), {}) for seed in rows.seeds.get(arm, [])]
+        if axis == "steps" and any(runs) and not any(rows.end[arm] in cells for cells in runs):
+            raise NotMeasured(f"{_named(of)} has no rows of arm {arm} at its last step, {rows.end[arm]:,}")
+        if not any(runs):
             raise NotMeasured(f"{_named(of)} has no rows of arm {arm}{_where(of, axis)}")
     groups = _expected(cells_by_run)
     for arm in arms:

@@ -467,6 +467,21 @@ def test_ahead_is_the_difference_at_every_checkpoint_from_a_share_of_training_on
     assert whole["step-0"].values.tolist() == [-1.0]
 
 
+def test_an_arm_whose_last_checkpoint_was_not_measured_is_not_compared_at_an_earlier_one():
+    a = [run("mlm", seed) | SCORE | {"step": step, "value": 1.0} for seed in range(3) for step in (0, 2, 5, 8)]
+    b = [run("clm", seed) | SCORE | {"step": step, "value": 0.0} for seed in range(3) for step in (0, 2, 5)]
+    loss = [run("clm", seed) | {"measure": "validation", "metric": "loss", "value": 2.0} for seed in range(3)]
+    ahead = effect(kind="ahead", of=SCORE, arm="mlm", over="clm")
+    difference = effect(kind="difference", of=SCORE, arm="mlm", minus="clm")
+    assert list(found(ahead, a, b)) == ["step-0", "step-2", "step-5"]  # clm was trained for five steps
+    for compared, sentence in (
+        (ahead, "fine_tuning score has no rows of arm clm at its last step, 8"),
+        (difference, "fine_tuning score has no rows of arm clm"),
+    ):
+        with pytest.raises(NotMeasured, match=f"^{sentence}$"):
+            found(compared, a, b, loss)
+
+
 def pairs(distance_of, *, seeds=4, layers=3, arms=("a", "b")):
     """Distances of all pairs of runs; each pair is written once."""
     runs = [(arm, seed) for arm in arms for seed in range(seeds)]
