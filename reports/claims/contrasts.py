@@ -42,24 +42,26 @@ def apart(effect: Apart, rows: SeedTable) -> dict[str, SeedEffects]:
     per seed, so that they count as no more evidence than the seeds. All numbers are NaN below three seeds.
     """
     pairs = [*effect.pairs, *effect.than]
-    seeds = _seeds_of_all(rows, {arm for pair in pairs for arm in pair})
+    arms = {arm for pair in pairs for arm in pair}
+    seeds = [seed for seed in rows.seeds_of(arms) if all(seed in rows.seeds.get(arm, []) for arm in arms)]
+    notes = [f"seed {seed}: not in every arm" for seed in rows.seeds_of(arms) if seed not in seeds]
     if len(seeds) < 3:
-        return {"": SeedEffects(tuple(seeds), np.full(len(seeds), np.nan))}
-    far = _mean_distance(rows, effect, effect.pairs, seeds)
-    if effect.than:
-        near = _mean_distance(rows, effect, effect.than, seeds)
-    else:
-        near = _mean_distance(rows, effect, [(arm, arm) for pair in effect.pairs for arm in pair], seeds)
-    return {"": SeedEffects(tuple(seeds), distances_between_seeds(far - near))}
-
-
-def _seeds_of_all(rows: SeedTable, arms: set[str]) -> list[int]:
-    return [seed for seed in rows.seeds_of(arms) if all(seed in rows.seeds.get(arm, []) for arm in arms)]
+        return {"": SeedEffects(tuple(seeds), np.full(len(seeds), np.nan), left_out=tuple(notes))}
+    near_pairs = effect.than or [(arm, arm) for pair in effect.pairs for arm in pair]
+    further_SS = _mean_distance(rows, effect, effect.pairs, seeds) - _mean_distance(
+        rows, effect, near_pairs, seeds
+    )
+    while np.isnan(further_SS).any():  # a run without distances to others makes a row and a column NaN
+        place = int(np.isnan(further_SS).sum(0).argmax())
+        notes.append(f"seed {seeds.pop(place)}: distances to other seeds are missing")
+        further_SS = np.delete(np.delete(further_SS, place, 0), place, 1)
+    values = distances_between_seeds(further_SS) if len(seeds) > 2 else np.full(len(seeds), np.nan)
+    return {"": SeedEffects(tuple(seeds), values, left_out=tuple(notes))}
 
 
 def _mean_distance(rows: SeedTable, effect: Apart, pairs: Sequence[tuple[str, str]], seeds: list[int]) -> Array:
     """Return a symmetric matrix (seeds x seeds) of distances between runs at two seeds: the mean over pairs
-    of arms, over both directions and over layers."""
+    of arms, over both directions and over layers. It is NaN where one of them is missing."""
     return np.mean([_distances(rows, effect, pair, seeds) for pair in pairs], axis=0)
 
 
@@ -81,9 +83,8 @@ def _distances(rows: SeedTable, effect: Apart, pair: tuple[str, str], seeds: lis
             f"run_distance {effect.metric} has no rows of {pair[0]} and {pair[1]} at different seeds from layer "
             f"{effect.from_layer} on" + ("" if pair[0] == pair[1] else "; set across_seeds: true in the measure")
         )
-    if any((count == 0).any() for count in counts.values()):
-        raise NotMeasured(f"run_distance {effect.metric} lacks pairs of the seeds of {pair[0]} and {pair[1]}")
-    return np.asarray(np.mean([by_layer[layer] / counts[layer] for layer in sorted(by_layer)], axis=0))
+    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
+        return np.asarray(np.mean([by_layer[layer] / counts[layer] for layer in sorted(by_layer)], axis=0))
 
 
 SHOWN_CONFIDENCE = 0.95

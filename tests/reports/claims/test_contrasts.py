@@ -534,6 +534,24 @@ def test_apart_than_other_pairs():
     assert made[""].values.tolist() == pytest.approx([3.0] * 4)
 
 
+def test_apart_leaves_out_seeds_without_distances_and_says_so():
+    everything = list(pairs(lambda arm, seed, other, other_seed, layer: 3.0 if arm != other else 1.0, seeds=5))
+    apart = effect(kind="apart", metric="pwcca", pairs=[["a", "b"]])
+
+    def without(*runs):
+        return [row for row in everything if not {row["run_id"], row.get("other_run_id")} & set(runs)]
+
+    score = [run("a", 2) | SCORE | {"value": 0.0}]  # trained, but without distances
+    made = found(apart, without("a2", "b4"), score)[""]
+    assert (made.seeds, made.values.tolist()) == ((0, 1, 3), pytest.approx([2.0] * 3))
+    assert made.left_out == ("seed 4: not in every arm", "seed 2: distances to other seeds are missing")
+    two = found(apart, without("a2", "b4", "b3"), score)[""]
+    assert two.seeds == (0, 1)
+    assert np.isnan(two.values).all()
+    with pytest.raises(NotMeasured, match=r"^run_distance pwcca has no rows of a and b at different seeds"):
+        found(apart, [row for row in everything if row["measure"] != "run_distance"])
+
+
 # The text that all seeds share ------------------------------------------------------------------------
 
 
