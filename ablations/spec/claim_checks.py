@@ -222,6 +222,17 @@ def _of_claim(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
                 "holds only above 0; name the arm that is higher as arm, and the other as minus"
             )
             yield Fault((*written.at, "direction"), sentence)
+    bounds = [
+        written.name
+        for written in effects
+        if written.key in DECIDE and written.effect and written.effect.has_bound
+    ]
+    if claim.get("expect") == "equivalent" and bounds:
+        yield Fault(
+            (*at, "expect"),
+            f"claims.expect must be supported, contradicted or open, but is equivalent: {bounds[0]} has a bound "
+            "or is a share, so it is never equivalent",
+        )
     claim_name = f"claim {claim['name']}" if isinstance(claim.get("name"), str) else "this claim"
     yield from _effect_or_effects(claim, at, claim_name=claim_name)
     try:
@@ -231,6 +242,10 @@ def _of_claim(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
     # An effect that cannot be read may use arms that no other effect uses.
     whole = bool(effects) and all(written.effect for written in effects) and not _unknown_keys(claim)
     yield from _of_needs(needs, effects, (*at, "needs"), claim_name=claim_name, whole=whole)
+
+
+DECIDE = ("effect", "effects")
+"""Keys of a claim whose effects decide it."""
 
 
 def _unknown_keys(claim: Mapping[str, Any]) -> set[str]:

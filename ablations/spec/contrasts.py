@@ -100,6 +100,12 @@ class Contrast(Settings):
     """Rule that no arm occurs twice: the keys where an error is reported, and its words after the effect's
     name."""
 
+    @property
+    def has_bound(self) -> bool:
+        """Return whether the effect is judged against a number that the claim sets, and so is never
+        `equivalent`. A bound of 0 is none, as it stands for the absence of what is measured."""
+        return False
+
     def arms_at(self) -> Iterator[tuple[KeyPath, str]]:
         """Yield each arm that the contrast compares: the keys that lead to its name, and the name."""
         for key in self.ARMS:
@@ -191,6 +197,10 @@ class Difference(Contrast):
             "sentence", "{sentence}", {"sentence": must_be(direction, words, noun="a direction") + hint, "at": ()}
         )
 
+    @property
+    def has_bound(self) -> bool:
+        return bool(self.at_least or self.at_most)
+
     @model_validator(mode="after")
     def _one_bound(self) -> Self:
         if self.at_least is not None and self.at_most is not None:
@@ -260,6 +270,10 @@ class Shape(Contrast):
     at_least: float = 0.0
     """Number that the form must exceed: a difference, or a ratio for the forms that divide."""
 
+    @property
+    def has_bound(self) -> bool:
+        return bool(self.at_least)
+
     @model_validator(mode="after")
     def _differences_of_differences(self) -> Self:
         if self.minus is not None and self.form in ("top_over_lowest", "rise_after_inner"):
@@ -293,6 +307,11 @@ class Share(Contrast):
     """Gain that the arm `whole` must exceed for the claim to be judged; otherwise there is no gain to
     keep."""
 
+    @property
+    def has_bound(self) -> bool:
+        """Return whether it is one share, which is divided by an estimated gain, or has a bound above 0."""
+        return self.than_of is None or bool(self.at_least)
+
 
 class Optimum(Contrast):
     """Contrast that tests whether the maximum of a curve over arms lies between two bounds. The curve must
@@ -313,6 +332,10 @@ class Optimum(Contrast):
     """Upper bound of the position of the maximum."""
     smallest_bend: Positive
     """The smallest drop from the maximum to the ends of the curve that matters."""
+
+    @property
+    def has_bound(self) -> bool:
+        return True
 
     @model_validator(mode="after")
     def _places_on_the_scale(self) -> Self:

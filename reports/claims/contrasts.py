@@ -166,8 +166,7 @@ def difference(effect: Difference, rows: SeedTable) -> dict[str, SeedEffects]:
     values = effect.at_most - numbers_S if effect.at_most is not None else numbers_S - (effect.at_least or 0.0)
     bounds = {name: bound for name in ("at_least", "at_most") if (bound := getattr(effect, name))}
     shown_numbers = {"measured": float(np.mean(numbers_S)), **bounds} if bounds else {}
-    # A bound of 0 does not count as a bound: it stands for the absence of what is measured.
-    part = SeedEffects(seeds, values, direction=effect.direction, left_out=left_out, bounded=bool(bounds))
+    part = SeedEffects(seeds, values, direction=effect.direction, left_out=left_out, bounded=effect.has_bound)
     return {"": part._replace(shown_numbers=shown_numbers)}
 
 
@@ -221,7 +220,7 @@ def shape(effect: Shape, rows: SeedTable) -> dict[str, SeedEffects]:
     if effect.form in _DIFFERENCES:
         values, at_layers_LMS = values - effect.at_least, at_layers_LMS - effect.at_least
     chosen = tuple(int(reading.positions[place]) for place in forms[0].chosen_S)
-    part = SeedEffects(reading.seeds, values, left_out=reading.left_out, bounded=bool(effect.at_least))
+    part = SeedEffects(reading.seeds, values, left_out=reading.left_out, bounded=effect.has_bound)
     shown_numbers = {"at_least": effect.at_least} if effect.at_least else {}
     return {"": part._replace(chosen=chosen, at_layers_LMS=at_layers_LMS, shown_numbers=shown_numbers)}
 
@@ -285,17 +284,20 @@ def kept_share(effect: Share, rows: SeedTable) -> dict[str, SeedEffects]:
         share_of = (kept[0], gain[0], effect.at_least)
         with np.errstate(divide="ignore", invalid="ignore"):  # a gain of 0 gives NaN, and so no verdict
             values = (kept[0] - effect.at_least * gain[0]) / abs(gain[0].mean())
-        # Divided by the mean gain as if it were known, the values err near a margin: nothing is equivalent.
-        shown_numbers, bounded = intervals[0], True
+        shown_numbers = intervals[0]
     else:
         values = _difference_of_shares(kept, gain, at_least=effect.at_least)
         shown_numbers = intervals[0] | {f"{name}_elsewhere": number for name, number in intervals[1].items()}
-        bounded = bool(effect.at_least)
     if effect.at_least:
         shown_numbers = shown_numbers | {"at_least": effect.at_least}
     return {
         "": SeedEffects(
-            seeds, values, left_out=left_out, bounded=bounded, shown_numbers=shown_numbers, share_of=share_of
+            seeds,
+            values,
+            left_out=left_out,
+            bounded=effect.has_bound,
+            shown_numbers=shown_numbers,
+            share_of=share_of,
         )
     } | parts
 

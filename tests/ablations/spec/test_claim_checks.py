@@ -124,6 +124,36 @@ def test_what_could_never_be_judged_is_a_problem(tmp_path, effect, sentence):
     assert problems(tmp_path, needs(effect)) == [re.sub("effect", "claims.effect", sentence, count=1)]
 
 
+@pytest.mark.parametrize(
+    ("effect", "is_bounded"),
+    [
+        (f"{{kind: difference, {LOSS}, arm: mlm, minus: clm, at_least: 0.1}}", True),
+        (f"{{kind: difference, {LOSS}, arm: mlm, minus: clm}}", False),
+        (f"{{kind: difference, {LOSS}, arm: mlm, at_least: 0}}", False),
+        (
+            "{kind: shape, of: {measure: layer_change, metric: pwcca}, arm: mlm, form: top_over_lowest, "
+            "at_least: 2}",
+            True,
+        ),
+        (f"{{kind: share, {LOSS}, kept_by: n1, whole: mlm, none: corpus, smallest_gain: 0.1}}", True),
+        (
+            f"{{kind: optimum, {LOSS}, arms: {{a: 1, b: 2, c: 3, mlm: 4}}, above: 1, below: 2, "
+            "smallest_bend: 0.1}",
+            True,
+        ),
+    ],
+)
+def test_what_has_a_bound_or_is_a_share_is_not_expected_to_be_equivalent(tmp_path, effect, is_bounded):
+    text = re.sub(r"expect: \w+", "expect: equivalent", needs(effect))
+    if not is_bounded:
+        claims_file.load(write(tmp_path, text))
+        return
+    assert problems(tmp_path, text) == [
+        "claims.expect must be supported, contradicted or open, but is equivalent: claims.effect has a bound "
+        "or is a share, so it is never equivalent"
+    ]
+
+
 @pytest.mark.parametrize("effect", GOOD_EFFECTS, ids=lambda effect: effect.split(",")[0].removeprefix("{kind: "))
 def test_an_arm_that_the_claim_does_not_need_is_shown_where_it_is_written(tmp_path, effect):
     """Each arm of each contrast, by any key; and needs that lose their effect are too many."""
