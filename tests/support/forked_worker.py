@@ -66,7 +66,7 @@ def _serve(orders: Connection, answers: Connection, environment: dict[str, str])
     for pipe, standard in ((orders, 0), (answers, 1)):
         os.dup2(pipe.fileno(), standard)
         pipe.close()
-    sys.stdin = os.fdopen(0, encoding="utf-8")
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)  # a forked rank opens 0 again
     _fork_ranks()
     serve()
 
@@ -142,7 +142,7 @@ def _become_rank(arguments, environment, standard_input, kept):
         os.dup2(standard_input, 0)
         for first, last in zip((2, *sorted(kept)), (*sorted(kept), 4096), strict=True):
             os.closerange(first + 1, last)
-        sys.stdin = os.fdopen(0, encoding="utf-8")
+        sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
         os.environ.clear()
         os.environ.update(environment)
         Path("/proc/self/comm").write_text(f"rank {environment['LOCAL_RANK']}")
