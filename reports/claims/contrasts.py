@@ -198,7 +198,8 @@ def trend(effect: Trend, rows: SeedTable) -> dict[str, SeedEffects]:
     enough = len(curves_SK) >= 2 and curves_SK.shape[1] >= 3
     page = page_trend(curves_SK) if enough else None
     values = curve_shapes.rise(curves_SK)
-    return {"": SeedEffects(reading.seeds, values, left_out=reading.left_out, page=page)}
+    places = curves_SK.shape[1] if enough else 0
+    return {"": SeedEffects(reading.seeds, values, left_out=reading.left_out, page=page, places=places)}
 
 
 def shape(effect: Shape, rows: SeedTable) -> dict[str, SeedEffects]:

@@ -12,7 +12,7 @@ from reports.claims.outcomes import family_levels, look_levels, may_be_judged, m
 from reports.claims.select import SeedTable
 from reports.claims.verdicts import ways_to_fail
 from reports.claims.words import significant
-from reports.statistics.seed_tests import SeedEffects, power, shared_level
+from reports.statistics.seed_tests import SeedEffects, fewest_for_page, power, shared_level
 
 SIZES = (3, 5, 10, 20)
 """Numbers of seeds for which chances are shown."""
@@ -40,6 +40,8 @@ class ClaimPower(NamedTuple):
     """Chance of an interval above 0, by number of seeds, if the effect is the smallest that matters."""
     large_effect: float
     """Chance with all seeds of the experiment, if the effect is `LARGE` times the smallest that matters."""
+    fewest_for_page: int = 0
+    """Fewest seeds with which Page's test of a trend can reach the level; 0 for other effects."""
 
 
 def claim_powers(
@@ -99,8 +101,13 @@ def _part_power(
     """
     spread, all_seeds = float(part.values.std(ddof=1)), max(levels)
 
+    def fewest_for_trend(level: float) -> int:
+        return fewest_for_page(part.places, level=level) if part.places else 0
+
     def chance(effect: float, seeds: int) -> float:
         level = shared_level(part, levels[min((size for size in levels if size >= seeds), default=all_seeds)])
+        if seeds < fewest_for_trend(level):
+            return 0.0
         if part.direction == "either":  # the interval must lie beyond the smallest effect that matters
             effect -= smallest
         whole = float(
@@ -119,6 +126,7 @@ def _part_power(
         pilot_seeds=len(part.values),
         chances={size: chance(smallest, size) for size in SIZES},
         large_effect=chance(LARGE * smallest, all_seeds),
+        fewest_for_page=fewest_for_trend(levels[all_seeds]),
     )
 
 
@@ -128,6 +136,12 @@ def unlikely(powers: Iterable[ClaimPower | str], *, seeds: int) -> list[str]:
     sentences = []
     for claim_power in powers:
         if isinstance(claim_power, str) or claim_power.large_effect >= UNLIKELY:
+            continue
+        if seeds < claim_power.fewest_for_page:
+            sentences.append(
+                f"{claim_power.claim}: {several(seeds, 'seed')} cannot show that the steps of a trend agree: "
+                f"Page's test needs at least {claim_power.fewest_for_page} at this level; plan more seeds."
+            )
             continue
         effect = f"{significant(LARGE * claim_power.smallest_effect)} {claim_power.unit}".rstrip()
         sentences.append(

@@ -101,6 +101,8 @@ class PartVerdict(NamedTuple):
     """Probability in the sign-flip test; None below six seeds."""
     p_page: float | None
     """Probability in Page's test of a trend; None for other effects."""
+    fewest_for_page: int | None
+    """Fewest seeds with which Page's test of a trend can reach the level; None for other effects."""
     bounded: bool
     """Whether 0 is a bound that the claim set; then nothing is equivalent."""
     condition: bool
@@ -280,6 +282,7 @@ def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> 
         values=tuple(map(float, values)),
         smallest_effect=smallest,
         p_page=effects.page,
+        fewest_for_page=_fewest_for_page(effects, level),
         bounded=effects.bounded,
         condition=effects.condition,
         in_each_seed=effects.in_each_seed,
@@ -332,11 +335,13 @@ def _seeds_wanted(effects: SeedEffects, smallest: float, *, level: float, ways: 
 
     Both follow from the power of the t test. If all seeds show the same number, it is the number of seeds
     that would have to agree; it is at least as many if they do at one of the layers that could have been chosen.
+    A trend also needs as many as Page's test.
     """
     seeds, text_error = len(effects.values), effects.text_error
+    fewest = _fewest_for_page(effects, level) or 0
     if seed_tests.constant(effects.values):
-        agreeing = int(np.ceil(np.log2(2 * ways / level)))
-        return {"smallest_seen": 0.0 if seeds >= agreeing else np.nan, "seeds_to_decide": (agreeing, agreeing)}
+        fewest = max(fewest, int(np.ceil(np.log2(2 * ways / level))))
+        return {"smallest_seen": 0.0 if seeds >= fewest else np.nan, "seeds_to_decide": (fewest, fewest)}
     sd, part_level = float(effects.values.std(ddof=1)), seed_tests.shared_level(effects, level)
     absent_level = part_level / ways if _may_be_equivalent(effects) else None  # one absent part is enough
     # If no side is claimed, an effect must lie beyond the smallest one: only its absence can be found there.
@@ -348,12 +353,17 @@ def _seeds_wanted(effects: SeedEffects, smallest: float, *, level: float, ways: 
     )
     at_layers_LMS = effects.at_layers_LMS
     if at_layers_LMS is not None and seed_tests.constant(at_layers_LMS).any():
-        agreeing = int(np.ceil(np.log2(ways / part_level)))
-        low, high = (None if end is None else max(end, agreeing) for end in (low, high))
+        fewest = max(fewest, int(np.ceil(np.log2(ways / part_level))))
+    low, high = (None if end is None else max(end, fewest) for end in (low, high))
+    seen = beyond + smallest_seen(sd=sd, seeds=seeds, level=part_level, text_error=text_error)
     return {
-        "smallest_seen": beyond + smallest_seen(sd=sd, seeds=seeds, level=part_level, text_error=text_error),
+        "smallest_seen": seen if low is None or seeds >= fewest else np.nan,
         "seeds_to_decide": None if low is None or (is_either and absent_level is None) else (low, high),
     }
+
+
+def _fewest_for_page(effects: SeedEffects, level: float) -> int | None:
+    return seed_tests.fewest_for_page(effects.places, level=level) if effects.places else None
 
 
 def _probabilities(effects: SeedEffects, smallest: float) -> Probabilities:

@@ -417,6 +417,11 @@ def _open(part: PartVerdict, *, ways: int, refuting: str, margin: str) -> str:
     """Return why a part that claims a side is undecided, as the end of a sentence about its interval."""
     if part.low > 0:
         page = 1.0 if part.p_page is None else part.p_page
+        if (part.fewest_for_page or 0) > len(part.values):
+            return (
+                f"lies above 0, but {several(len(part.values), 'seed')} cannot show that steps agree: Page's test "
+                f"needs at least {part.fewest_for_page} at this level"
+            )
         return f"lies above 0, but the steps do not agree (Page's test, {_p(page)})"
     if part.high < 0:
         return f"lies below 0, but refuting one of {ways} parts needs the {refuting} interval"

@@ -31,6 +31,7 @@ interval narrower than that of the seeds alone, and then it misses the truth up 
 level says. Therefore the wider of the two intervals counts, and the larger of their probabilities.
 """
 
+import math
 from collections.abc import Mapping
 from functools import cache
 from typing import Literal, NamedTuple
@@ -83,6 +84,8 @@ class SeedEffects(NamedTuple):
     other effects."""
     page: float | None = None
     """Probability in Page's test in the direction of the claim; None if the effect is no trend."""
+    places: int = 0
+    """Number of ordered places that Page's test compares; 0 if the effect is no trend."""
     shown_numbers: Mapping[str, float] = {}
     """Numbers that are shown beside the effect, such as shares and places."""
     groups: tuple[str, ...] = ()
@@ -217,6 +220,12 @@ def page_trend(values_SK: ArrayLike) -> float:
     decides.
     """
     return float(stats.page_trend_test(np.asarray(values_SK, float)).pvalue)
+
+
+def fewest_for_page(places: int, *, level: float) -> int:
+    """Return the fewest seeds with which Page's test can reach a level. If all seeds rise at every step, its
+    probability is the smallest: 1 / (places!)^n."""
+    return math.ceil(-math.log(level) / math.lgamma(places + 1))
 
 
 def above(effects: SeedEffects, *, against: float = 0.0) -> float:

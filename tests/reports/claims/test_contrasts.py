@@ -350,6 +350,7 @@ def test_trend_over_arms_in_their_order_and_over_layers():
     made = found(effect(kind="trend", of=SCORE, arms=["a", "b", "c"]), table)[""]
     assert made.values.tolist() == pytest.approx([4.0, 0.0])
     assert 0 < made.page < 1
+    assert made.places == 3
     falling = effect(kind="trend", of=OVER_LAYERS, arms=["mt"], over="layers", direction="falling")
     assert values(falling, curve("mt", [3.0, 2.0, 1.0], [1.0, 2.0, 3.0])) == [2.0, -2.0]
 

@@ -1,11 +1,14 @@
 """Chances of claims before the first run, from the spread of a pilot."""
 
 import numpy as np
+import pandas as pd
 import pytest
+from pydantic import TypeAdapter
 from scipy import stats
 
 from ablations import results
 from ablations.spec import claims as claims_file
+from ablations.spec.contrasts import Effect
 from reports.claims.outcomes import look_levels
 from reports.claims.power import claim_powers, unlikely
 
@@ -111,6 +114,30 @@ def test_a_claim_that_says_only_that_arms_differ_must_be_beyond_what_matters(tmp
     counted = (stats.ttest_1samp(values, 0.1, axis=1, alternative="greater").pvalue < 0.025).mean()
     assert one.large_effect == pytest.approx(counted, abs=3 * np.sqrt(0.25 / draws))
     assert max(one.chances.values()) < 0.05
+
+
+def test_a_trend_that_so_few_seeds_cannot_show_is_told(tmp_path, pilot):
+    (claim,) = claims_of(tmp_path, ("rises", "a", 0.2, "one"))
+    trend = {"kind": "trend", "of": claim.effect.of, "arms": ["base", "middle", "a"], "direction": "rising"}
+    rising = claim.model_copy(
+        update={
+            "effect": TypeAdapter(Effect).validate_python(trend),
+            "needs": claim.needs.model_copy(update={"arms": ("base", "middle", "a")}),
+        }
+    )
+    middle = pilot[pilot.arm == "a"].assign(arm="middle", run_id="m" + pilot.run_id, value=pilot.value / 2)
+    context = {"arms": ["base", "middle", "a"], "measures": ["validation"], "seeds": 3}
+    both = pd.concat([pilot, middle])
+    powers = claim_powers(
+        [rising, *[rising.model_copy(update={"name": f"{i}"}) for i in range(11)]], both, **context
+    )
+    assert powers[0].chances[3] == powers[0].large_effect == 0 < powers[0].chances[5]
+    assert unlikely(powers[:1], seeds=3) == [
+        "rises: 3 seeds cannot show that the steps of a trend agree: Page's test needs at least 4 at this level; "
+        "plan more seeds."
+    ]
+    (alone,) = claim_powers([rising], both, **context)
+    assert (alone.fewest_for_page, alone.chances[3] > 0) == (2, True)
 
 
 def test_claims_of_arms_that_the_experiment_lacks_are_left_out(tmp_path, pilot):

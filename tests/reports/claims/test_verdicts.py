@@ -189,6 +189,22 @@ def test_a_trend_must_hold_for_page_too():
     assert said == "the 95% interval lies above 0, but the steps do not agree (Page's test, p = 0.200)"
 
 
+def test_a_trend_that_so_few_seeds_cannot_decide_is_called_so():
+    def trend(size, **more):  # every step rises in every seed, over three places
+        values = np.linspace(0.9, 1.1, size)
+        return one(values, smallest=0.9, page=6.0**-size, places=3, **{"level": 0.004} | more)
+
+    found = trend(3)
+    assert (found.verdict, found.seeds_to_decide) == ("undecided", (4, 6))
+    assert np.isnan(found.smallest_seen)
+    assert part_rule(found, "higher", ways=1) == (
+        "the 99.6% interval lies above 0, but 3 seeds cannot show that steps agree: Page's test needs at least 4 "
+        "at this level"
+    )
+    assert trend(4).verdict == trend(3, level=0.005).verdict == "supported"  # 6^-3 = 0.0046
+    assert one([1.0] * 3, level=1e-6, places=3).seeds_to_decide == (21, 21)
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_where_no_side_is_claimed_either_will_do_beyond_what_matters(sign):
     found = one(sign * FIVE, smallest=0.5, direction="either")
