@@ -3,7 +3,6 @@
 import json
 import math
 import string
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,22 +55,20 @@ def judge_claims(experiment: ReportedExperiment, *, alpha: float = ALPHA) -> Jud
         by_name = outcomes_at_looks(claims.values(), rows, looks, alpha=alpha, **context)
     else:
         by_name = outcomes(claims.values(), rows, alpha=alpha, **context)
-    planned = Counter(run.arm for run in experiment.plan.runs) if looks is None else None
-    entries = _entries(files, by_name, planned)
+    entries = _entries(files, by_name)
+    entries = [entry | (_seeds(entry, experiment, rows) if "needs" in entry else {}) for entry in entries]
     return Judged(experiment, [_described(*file) for file in files], claims, by_name, entries)
 
 
 def _entries(
     files: Sequence[tuple[PlannedClaims, Claims | str]],
     by_name: Mapping[str, Outcome],
-    planned: Mapping[str, int] | None,
 ) -> list[dict[str, Any]]:
     """Return the entries of all claims.
 
     Args:
         files: files of claims.
         by_name: outcomes of claims.
-        planned: number of planned seeds of each arm; None if seeds are added until claims are decided.
     """
     entries = []
     for file, loaded in files:
@@ -80,9 +77,22 @@ def _entries(
             continue
         for claim in loaded.claims:
             changed = _change(claim.name, loaded, file)
-            seeds = min(planned.get(arm, 0) for arm in claim.needs.arms) if planned is not None else None
-            entries.append(_entry(by_name[claim.name], file=file.name, changed=changed) | {"planned_seeds": seeds})
+            entries.append(_entry(by_name[claim.name], file=file.name, changed=changed))
     return sorted(entries, key=_number)
+
+
+def _seeds(entry: Mapping[str, Any], experiment: ReportedExperiment, rows: SeedTable) -> dict[str, int | None]:
+    """Return how many seeds of a claim are planned, and how many of them are trained and measured to the end;
+    None if seeds are added until claims are decided."""
+    if experiment.plan.looks is not None:
+        return dict.fromkeys(("planned_seeds", "ended_seeds"))
+    numbers: dict[str, list[int]] = {"planned_seeds": [], "ended_seeds": []}
+    for arm in entry["needs"]["arms"]:
+        runs = [run for run in experiment.runs if run.plan.arm == arm]
+        ended = [run for run in runs if run.state.state == "done" and not run.plan.not_measured]
+        numbers["planned_seeds"].append(len(runs))
+        numbers["ended_seeds"].append(sum(run.plan.seed in rows.seeds.get(arm, ()) for run in ended))
+    return {name: min(of_arms) for name, of_arms in numbers.items()}
 
 
 def _number(entry: Mapping[str, Any]) -> tuple[float, str]:

@@ -174,8 +174,11 @@ def seeds_shown(entry: Mapping[str, Any]) -> str:
 
 
 def is_early(entry: Mapping[str, Any]) -> bool:
-    """Return whether fewer seeds of a claim have ended than are planned."""
-    return entry.get("n") is not None and entry["n"] < (entry.get("planned_seeds") or 0)
+    """Return whether a claim was judged before all of its planned seeds have ended. A seed that has ended and is
+    left out for a missing number does not count."""
+    if entry.get("n") is None:
+        return False
+    return max(entry["n"], entry.get("ended_seeds") or 0) < (entry.get("planned_seeds") or 0)
 
 
 def look_words(entry: Mapping[str, Any]) -> str:

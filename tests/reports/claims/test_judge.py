@@ -90,6 +90,24 @@ def test_a_verdict_before_all_planned_seeds_have_ended_is_called_an_early_look(t
     )
 
 
+def test_a_seed_that_ended_and_is_left_out_makes_no_early_look(tmp_path):
+    experiment = made(tmp_path)
+    table = experiment.table
+    lacking = experiment._replace(table=table[(table.seed < 7) | (table.arm != "mlm") | (table.layer != 3)])
+    entries = by_name(judge_claims(lacking).entries)
+    entry = entries["more"]
+    assert (entry["n"], entry["planned_seeds"], entry["ended_seeds"]) == (7, 8, 8)
+    assert entry["parts"][0]["left_out"] == ["seed 7: numbers of arm mlm are missing"]
+    assert seeds_shown(entry) == "7"
+    assert "early" not in counted(entries.values())
+    for part, change in (("state", {"state": "failed"}), ("plan", {"not_measured": ["layer_change"]})):
+        runs = [
+            run._replace(**{part: getattr(run, part).model_copy(update=change)}) if run.plan.seed == 7 else run
+            for run in lacking.runs
+        ]
+        assert seeds_shown(by_name(judge_claims(lacking._replace(runs=runs)).entries)["more"]) == "7 of 8"
+
+
 def test_two_seeds_are_insufficient_and_one_is_shown_all_the_same(tmp_path):
     entries = by_name(judge_claims(made(tmp_path, seeds=(0, 1))).entries)
     assert entries["more"]["verdict"] == "insufficient evidence"
