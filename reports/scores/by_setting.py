@@ -22,7 +22,7 @@ from reports.figures.style import arm_styles
 from reports.scores.factors import Factor, Level
 from reports.scores.runs import RUN_SCORES, RunScore, tasks_of
 from reports.statistics.summaries import mean_interval
-from reports.words import is_absent, number
+from reports.words import is_absent, number, setting_name
 
 
 def map_in_words(drawn: SettingMap) -> str:
@@ -88,7 +88,9 @@ def how_to_read(factor: Factor, scores: Sequence[str], *, first: Factor | None) 
     lines = "" if len(factor.lines) == 1 else " Arms of different lines also differ in what the legend says."
     if _is_map(factor):
         lines = " They are the cells of a row. Different rows also differ in the values beside them."
-    alone = f"The arms compared here differ in one setting ({factor.title}) and in nothing else.{lines}"
+    tuned = listed([setting_name(path).title for path in factor.tuned], "and")
+    others = f"nothing else but what was tuned for each of them ({tuned})" if tuned else "nothing else"
+    alone = f"The arms compared here differ in one setting ({factor.title}) and in {others}.{lines}"
     if first is not None:
         return (f"{alone} Read it like the scores by {first.title}.", *([" ".join(scores)] if scores else []))
     return (
@@ -308,11 +310,14 @@ def _called(levels: Sequence[Level], factor: Factor) -> str:
 
 
 def _untrained(table: DataFrame, score: RunScore, factor: Factor, scored: DataFrame) -> DataFrame:
-    """Return the score of the encoder before its training. It is empty if encoders differ in shape, and for
-    the gain, whose chance level already stands for no training."""
+    """Return the score of the encoder before its training. It is empty if encoders differ in shape, if the
+    encoder lacks a task of the arms, and for the gain, whose chance level already stands for no training."""
     if factor.untrained is None:  # as in most experiments
         return scored[:0]
-    rows = score.rows(table[table["arm"].isin([*factor.arms, factor.untrained])])
+    together = table[table["arm"].isin([*factor.arms, factor.untrained])]
+    if tasks_of(together, score) != tasks_of(together[together["arm"] != factor.untrained], score):
+        return scored[:0]
+    rows = score.rows(together)
     suits = score.metric != "gain" and not factor.setting.startswith("encoder.")
     return rows[(rows["arm"] == factor.untrained) & rows["value"].notna() & suits]
 

@@ -3,8 +3,9 @@ their runs.
 
 A setting gets a figure if two arms differ in it and in nothing else. Settings that follow from it do not
 count: the warm-up of longer training, the wider inside of a wider encoder, or the steps if `match` decides
-them. Another objective, another text and untrained weights are no settings in this sense. Other figures
-compare those arms, and arms with different texts are not measured on the same tokens.
+them. Nor do settings that were tuned for each arm. Another objective, another text and untrained weights are no
+settings in this sense. Other figures compare those arms, and arms with different texts are not measured on the
+same tokens.
 """
 
 import json
@@ -21,6 +22,9 @@ from reports.words import SPLIT, setting_name, words
 
 COMPARED = ("encoder", "objective", "training")
 """Sections of a spec whose settings may be factors."""
+
+TUNED = "tuned"
+"""Value of a setting in arms for which it was tuned, whatever values were chosen."""
 
 Decisions = dict[str, Any]
 """Settings that decide what a run computes, by path; settings without a value are missing."""
@@ -57,6 +61,8 @@ class Factor(NamedTuple):
     """First of these arms in the experiment."""
     untrained: str | None
     """Arm that equals the reference without its training; None if there is none."""
+    tuned: tuple[str, ...] = ()
+    """Paths of the settings that were tuned for some of these arms, and may differ between them."""
 
     @property
     def arms(self) -> list[str]:
@@ -72,9 +78,11 @@ def factors(experiment: ReportedExperiment) -> list[Factor]:
     """
     decided: dict[str, Decisions] = {}
     matched = _are_matched(experiment)
+    chosen = {} if experiment.plan.tuning is None else experiment.plan.tuning.chosen
     for run in experiment.runs:
         if run.plan.arm not in decided and run.settings and run.plan.analysed is None:
-            decided[run.plan.arm] = decisions(run.settings, matched=matched)
+            own = decisions(run.settings, matched=matched)
+            decided[run.plan.arm] = own | dict.fromkeys(chosen.get(run.plan.arm, ()), TUNED)
     decided = {arm: decided[arm] for arm in experiment.plan.arms if arm in decided}
     untrained = {run.plan.arm for run in experiment.runs if run.is_untrained}
     trained = {arm: settings for arm, settings in decided.items() if arm not in untrained}
@@ -172,6 +180,14 @@ def _factor(setting: str, decided: Mapping[str, Decisions], untrained: Mapping[s
         untrained=next(
             (arm for arm, decisions in untrained.items() if _begins(decisions, decided[order[0]])), None
         ),
+        tuned=tuple(
+            {
+                path: None
+                for arm in order
+                for path, value in decided[arm].items()
+                if value == TUNED and path != setting
+            }
+        ),
     )
 
 
@@ -221,8 +237,10 @@ def _line_names(firsts: Sequence[str], decided: Mapping[str, Decisions], setting
 def _begins(untrained: Decisions, trained: Decisions) -> bool:
     """Return whether the first arm equals the second without its training."""
     steps = ("training.max_steps", "training.warmup_steps")
+    tuned = [path for path, value in trained.items() if value == TUNED]
     start, end = (
-        {path: decisions[path] for path in decisions if path not in steps} for decisions in (untrained, trained)
+        {path: decisions[path] for path in decisions if path not in (*steps, *tuned)}
+        for decisions in (untrained, trained)
     )
     return _key(start) == _key(end)
 

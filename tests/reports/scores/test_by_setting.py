@@ -105,6 +105,19 @@ def test_a_gain_is_drawn_with_its_floor_and_not_with_the_untrained():
     assert all(point["arm"] != "untrained" for point in panels()[0].points)
 
 
+@pytest.mark.parametrize(("tasks", "is_drawn"), [(("sst2", "trec"), True), (("sst2",), False), ((), False)])
+def test_an_untrained_encoder_that_lacks_a_task_is_not_drawn_beside_means_over_more_tasks(tasks, is_drawn):
+    scored = results.table(
+        {"run_id": f"{arm}0", "arm": arm, "seed": 0, "step": 5, "measure": "fine_tuning", "metric": "score"}
+        | {"group": task, "value": 0.8 if task == "sst2" else 0.4, "floor": 0.5, "n": 100}
+        for arm in ARMS
+        for task in (("sst2", "trec") if arm != "untrained" else tasks)
+    )
+    ((panel,),) = [figure.panels for figure in setting_figures(scored, [factor()], arms=ARMS)]
+    assert {point["arm"] for point in panel.points} == {*PLACES, *(["untrained"] if is_drawn else [])}
+    assert all(point["mean"] == pytest.approx(0.6) for point in panel.points)
+
+
 def test_one_seed_is_a_mark_alone():
     ax = drawn(panels(seeds=(0.0,))[0])
     assert len(artists(ax, "mean")) == 3

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ablations.runs.records import Plan, Provenance, RunRecord
+from ablations.runs.records import Plan, Provenance, RunRecord, Tuning
 from ablations.spec import grid, load
 from lightning_modules.config import EncoderSettings, RunSettings, TrainingSettings
 from lightning_modules.training.run_directory import RunState
 from reports.folder import ReportedExperiment, ReportedRun
+from reports.scores.by_setting import how_to_read
 from reports.scores.factors import decisions, factors
 from reports.words import SPLIT, words
 
@@ -156,6 +157,30 @@ def test_other_objectives_texts_and_untrained_encoders_are_no_settings():
     assert (factor.arms, factor.untrained) == (["mlm", "more"], "start")
     (factor,) = found(mlm=ratio(0.15), more=ratio(0.4), start=ratio(0.3, **start))
     assert factor.untrained is None  # of another arm
+
+
+def test_values_that_were_tuned_for_each_arm_are_no_other_setting():
+    rate = "training.learning_rate"
+    arms = {
+        "mlm": ratio(0.15, training__learning_rate=0.001),
+        "more": ratio(0.4, training__learning_rate=0.002),
+        "untuned": ratio(0.4, training__learning_rate=0.004),
+        "start": ratio(0.15, training__learning_rate=0.01, training__max_steps=0, training__warmup_steps=0),
+    }
+    whole = experiment(arms)
+    assert factors(whole)[0].setting == rate  # of `more` and `untuned`
+    assert len(factors(whole)) == 1
+    tuned = [{"arm": arm, "chosen": {rate: arms[arm]["training"]["learning_rate"]}} for arm in ("mlm", "more")]
+    tuning = Tuning(settings={rate: [0.001, 0.002]}, seeds=[9], part_of_steps=1, arms=tuned)
+    plan = whole.plan.model_copy(update={"tuning": tuning})
+    by_ratio, by_rate = factors(whole._replace(plan=plan))
+    assert (by_ratio.arms, by_ratio.tuned, by_ratio.untrained) == (["mlm", "more"], (rate,), "start")
+    assert [level.value for level in by_rate.levels] == ["0.004", "tuned"]
+    assert by_rate.tuned == ()
+    assert how_to_read(by_ratio, [], first=None)[0].startswith(
+        "The arms compared here differ in one setting (masking ratio) and in nothing else but what was tuned for "
+        "each of them (learning rate). Runs"
+    )
 
 
 def test_arms_alike_in_everything_else_are_a_line_of_their_own():
