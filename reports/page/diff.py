@@ -208,9 +208,7 @@ def _parts(
     sides = [{part["name"]: part for part in entry.get("parts", ())} for entry in (before, after)]
     for name in dict.fromkeys((*sides[0], *sides[1])):
         old, new = (side.get(name) for side in sides)
-        comparable = (
-            old and new and old["unit"] == new["unit"] and _same_effect(name, written_before, written_after)
-        )
+        comparable = _same_effect(name, written_before, written_after)
         yield {
             "name": name,
             "unit": (new or old or {})["unit"],
@@ -221,11 +219,12 @@ def _parts(
 
 
 def _same_effect(part: str, before: Claim | None, after: Claim | None) -> bool:
-    """Return whether both claims define the effect of a part, or a condition, in the same way."""
+    """Return whether both claims define the numbers of a part, or of a condition, in the same way."""
     if before is None or after is None:
         return False
     old, new = (_defined(part, claim.provided | claim.parts) for claim in (before, after))
-    return old == new
+    judged_by = {"smallest_effect", "unit", "in_each_seed"}  # which change no number
+    return bool(old and new and old.model_dump(exclude=judged_by) == new.model_dump(exclude=judged_by))
 
 
 def _defined(part: str, effects: Mapping[str, Effect]) -> Effect | None:

@@ -270,7 +270,7 @@ def _compared(
     yield {
         **question._asdict(),
         "examples": len(ids),
-        "only_on_one_side": max(map(len, frames)) - len(ids),
+        "only_on_one_side": len(set().union(*(frame.index for frame in frames))) - len(ids),
         **whole,
         "seeds": [
             {"before": seed, "after": seed, **_seed(old_N, new_N, weight_N)}

@@ -191,10 +191,19 @@ def test_an_effect_is_told_from_one_whose_name_it_begins(tmp_path):
     before = made(tmp_path / "old", text=text).folder
     shutil.copytree(before.parent, tmp_path / "new")
     after = tmp_path / "new" / before.name
-    change_file(after / "claims" / "layers.yaml", ("{near: {kind:", "{near: {smallest_effect: 1, kind:"))
+    change_file(after / "claims" / "layers.yaml", ("{near: {kind:", "{near: {direction: either, kind:"))
     all_parts = by_name(compare(before, after)["claims"])["all"]["parts"]
     compared = {part["name"]: part["difference"] is not None for part in all_parts}
     assert compared == {"near": False, "near-top": True, "nearer": True}
+
+
+def test_another_unit_or_smallest_effect_of_a_part_keeps_its_difference(before, after):
+    change_file(
+        after / "claims" / "layers.yaml",
+        ("arm: mt, minus: clm", "arm: mt, minus: clm, smallest_effect: 3, unit: nats"),
+    )
+    (part,) = by_name(compare(before, after)["claims"])["faster"]["parts"]
+    assert (part["difference"]["mean"], part["unit"]) == (0, "nats")
 
 
 def test_a_claim_that_is_written_otherwise_says_in_what(before, after):

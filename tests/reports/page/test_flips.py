@@ -91,6 +91,9 @@ def test_examples_are_paired_by_their_ids_in_any_order(sides, tmp_path):
     assert (task["examples"], task["only_on_one_side"]) == (N - 5, 5)
     kept = np.sort(order)
     assert task["seeds"][0]["better"] == int((B[0][kept] > A[0][kept]).sum())
+    few = {0: write_run(tmp_path / "few", A[0][:-3], seed=0)}  # examples that either side lacks
+    (task,) = compare_examples(ComparedArm("few", few), ComparedArm("moved", moved))["tasks"]
+    assert task["only_on_one_side"] == len(set(kept.tolist()) ^ set(range(N - 3))) > 5
 
 
 def test_slices_are_by_length_frequency_or_part(sides):
