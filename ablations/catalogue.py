@@ -322,6 +322,19 @@ METRICS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 """Metrics that a table of results can hold, by measure. Plugins are not included."""
 
+SHARES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        **{kind: METRICS[kind] for kind in ("minimal_pairs", "structural_probe", "retrieval", "baselines")},
+        **{kind: METRICS[kind] for kind in ("frozen_features", "fine_tuning", "corruption")},
+        "neighbours": tuple(name for name in METRICS["neighbours"] if name != "position_distance"),
+        "probing": ("accuracy", "selectivity", "mix_weight"),
+        "parsing": ("uuas", "uuas_adjacent", "uuas_random", "uuas_minus_adjacent"),
+        "validation": ("pair_accuracy", "observed_clean", "observed_replaced", "recovered_replaced"),
+        "generation": tuple(name for name in METRICS["generation"] if name.startswith(("copied", "distinct"))),
+    }
+)
+"""Metrics whose largest value is 1, by measure: shares, probabilities and correlations, never points of 100."""
+
 
 def metrics_of(measure: str) -> tuple[str, ...]:
     """Return the metrics that a table of results can hold for a measure; empty if the measure is unknown."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from ablations.catalogue import OF_TASKS, OF_TREEBANKS, layers_of, measures_of_tables, metrics_of
+from ablations.catalogue import OF_TASKS, OF_TREEBANKS, SHARES, layers_of, measures_of_tables, metrics_of
 from ablations.errors import Fault, KeyPath
 from ablations.metric_groups import groups_of, metrics_of_task
 from ablations.spec.contrasts import (
@@ -21,8 +21,10 @@ from ablations.spec.contrasts import (
     Contrast,
     Difference,
     Needs,
+    Optimum,
     Quantity,
     Shape,
+    Share,
     Trend,
     repeated,
 )
@@ -65,14 +67,42 @@ def effect_faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: s
     if effect is not None:
         for keys, sentence in effect.repeated_arms():
             yield Fault((*at, *keys), f"{name}{sentence}")
-
-
-OF_ITS_LOWEST = ("fall_to_inner", "rise_to_top")
-"""Statistics over layers that use the lowest value of an inner layer of the same run."""
+        is_in_another_unit = isinstance(effect, Share | Optimum)  # a share of a gain, or a place
+        for key in ("smallest_gain", "smallest_bend") if is_in_another_unit else (*BOUNDS, "smallest_effect"):
+            yield from _points(getattr(effect, key, None), [effect], (*at, key), name=f"{name}.{key}")
 
 
 RATIOS = ("top_over_lowest", "rise_after_inner")
 """Forms of a curve that are ratios of positive numbers."""
+
+BOUNDS = ("at_least", "at_most")
+"""Keys of an effect with a bound, which may be negative."""
+
+
+def _points(value: Any, effects: Sequence[Contrast], at: KeyPath, *, name: str) -> Iterator[Fault]:
+    """Yield a fault if a number is larger than any share that one of the effects compares. A bound may be 1."""
+    metric = next(filter(None, map(_share, effects)), "")
+    is_bound = at[-1] in BOUNDS
+    if metric and type(value) in (int, float) and (abs(value) > 1 if is_bound else value >= 1):
+        must_be = "between -1 and 1" if is_bound else "below 1"
+        sentence = f"must be {must_be}, because {metric} is a share of at most 1, but is {value:g}"
+        yield Fault(at, f"{name} {sentence}; for {value:g}% write {value / 100:g}")
+
+
+def _share(effect: Contrast) -> str:
+    """Return measure and metric of an effect that compares shares of 1; empty for others, sums and ratios."""
+    quantities = list(effect.quantities())
+    are_shares = all(
+        of.metric in SHARES.get(of.measure, ())
+        and of.read in ("value", "floor", "gain")
+        and not (of.layers == "sum" or of.steps == "way")
+        for of in quantities
+    ) and not (isinstance(effect, Shape) and effect.form in RATIOS)
+    return f"{quantities[0].measure} {quantities[0].metric}" if are_shares else ""
+
+
+OF_ITS_LOWEST = ("fall_to_inner", "rise_to_top")
+"""Statistics over layers that use the lowest value of an inner layer of the same run."""
 
 
 def _of_nothing(effect: Difference) -> bool:
@@ -233,6 +263,14 @@ def _of_claim(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
             f"claims.expect must be supported, contradicted or open, but is equivalent: {bounds[0]} has a bound "
             "or is a share, so it is never equivalent",
         )
+    without_own = [
+        written.effect
+        for written in effects
+        if written.key in DECIDE and written.effect and written.effect.smallest_effect is None
+        if not isinstance(written.effect, Share | Optimum)
+    ]
+    key = "smallest_effect"
+    yield from _points(claim.get(key), without_own, (*at, key), name=f"claims.{key}")
     claim_name = f"claim {claim['name']}" if isinstance(claim.get("name"), str) else "this claim"
     yield from _effect_or_effects(claim, at, claim_name=claim_name)
     try:

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from click.testing import CliRunner
 
-from ablations.catalogue import METRICS
+from ablations.catalogue import METRICS, SHARES
 from ablations.cli import main
 from ablations.messages import kind_of
 from ablations.metric_groups import groups_of
@@ -110,6 +110,14 @@ def test_every_metric_is_there_once():
     listed = [(measure, metric) for row in ROWS for measure in names(row[0]) for metric in names(row[1])]
     assert len(listed) == len(set(listed))
     assert set(listed) == {(measure, metric) for measure, metrics in METRICS.items() for metric in metrics}
+
+
+def test_shares_are_the_metrics_with_such_a_unit():
+    units = {(measure, metric): row[2] for row in ROWS for measure in names(row[0]) for metric in names(row[1])}
+    shares = {(measure, metric) for measure, metrics in SHARES.items() for metric in metrics}
+    assert {units[share] for share in shares} == {"share", "of the task", "correlation", "as above"}
+    named = {metric for metric, unit in units.items() if unit in ("share", "of the task", "correlation")}
+    assert named - shares == {("geometry", "update_norm")}  # a ratio, which may be larger than 1
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]} {row[1]}".replace("`", ""))

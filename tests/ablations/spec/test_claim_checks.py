@@ -17,6 +17,7 @@ from tests.support.claim_tables import FILES
 LINE = next(line for line in GOOD.splitlines() if "effect: {" in line)
 LOSS = "of: {measure: validation, metric: loss}"
 CHANGE = "of: {measure: layer_change, metric: pwcca}"
+SCORE = 'of: {measure: fine_tuning, metric: score, groups: ["*"]}'
 ALL = "score, accuracy, spearman, exact_match or shuffled_score"
 BAD = [
     (
@@ -91,6 +92,32 @@ BAD = [
         "effect must have at_least above 0: top_over_lowest is a ratio, so without a bound every curve supports "
         "the claim",
     ),
+    (
+        f"{{kind: difference, {SCORE}, arm: mlm, at_least: 60}}",
+        "effect.at_least must be between -1 and 1, because fine_tuning score is a share of at most 1, "
+        "but is 60; for 60% write 0.6",
+    ),
+    (
+        f"{{kind: difference, {SCORE}, arm: mlm, minus: clm, at_most: -1.5}}",
+        "effect.at_most must be between -1 and 1, because fine_tuning score is a share of at most 1, "
+        "but is -1.5; for -1.5% write -0.015",
+    ),
+    (
+        f"{{kind: trend, {SCORE}, arms: [n1, n2, mlm], smallest_effect: 1}}",
+        "effect.smallest_effect must be below 1, because fine_tuning score is a share of at most 1, "
+        "but is 1; for 1% write 0.01",
+    ),
+    (
+        f"{{kind: share, {SCORE}, kept_by: n1, whole: mlm, none: corpus, at_least: 0.6, smallest_gain: 2}}",
+        "effect.smallest_gain must be below 1, because fine_tuning score is a share of at most 1, "
+        "but is 2; for 2% write 0.02",
+    ),
+    (
+        f"{{kind: optimum, {SCORE}, arms: {{a: 1, b: 2, c: 3, d: 9}}, above: 2, below: 5, smallest_bend: 1, "
+        "smallest_effect: 2}",
+        "effect.smallest_bend must be below 1, because fine_tuning score is a share of at most 1, "
+        "but is 1; for 1% write 0.01",
+    ),
 ]
 
 GOOD_EFFECTS = [
@@ -122,6 +149,44 @@ def problems(folder, text):
 @pytest.mark.parametrize(("effect", "sentence"), BAD, ids=[sentence for _, sentence in BAD])
 def test_what_could_never_be_judged_is_a_problem(tmp_path, effect, sentence):
     assert problems(tmp_path, needs(effect)) == [re.sub("effect", "claims.effect", sentence, count=1)]
+
+
+def of(measure, metric, **more):
+    keys = {"measure": measure, "metric": metric} | more
+    return f"of: {{{', '.join(f'{key}: {value}' for key, value in keys.items())}}}"
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        f"{{kind: difference, {of('validation', 'bleu')}, arm: mlm, at_least: 60}}",
+        f"{{kind: difference, {SCORE}, arm: mlm, at_least: 1}}",
+        f"{{kind: difference, {SCORE}, arm: mlm, minus: clm, minus_of: {{measure: validation, metric: chrf}}, "
+        "smallest_effect: 2}",
+        f"{{kind: difference, {of('neighbours', 'same_token', layers='sum')}, arm: mlm, at_least: 3}}",
+        f"{{kind: difference, {of('neighbours', 'position_distance', layers='top')}, arm: mlm, at_least: 3}}",
+        f"{{kind: difference, {of('fine_tuning', 'score', groups='[sst2]', read='share_of_floor')}, arm: mlm, "
+        "at_least: 1.5}",
+        f"{{kind: shape, {of('neighbours', 'same_token')}, arm: mlm, form: top_over_lowest, at_least: 2}}",
+        f"{{kind: share, {SCORE}, kept_by: n1, whole: mlm, none: corpus, at_least: 1.1, smallest_gain: 0.1}}",
+        f"{{kind: optimum, {SCORE}, arms: {{a: 1, b: 2, c: 3, d: 9}}, above: 2, below: 5, smallest_bend: 0.1, "
+        "smallest_effect: 2}",
+    ],
+)
+def test_numbers_above_1_are_accepted_where_what_is_compared_may_be_larger(tmp_path, effect):
+    assert claims_file.load(write(tmp_path, needs(effect))).claims
+
+
+def test_the_smallest_effect_of_a_claim_on_shares_is_no_number_of_points(tmp_path):
+    effect = f"{{kind: difference, {SCORE}, arm: mlm, minus: clm}}"
+    assert problems(tmp_path, needs(effect).replace("smallest_effect: 0.1", "smallest_effect: 1")) == [
+        "claims.smallest_effect must be below 1, because fine_tuning score is a share of at most 1, "
+        "but is 1; for 1% write 0.01"
+    ]
+    assert len(problems(tmp_path, needs(effect).replace("smallest_effect: 0.1", "smallest_effect: -1"))) == 1
+    own = needs(effect.replace("minus: clm", "minus: clm, smallest_effect: 0.01"))
+    for text in (own, GOOD):
+        assert claims_file.load(write(tmp_path, text.replace("smallest_effect: 0.1", "smallest_effect: 1"))).claims
 
 
 @pytest.mark.parametrize(
