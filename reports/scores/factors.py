@@ -81,8 +81,8 @@ def factors(experiment: ReportedExperiment) -> list[Factor]:
     chosen = {} if experiment.plan.tuning is None else experiment.plan.tuning.chosen
     for run in experiment.runs:
         if run.plan.arm not in decided and run.settings and run.plan.analysed is None:
-            own = decisions(run.settings, matched=matched)
-            decided[run.plan.arm] = own | dict.fromkeys(chosen.get(run.plan.arm, ()), TUNED)
+            tuned = dict.fromkeys(chosen.get(run.plan.arm, ()), TUNED)
+            decided[run.plan.arm] = decisions(run.settings, matched=matched) | tuned
     decided = {arm: decided[arm] for arm in experiment.plan.arms if arm in decided}
     untrained = {run.plan.arm for run in experiment.runs if run.is_untrained}
     trained = {arm: settings for arm, settings in decided.items() if arm not in untrained}
