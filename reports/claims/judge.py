@@ -49,7 +49,8 @@ def judge_claims(experiment: ReportedExperiment, *, alpha: float = ALPHA) -> Jud
     every = [claim for _, loaded in files if isinstance(loaded, Claims) for claim in loaded.claims]
     claims = {claim.name: claim for claim in every}
     needed = experiment.table if claims else experiment.table[:0]  # a table may be large
-    rows = SeedTable(needed, copied_arms=experiment.plan.copied_arms)
+    ends = {run.arm: run.max_steps for run in experiment.plan.runs if run.max_steps is not None}
+    rows = SeedTable(needed, copied_arms=experiment.plan.copied_arms, ends=ends)
     context: dict[str, Any] = {"arms": experiment.plan.arms, "measures": experiment.measures}
     if (looks := experiment.plan.looks) is not None:
         by_name = outcomes_at_looks(claims.values(), rows, looks, alpha=alpha, **context)

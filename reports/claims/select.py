@@ -61,12 +61,15 @@ class Cell(NamedTuple):
 class SeedTable:
     """Table of results with fast access by arm, seed, measure and metric."""
 
-    def __init__(self, table: DataFrame, *, copied_arms: Collection[str] = ()) -> None:
+    def __init__(
+        self, table: DataFrame, *, copied_arms: Collection[str] = (), ends: Mapping[str, int] | None = None
+    ) -> None:
         """Read the table.
 
         Args:
             table: rows of results.
             copied_arms: arms whose runs are the same for all seeds.
+            ends: last step of each arm's training, as far as it is known.
         """
         self.copied_arms = frozenset(copied_arms)
         self.cells: dict[tuple[str, int, str, str], list[Cell]] = {}
@@ -77,8 +80,9 @@ class SeedTable:
         self.blocks: dict[tuple[str, str], int] = {}
         """Number of text blocks that values leave out in turn, by measure and metric."""
         self._last: dict[tuple[str, int, str], int] = {}
-        self.end: dict[str, int] = {}
-        """Last step of each arm at which anything was measured, which is the end of its training."""
+        self.end = dict(ends or {})
+        """Last step of each arm: of its training if that is known, else the last at which anything was
+        measured."""
         self._without: dict[int, SeedTable] = {}
         names = ("arm", "seed", "measure", "metric", "group", "layer", "layer_to", "step", "value", "floor")
         columns = [_plain(table[name]) for name in (*names, "ceiling", "left_out", "other_run_id", "run_id")]

@@ -108,6 +108,15 @@ def test_a_seed_that_ended_and_is_left_out_makes_no_early_look(tmp_path):
         assert seeds_shown(by_name(judge_claims(lacking._replace(runs=runs)).entries)["more"]) == "7 of 8"
 
 
+def test_an_arm_of_which_nothing_is_measured_at_its_last_step_is_not_compared(tmp_path):
+    experiment = made(tmp_path)
+    table = experiment.table
+    assert {run.plan.max_steps for run in experiment.runs if run.plan.arm == "clm"} == {500}
+    earlier = table.assign(step=table.step.mask(table.arm == "clm", 250))
+    entry = by_name(judge_claims(experiment._replace(table=earlier)).entries)["more"]
+    assert (entry["verdict"], entry["rule"]) == ("not run", "layer_change pwcca has no rows of arm clm by layer")
+
+
 def test_two_seeds_are_insufficient_and_one_is_shown_all_the_same(tmp_path):
     entries = by_name(judge_claims(made(tmp_path, seeds=(0, 1))).entries)
     assert entries["more"]["verdict"] == "insufficient evidence"
