@@ -129,6 +129,17 @@ class SeedTable:
         other._without = {}
         return other
 
+    def at_layer(self, layer: float, of: Quantity) -> "SeedTable":
+        """Return the table with only the rows of a quantity at one layer, as rows that have no layer."""
+        other = copy.copy(self)
+        other.cells = {
+            key: [cell._replace(layer=None, layer_to=None) for cell in cells if _position(cell, "layers") == layer]
+            for key, cells in self.cells.items()
+            if key[2:] == (of.measure, of.metric)
+        }
+        other._without = {}
+        return other
+
     def copied_seeds(self, arms: Collection[str]) -> tuple[int, ...]:
         """Return the seeds whose runs of these arms are copies of those of the first seed; empty unless the
         runs of all these arms are the same for all seeds."""
@@ -167,8 +178,9 @@ def read(
 
     All groups that the quantity names must be there, because a mean over fewer tasks would be a mean over
     other tasks. With `axis="none"` a run has one number, reduced over its layers or its course as the
-    quantity says. Over `steps`, the positions are those that some run of each arm has. Over other axes, the
-    positions are those that any run has. A run that lacks one of them is not complete.
+    quantity says; along `steps` and `groups` it has one for each position. Over `steps`, the positions are those
+    that some run of each arm has. Over other axes, the positions are those that any run has. A run that lacks one
+    of them is not complete.
 
     Args:
         rows: the table.
@@ -184,26 +196,16 @@ def read(
     """
     compared = tuple(dict.fromkeys((*arms, *beside)))
     of = _with_groups(rows, of, compared)
-    if axis == "none" and (of.layers != "none" or of.layer is not None):
-        # A drop takes two layers, and an inner layer exists from three layers on.
-        fewest = {"drop": 2, "fall_to_inner": 3, "rise_to_top": 3}.get(of.layers, 1)
+    if axis != "layers" and (of.layers != "none" or of.layer is not None):
         # Arm by arm, as they may have other numbers of layers.
-        by_layer = [read(rows, of, [arm], axis="layers", fewest=fewest, beside=compared) for arm in arms]
-        return side_by_side([_reduced(reading, of) for reading in by_layer])
+        by_arm = [_over_layers(rows, of, arm, axis=axis, fewest=fewest, beside=compared) for arm in arms]
+        return _long_enough(side_by_side(by_arm), of, axis, fewest)
     if axis == "none" and of.steps != "last":
         course = _area if of.steps == "area" else _way
         return course(read(rows, of, arms, axis="steps", beside=beside), of)
     cells_by_run, groups = _cells(rows, of, arms, compared, axis)
     numbers = {run: _means(cells, groups) for run, cells in cells_by_run.items()}
     positions = _positions(numbers, axis)
-    if axis == "steps" and len(positions) < FEWEST_STEPS:
-        number = several(len(positions), "step")
-        raise NotMeasured(f"{_named(of)} has {number} in common, but a learning curve needs {FEWEST_STEPS}")
-    if axis in ("layers", "groups") and len(positions) < fewest:
-        raise NotMeasured(
-            f"{_named(of)} has {len(positions)} of the {axis} that the effect covers, but the effect needs "
-            f"{fewest}"
-        )
     seeds, left_out = [], []
     for seed in rows.seeds_of(arms):
         lacking = [arm for arm in arms if not set(positions) <= set(numbers.get((arm, seed), {}))]
@@ -213,7 +215,26 @@ def read(
             seeds.append(seed)
     values = [[[numbers[arm, seed][position] for position in positions] for seed in seeds] for arm in arms]
     shape = (len(arms), len(seeds), len(positions))
-    return PairedNumbers(tuple(seeds), np.array(values, float).reshape(shape), tuple(positions), tuple(left_out))
+    values_ASK = np.array(values, float).reshape(shape)
+    reading = PairedNumbers(tuple(seeds), values_ASK, tuple(positions), tuple(left_out))
+    return _long_enough(reading, of, axis, fewest)
+
+
+def _long_enough(reading: PairedNumbers, of: Quantity, axis: Axis, fewest: int) -> PairedNumbers:
+    """Return the reading.
+
+    Raises:
+        NotMeasured: it has too few positions for its axis.
+    """
+    positions = len(reading.positions)
+    if axis == "steps" and positions < FEWEST_STEPS:
+        number = several(positions, "step")
+        raise NotMeasured(f"{_named(of)} has {number} in common, but a learning curve needs {FEWEST_STEPS}")
+    if axis in ("layers", "groups") and positions < fewest:
+        raise NotMeasured(
+            f"{_named(of)} has {positions} of the {axis} that the effect covers, but the effect needs {fewest}"
+        )
+    return reading
 
 
 def _cells(
@@ -244,31 +265,54 @@ def _cells(
 
 
 def side_by_side(readings: Sequence[PairedNumbers]) -> PairedNumbers:
-    """Return several readings as one reading of all their arms, with the seeds that are complete in all."""
+    """Return several readings as one reading of all their arms, with the seeds that are complete in all, at the
+    positions that all have."""
     seeds = tuple(seed for seed in readings[0].seeds if all(seed in reading.seeds for reading in readings))
-    columns = [[reading.seeds.index(seed) for seed in seeds] for reading in readings]
-    values = [reading.values_ASK[:, places] for reading, places in zip(readings, columns, strict=True)]
+    positions = tuple(
+        place for place in readings[0].positions if all(place in reading.positions for reading in readings)
+    )
+    values = [
+        reading.values_ASK[:, [reading.seeds.index(seed) for seed in seeds]][
+            ..., [reading.positions.index(place) for place in positions]
+        ]
+        for reading in readings
+    ]
     lost = {seed for reading in readings for seed in reading.seeds} - set(seeds)
     notes = [note for reading in readings for note in reading.left_out]
     noted = {note.partition(":")[0] for note in notes}
     notes += [f"seed {seed}: not in every arm" for seed in sorted(lost) if f"seed {seed}" not in noted]
-    return PairedNumbers(seeds, np.concatenate(values), readings[0].positions, tuple(dict.fromkeys(notes)))
+    return PairedNumbers(seeds, np.concatenate(values), positions, tuple(dict.fromkeys(notes)))
 
 
-def _reduced(whole: PairedNumbers, of: Quantity) -> PairedNumbers:
-    """Return the quantity with its layers reduced to one number.
+def _over_layers(
+    rows: SeedTable, of: Quantity, arm: str, *, axis: Axis, fewest: int, beside: Collection[str]
+) -> PairedNumbers:
+    """Return the quantity of one arm at each position, with its layers reduced to one number.
 
     Raises:
-        NotMeasured: the layer that the quantity names is not there.
+        NotMeasured: as in `read`, or the layer that the quantity names is not there.
     """
-    values = whole.values_ASK
+    # A drop takes two layers, and an inner layer exists from three layers on.
+    layers_needed = {"drop": 2, "fall_to_inner": 3, "rise_to_top": 3}.get(of.layers, 1)
+    whole = read(rows, of, [arm], axis="layers", fewest=layers_needed, beside=beside)
+    if of.layer is not None and of.layer not in whole.positions:
+        raise NotMeasured(f"{_named(of)} has no layer {of.layer}")
+    values_ASKL = whole.values_ASK[:, :, None]
+    layers = whole.positions
+    if axis != "none":
+        layers = layers if of.layer is None else (of.layer,)
+        plain = of.model_copy(update={"layers": "none", "layer": None})
+        beside_layers = [
+            read(rows.at_layer(layer, of), plain, [arm], axis=axis, fewest=fewest, beside=beside)
+            for layer in layers
+        ]
+        whole = side_by_side(beside_layers)  # (L, S, K)
+        values_ASKL = np.moveaxis(whole.values_ASK, 0, -1)[None]
     if of.layer is not None:
-        if of.layer not in whole.positions:
-            raise NotMeasured(f"{_named(of)} has no layer {of.layer}")
-        place = whole.positions.index(of.layer)
-        return whole._replace(values_ASK=values[..., place, None], positions=(0,))
-    numbers = _OF_LAYERS[of.layers](values)
-    return whole._replace(values_ASK=numbers[..., None], positions=(0,))
+        values_ASK = values_ASKL[..., layers.index(of.layer)]
+    else:
+        values_ASK = _OF_LAYERS[of.layers](values_ASKL)
+    return whole._replace(values_ASK=values_ASK, positions=(0,) if axis == "none" else whole.positions)
 
 
 _OF_LAYERS: Mapping[str, Callable[[Array], Array]] = {
