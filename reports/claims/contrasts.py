@@ -126,12 +126,15 @@ def _with_text_errors(effect: Effect, rows: SeedTable, parts: dict[str, SeedEffe
     """Return the parts with the error that comes from the text, which all seeds share.
 
     The whole contrast is computed again without each block of the text, so what all its arms share cancels.
-    The parts stay as they are if the measure keeps no numbers without blocks.
+    The parts stay as they are if the measure keeps no numbers without blocks, or some of them are NaN.
     """
     blocks = max((rows.blocks.get((of.measure, of.metric), 0) for of in effect.quantities()), default=0)
     if blocks < 2:
         return parts
-    without = [_CONTRASTS[type(effect)](effect, rows.without_block(block)) for block in range(blocks)]
+    try:
+        without = [_CONTRASTS[type(effect)](effect, rows.without_block(block)) for block in range(blocks)]
+    except NotMeasured:  # rows that are NaN without a block
+        return parts
     return {name: _with_text_error(part, [each.get(name) for each in without]) for name, part in parts.items()}
 
 
@@ -223,7 +226,8 @@ def shape(effect: Shape, rows: SeedTable) -> dict[str, SeedEffects]:
     chosen = tuple(int(reading.positions[place]) for place in forms[0].chosen_S)
     part = SeedEffects(reading.seeds, values, left_out=reading.left_out, bounded=effect.has_bound)
     shown_numbers = {"at_least": effect.at_least} if effect.at_least else {}
-    return {"": part._replace(chosen=chosen, at_layers_LMS=at_layers_LMS, shown_numbers=shown_numbers)}
+    part = part._replace(chosen=chosen, at_layers_LMS=at_layers_LMS, shown_numbers=shown_numbers)
+    return {"": part._replace(ratio_of=forms[0].ratio_of)}  # a ratio is not compared with that of another arm
 
 
 def _at_layers(forms: list[Form]) -> Array:
@@ -280,9 +284,9 @@ def kept_share(effect: Share, rows: SeedTable) -> dict[str, SeedEffects]:
         for name, gained in zip(("gain", "gain-elsewhere"), gain, strict=False)
     }
     intervals = [_shown(*two) for two in zip(kept, gain, strict=True)]
-    share_of = None
+    ratio_of = None
     if effect.than_of is None:
-        share_of = (kept[0], gain[0], effect.at_least)
+        ratio_of = (kept[0], gain[0], effect.at_least)
         with np.errstate(divide="ignore", invalid="ignore"):  # a gain of 0 gives NaN, and so no verdict
             values = (kept[0] - effect.at_least * gain[0]) / abs(gain[0].mean())
         shown_numbers = intervals[0]
@@ -298,7 +302,7 @@ def kept_share(effect: Share, rows: SeedTable) -> dict[str, SeedEffects]:
             left_out=left_out,
             bounded=effect.has_bound,
             shown_numbers=shown_numbers,
-            share_of=share_of,
+            ratio_of=ratio_of,
         )
     } | parts
 
@@ -348,10 +352,13 @@ def optimum(effect: Optimum, rows: SeedTable) -> dict[str, SeedEffects]:
         above = fit.derivative(float(on_scale(np.array(effect.above)))) / twice
         below = -fit.derivative(float(on_scale(np.array(effect.below)))) / twice
     shown_numbers = {}
+    ratios: dict[str, tuple[Array, Array, float]] = {}
     if fit.bend_S.mean() < 0:
         top = curve_shapes.ratio_interval(fit.slope_S, -2 * fit.bend_S, confidence=SHOWN_CONFIDENCE)
         names = ("top", "top_low", "top_high")
         shown_numbers = {name: float(back(np.array(place))) for name, place in zip(names, top, strict=True)}
+        ratios["above"] = (fit.slope_S, -2 * fit.bend_S, float(on_scale(np.array(effect.above))))
+        ratios["below"] = (-fit.slope_S, -2 * fit.bend_S, -float(on_scale(np.array(effect.below))))
     values_by_part = {"peak": fall, "above": above, "below": below}
     return {
         name: SeedEffects(
@@ -361,6 +368,7 @@ def optimum(effect: Optimum, rows: SeedTable) -> dict[str, SeedEffects]:
             left_out=reading.left_out,
             bounded=name != "peak",
             shown_numbers=shown_numbers,
+            ratio_of=ratios.get(name),
         )
         for name, values in values_by_part.items()
     }

@@ -83,6 +83,8 @@ class PartVerdict(NamedTuple):
     """Confidence of the interval from `low` to `high`."""
     seeds: tuple[int, ...]
     values: tuple[float, ...]
+    linear_form: tuple[float, ...]
+    """Values whose spread is that of the effect, also where the effect is a ratio of means."""
     smallest_effect: float
     smallest_seen: float
     """Effect that this many seeds with this spread would find 8 times in 10."""
@@ -280,6 +282,7 @@ def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> 
         confidence=1 - level,
         seeds=effects.seeds,
         values=tuple(map(float, values)),
+        linear_form=tuple(map(float, seed_tests.linear_form(effects))),
         smallest_effect=smallest,
         p_page=effects.page,
         fewest_for_page=_fewest_for_page(effects, level),

@@ -241,7 +241,7 @@ def _effect(part: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _by_seed(part: Mapping[str, Any]) -> Seeds:
-    return dict(zip(part["seeds"], part["values"], strict=True))
+    return dict(zip(part["seeds"], part["linear_form"], strict=True))
 
 
 # Results and settings --------------------------------------------------------------------------------

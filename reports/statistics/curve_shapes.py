@@ -26,6 +26,8 @@ class Form(NamedTuple):
     at_layers_LS: Array
     extreme: Literal["largest", "smallest"]
     """Extreme over layers that equals the form if the curve has no noise."""
+    ratio_of: tuple[Array, Array, float] | None = None
+    """Numerators, denominators and the bound of a ratio; None for a difference."""
 
 
 def lowest_elsewhere(values_SK: Array, *, among: Places) -> Places:
@@ -73,7 +75,7 @@ def top_over_lowest(values_SK: Array, *, ratio: float) -> Form:
     chosen = lowest_elsewhere(values_SK, among=np.arange(values_SK.shape[1] - 1))
     low = _at(values_SK, chosen)
     each_LS = values_SK[:, -1] - ratio * values_SK[:, :-1].T
-    return _divided(values_SK[:, -1] - ratio * low, chosen, each_LS, by=low)
+    return _ratio(values_SK[:, -1], low, ratio, chosen, each_LS)
 
 
 def rise_after_inner(values_SK: Array, *, ratio: float) -> Form:
@@ -92,13 +94,15 @@ def rise_after_inner(values_SK: Array, *, ratio: float) -> Form:
             for high in range(inner + 1, last + 1)
         ]
     )
-    return _divided(_at(values_SK, peak) - ratio * low, chosen, each_LS, by=low)
+    return _ratio(_at(values_SK, peak), low, ratio, chosen, each_LS)
 
 
-def _divided(values_S: Array, chosen_S: Places, each_LS: Array, *, by: Array) -> Form:
-    """Divide a form by the same number for all seeds and layers. This changes the unit and no test."""
-    unit = abs(by.mean())
-    return Form(values_S / unit, chosen_S, each_LS / unit, "largest")
+def _ratio(above_S: Array, below_S: Array, ratio: float, chosen_S: Places, each_LS: Array) -> Form:
+    """Return a ratio of means minus `ratio`. Seeds and layers are divided by the same number, which changes the
+    unit and no test."""
+    unit = abs(below_S.mean())
+    values_S = (above_S - ratio * below_S) / unit
+    return Form(values_S, chosen_S, each_LS / unit, "largest", (above_S, below_S, ratio))
 
 
 def rise(values_SK: Array) -> Array:
@@ -150,7 +154,7 @@ def ratio_interval(above_S: Array, below_S: Array, *, confidence: float) -> Rati
     b = -2 * (above_S.mean() * below_S.mean() - critical * covariance[0, 1])
     c = above_S.mean() ** 2 - critical * covariance[0, 0]
     root = b * b - 4 * a * c
-    if a <= 0 or root < 0:
+    if a <= 0 or root < -1e-12 * b * b:  # float64: a few roundings of b * b, as if all seeds are equal
         return Ratio(value, np.nan, np.nan)
-    low, high = ((-b + sign * np.sqrt(root)) / (2 * a) for sign in (-1, 1))
+    low, high = ((-b + sign * np.sqrt(max(root, 0.0))) / (2 * a) for sign in (-1, 1))
     return Ratio(value, float(low), float(high))

@@ -79,9 +79,9 @@ class SeedEffects(NamedTuple):
     """Standard error due to the text at each layer of `at_layers_LMS`."""
     text_blocks: int = 0
     """Number of text blocks from which the error is computed."""
-    share_of: tuple[NDArray[np.float64], NDArray[np.float64], float] | None = None
-    """Parts, wholes and a bound, if the mean of `values` is mean(parts) / mean(wholes) minus the bound; None for
-    other effects."""
+    ratio_of: tuple[NDArray[np.float64], NDArray[np.float64], float] | None = None
+    """Numerators, denominators and a bound, if the mean of `values` is a ratio of means minus the bound, as for a
+    share; None for other effects. If the denominators are negative, `values` have the other sign."""
     page: float | None = None
     """Probability in Page's test in the direction of the claim; None if the effect is no trend."""
     places: int = 0
@@ -249,23 +249,39 @@ def interval(effects: SeedEffects, *, confidence: float) -> Interval:
     """Return the mean over seeds and its interval: every effect that neither one-sided test rejects at half
     of 1 - confidence.
 
-    It is the t interval. If layers were chosen, it is widened until it holds for all of them. For a share it
-    is widened to Fieller's interval, as the t interval takes the mean of the wholes for known; both ends are NaN
-    if the wholes may be 0. If all seeds show the same number, it has no width and says nothing. Ends are NaN as
-    in `t_interval`.
+    It is the t interval. If layers were chosen, it is widened until it holds for all of them. For a ratio it
+    is widened to Fieller's interval, as the t interval takes the mean of the denominators for known; both ends
+    are NaN if this mean may be 0. If all seeds show the same number, it has no width and says nothing. Ends are
+    NaN as in `t_interval`.
     """
     alone = t_interval(
         effects.values, confidence=confidence, text_error=effects.text_error, text_blocks=effects.text_blocks
     )
-    if effects.share_of is not None:
-        parts, wholes, bound = effects.share_of
-        _, low, high = ratio_interval(parts, wholes, confidence=confidence)
-        return Interval(alone.mean, np.minimum(alone.low, low - bound), np.maximum(alone.high, high - bound))
-    if effects.at_layers_LMS is None or np.isnan(alone.low):
+    if np.isnan(alone.low):
         return alone
-    low = min(alone.low, _lowest(effects, confidence=confidence))
-    high = max(alone.high, -_lowest(_mirrored(effects), confidence=confidence))
+    _, low, high = alone
+    if effects.at_layers_LMS is not None:
+        low = min(low, _lowest(effects, confidence=confidence))
+        high = max(high, -_lowest(_mirrored(effects), confidence=confidence))
+    if effects.ratio_of is not None:
+        above_S, below_S, bound = effects.ratio_of
+        _, *ends = ratio_interval(above_S, below_S, confidence=confidence)
+        ends = (np.array(ends) - bound) * np.sign(below_S.mean())
+        low, high = np.minimum(low, ends.min()), np.maximum(high, ends.max())  # which keep NaN
     return Interval(alone.mean, low, high)
+
+
+def linear_form(effects: SeedEffects) -> Vector:
+    """Return one number per seed whose mean is the effect, and whose spread is that of the effect. They are the
+    values, except for a ratio of means: then its linear form (delta method), because the values suit the test
+    against the bound alone."""
+    if effects.ratio_of is None:
+        return effects.values
+    above_S, below_S, bound = effects.ratio_of
+    with np.errstate(divide="ignore", invalid="ignore"):  # NaN, if the mean of the denominators is 0
+        ratio = above_S.mean() / below_S.mean()
+        linear_S = (above_S - ratio * below_S) / below_S.mean() + ratio - bound
+    return np.asarray(linear_S * np.sign(below_S.mean()))
 
 
 def shared_level(effects: SeedEffects, level: float) -> float:

@@ -206,6 +206,34 @@ def test_another_unit_or_smallest_effect_of_a_part_keeps_its_difference(before, 
     assert (part["difference"]["mean"], part["unit"]) == (0, "nats")
 
 
+def test_shares_are_compared_with_the_spread_of_a_ratio(tmp_path):
+    """The numbers that a claim's test reads suit its bound alone: their spread gave too narrow an interval."""
+    share = (
+        f"{{kind: share, of: {CHANGE}, kept_by: clm, whole: mlm, none: mt, smallest_gain: 0.01, at_least: 0.2}}"
+    )
+    needs = "{arms: [clm, mlm, mt], measures: [layer_change]}"
+    text = "version: 1\nclaims:\n" + judged.claim("kept", share, needs=needs)
+    sides = [made(tmp_path / side, text=text).folder for side in ("old", "new")]
+    change_table(sides[1], more_change_of_clm)
+    shares, pseudo_values = [], []
+    for side in sides:
+        table = results.read(side / "results.parquet")
+        steps = (table["measure"] == "layer_change") & (table["metric"] == "pwcca") & table["group"].isna()
+        last = table[steps & (table["step"] == table["step"].max()) & (table["layer"] > 0)]
+        last = last[last["layer_to"] == last["layer"] + 1]
+        sums = last.groupby(["arm", "seed"])["value"].sum().unstack(0)
+        kept, gain = sums["clm"] - sums["mt"], sums["mlm"] - sums["mt"]
+        shares.append(kept.mean() / gain.mean())
+        without = [(kept.mean() * 8 - kept[seed]) / (gain.mean() * 8 - gain[seed]) for seed in range(8)]
+        pseudo_values.append(8 * shares[-1] - 7 * np.array(without))
+    (part, _) = by_name(compare(*sides)["claims"])["kept"]["parts"]
+    found = part["difference"]
+    assert found["mean"] == pytest.approx(shares[1] - shares[0])
+    by_jackknife = stats.ttest_rel(*pseudo_values[::-1]).confidence_interval(0.95)
+    half = (by_jackknife.high - by_jackknife.low) / 2
+    assert (found["high"] - found["low"]) / 2 == pytest.approx(half, rel=0.1)  # both are right to order 1/n
+
+
 def test_a_claim_that_is_written_otherwise_says_in_what(before, after):
     change_file(
         after / "claims" / "layers.yaml",

@@ -16,6 +16,7 @@ from reports.statistics.seed_tests import (
     above,
     below,
     interval,
+    linear_form,
     one_sided,
     page_trend,
     shared_error,
@@ -192,12 +193,12 @@ def test_the_interval_of_a_share_holds_the_truth_and_says_nothing_where_there_ma
             wholes = rng.normal(1.0, 0.3, 5)
             parts = share + rng.normal(0, 0.1, 5)
             effects = plain((parts - bound * wholes) / wholes.mean())
-            for name, each in (("t", effects), ("share", effects._replace(share_of=(parts, wholes, bound)))):
+            for name, each in (("t", effects), ("share", effects._replace(ratio_of=(parts, wholes, bound)))):
                 _, low, high = interval(each, confidence=0.95)
                 inside[name] += not low > share - bound and not high < share - bound  # NaN holds it
         assert inside["share"] / count > 0.95 - 3 * np.sqrt(0.95 * 0.05 / count)
         assert inside["t"] / count < 0.9
-    nothing = plain([0.2, -0.3, 0.4])._replace(share_of=(np.arange(3.0), np.array([0.3, -0.2, 0.1]), bound))
+    nothing = plain([0.2, -0.3, 0.4])._replace(ratio_of=(np.arange(3.0), np.array([0.3, -0.2, 0.1]), bound))
     assert np.isnan(interval(nothing, confidence=0.95)[1:]).all()
 
 
@@ -416,3 +417,33 @@ def test_the_error_of_the_text_widens_chosen_layers_too():
     assert interval(wider, confidence=0.9).low < interval(effects, confidence=0.9).low
     assert interval(wider, confidence=0.9).high > interval(effects, confidence=0.9).high
     assert above(wider) > above(effects)
+
+
+def test_the_linear_form_of_a_ratio_has_its_mean_and_its_spread():
+    """Ratios differ between two experiments as much as their linear forms say; the values suit the bound alone."""
+    generator, count, bound = np.random.default_rng(3), 2000, 0.3
+    ratios, errors, of_values = [], [], []
+    for _ in range(count):
+        below = generator.normal(1.0, 0.2, 20)
+        above = 0.9 + generator.normal(0, 0.1, 20)
+        effects = plain((above - bound * below) / below.mean())._replace(ratio_of=(above, below, bound))
+        linear = linear_form(effects)
+        assert linear.mean() == pytest.approx(above.mean() / below.mean() - bound)
+        ratios.append(linear.mean())
+        errors.append(linear.std(ddof=1) / np.sqrt(20))
+        of_values.append(effects.values.std(ddof=1) / np.sqrt(20))
+    spread, its_error = np.std(ratios), np.std(ratios) / np.sqrt(2 * count)
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(
+        spread, abs=3 * its_error + 0.02 * spread
+    )  # n = 20
+    assert np.mean(of_values) < 0.7 * spread
+    negative = effects._replace(ratio_of=(above, -below, -bound))  # the ratio and the bound change their signs
+    assert linear_form(negative) == pytest.approx(linear)
+    assert interval(negative, confidence=0.9) == pytest.approx(interval(effects, confidence=0.9))
+    assert linear_form(plain(FIVE)) is FIVE
+
+
+def test_equal_seeds_have_a_ratio_without_width():
+    for third in (1 / 3, 0.1, 0.7):
+        effects = plain([third / 0.9 - 0.3] * 5)._replace(ratio_of=(np.full(5, third), np.full(5, 0.9), 0.3))
+        assert interval(effects, confidence=0.95) == pytest.approx([third / 0.9 - 0.3] * 3)
