@@ -134,6 +134,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             need=Need(
                 lambda objective: objective.has_layers, ("has one layer, so there is no change between layers")
             ),
+            version=4,
         ),
         "token_information": Card(
             rows="ablations.measures.token_information:rows",
@@ -181,6 +182,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
                 lambda objective: objective.has_one_attention,
                 "has no single attention from which a token could be hidden",
             ),
+            version=4,
         ),
         "pictures": Card(
             rows="ablations.measures.pictures:rows",

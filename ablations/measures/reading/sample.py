@@ -77,7 +77,8 @@ def first_tokens(
     of them.
 
     Args:
-        counts_V: count of each id, for the frequency ranks. Default: its count in these sentences.
+        counts_V: count of each id, for the frequency ranks. Special ids have no rank. Default: its count in
+            these sentences.
         labels: labels of all text tokens of the split, in order.
         names: meanings of the codes of the labels.
 
@@ -85,6 +86,8 @@ def first_tokens(
         MeasureError: the first sentence has too many tokens, or no sentence has a text token.
     """
     ids = np.asarray(split.ids, dtype=np.int64)
+    if counts_V is not None:  # START and END are in every sentence, and would take the first ranks
+        counts_V = np.where(is_text_token(np.arange(len(counts_V))), counts_V, -1)
     return whole_sentences(
         ids, split.offsets, is_text_token(ids), tokens, counts_V=counts_V, labels=labels, names=names
     )

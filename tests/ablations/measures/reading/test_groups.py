@@ -2,8 +2,16 @@
 
 import numpy as np
 
-from ablations.measures.reading.sample import NO_LABEL, equal_parts, groups, ranks
+from ablations.measures.reading.sample import (
+    NO_LABEL,
+    equal_parts,
+    first_tokens,
+    groups,
+    is_text_token,
+    ranks,
+)
 from ablations.measures.settings import RANK_BOUNDS
+from lightning_modules.data.tokenizer import END, START
 from tests.support.grouped_sample import sample
 
 
@@ -22,6 +30,18 @@ def test_groups_by_frequency_are_those_of_voita_et_al_and_hold_every_token_once(
         assert last in RANK_BOUNDS
         assert text.rank_N[place].min() >= first
         assert text.rank_N[place].max() <= last
+
+
+def test_special_ids_take_no_rank_from_the_text(tokens):
+    """START and END are in every sentence, and so are among the most frequent ids of a training text."""
+    counts_V = tokens.source_counts_V
+    assert {START, END} <= set(np.argsort(-counts_V)[:10].tolist())
+    text = first_tokens(tokens.validation, 10**6, counts_V=counts_V)
+    by_count = np.argsort(-counts_V, kind="stable")
+    expected = {int(token): rank for rank, token in enumerate(by_count[is_text_token(by_count)], start=1)}
+    assert text.rank_N.tolist() == [expected[token] for token in text.token_N.tolist()]
+    first = dict(groups(text, "frequency"))["rank 1-10"]
+    assert set(text.token_N[first].tolist()) == {token for token, rank in expected.items() if rank <= 10}
 
 
 def test_beyond_the_last_bound_there_is_one_more_group():
