@@ -13,7 +13,8 @@ Letters: N occurrences, D width, L + 1 layers, C cells (occurrences of a group i
 of a group in a block), T groups, G blocks.
 """
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,14 @@ from ablations.measures.reading.sample import Sample
 from ablations.measures.reading.texts import Readings, Say
 from ablations.measures.settings import GeometrySettings
 from ablations.measures.similarity.moments import Moments
-from ablations.measures.similarity.sides import centred, effective_rank, participation_ratio, rescaled, to_device
+from ablations.measures.similarity.sides import (
+    UndefinedError,
+    centred,
+    effective_rank,
+    participation_ratio,
+    rescaled,
+    to_device,
+)
 from lightning_modules.randomness import derive
 
 COLUMNS = 64
@@ -244,12 +252,21 @@ def _ranks(states_ND: NDArray[np.float32], block_N: NDArray[np.int64]) -> dict[s
         metric: LayerNumber(
             value=rank(whole.side(0)),
             floor=rank(independent.side(0)),
-            left_out=[rank(others.side(0)) if len(others) > 1 else np.nan for others in left_out],
+            left_out=[_rank_or_nan(rank, others) for others in left_out],
             n=len(states_ND),
             unit="dimensions",
         )
         for metric, rank in RANKS.items()
     }
+
+
+def _rank_or_nan(rank: Callable[..., float], others: Moments) -> float:
+    """Return a number of dimensions without a block; NaN if it is undefined then, for example if
+    the only different states are in the block."""
+    try:
+        return rank(others.side(0)) if len(others) > 1 else math.nan
+    except UndefinedError:
+        return math.nan
 
 
 def _update_norm(

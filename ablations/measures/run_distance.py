@@ -4,8 +4,10 @@ All encoders read the text side by side, and memory holds only moments of their 
 """
 
 import itertools
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +20,7 @@ from ablations.measures.reading.texts import Reading, states_in_batches, validat
 from ablations.measures.settings import RunDistanceSettings
 from ablations.measures.similarity.indices import REFUSED_BELOW
 from ablations.measures.similarity.moments import Moments
-from ablations.measures.similarity.sides import to_device
+from ablations.measures.similarity.sides import UndefinedError, to_device
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import Objective
@@ -47,8 +49,8 @@ def run_distance(
     The weights of PWCCA come from the first run. The chance level (`floor`) is the same number after the
     tokens of the second run were shuffled within each batch of the encoder. The standard error is by the
     jackknife over blocks of sentences. It is NaN if the moments of the blocks need more than `MOMENTS_BYTES`
-    (as for 12 runs of width 512), or if too few tokens are left without a block. The runs must have equally
-    many layers and read the same text.
+    (as for 12 runs of width 512), and if without a block too few tokens are left or the distance is undefined.
+    The runs must have equally many layers and read the same text.
 
     Raises:
         MeasureError: fewer than five tokens per unit of the wider encoder's width.
@@ -137,6 +139,7 @@ def _moments(
 def _compared(parts: list[Moments], sides: Sequence[_Sides]) -> list[dict[str, _Distance]]:
     """Return the distances of each pair of runs, by metric."""
     whole = sum(parts[1:], parts[0])
+    widths = [len(vector_D) for vector_D in whole.origin]
     left_out: dict[tuple[int, str], list[float]] = {}
     with warnings.catch_warnings():  # the warning comes once, for all tokens
         warnings.simplefilter("ignore")
@@ -145,8 +148,10 @@ def _compared(parts: list[Moments], sides: Sequence[_Sides]) -> list[dict[str, _
             for (place, (side_pair, _)), (metric, similarity) in itertools.product(
                 enumerate(sides), METRICS.items()
             ):
-                enough = len(others) >= REFUSED_BELOW * max(others.side(side).width for side in side_pair)
-                value = 1 - similarity(*map(others.side, side_pair)) if enough else float("nan")
+                value = math.nan
+                if len(others) >= REFUSED_BELOW * max(widths[side] for side in side_pair):
+                    with suppress(UndefinedError):  # the only different states are in this block
+                        value = 1 - similarity(*map(others.side, side_pair))
                 left_out.setdefault((place, metric), []).append(value)
         floors = [
             [1 - similarity(*map(whole.side, chance)) for similarity in METRICS.values()] for _, chance in sides

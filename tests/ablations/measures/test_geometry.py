@@ -10,7 +10,7 @@ import pytest
 
 from ablations.errors import MeasureError
 from ablations.measures import geometry as measure_geometry
-from ablations.measures.geometry import SentencePairs, geometry
+from ablations.measures.geometry import RANKS, SentencePairs, geometry
 from ablations.measures.jackknife import sentence_blocks
 from ablations.measures.reading.sample import Sample, ranks
 
@@ -300,6 +300,24 @@ def test_two_sentences_have_no_standard_error_of_cosines():
     assert found["update_norm"]["standard_error"] > 0
     single = of_layer(generator(0).standard_normal((3, 3)), sample_of([1, 1, 2], [0, 1, 1]))
     assert math.isnan(single["effective_rank"]["standard_error"])
+
+
+@pytest.mark.parametrize(("kind", "block"), [("equal others", 0), ("equal others", 7), ("a huge state", 0)])
+def test_dimensions_that_are_undefined_without_a_block_have_no_error(kind, block):
+    """Without it all states are equal, or all are very far from the origin of the sums, the mean of block 0."""
+    sample = text(1000)
+    states_ND = cloud(sample)
+    block_N = sentence_blocks(sample.sentence_N)
+    if kind == "equal others":
+        states_ND[block_N != block] = 1.25
+    else:
+        states_ND[3] *= 1e6
+    rows = of_layer(states_ND, sample)
+    for metric, dimensions in RANKS.items():
+        assert rows[metric]["value"] == pytest.approx(dimensions(states_ND), rel=1e-4)  # float32
+        assert math.isnan(rows[metric]["standard_error"])
+        assert rows[metric]["left_out"] is None
+    assert rows["anisotropy"]["standard_error"] > 0
 
 
 # What cannot be measured -----------------------------------------------------------------------------

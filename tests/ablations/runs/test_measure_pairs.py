@@ -10,7 +10,7 @@ from ablations.measures.jackknife import sentence_blocks, standard_error
 from ablations.measures.reading.sample import first_tokens
 from ablations.measures.reading.texts import layer_states
 from ablations.measures.settings import RunDistanceSettings
-from ablations.measures.similarity import debiased_cka, pwcca
+from ablations.measures.similarity import Moments, debiased_cka, pwcca
 from ablations.runs import measure_pairs
 from ablations.runs.gather import gather
 from ablations.runs.identity import PlannedRun
@@ -123,6 +123,24 @@ def test_distances_are_those_of_the_states_of_the_same_tokens(planned, tokens, t
 def test_the_floor_shuffles_the_other_run_and_weighs_by_the_own_one():
     """Three runs; a twin of each, whose tokens are shuffled, stands after them."""
     assert run_distance._sides(["a", "b", "c"], [("a", "c"), ("c", "b")]) == [((0, 2), (0, 5)), ((2, 1), (2, 4))]
+
+
+@pytest.mark.parametrize("block", [0, 7])
+def test_a_distance_that_one_block_alone_defines_has_no_error(block):
+    """Whichever block the origin of the sums is from."""
+    rng = np.random.default_rng(0)
+    one_ND, other_ND = rng.standard_normal((1000, 4)), np.ones((1000, 4))
+    block_N = np.arange(1000) // 100
+    other_ND[block_N == block] = rng.standard_normal((100, 4))
+    parts = []
+    for number in range(10):
+        parts.append(Moments(origin=parts[0].origin if parts else None))
+        sides = one_ND[block_N == number], other_ND[block_N == number]
+        parts[-1].add(*sides, *(rng.permutation(side_ND) for side_ND in sides))
+    (distances,) = run_distance._compared(parts, [((0, 1), (0, 3))])
+    for metric, similarity in (("pwcca", pwcca), ("debiased_cka", debiased_cka)):
+        assert distances[metric].value == pytest.approx(1 - similarity(one_ND, other_ND), abs=1e-9)
+        assert np.flatnonzero(np.isnan(distances[metric].left_out)).tolist() == [block]
 
 
 def test_only_what_is_missing_is_computed(planned, tmp_path):
