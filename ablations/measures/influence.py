@@ -7,7 +7,7 @@ influence of the group is the distance of the two versions of the *other* tokens
 Letters: B sentences, T positions, D width, L layers, N other tokens.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,11 +52,15 @@ def rows(readings: Readings, settings: InfluenceSettings, say: Say) -> Iterator[
 
 
 def require(settings: InfluenceSettings, texts: Texts, run: RunSettings) -> None:
-    """Raise a MeasureError if no group of the text is in enough sentences."""
-    sample = texts.validation(settings).sample
-    for by in settings.groups:
-        if by == "frequency" or "tag" in sample.labels:
-            choices(sample, by, settings.sentences)
+    """Raise a MeasureError if no group of a text is in enough sentences, or if these have too few tokens for
+    the width of the run."""
+    text = texts.validation(settings)
+    readings = [(text, by) for by in settings.groups if by == "frequency" or "tag" in text.sample.labels]
+    if settings.treebank is not None and "part_of_speech" in settings.groups:
+        readings.append((texts.treebank(settings.treebank, settings), "part_of_speech"))
+    for (split, sample), by in readings:
+        others = _fewest_others(split, choices(sample, by, settings.sentences))
+        require_tokens(others, run.encoder.hidden_size, measure="influence")
 
 
 def influence(
@@ -87,7 +91,7 @@ def group_influence(
             "attention layers; leave the measure out, or give the arm a spec of its own."
         )
     chosen = choices(sample, by, sentences)
-    others = min(_others(split, tokens) for tokens in chosen.values())
+    others = _fewest_others(split, chosen)
     width = objective.run.encoder.hidden_size
     require_tokens(others, width, measure="influence")
     for name, tokens in chosen.items():
@@ -206,9 +210,15 @@ def _rows(split: Split, sentence_S: NDArray[np.int64]) -> Tensor:
     return torch.nn.utils.rnn.pad_sequence(sentences, batch_first=True, padding_value=PAD)
 
 
-def _others(split: Split, chosen: Chosen) -> int:
-    """Return the number of text tokens of the sentences, besides the chosen ones."""
-    return sum(int(is_text_token(split.sentence(i)).sum()) - 1 for i in chosen.sentence_S.tolist())
+def _fewest_others(split: Split, chosen: Mapping[str, Chosen]) -> int:
+    """Return the number of text tokens in the sentences of a group, besides the chosen ones; the smallest of all
+    groups."""
+    return min(int(_others(split, tokens).sum()) for tokens in chosen.values())
+
+
+def _others(split: Split, chosen: Chosen) -> NDArray[np.int64]:
+    """Return the number of text tokens of each sentence, besides the chosen one."""
+    return np.array([is_text_token(split.sentence(i)).sum() - 1 for i in chosen.sentence_S.tolist()])
 
 
 def _tokens_at_random(split: Split, chosen: Chosen, *, seed: int) -> Chosen:

@@ -129,8 +129,10 @@ def rows(readings: Readings, settings: NeighboursSettings, say: Say) -> Iterator
 
 
 def require(settings: NeighboursSettings, texts: Texts, run: RunSettings) -> None:
-    """Raise a MeasureError if the text has too few occurrences of its frequent tokens."""
+    """Raise a MeasureError if the text or the treebank has too few occurrences of its frequent tokens."""
     require_occurrences(texts.validation(settings).sample, settings)
+    if settings.treebank is not None:
+        require_occurrences(texts.treebank(settings.treebank, settings).sample, settings)
 
 
 def require_occurrences(sample: Sample, settings: NeighboursSettings) -> None:

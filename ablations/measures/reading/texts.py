@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ablations.measures.reading.labels import Labels, labelled_split, labels_of_split
 from ablations.measures.reading.sample import Sample, first_tokens, is_text_token
-from ablations.measures.settings import StateSettings
+from ablations.measures.settings import LabelledSettings, StateSettings
 from ablations.wording import listed
 from lightning_modules.config import Data, LanguageData
 from lightning_modules.data.packing import consecutive, pack
@@ -153,8 +153,13 @@ class Texts:
         self._read: dict[tuple[str | None, int], Reading] = {}
 
     def validation(self, settings: StateSettings) -> Reading:
-        """Return `validation_text` for the settings."""
-        return self._once(None, settings.tokens, lambda: validation_text(self.tokens, self.data, settings.tokens))
+        """Return `validation_text` for the settings, without the labels that their treebank has, if they name
+        one."""
+        text = self._once(None, settings.tokens, lambda: validation_text(self.tokens, self.data, settings.tokens))
+        if isinstance(settings, LabelledSettings) and settings.treebank is not None:
+            senses = {name: label_N for name, label_N in text.sample.labels.items() if name == "sense"}
+            return text._replace(sample=replace(text.sample, labels=senses))
+        return text
 
     def treebank(self, path: str, settings: StateSettings) -> Reading:
         """Return `treebank_text` for a file; relative paths start at the data root."""
