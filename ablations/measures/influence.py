@@ -152,10 +152,12 @@ def distances(
     tokens visible and with them hidden.
 
     Only the first `others` of the other tokens count. Each distance comes with its values without block 0,
-    without block 1, ... of the sentences, for the jackknife. This list is empty if `jackknife` is False or too
-    few tokens remain.
+    without block 1, ... of the sentences that count, for the jackknife. This list is empty if `jackknife` is
+    False or too few tokens remain.
     """
     layers = objective.run.encoder.num_hidden_layers
+    counting = int(_others(split, chosen).cumsum().searchsorted(others)) + 1
+    chosen = Chosen(*(part_S[:counting] for part_S in chosen))
     block_S = sentence_blocks(np.arange(len(chosen.sentence_S)))
     parts: list[Moments] = []
     left = others
@@ -166,9 +168,8 @@ def distances(
         for start in range(0, len(members), SENTENCES_AT_ONCE):
             kept = members[start : start + SENTENCES_AT_ONCE]
             sides = _both_versions(objective, split, Chosen(chosen.sentence_S[kept], chosen.position_S[kept]))
-            if left:
-                parts[-1].add(*(side_ND[:left] for side_ND in sides))
-            left = max(0, left - len(sides[0]))
+            parts[-1].add(*(side_ND[:left] for side_ND in sides))
+            left -= len(sides[0])
     whole = sum(parts[1:], parts[0])
     without = [whole - part for part in parts] if jackknife else []
     if without and min(map(len, without)) < REFUSED_BELOW * objective.run.encoder.hidden_size:
