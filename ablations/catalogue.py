@@ -202,7 +202,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             metrics=("accuracy", "selectivity", "code_length", "compression", "mix_weight"),
             layers="some",
             groups="tasks",
-            version=5,
+            version=6,
         ),
         "retrieval": Card(
             rows="ablations.tasks.transfer.retrieval:rows",

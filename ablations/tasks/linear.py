@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
+from scipy.special import log_expit, log_softmax
 from sklearn.linear_model import LogisticRegression, Ridge
 from torch import nn
 
@@ -57,6 +58,17 @@ class Classifier(NamedTuple):
         """Return the most probable class of each example."""
         return np.asarray(self.model.predict(x_ND))
 
+    def log_probabilities(self, x_ND: Features) -> NDArray[np.float64]:
+        """Return the log probability of each class, shape NK.
+
+        scikit-learn's own is 1 minus a rounded number for one of two classes: in fp32 it is -inf below 6e-8.
+        """
+        logits = self.model.decision_function(x_ND).astype(np.float64)  # N for two classes, else NK
+        log_p_NK: NDArray[np.float64] = (
+            log_softmax(logits, axis=1) if logits.ndim == 2 else log_expit(np.stack([-logits, logits], axis=1))
+        )
+        return log_p_NK
+
 
 def classifier(
     train: LabelledFeatures, *, strength: float, weight_N: NDArray[np.float64] | None = None
@@ -79,14 +91,14 @@ def best_classifier(
     Labels that the training part lacks are ignored.
     """
     fitted = [classifier(train, strength=strength) for strength in strengths]
-    return max(fitted, key=lambda each: _log_probability(each.model, validation))
+    return max(fitted, key=lambda each: _log_probability(each, validation))
 
 
-def _log_probability(model: LogisticRegression, part: LabelledFeatures) -> float:
-    known_N = np.flatnonzero(np.isin(part.y_N, model.classes_))
-    with np.errstate(divide="ignore"):  # a probability may round to 0
-        log_p_NK = model.predict_log_proba(part.x_ND[known_N]) if len(known_N) else np.zeros((0, 1))
-    class_N = np.searchsorted(model.classes_, part.y_N[known_N])
+def _log_probability(fitted: Classifier, part: LabelledFeatures) -> float:
+    classes_K = fitted.model.classes_
+    known_N = np.flatnonzero(np.isin(part.y_N, classes_K))
+    log_p_NK = fitted.log_probabilities(part.x_ND[known_N]) if len(known_N) else np.zeros((0, 1))
+    class_N = np.searchsorted(classes_K, part.y_N[known_N])
     return float(log_p_NK[np.arange(len(known_N)), class_N].sum())
 
 
@@ -148,9 +160,7 @@ def linear_log_probabilities(
         np.concatenate([seen_ND, once_KD]), np.concatenate([label_N, *2 * [np.arange(classes)]])
     )
     weight_N = np.concatenate([np.ones(len(seen_ND)), np.full(2 * classes, 0.5)])
-    model = classifier(train, strength=strength, weight_N=weight_N).model
-    log_p_NK: NDArray[np.float64] = model.predict_log_proba(next_ND)
-    return log_p_NK
+    return classifier(train, strength=strength, weight_N=weight_N).log_probabilities(next_ND)
 
 
 def frequency_log_probabilities(label_N: Integers, count: int, *, classes: int) -> NDArray[np.float64]:

@@ -107,6 +107,38 @@ def test_classes_that_were_not_yet_sent_are_possible_and_all_probabilities_sum_t
     assert (log_p_NK[:, 0] > log_p_NK[:, 1:].max(1)).mean() > 0.9
 
 
+def confident():
+    """Labels that one feature with heavy tails gives nearly always, in single precision as states are. Some
+    labels are wrong where the probe is sure."""
+    rng = np.random.default_rng(12)
+    x_ND = rng.standard_t(5, size=(N, D))
+    label_N = (x_ND[:, 0] > 0).astype(int)
+    far_N = np.argsort(-abs(x_ND[:, 0]))[:8]
+    label_N[far_N] = 1 - label_N[far_N]
+    return (x_ND / x_ND.std(0)).astype(np.float32), label_N
+
+
+def test_a_label_that_the_probe_was_sure_of_costs_the_logit_whichever_class_comes_first():
+    """Log odds of 21 nats are 0 for 1 - p in fp32."""
+    x_ND = np.linspace(-1, 1, 200, dtype=np.float32)[:, None]
+    label_N, far_ND = (x_ND[:, 0] > 0).astype(int), np.array([[3.0], [-3.0]], np.float32)
+    log_p_NK = linear_log_probabilities(x_ND, label_N, far_ND, classes=2, strength=10.0)
+    logit = log_p_NK[0, 1] - log_p_NK[0, 0]
+    assert logit > 17
+    assert log_p_NK == pytest.approx(np.array([[-logit, 0], [0, -logit]]), rel=0.01, abs=1e-6)  # a border near 0
+
+
+def test_the_code_is_as_long_with_the_classes_exchanged():
+    x_ND, label_N = confident()
+    codes = [coded(x_ND, labels, strength=1.0, classes=2) for labels in (label_N, 1 - label_N)]
+    assert np.isfinite(codes).all()
+    assert codes[0].max() > 17
+    assert codes[0].sum() == pytest.approx(codes[1].sum(), rel=1e-3)  # lbfgs stops at 1e-4, in fp32
+    assert codes[0].sum() == pytest.approx(
+        coded(x_ND.astype(float), label_N, strength=1.0, classes=2).sum(), rel=1e-3
+    )
+
+
 def test_frequencies_are_counts_and_one_more():
     found = frequency_log_probabilities(np.array([0, 0, 2]), 2, classes=4)
     assert np.exp(found) == pytest.approx(np.array([[3, 1, 2, 1]] * 2) / 7)
