@@ -161,16 +161,15 @@ def _rows(task: Task, split: Split, data_root: Path) -> Iterator[dict[str, Any]]
     if not place.is_file():
         raise DataError(f"task {task.name}: {place} does not exist; check --data-root, or leave the task out.")
     half = task.half if split == "train" else None
-    for number, row in enumerate(_table(task, place, columns), start=1):
+    for number, row in _table(task, place, columns):
         if half is not None and half_of(number) != half:
-            continue
-        if any(str(row[name]) != value for name, value in task.where.items()):
             continue
         if task.divided_by is None or _split_of(str(row[task.divided_by])) == split:
             yield row
 
 
-def _table(task: Task, place: Path, columns: list[str]) -> list[dict[str, Any]]:
+def _table(task: Task, place: Path, columns: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows that `where` keeps, with their numbers from 1."""
     if format_of(place) in (".jsonl", ".csv", ".tsv"):
         rows = list(whole_rows(place))
         for row in rows:
@@ -186,6 +185,8 @@ def _table(task: Task, place: Path, columns: list[str]) -> list[dict[str, Any]]:
         )
     holds = _held(task)
     for number, row in enumerate(rows, start=1):
+        if any(value not in _spellings(row[name]) for name, value in task.where.items()):
+            continue
         if (empty := next((name for name in columns if _is_missing(row[name])), None)) is not None:
             raise DataError(
                 f"task {task.name}: {place}, row {number}: {empty} is empty, expected a value; remove the row."
@@ -196,7 +197,15 @@ def _table(task: Task, place: Path, columns: list[str]) -> list[dict[str, Any]]:
                     f"task {task.name}: {place}, row {number}: {name} is {shown(row[name])}, expected {expected}; "
                     f"correct or remove the row, or leave the task out."
                 )
-    return rows
+        yield number, row
+
+
+def _spellings(value: Any) -> set[str]:
+    """Return the texts that stand for a value in `where`: `true` for True, and `1` for 1.0, which pandas makes of
+    1 if the column has gaps."""
+    if isinstance(value, bool):
+        return {str(value), str(value).lower()}
+    return {str(value), f"{value:.15g}"} if isinstance(value, float) else {str(value)}
 
 
 def _is_missing(value: Any) -> bool:

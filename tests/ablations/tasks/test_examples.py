@@ -392,6 +392,21 @@ def test_a_part_without_examples_is_refused(changes, content, tmp_path):
         )
 
 
+@pytest.mark.parametrize("value", ["true", "True", "1", "1.0"])
+def test_only_rows_that_where_keeps_must_be_complete(value, tmp_path):
+    """Other rows of the file belong to other tasks, which may have other columns."""
+    column = [True, None, False, True] if value.lower() == "true" else [1.0, None, 2.0, 1.0]
+    write(tmp_path / "mine.parquet", sentence=["a", None, "c", "d"], label=["x", "y", None, "z"], kept=column)
+    files = dict.fromkeys(SPLITS, "mine.parquet")
+    task = replace(TASKS["sst2"], name="my.yaml", files=files, where={"kept": value})
+    examples = read_examples(task, "test", data_root=tmp_path)
+    assert (examples.first, examples.answers) == (["a", "d"], ["x", "z"])
+    write(tmp_path / "mine.parquet", sentence=["a", None, "c", None], label=["x", "y", None, "z"], kept=column)
+    assert error_of(task, tmp_path) == (
+        f"task my.yaml: {tmp_path / 'mine.parquet'}, row 4: sentence is empty, expected a value; remove the row."
+    )
+
+
 def test_a_part_without_a_class_of_the_training_part_is_refused(tmp_path):
     assert parts_of(tmp_path, TASKS["sst2"], [0, 1, 1], [-1, -1]) == (
         'task sst2: the test part ("-1") and the training part ("0", "1") have no class in common, so no '
