@@ -232,7 +232,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             ),
             groups="tasks",
             need=HAS_PROBABILITY,
-            version=6,
+            version=7,
         ),
         "frozen_features": Card(
             rows="ablations.tasks.transfer.transfer:rows", metrics=_OF_TASKS, groups="tasks", version=5

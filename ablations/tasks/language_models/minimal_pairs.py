@@ -251,14 +251,14 @@ def _words(pieces: Pieces) -> list[Word]:
 
 def _groups(settings: MinimalPairsSettings, examples: Examples) -> dict[str, Integers]:
     """Return the pairs of each group: of the task itself, then of each value of its columns, column by
-    column."""
+    column. A value of two columns is one group, in which each pair counts once."""
     assert examples.groups is not None, "minimal pairs have groups"
     name = _task_group(settings)
     index_by_group: dict[str, list[int]] = {name: list(range(len(examples)))}
     for value_N in zip(*examples.groups, strict=True):
         for i, value in enumerate(value_N):
             index_by_group.setdefault(f"{name}/{value}", []).append(i)
-    return {group: np.array(index) for group, index in index_by_group.items()}
+    return {group: np.unique(index) for group, index in index_by_group.items()}
 
 
 def _task_group(settings: MinimalPairsSettings) -> str:

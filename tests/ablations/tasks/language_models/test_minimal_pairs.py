@@ -132,6 +132,13 @@ def test_groups_are_the_task_its_fields_and_its_paradigms(tokens, monkeypatch):
     assert rows["blimp/gap", "accuracy"]["standard_error"] == pytest.approx((0.4 * 0.6 / 5) ** 0.5)
 
 
+def test_a_pair_counts_once_in_a_group_that_two_columns_name(tokens):
+    groups = [("npi", "npi"), ("npi", "other"), ("other", "island"), ("island", "npi")]
+    rows = table(planted("causal_lm", tokens, 20), examples(random_pairs(4), groups), tokens)
+    counts = {group: row["n"] for (group, metric), row in rows.items() if metric == "accuracy"}
+    assert counts == {"blimp": 4, "blimp/npi": 3, "blimp/other": 2, "blimp/island": 2}
+
+
 def test_the_built_in_language_goes_by_its_own_name(tokens):
     given = examples(random_pairs(2), [("verb_form",)] * 2)
     rows = table(build(settings("causal_lm"), tokens), given, tokens, asked("language_minimal_pairs"))
