@@ -107,8 +107,8 @@ def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: i
         language_seed: seed of the built-in language, from which its tasks are made.
 
     Raises:
-        DataError: a file is missing or damaged, or lacks a column; the split has no examples; or the task is
-            built in and the data are files.
+        DataError: a file is missing or damaged, or lacks a column; the split has no examples, or answers
+            that tell no models apart; or the task is built in and the data are files.
     """
     if task.built_in:
         if language_seed is None:
@@ -124,7 +124,20 @@ def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: i
             f"task {task.name}: its {split} part has no examples; add some, check where and divided_by, or leave "
             "the task out."
         )
-    return _examples(task, rows)
+    examples = _examples(task, rows)
+    _require_different_answers(task, split, examples)
+    return examples
+
+
+def _require_different_answers(task: Task, split: Split, examples: Examples) -> None:
+    """Raise a DataError if the answers have no correlation with any others because all are the same, as where
+    hidden test labels are all -1, or if no word is in an entity."""
+    given = _classes(examples) if task.chance == "none" else set()
+    if given == {OUTSIDE} if task.metric == "entity_f1" else len(given) == 1:
+        raise DataError(
+            f"task {task.name}: its {split} part has no answer but {shown(*given)}, so {task.metric} cannot tell "
+            "models apart; write the right answers, or leave the task out."
+        )
 
 
 def subset(examples: Examples, count: int, *, seed: int) -> Examples:
@@ -398,7 +411,7 @@ def _require_shared_classes(task: Task, splits: Mapping[Split, Examples]) -> Non
         )
 
 
-def _classes(examples: Examples) -> set[str]:
+def _classes(examples: Examples) -> set[Any]:
     return set(examples.answers if examples.words is None else itertools.chain(*examples.answers))
 
 

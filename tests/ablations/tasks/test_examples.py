@@ -407,6 +407,25 @@ def test_only_rows_that_where_keeps_must_be_complete(value, tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "labels", "answer"),
+    [
+        ("stsb", [-1.0, -1.0], "-1.0"),
+        ("cola", [0, 0], '"0"'),
+        ("wikigold", [["O", "O"], ["O"]], '"O"'),
+    ],
+)
+def test_answers_that_tell_no_models_apart_are_refused(name, labels, answer, tmp_path):
+    """A correlation with a constant, or F1 of no entities, is the same for all models that are not silent."""
+    texts = [["a", "b"], ["c"]] if name == "wikigold" else ["a", "b"]
+    columns = dict.fromkeys(TASKS[name].text, texts) | {TASKS[name].label: labels}
+    write(tmp_path / TASKS[name].files["test"], **columns)
+    assert error_of(TASKS[name], tmp_path) == (
+        f"task {name}: its test part has no answer but {answer}, so {TASKS[name].metric} cannot tell models "
+        "apart; write the right answers, or leave the task out."
+    )
+
+
 def test_a_part_without_a_class_of_the_training_part_is_refused(tmp_path):
     assert parts_of(tmp_path, TASKS["sst2"], [0, 1, 1], [-1, -1]) == (
         'task sst2: the test part ("-1") and the training part ("0", "1") have no class in common, so no '
