@@ -332,8 +332,10 @@ def _check_entity_tags(task: Task, tags: list[list[str]]) -> None:
 
 
 def _around(context: str, start: int, answer: str) -> tuple[str, Answer]:
-    """Return the sentences of a paragraph that hold an answer, and the answer's place in them."""
-    stop = start + len(answer)
+    """Return the sentences of a paragraph that hold an answer, and the answer's place in them, without white
+    space around it."""
+    start += len(answer) - len(answer.lstrip())
+    stop = start + len(answer.strip())
     ends = [0, *(match.end() for match in SENTENCE_END.finditer(context)), len(context)]
     first = max(end for end in ends if end <= start)
     last = min(end for end in ends if end >= stop)

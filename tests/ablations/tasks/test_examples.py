@@ -1,5 +1,6 @@
 """The tasks' texts and answers: from the built-in language, and from files."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -230,6 +231,18 @@ def test_of_a_paragraph_the_sentences_of_the_answer_are_kept(tmp_path):
     ]
     assert [c[a.start : a.stop] for c, a in zip(read.second, read.answers, strict=True)] == answers
     assert read.answers[0] == Answer(0, 9)
+
+
+@pytest.mark.parametrize("answer", ["Bob.", "Bob. ", " Bob.", " Bob.  "])
+def test_white_space_around_an_answer_is_no_part_of_it(answer, tmp_path):
+    """At the end of its sentences it was cut off with them, and no token ended the answer."""
+    context = "It was  Bob.  He ran."
+    (tmp_path / "one.jsonl").write_text(
+        json.dumps({"question": "Who?", "context": context, "answer": answer, "at": context.index(answer)})
+    )
+    task = replace(TASKS["xquad"], files={"test": "one.jsonl"}, start="at", divided_by=None)
+    read = read_examples(task, "test", data_root=tmp_path)
+    assert (read.second, read.answers, read.right) == (["It was  Bob."], [Answer(8, 12)], ["Bob."])
 
 
 def _split_of_title(title):
