@@ -11,8 +11,8 @@ blocks before. A property that is easy to extract is learned from few examples, 
 
 The mix (Peters et al. 2018, equation 1) is a weighted mean of all layers. The weights (a softmax over
 layers), a factor and a linear head are trained together. Only the weights are kept. For the probe itself the
-head is fitted anew to the mixed states, to convergence and with the penalty chosen as for a single layer, so
-that a mix and a layer differ in nothing else.
+head is fitted anew to the mixed states, standardised like those of a layer, to convergence and with the
+penalty chosen as for a single layer, so that a mix and a layer differ in nothing else.
 
 Letters: L + 1 layers, N examples, D features, K classes.
 """

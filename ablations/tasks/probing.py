@@ -236,11 +236,7 @@ def task_rows(parts: Mapping[Split, Probed], *, group: str) -> Iterator[dict[str
             yield {"group": group, "layer": layer} | row
     weight_L = _mix_of(parts["train"], "label_N")
     control_L = _mix_of(parts["train"], "control_N")
-    states, control = (
-        {split: mixed(part.states_LND, each_L) for split, part in parts.items()}
-        for each_L in (weight_L, control_L)
-    )
-    for row in _layer_rows(parts, states, control, mixes=True):
+    for row in _layer_rows(parts, _mixes(parts, weight_L), _mixes(parts, control_L), mixes=True):
         yield {"group": group, "layer": None} | row
     for layer, weight in enumerate(weight_L.tolist()):
         common = {"metric": "mix_weight", "group": group, "layer": layer}
@@ -263,6 +259,14 @@ def _mix_of(train: Probed, labels: str) -> NDArray[np.float64]:
 
 
 States = Mapping[Split, NDArray[np.float32]]
+
+
+def _mixes(parts: Mapping[Split, Probed], weight_L: NDArray[np.float64]) -> States:
+    """Return the mix of each split, standardised as a layer is: features that differ between layers have a smaller
+    variance in their mean, and the penalty on the weights would be larger."""
+    states = {split: mixed(part.states_LND, weight_L) for split, part in parts.items()}
+    scaler = StandardScaler().fit(states["train"])
+    return {split: scaler.transform(states_ND) for split, states_ND in states.items()}
 
 
 def _layer_rows(
@@ -338,7 +342,7 @@ def _code_rows(train: Probed, states_ND: NDArray[np.float32], *, mixes: bool) ->
         if states_LND is None:
             return x_ND[:end]
         weight_L = learned_mix(states_LND[:, :begin], label_N[:begin], classes=K, seed=derive(0, "mix", begin))
-        return mixed(states_LND[:, :end], weight_L)
+        return StandardScaler().fit_transform(mixed(states_LND, weight_L))[:end]
 
     def learn(begin: int, end: int, strength: float) -> NDArray[np.float64]:
         mine_ND = features(begin, end)

@@ -116,6 +116,18 @@ def test_the_mix_finds_the_layer_that_knows(found):
     assert found["code_length", None]["value"] < 0.5 * found["code_length", 0]["value"]
 
 
+def test_a_mix_is_probed_as_a_layer_of_the_same_information_is(found):
+    """The mean of a layer, itself again and its negative is the layer, but for its scale."""
+    negative = {
+        split: replace(part, states_LND=part.states_LND * np.float32([[[1]], [[1]], [[-1]]]))
+        for split, part in of_layers(planted(), KNOWS, KNOWS, KNOWS).items()
+    }
+    mix = table(negative)
+    for metric in ("accuracy", "selectivity", "code_length", "compression"):
+        assert mix[metric, None]["value"] == pytest.approx(found[metric, KNOWS]["value"], rel=1e-3)  # fp32 fits
+    assert mix["mix_weight", 0]["value"] < 0.6
+
+
 def test_floors_are_those_of_the_labels_frequencies(found):
     parts = planted()
     _, counts = np.unique(parts["test"].label_N, return_counts=True)
