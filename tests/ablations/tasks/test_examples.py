@@ -420,6 +420,22 @@ def test_only_rows_that_where_keeps_must_be_complete(value, tmp_path):
     )
 
 
+def test_a_later_object_without_a_column_has_a_gap_there(tmp_path):
+    """The column is not missing from the file, and rows of other tasks need none."""
+    rows = [
+        {"sentence": "a", "label": 1, "of": "x"},
+        {"sentence": "b", "of": "y"},
+        {"sentence": "c", "label": 0, "of": "x"},
+    ]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    files = dict.fromkeys(SPLITS, "mine.jsonl")
+    task = replace(TASKS["sst2"], name="my.yaml", files=files, where={"of": "x"})
+    assert read_examples(task, "test", data_root=tmp_path).first == ["a", "c"]
+    assert error_of(replace(task, where={}), tmp_path) == (
+        f"task my.yaml: {tmp_path / 'mine.jsonl'}, row 2: label is empty, expected a value; remove the row."
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "labels", "answer"),
     [
