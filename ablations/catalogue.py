@@ -167,6 +167,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
                 *("same_relation", "same_left_part", "same_right_part"),
             ),
             layers="all",
+            version=4,
         ),
         "geometry": Card(
             rows="ablations.measures.geometry:rows",

@@ -87,11 +87,14 @@ def parts(heads: Sequence[int | None], relations: Sequence[str]) -> tuple[list[s
 # Tokens ----------------------------------------------------------------------------------------------
 
 
-def token_labels(sentences: Sequence[LabelledSentence], spans: Iterable[Sequence[Span]]) -> Labels:
-    """Return the labels of all sub-words of some sentences, one sentence after the other.
+def token_labels(
+    sentences: Sequence[LabelledSentence], spans: Iterable[Sequence[Span]], *, length: int | None = None
+) -> Labels:
+    """Return the labels of the sub-words of some sentences, one sentence after the other.
 
     Args:
         spans: for each sentence, the characters of its `text` that each sub-word stands for (see `spans_of`).
+        length: largest number of sub-words of a sentence, where it is cut. Default: all.
 
     Raises:
         MeasureError: a sentence does not have the words of its text.
@@ -102,7 +105,7 @@ def token_labels(sentences: Sequence[LabelledSentence], spans: Iterable[Sequence
         labelled_T = np.where(first_sub_words(word_T), word_T, len(sentence.words))
         alone_T = np.where(np.isin(word_T, _of_one(word_T)), labelled_T, len(sentence.words))
         for name, label_W in word_labels(sentence).items():
-            place_T = alone_T if name == "sense" else labelled_T
+            place_T = (alone_T if name == "sense" else labelled_T)[:length]
             by_name.setdefault(name, []).extend(map([*label_W, ""].__getitem__, place_T.tolist()))
     codes, names = {}, {}
     for name, label_N in by_name.items():
@@ -177,11 +180,8 @@ def labelled_split(
         offsets=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
         documents=np.arange(len(sentences), dtype=np.int32),
     )
-    spans = (
-        spans_of(encoding, sentence.text)[: len(ids)]
-        for encoding, sentence, ids in zip(encodings, sentences, kept, strict=True)
-    )
-    return split, token_labels(sentences, spans)
+    spans = (spans_of(*both) for both in zip(encodings, (sentence.text for sentence in sentences), strict=True))
+    return split, token_labels(sentences, spans, length=max_length - 2)
 
 
 def labels_of_split(

@@ -289,6 +289,19 @@ def test_a_sentence_that_is_cut_keeps_the_labels_of_what_is_left(max_length):
     assert UNKNOWN in split.ids or max_length < 1000  # an unknown piece is text
 
 
+@pytest.mark.parametrize("max_length", [8, 16])
+def test_the_first_half_of_a_word_has_no_sense_where_the_sentence_is_cut_inside_of_the_word(max_length):
+    sentences = language_sentences(0, "validation", 1000)
+    tokenizer = train([s.text for s in sentences], 300, source="data.text")
+    _, whole = labelled_split(sentences, tokenizer, max_length=1000)
+    split, cut = labelled_split(sentences, tokenizer, max_length=max_length)
+    pieces = [len(ids) - 2 for ids in encode(tokenizer, [s.text for s in sentences])]
+    is_kept_N = np.concatenate([np.arange(n) < max_length - 2 for n in pieces])
+    assert is_kept_N.sum() == is_text_token(split.ids).sum() < len(is_kept_N)
+    for name in ("sense", "tag"):
+        assert named(cut, name) == np.array(named(whole, name))[is_kept_N].tolist()
+
+
 def test_a_sample_of_the_built_in_language_has_the_gold_labels_of_its_words():
     sentences = language_sentences(0, "validation", 200)
     tokenizer = train([s.text for s in sentences], 400, source="data.text")
