@@ -136,7 +136,7 @@ def treebank_text(tokens: Tokens, path: Path, count: int, max_length: int) -> Re
     sentences = read_treebank(path)
     # A sentence has about as many sub-words as words, or more: sentences far behind need not be cut and
     # aligned.
-    words = itertools.accumulate(len(sentence.words) for sentence in sentences)
+    words = itertools.accumulate(min(len(sentence.words), max_length - 2) for sentence in sentences)
     near = sum(total <= AMPLE * count for total in words) + 1
     split, split_labels = labelled_split(sentences[:near], tokens.tokenizer, max_length=max_length)
     sample = first_tokens(

@@ -6,7 +6,7 @@ import pytest
 
 from ablations.errors import MeasureError
 from ablations.measures import influence, layer_change, neighbours
-from ablations.measures.reading.texts import Readings
+from ablations.measures.reading.texts import Readings, treebank_text
 from ablations.measures.settings import InfluenceSettings, LayerChangeSettings, NeighboursSettings
 from lightning_modules.config import RunSettings
 from lightning_modules.data import token_store
@@ -77,6 +77,13 @@ def test_labels_are_those_of_the_treebank_also_where_the_text_has_its_own(measur
     assert by_label
     for key, value in values.items():
         assert (value == of_text.get(key)) == (key not in by_label)
+
+
+@pytest.mark.parametrize("max_length", [6, 64])
+def test_a_treebank_is_read_until_there_are_enough_tokens(max_length, tokens, tmp_path):
+    write_treebank(tmp_path / TREEBANK, 600)
+    sample = treebank_text(tokens, tmp_path / TREEBANK, 1000, max_length).sample
+    assert 1000 - max_length < len(sample) <= 1000
 
 
 def refusal(measure, texts):
