@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
 from rich.table import Table
 
 from ablations.catalogue import Measure, for_run
@@ -156,26 +157,38 @@ def _shared(facts: TextFacts) -> Iterator[str]:
             )
 
 
+ROWS = (
+    *("sentences", "documents", "tokens", "median length in tokens", "99% have at most", "longest"),
+    *("sentences cut", "unknown tokens", "sentences repeated", "sentences also in train"),
+)
+"""Names of the facts in the table of splits, in the order of the fields of `SplitFacts`."""
+
+
 def show(arms: Sequence[str], facts: TextFacts, report: Mapping[str, Any]) -> None:
-    """Print the facts about the text of some arms as tables, with the warnings below them."""
-    heads = (
-        *("split", "sentences", "documents", "tokens", "median", "99%", "longest"),
-        *("cut", "unknown", "repeated", "in training"),
-    )
+    """Print the facts about the text of some arms as tables, with the warnings below them.
+
+    The table of splits has a column for each split, so that it fits into 80 characters.
+    """
     console = console_for_tables()
-    title = f"Text of {listed(arms, 'and')}: {report['vocab_size']:,} sub-words"
-    console.print(_table(title, heads, facts.splits))
+    _print_title(console, f"Text of {listed(arms, 'and')}: {report['vocab_size']:,} sub-words")
+    splits, *rows = zip(*facts.splits, strict=True)
+    console.print(_table(("", *splits), ((name, *row) for name, row in zip(ROWS, rows, strict=True))))
     if facts.tasks:
         console.print()
-        console.print(_table("Test examples of its tasks", ("task", "examples", "in training"), facts.tasks))
+        _print_title(console, "Test examples of its tasks")
+        console.print(_table(("task", "examples", "also in train"), facts.tasks))
     print_plainly(warnings(facts, report), console)
 
 
-def _table(title: str, heads: Sequence[str], rows: Iterable[SplitFacts | TaskFacts]) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for head in heads:
-        is_name = head == heads[0]
-        table.add_column(head, justify="left" if is_name else "right", no_wrap=not is_name)
+def _print_title(console: Console, title: str) -> None:
+    """Print the title of a table. A title inside a table would be wrapped at the width of the table."""
+    console.print(title, style="italic", highlight=False, markup=False, soft_wrap=True)
+
+
+def _table(heads: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for i, head in enumerate(heads):
+        table.add_column(head, justify="right" if i else "left", no_wrap=i > 0, overflow="fold")
     for name, *numbers in rows:
         table.add_row(name, *("-" if number is None else f"{number:,}" for number in numbers))
     return table

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from ablations.cli import main
+from ablations.text_facts import ROWS
 from tests.support.spec_files import write_spec
 
 LONG = "a " * 40 + "dog"
@@ -76,6 +77,19 @@ def test_the_table_names_the_arms_and_run_finds_the_tokens_made(spec):
     assert "Training 70 sub-words" in result.stderr
     assert "Training 70 sub-words" not in ablate(spec).stderr
     assert len(list((spec.parent / "out/tokens").glob("*/tokens.json"))) == 1
+
+
+def test_the_table_of_splits_fits_into_80_characters_with_all_names(spec, monkeypatch):
+    """The names of the splits were cut to "…": the columns of numbers took all of the 80 characters."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = ablate(spec).stdout.splitlines()
+    table = lines[lines.index("Text of mlm and clm: 70 sub-words") :]
+    assert max(map(len, table[: len(ROWS) + 2])) <= 80
+    assert table[1].split() == ["train", "validation"]
+    rows = {name: line for name, line in zip(ROWS, table[2:], strict=False) if line.startswith(f"{name} ")}
+    assert [*rows] == [*ROWS]
+    assert rows["sentences"].split()[1:] == ["303", "5"]
+    assert rows["sentences also in train"].split()[-2:] == ["-", "3"]
 
 
 def test_test_examples_of_tasks_that_are_training_sentences_are_counted(spec, tasks):
