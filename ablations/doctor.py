@@ -80,7 +80,7 @@ def findings(out: Path) -> Iterator[tuple[str, str, str | None]]:
     yield from _bad_packages()
     yield "cores", str(available_cores()), None
     fast = cpu_multiplies_bf16()
-    yield "bf16 on the cores", "multiplied" if fast else "by products in fp32: no faster than 32-true", None
+    yield "bf16 on the CPU", "has instructions of its own" if fast else "no faster than 32-true", None
     for i in range(torch.cuda.device_count()):
         yield f"gpu {i}", torch.cuda.get_device_name(i), None
     if not torch.cuda.is_available():
@@ -118,7 +118,7 @@ def calibrate(out: Path) -> Iterator[tuple[str, str]]:
         for precision, width, rate in step_rates(threads):
             rates.append((precision, width, rate))
             on = f"threads: {threads}" if DEVICE == "cpu" else "GPU"
-            yield f"training, {precision}", f"{rate / 1e9:,.0f} GFLOP/s at width {width}, {on}"
+            yield f"training, {precision}", f"{float(f'{rate / 1e9:.2g}'):,g} GFLOP/s at width {width}, {on}"
         Calibration(out).note_steps(rates, threads=threads if DEVICE == "cpu" else None)
 
 

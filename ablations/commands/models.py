@@ -19,9 +19,9 @@ from ablations.commands.results import show_page
     "--encoder", "encoder_alone", is_flag=True, help="Write only the encoder, without heads and decoder."
 )
 def export(run_dir: Path, folder: Path, all_steps: bool, encoder_alone: bool) -> None:
-    """Write a trained run as a Hugging Face folder that stock classes load.
+    """Write a trained run as a Hugging Face folder.
 
-    RUN_DIR is a folder under OUT/runs. DIR is new or empty.
+    Stock classes of transformers load the folder. RUN_DIR is a folder under OUT/runs. DIR is new or empty.
     """
     from lightning_modules.export import folder as exports
 
@@ -88,9 +88,10 @@ def analyse(
     published: Path | None,
     out: Path,
 ) -> None:
-    """Measure the layers of local Hugging Face models on a text, and of their untrained twins.
+    """Measure the layers of Hugging Face models on a text.
 
-    Each FOLDER is an arm: a model, or a series of checkpoints, which is measured at every step.
+    The untrained twin of each model is measured too. Each FOLDER is an arm: a model, or a series of checkpoints,
+    which is measured at every step.
     """
     import time
 

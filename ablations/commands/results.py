@@ -36,11 +36,12 @@ from ablations.commands.options import (
 def claims(
     spec: Path, overrides: tuple[str, ...], out: Path, data_root: Path, as_json: bool, strict: bool, new: bool
 ) -> None:
-    """Judge the claims of a spec by what is measured so far, and write claims.json.
+    """Judge the claims of a spec by what is measured so far.
 
-    Claims that are not run or have too few seeds are shown with the reason. With --strict the exit code is 1 if a
-    judged claim came out differently from what its file expects, or if no claim could be judged. With --new the
-    command writes a file of claims beside the spec, with a first claim for you to change. It overwrites no file.
+    The verdicts are also written to claims.json. Claims that are not run or have too few seeds are shown with the
+    reason. With --strict the exit code is 1 if a judged claim came out differently from what its file expects, or
+    if no claim could be judged. With --new the command writes a file of claims beside the spec, with a first claim
+    for you to change. It overwrites no file.
     """
     if new and overrides:
         raise click.UsageError("--new writes claims for the spec without changed settings; leave --set out.")
@@ -82,11 +83,11 @@ def claims(
 @spec_options
 @publish_option
 def report(place: Path, overrides: tuple[str, ...], out: Path, data_root: Path, published: Path | None) -> None:
-    """Write the page again from the results on disk; needs neither torch nor a network.
+    """Write the page again from the results on disk.
 
-    SPEC is a spec whose runs are in the output root, or a folder of results: a published one, such as
-    experiments/results/NAME, or one in an output root that you may only read. For a folder the claims are judged
-    again from its table, and the page is written to OUT/NAME.
+    This needs neither torch nor a network. SPEC is a spec whose runs are in the output root, or a folder of
+    results: a published one, such as experiments/results/NAME, or one in an output root that you may only read.
+    For a folder the claims are judged again from its table, and the page is written to OUT/NAME.
     """
     from ablations.runs.workspace import Workspace
     from lightning_modules.files import require_writable
@@ -138,10 +139,11 @@ def refuse_settings(overrides: tuple[str, ...], place: Path) -> None:
 @plugin_option
 @out_option
 def figure(place: Path, name: str | None, medium: str, wide: bool, overrides: tuple[str, ...], out: Path) -> None:
-    """Write a figure of the page for a paper or for slides, as PDF and PNG; without NAME, list the figures.
+    """Write a figure for a paper or for slides, as PDF and PNG.
 
-    SPEC is a spec whose results are in the output root, or a folder of results, such as out/NAME. The files are
-    written to OUT/NAME/print. Fonts are embedded. The figure has no title, because a paper has captions.
+    Without NAME the command lists the figures of the page. SPEC is a spec whose results are in the output root, or
+    a folder of results, such as out/NAME. The files are written to OUT/NAME/print. Fonts are embedded. The figure
+    has no title, because a paper has captions.
     """
     from lightning_modules.errors import PluginError
     from reports import folder as experiment_folder
@@ -192,7 +194,9 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, overrides: tu
 @out_option
 @json_option
 def diff(before: Path, after: Path, examples: int, by: Any, out: Path, as_json: bool) -> None:
-    """Show two experiments, arms or runs side by side; nothing is written.
+    """Show two experiments, arms or runs side by side.
+
+    The command writes no file.
 
     Experiments: A and B are folders of results, such as out/NAME, or specs whose results are in the output root.
     The command shows claims, validation losses and settings side by side, with their differences.

@@ -71,7 +71,7 @@ def run(
     other_machine: bool,
     dry_run: bool,
 ) -> None:
-    """Train and measure what is missing, then write the table and the page."""
+    """Train and measure what is missing, then write table and page."""
     from ablations.runs.workspace import Workspace
 
     if on != "local" and (devices, slots) != (1, 1):
@@ -120,7 +120,10 @@ def run(
 @spec_options
 @json_option
 def status(spec: Path | None, overrides: tuple[str, ...], out: Path, data_root: Path, as_json: bool) -> None:
-    """Show the state of every run of a spec; without SPEC, of the whole output root."""
+    """Show the state of every run of a spec.
+
+    Without SPEC it shows all runs of the output root.
+    """
     from ablations.runs.plan import checkpoint_sentences
     from ablations.runs.terminal import status_table
     from ablations.runs.workspace import Workspace, all_statuses
@@ -161,7 +164,10 @@ def status(spec: Path | None, overrides: tuple[str, ...], out: Path, data_root: 
 @spec_options
 @slots_option
 def measure(spec: Path, overrides: tuple[str, ...], out: Path, data_root: Path, slots: int) -> None:
-    """Measure the trained runs of a spec again from their checkpoints, and write the table and the page."""
+    """Measure trained runs again, from their checkpoints.
+
+    Then the table and the page are written.
+    """
     from ablations.errors import SpecError
     from ablations.runs.plan import run_labels
     from ablations.runs.progress import carry_out, compare_runs
@@ -194,9 +200,10 @@ def measure(spec: Path, overrides: tuple[str, ...], out: Path, data_root: Path, 
 @command
 @out_option
 def doctor(out: Path) -> None:
-    """Show versions, devices, disk and known-bad packages, and time steps of training, for `plan`.
+    """Check this machine, and time steps of training on it.
 
-    The speeds are kept in the output root, where `plan` finds them.
+    The command shows versions, devices, free disk and packages that are known to be bad. It keeps the speeds in
+    the output root; `plan` estimates times from them.
     """
     from ablations.doctor import calibrate, findings
 

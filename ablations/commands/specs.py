@@ -1,6 +1,7 @@
 """Commands before a run: `init`, `examples`, `validate`, `plan` and `text`."""
 
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -75,11 +76,11 @@ class WordsOption(click.ParamType):
 @click.option("--seeds", type=click.IntRange(min=1), help="Number of seeds of each arm. [default: 3]")
 @click.option("--overwrite", is_flag=True, help="Overwrite existing files.")
 def init(spec: Path | None, overwrite: bool, **answers: Any) -> None:
-    """Write a first spec for your own text, with sizes that suit the text.
+    """Write a first spec for your own text.
 
-    The spec has a comment at each choice, passes `validate` and can be run. On a terminal the command asks for
-    missing options; elsewhere it takes the defaults. Without --validation it also splits the text into two files
-    beside the spec, SPEC-train and SPEC-validation.
+    The spec has sizes that suit the text and a comment at each choice; it passes `validate` and can be run. On a
+    terminal the command asks for missing options; elsewhere it takes the defaults. Without --validation it also
+    splits the text into two files beside the spec, SPEC-train and SPEC-validation.
     """
     from ablations.skeletons import spec as spec_skeleton
 
@@ -113,10 +114,10 @@ def init(spec: Path | None, overwrite: bool, **answers: Any) -> None:
 @command
 @click.argument("name", required=False)
 def examples(name: str | None) -> None:
-    """Copy a shipped experiment to the folder `experiments` here; without NAME, list all of them.
+    """List the shipped experiments; with NAME, copy one of them.
 
-    All files that the experiment needs besides text are copied too, such as claims and published curves. Existing
-    files are never overwritten.
+    It is copied to the folder `experiments` in the current folder, with all files that it needs besides text, such
+    as claims and published curves. Existing files are never overwritten.
     """
     from ablations.skeletons import examples as shipped
     from ablations.wording import listed
@@ -127,8 +128,12 @@ def examples(name: str | None) -> None:
             for example in shipped.examples()
         ]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        for line in lines:
-            click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+        is_narrow = sys.stdout.isatty() and shutil.get_terminal_size().columns < sum(widths) + 6
+        for *facts, question in lines:
+            cells = [f"{cell:<{width}}" for cell, width in zip(facts, widths, strict=False)]
+            click.echo("  ".join([*cells, "" if is_narrow else question]).rstrip())
+            if is_narrow:
+                click.echo(click.wrap_text(question, shutil.get_terminal_size().columns - 1, "  ", "  "))
         return
     files = shipped.copy(name, Path(shipped.FOLDER))
     for file in files:
@@ -161,11 +166,11 @@ def validate(
     data_root: Path,
     no_files: bool,
 ) -> None:
-    """Check spec files and the claims they name; every problem is a line on stderr.
+    """Check specs and the claims that they name.
 
-    The command also checks, as `plan` and `run` do, that the files of text, lexica and treebanks exist and have
-    the named columns. It lists the tasks that would not be run because their files are missing. A file in a folder
-    called `claims` is checked as a file of claims.
+    Every problem is a line on stderr. The command also checks, as `plan` and `run` do, that the files of text,
+    lexica and treebanks exist and have the named columns. It lists the tasks that would not be run because their
+    files are missing. A file in a folder called `claims` is checked as a file of claims.
     """
     from ablations.errors import SpecError
 
@@ -261,7 +266,7 @@ def plan(
     resolved: bool,
     as_json: bool,
 ) -> None:
-    """Show the runs of a spec, which of them are done, and what the others cost."""
+    """Show the runs of a spec, their state and their cost."""
     from functools import partial
 
     from ablations.runs.identity import with_folders
@@ -299,7 +304,7 @@ def plan(
 @spec_options
 @json_option
 def text(spec: Path, overrides: tuple[str, ...], out: Path, data_root: Path, as_json: bool) -> None:
-    """Show what the text of a spec is made of, before anything is trained.
+    """Show what the text of a spec is made of.
 
     The command shows lengths in tokens, unknown tokens, and sentences that are cut, repeated or also in the
     training text. It also compares the examples of the spec's tasks with the training text. It cuts the text into

@@ -38,7 +38,7 @@ class Example(NamedTuple):
 
 def examples() -> list[Example]:
     """Return all examples, sorted by name."""
-    return [_example(path) for path in sorted(SHIPPED.glob("*.yaml"))]
+    return [_example(path) for path in sorted(SHIPPED.glob("*.yaml"), key=lambda path: path.stem)]
 
 
 def _example(path: Path) -> Example:

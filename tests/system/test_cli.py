@@ -38,6 +38,15 @@ def test_every_command_explains_itself(command):
         assert main.commands[command].help
 
 
+def test_the_list_of_commands_has_a_whole_sentence_for_each(monkeypatch):
+    """In 80 columns eleven were cut: "Check spec files and the claims they name; every problem is a..."."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = ablate("--help").output.splitlines()
+    shown = lines[lines.index("Commands:") + 1 :]
+    assert len(shown) == len(main.commands)
+    assert not [line for line in shown if "..." in line or len(line) > 80]
+
+
 @pytest.mark.parametrize(
     ("typed", "completed"),
     [
@@ -450,12 +459,13 @@ def test_a_dry_run_does_nothing(tmp_path, data_root):
 
 
 def test_doctor_finds_nothing_wrong_here_and_a_dangerous_environment(tmp_path, monkeypatch):
-    rates = [("32-true", 64, 1.2e11), ("bf16-mixed", 64, 1.8e11)]
+    rates = [("32-true", 32, 3.4e8), ("32-true", 64, 1.2e11), ("bf16-mixed", 64, 1.8e11)]
     monkeypatch.setattr("ablations.doctor.step_rates", lambda threads: iter(rates))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     result = ablate("doctor", "--out", tmp_path)
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[-2:] == [
+    assert result.stdout.splitlines()[-3:] == [
+        "training, 32-true       0.34 GFLOP/s at width 32, threads: 1",  # was shown as 0
         "training, 32-true       120 GFLOP/s at width 64, threads: 1",
         "training, bf16-mixed    180 GFLOP/s at width 64, threads: 1",
     ]

@@ -250,7 +250,7 @@ def test_validate_finds_all_files_of_a_spec_that_may_not_be_read(folder):
         ("figure", "Sizes and fonts for a paper or for slides. [default: paper]"),
         ("run", "gpus and memory. Works only with --on slurm or --on ray."),
         ("export", "RUN_DIR is a folder under OUT/runs. DIR is new or empty."),
-        ("doctor", "The speeds are kept in the output root, where `plan` finds them."),
+        ("doctor", "It keeps the speeds in the output root; `plan` estimates times from them."),
         ("validate", "Usage: main validate [OPTIONS] [SPEC]..."),
         (
             None,

@@ -1,5 +1,7 @@
 """Examples: every shipped spec can be copied anywhere, and is valid there."""
 
+import sys
+
 import pytest
 from click.testing import CliRunner
 
@@ -17,13 +19,28 @@ def run(*arguments):
 def test_lists_every_spec_with_its_cost_and_whether_it_needs_files():
     result = run()
     lines = {line.split()[0]: line for line in result.stdout.splitlines()}
-    assert set(lines) == {path.stem for path in examples.SHIPPED.glob("*.yaml")}
+    assert [*lines] == sorted(path.stem for path in examples.SHIPPED.glob("*.yaml"))
     assert lines["smoke"].endswith(
         " Does every objective train, resume and get measured, from the text to the page?"
     )
     assert " 39 s " in lines["smoke"]
     assert "needs files" in lines["uses-small"]
     assert "needs files" not in lines["smoke"]
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_a_question_has_lines_of_its_own_in_a_narrow_terminal(columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    main.commands["examples"].callback(None)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) < columns
+    (start,) = [i for i, line in enumerate(lines) if line.startswith("smoke ")]
+    assert lines[start].split() == ["smoke", "39", "s"]
+    question = [line for line in lines[start + 1 : start + 3] if line.startswith("  ")]
+    assert " ".join(" ".join(question).split()) == (
+        "Does every objective train, resume and get measured, from the text to the page?"
+    )
 
 
 @pytest.mark.parametrize("name", ["smoke", "cloze-words", "naive-bidirectional", "masking-ratio"])
