@@ -1,6 +1,6 @@
 """Tables of claims on the terminal: the verdicts, and the power of claims before the first run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -38,19 +38,28 @@ def claims_table(content: Mapping[str, Any]) -> None:
         _print_lines(console, content)
     else:
         _print_table(console, content)
-    sentences = [
-        "effect, seeds, can see: of the part that decides",
-        "can see: the smallest effect that these seeds find 8 times in 10",
-        "would decide: the seeds that find the smallest effect that matters, or its absence, 8 times in 10, in "
-        "every part that is open; it is a range, because few seeds give only a rough spread",
-        "(!): not as expected",
-    ]
+    sentences = [sentence for sentence, is_shown in _explanations(content["claims"]) if is_shown]
     for claim in content["claims"]:
         rule = "; ".join(filter(None, (claim["rule"], look_words(claim))))
         sentences.append(f"{_claim_label(claim)}: {claim['verdict']}: {rule}")
     for file in content["files"]:
         sentences += [f"{file['name']}: {sentence}" for sentence in claim_file_changes(file)]
     print_plainly(sentences, console)
+
+
+def _explanations(claims: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bool]]:
+    """Yield an explanation of each kind of number and sign, and whether the table has one of its kind."""
+    yield "effect, seeds and can see are those of the part that decides", any(map(seeds_shown, claims))
+    yield (
+        "can see: the smallest effect that these seeds find 8 times in 10",
+        any(claim.get("smallest_seen") is not None for claim in claims),
+    )
+    yield (
+        "would decide: the seeds that find the smallest effect that matters, or its absence, 8 times in 10, in "
+        "every part that is open; it is a range, because few seeds give only a rough spread",
+        any(map(seeds_for_all, claims)),
+    )
+    yield "(!): not as expected", any(claim.get("as_expected") is False for claim in claims)
 
 
 def power_table(powers: Sequence[ClaimPower | str]) -> None:

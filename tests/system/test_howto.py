@@ -80,7 +80,7 @@ def test_the_claim_of_the_start_is_the_one_that_the_page_judges(here):
     claim = (here / "claims" / "first.yaml").read_text(encoding="utf-8")
     assert 'says: "mlm-15 gains more on a guess without context than mlm-40."' in claim
     page = (DOCS / "start.md").read_text(encoding="utf-8")
-    assert re.search(r"first-claim  contradicted  -", page)
+    assert re.search(r"first-claim\n  contradicted; effect −", page)
 
 
 def test_a_wrong_option_in_a_page_is_noticed(here, monkeypatch):

@@ -99,6 +99,18 @@ def test_a_claim_is_whole_at_every_width(columns, capsys, monkeypatch):
         assert part in text.partition("can see: the smallest")[0]
 
 
+def test_only_what_a_table_of_claims_shows_is_explained(capsys, monkeypatch):
+    """A claim that came out as expected had the explanation of the sign (!), and one that was not run all four."""
+    cannot_run = {**CLAIMS, "claims": [CLAIMS["claims"][1]]}
+    assert "those of the part" not in printed(lambda: claims_table(cannot_run), capsys, monkeypatch)
+    shown = printed(lambda: claims_table(CLAIMS), capsys, monkeypatch)
+    assert "effect, seeds and can see are those of the part that decides\ncan see: the smallest effect" in shown
+    assert "(!): not as expected" in shown
+    assert "would decide: the" not in shown
+    as_expected = {**CLAIMS, "claims": [CLAIMS["claims"][0] | {"as_expected": True}]}
+    assert "(!)" not in printed(lambda: claims_table(as_expected), capsys, monkeypatch)
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
