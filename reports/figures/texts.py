@@ -208,7 +208,7 @@ TOKEN_INFORMATION = FigureText(
         "curve reaches it, the clusters no longer tell tokens apart. The ceiling is the entropy of the tokens.",
         "Clusters follow the directions in which states vary most. So the number is about geometry: it falls "
         "with the token's share of the variance, even if every state determines its token. This figure alone "
-        "cannot say that a layer loses its token or rebuilds it; what probes read (measure `read_out`) must "
+        "cannot say that a layer loses its token or rebuilds it; what probes read (the measure read_out) must "
         "agree. Levels depend on the number of clusters, of tokens and of token types, so do not compare them "
         "with published ones. You may compare shapes, and the order of arms measured on the same tokens. The "
         "standard error of a single run keeps its clusters fixed. Where the states of different tokens "
@@ -241,7 +241,7 @@ OTHER_INFORMATION = FigureText(
         "Labels differ in entropy, and masked and causal LM predict different labels. So compare heights only "
         "within a panel, between arms with the same labels. Shapes may be compared between panels. If the "
         "curve of the shown token falls and that of the output label rises, the output label replaces the "
-        "shown token in the geometry of the states. Only probes (measure `read_out`) can say whether the shown "
+        "shown token in the geometry of the states. Only probes (the measure read_out) can say whether the shown "
         "token can still be read there.",
     ),
 )

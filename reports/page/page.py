@@ -245,8 +245,16 @@ def _html_template() -> Template:
     """Return the template of the page, which a process compiles once for several pages."""
     environment = _environment(autoescape=True)
     environment.filters |= {"place": place_in_words, "axis_head": axis_head, "verdicts": _verdicts}
-    environment.filters |= {"breakable": _breakable, "digest": _sha256}
+    environment.filters |= {"breakable": _breakable, "commands": _commands, "digest": _sha256}
     return environment.get_template("page.html")
+
+
+def _commands(text: str) -> Markup:
+    """Return text with the commands that it names as code."""
+    parts = _COMMAND.split(text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part.strip("`")) if _COMMAND.fullmatch(part) else part for part in parts
+    )
 
 
 def _sha256(text: str) -> str:

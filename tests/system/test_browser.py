@@ -122,6 +122,17 @@ def test_nothing_overlaps_and_nothing_leads_out_of_sight(pages, opened, name, wi
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_many_versions_of_a_package_stay_within_a_narrow_page(pages, opened):
+    """Runs of seven commits have seven versions of this package. Their line was never broken, and was 1,200 pixels
+    wide on a page of 390."""
+    tab = opened(pages["claims"], width=390)
+    tab.evaluate(
+        "document.querySelector('.version').textContent = Array(7).fill('0.1.dev680+geccab4728').join(' and ')"
+    )
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    assert tab.evaluate(TOO_WIDE) == []
+
+
 @pytest.mark.parametrize("scripts", [True, False])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_every_claim_is_there_with_its_verdict_with_scripts_and_without(pages, opened, scripts, width):

@@ -131,7 +131,7 @@ def test_a_claim_stands_beside_what_was_published(folder):
     for fact in (
         "Claim 1 It changes more. supported : the 95% interval lies above 0",
         "Published 0.406 against 0.356 Here, n = 7 0.05",
-        "Literature expects supported (met) : so it is there",
+        "Expected supported (met) : so it is there",
         "Source a paper, table 2",
         "Judged at level 0.05, in the family family-1",
         "Shown in Figure 1. Change between consecutive layers",
@@ -186,7 +186,7 @@ def test_what_is_not_run_has_its_reason_and_what_there_is_of_it(shown, said):
     assert there["name"] == "there"
     assert (
         "Not run 7. It is measured in part. not run: there are no results of parsing. Published: 0.406 against "
-        "0.356. Literature expects: supported. Source: a paper, table 2. Measured so far: there "
+        "0.356. Expected: supported. Source: a paper, table 2. Measured so far: there "
         f"{there['effect']:.4f} ["
     ) in shown.text
     assert "gone: not run: the file of claims is not in the experiment's folder;" in shown.text

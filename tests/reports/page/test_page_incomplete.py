@@ -113,7 +113,7 @@ def test_arms_and_metrics_without_rows_are_named_or_left_out(tmp_path):
     ]
     folder = write(tmp_path, seeds=(0,), table_rows=kept)
     shown = Page(page.write(folder))
-    assert shown.text.count("No rows: mt.") == 2
+    assert shown.text.count("Without numbers here: mt.") == 2
     assert not (folder / "figures" / "token_information-plug_in.svg").exists()
     _, body = shown.table("The curves, the same in every panel: n tokens, d clusters")
     assert [row[-1].split("; ")[0] for row in body] == ["one seed, so no interval"] * 3 + ["untrained"]
@@ -243,7 +243,9 @@ def test_what_does_not_fit_together_is_said(tmp_path):
         row | {"run_id": "fffffffff" + str(row["seed"])} for row in rows(("mt",)) if row["measure"] == "validation"
     ]
     folder = write(tmp_path, table_rows=late)
-    page.write(folder)
+    shown = Page(page.write(folder))
+    assert ("code", "ablate measure") in shown.texts  # the page showed the backquotes
+    assert not [data for tag, data in shown.texts if "`" in data and tag != "script"]
     assert [notice["text"] for notice in strict_json(folder / "report.json")["notices"]] == [
         "Done, but without a row in results.parquet: clm (seed 2); `ablate measure` adds them.",
         "12 rows of results.parquet not shown: the plan has no such run and arm.",
