@@ -206,7 +206,7 @@ def _is_about_name(details: ErrorDetails) -> bool:
 
 def _meant(spot: Spot) -> str | None:
     names = [name for name in spot.owner.model_fields if name != "kind" or not kind_of(spot.owner)]
-    return nearest(spot.key, names)  # a model that has a kind was chosen by it, so its kind is written
+    return nearest(spot.key, names)  # pydantic chose this model by its `kind`, so `kind` is already written
 
 
 def _unknown(spot: Spot) -> str:

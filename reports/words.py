@@ -51,7 +51,7 @@ def count(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Return a share in percent: a whole number without the sign."""
+    """Return a share in percent: a whole number without the sign %."""
     return count(None if value is None else 100 * value)
 
 

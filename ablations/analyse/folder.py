@@ -187,7 +187,7 @@ class MeasureResults(NamedTuple):
     """Results of one measure of one model."""
 
     table: DataFrame
-    """Its rows, with the columns of a table of results."""
+    """Rows of the measure, with the columns of a table of results."""
     doubts: list[str]
     """Sentences that say why there are no rows, or why the rows are to be doubted."""
 

@@ -127,7 +127,7 @@ class ReadInformation(NamedTuple):
 
     value: float
     floor: float
-    """The same number with the labels shuffled among the tokens. The true information is then 0."""
+    """Chance level: the value with the labels shuffled among the tokens, where the true information is 0."""
     left_out: list[float]
     """The value without block 0, without block 1, ... of the text, with the same probes."""
 

@@ -423,8 +423,8 @@ class Needs(Settings):
     """Number of seeds that the claim needs, given the published numbers and the usual spread, if it is more
     than six."""
     spec: str = ""
-    """Spec that has all these arms and measures, such as `unmasking.yaml`, for readers of a spec that lacks
-    some."""
+    """Spec that has all these arms and measures, such as `unmasking.yaml`. If a spec lacks some of them,
+    the reason why the claim is not run names this spec."""
 
 
 class Claim(Settings):

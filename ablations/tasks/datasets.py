@@ -78,7 +78,7 @@ class Task:
     divided_by: str | None = None
     """Column whose values are divided among the splits, if one file serves all splits."""
     positive: str | None = None
-    """Class that F1 is about."""
+    """Class whose F1 is the score; only with the metric `f1`."""
     groups: tuple[str, ...] = ()
     """Columns whose values are groups of minimal pairs with a score of their own."""
     built_in: bool = False
@@ -333,7 +333,7 @@ class TaskFile(Settings):
     divided_by: str | None = None
     """Column whose values are divided among the splits, if one file serves all splits."""
     positive: str | None = None
-    """Class that F1 is about."""
+    """Class whose F1 is the score; only with the metric `f1`."""
     groups: Names = ()
     """Columns whose values are groups of minimal pairs with a score of their own."""
     probe: bool = False

@@ -55,7 +55,7 @@ FEWEST = 10
 """Number of training sentences that a word must be in to decide about a label."""
 
 NO_WORD = ""
-"""Kind of the sentences without such a word."""
+"""Word of a text none of whose words is in enough training texts."""
 
 ANSWERS = "answers"
 """Additional key of the mix's row of `accuracy`: the answers of its probe."""

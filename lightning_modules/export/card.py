@@ -21,7 +21,7 @@ TASKS: Mapping[StockOutput, str] = {
 """Names of tasks on the Hub, by output."""
 
 USES: Mapping[StockOutput, str] = {
-    "token": "`outputs.logits` has a score of each token of the vocabulary at each place, for `[MASK]` too.",
+    "token": "`outputs.logits` has a score of each token of the vocabulary at each position, also at `[MASK]`.",
     "token_and_pair": "`outputs.prediction_logits` has a score of each token of the vocabulary at each place. "
     "`outputs.seq_relationship_logits` has two scores of a pair. The first says that the text has this pair.",
     "next_token": "`outputs.logits` has a score of each token of the vocabulary as the next one. Take the last id "

@@ -1,4 +1,7 @@
-"""Masked language model: predict hidden tokens from the others (Devlin et al. 2019, section 3.1)."""
+"""Masked language model: predict hidden tokens from the others (Devlin et al. 2019, section 3.1).
+
+Its loss is the cross-entropy over the vocabulary, which `lightning_modules/model/heads.py` computes.
+"""
 
 from collections.abc import Mapping
 from typing import Any

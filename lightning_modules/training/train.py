@@ -123,7 +123,7 @@ def start(
                 error = Interrupted() if stop.received else lost
             code, sentence = _outcome(error)
             if sentence is not None:
-                click.echo(sentence, err=True)  # before the state, which a full disk may refuse
+                click.echo(sentence, err=True)  # first, because a full disk may refuse the state
             _settle(directory, code, sentence or f"{type(error).__name__}: {error}")
             if sentence is None and code == ExitCode.FAILED:
                 raise

@@ -37,7 +37,7 @@ class Level(NamedTuple):
     line: int
     """Number of the line that the arm belongs to, from 0."""
     at: float
-    """Place on the axis: the number itself, or the place of its value among the names."""
+    """Place on the axis: the value if it is a number, otherwise its index among the names of values."""
     value: str
     """Value in words."""
 

@@ -55,7 +55,7 @@ class TableText(NamedTuple):
     """Items over which the standard error of one run is computed, as part of a sentence."""
     shared_columns: tuple[SharedColumn, ...] = ()
     floor: str = "Chance"
-    """Head of the column of chance levels; without such a column if empty."""
+    """Head of the column of chance levels. If it is empty, the table has no such column."""
     chance: str = "chance"
     """Words for the chance level in sentences about scores."""
     of_all: str = "all"

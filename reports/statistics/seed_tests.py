@@ -206,7 +206,9 @@ def sign_flips(effects: ArrayLike, *, rng: np.random.Generator) -> float:
     if size <= MOST_FLIPPED:
         bits = (np.arange(2**size)[:, None] >> np.arange(size)) & 1
         means = (1 - 2 * bits) @ values
-        return float(np.mean(np.abs(means) >= abs(values.sum()) * (1 - 1e-12)))  # float64: a sum in another order
+        return float(
+            np.mean(np.abs(means) >= abs(values.sum()) * (1 - 1e-12))
+        )  # float64: sums in another order differ
     signs = rng.choice([-1.0, 1.0], size=(2**MOST_FLIPPED, size))
     as_far = np.abs(signs @ values) >= abs(values.sum()) * (1 - 1e-12)
     return float((as_far.sum() + 1) / (as_far.size + 1))

@@ -134,7 +134,7 @@ class Principal(NamedTuple):
     singular_K: Tensor
     """The diagonal of S, largest first."""
     axes_KD: Tensor
-    """V'."""
+    """V', whose rows are the principal axes."""
 
     @property
     def factor_KD(self) -> Tensor:

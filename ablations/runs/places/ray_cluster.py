@@ -47,7 +47,7 @@ class RayError(AblationsError, RuntimeError):
 
 
 class UnfinishedError(Exception):
-    """Error of a task that leaves a run worth another attempt; Ray then starts the task again."""
+    """Error of a task whose run is worth another attempt: Ray starts the task again."""
 
 
 def carry_out(

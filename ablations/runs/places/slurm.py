@@ -281,7 +281,7 @@ def carry_out(
     if interrupted:
         try:
             names = sorted({job.queued.name for job in in_queue(workspace.out)})
-        except QueueError:  # it may not have answered for a while, which was a reason to interrupt
+        except QueueError:  # the user may have interrupted because the queue did not answer
             names = []
         to_end = " ".join(["; to end them: scancel", *(f"--name={name}" for name in names)]) if names else ""
         console.print(
