@@ -288,7 +288,7 @@ def kept_share(effect: Share, rows: SeedTable) -> dict[str, SeedEffects]:
     if effect.than_of is None:
         ratio_of = (kept[0], gain[0], effect.at_least)
         with np.errstate(divide="ignore", invalid="ignore"):  # a gain of 0 gives NaN, and so no verdict
-            values = (kept[0] - effect.at_least * gain[0]) / abs(gain[0].mean())
+            values = (kept[0] - effect.at_least * gain[0]) / gain[0].mean()
         shown_numbers = intervals[0]
     else:
         values = _difference_of_shares(kept, gain, at_least=effect.at_least)

@@ -81,7 +81,7 @@ class SeedEffects(NamedTuple):
     """Number of text blocks from which the error is computed."""
     ratio_of: tuple[NDArray[np.float64], NDArray[np.float64], float] | None = None
     """Numerators, denominators and a bound, if the mean of `values` is a ratio of means minus the bound, as for a
-    share; None for other effects. If the denominators are negative, `values` have the other sign."""
+    share; None for other effects."""
     page: float | None = None
     """Probability in Page's test in the direction of the claim; None if the effect is no trend."""
     places: int = 0
@@ -267,9 +267,8 @@ def interval(effects: SeedEffects, *, confidence: float) -> Interval:
         high = max(high, -_lowest(_mirrored(effects), confidence=confidence))
     if effects.ratio_of is not None:
         above_S, below_S, bound = effects.ratio_of
-        _, *ends = ratio_interval(above_S, below_S, confidence=confidence)
-        ends = (np.array(ends) - bound) * np.sign(below_S.mean())
-        low, high = np.minimum(low, ends.min()), np.maximum(high, ends.max())  # which keep NaN
+        _, ratio_low, ratio_high = ratio_interval(above_S, below_S, confidence=confidence)
+        low, high = np.minimum(low, ratio_low - bound), np.maximum(high, ratio_high - bound)  # which keep NaN
     return Interval(alone.mean, low, high)
 
 
@@ -282,8 +281,7 @@ def linear_form(effects: SeedEffects) -> Vector:
     above_S, below_S, bound = effects.ratio_of
     with np.errstate(divide="ignore", invalid="ignore"):  # NaN, if the mean of the denominators is 0
         ratio = above_S.mean() / below_S.mean()
-        linear_S = (above_S - ratio * below_S) / below_S.mean() + ratio - bound
-    return np.asarray(linear_S * np.sign(below_S.mean()))
+        return np.asarray((above_S - ratio * below_S) / below_S.mean() + ratio - bound)
 
 
 def shared_level(effects: SeedEffects, level: float) -> float:

@@ -110,6 +110,16 @@ def test_share_is_of_means_and_comes_with_the_gain_it_is_of():
     assert made[""].shown_numbers["share"] == pytest.approx(0.7)
 
 
+def test_a_share_of_a_loss_has_the_sign_of_the_share():
+    """The effect was positive beside a share below its bound; the condition fails whatever it is."""
+    table = rows({"n1": [0.2, 0.22, 0.18], "mlm": [0.1, 0.12, 0.11], "corpus": [0.3, 0.28, 0.31]})
+    made = found(effect(**SHARE, at_least=0.9), table)
+    kept, gain = 0.2 - 0.89 / 3, 0.11 - 0.89 / 3
+    assert made[""].values.mean() == pytest.approx(kept / gain - 0.9)
+    assert made[""].shown_numbers["share"] - 0.9 == pytest.approx(made[""].values.mean())
+    assert made["gain"].values.mean() == pytest.approx(gain - 0.1)
+
+
 def test_shares_on_two_kinds_of_tasks_are_compared():
     here = rows({"mlm": [1.0, 1.1, 0.9], "corpus": [0.0, 0.1, 0.0], "n1": [0.8, 0.9, 0.75]})
     there = rows(

@@ -437,9 +437,6 @@ def test_the_linear_form_of_a_ratio_has_its_mean_and_its_spread():
         spread, abs=3 * its_error + 0.02 * spread
     )  # n = 20
     assert np.mean(of_values) < 0.7 * spread
-    negative = effects._replace(ratio_of=(above, -below, -bound))  # the ratio and the bound change their signs
-    assert linear_form(negative) == pytest.approx(linear)
-    assert interval(negative, confidence=0.9) == pytest.approx(interval(effects, confidence=0.9))
     assert linear_form(plain(FIVE)) is FIVE
 
 
