@@ -153,9 +153,10 @@ def test_a_part_of_a_gpu_is_asked_for_and_a_run_that_has_none_says_so(cluster, t
 def test_what_no_node_has_is_refused_before_anything_is_done(cluster, tmp_path):
     grid = Grid(tmp_path, cluster, gpus=4)
     assert grid.start().wait(LIMIT) == 2
+    column = grid.place.read_text().index("4}") + 1
     assert grid.printed() == (
-        f"{grid.place}: arm clm: a run needs 1 core, 4 GPUs, but no node has that much (2 cores, 0 GPUs; 2 "
-        "cores, 1 GPU); lower the resources in the file of --place, or add a node to the cluster.\n"
+        f"{grid.place}:1:{column}: arm clm: a run needs 1 core, 4 GPUs, but no node has that much (2 cores, 0 "
+        "GPUs; 2 cores, 1 GPU); lower the resources in the file of --place, or add a node to the cluster\n"
     )
     assert not grid.out.exists()
 

@@ -187,7 +187,7 @@ def test_a_partition_that_does_not_exist_is_refused_before_anything_is_done(node
     done = grid.on_slurm(partition="wrok")
     assert done.exit_code == 2
     assert done.stderr == (
-        f'{grid.place}: partition must be closed, urgent or work, but is "wrok"; did you mean work?\n'
+        f'{grid.place}:1:15: partition must be closed, urgent or work, but is "wrok"; did you mean work?\n'
     )
     assert not grid.out.exists()
 
@@ -198,8 +198,10 @@ def test_more_nodes_than_the_partition_has_are_refused_before_anything_is_done(n
     done = grid.on_slurm(**wrong)
     assert done.exit_code == 2
     above = "arms.clm." if "arms" in wrong else ""
+    column = grid.place.read_text().index("5") + 1
     assert done.stderr == (
-        f"{grid.place}: {above}nodes must be at most 2, because the partition has no more nodes, but is 5.\n"
+        f"{grid.place}:1:{column}: {above}nodes must be at most 2, because the partition has no more nodes, but "
+        "is 5\n"
     )
     assert not grid.out.exists()
 

@@ -3,14 +3,15 @@ torch."""
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil, inf
 from pathlib import Path
-from typing import Annotated, Any, Generic, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, Generic, Self, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from ablations import yamlfile
-from ablations.errors import Fault, SpecError, SpecProblems
+from ablations.errors import Fault, KeyPath, SpecError, SpecProblems
 from ablations.messages import faults
 from ablations.wording import guess, listed, shown
 from lightning_modules.config import Settings
@@ -241,25 +242,46 @@ class RayPlace(RayResources):
 
 
 def _of_arm(place: Settings, kind: type[Settings], arms: Mapping[str, Settings], arm: str) -> dict[str, Any]:
-    """Return the resources of an arm by their names: those of the whole file with the changes for this arm.
-
-    These are the changes for the longest name in `arms` that the arm's name begins with.
-    """
-    names = [name for name in arms if f"{arm},".startswith(f"{name},")]
-    changes = arms[max(names, key=len)] if names else kind()
+    """Return the resources of an arm by their names: those of the whole file with the changes for this arm."""
+    entry = _entry(arms, arm)
+    changes = kind() if entry is None else arms[entry]
     shared = {name: getattr(place, name) for name in kind.model_fields}
     return shared | {name: getattr(changes, name) for name in changes.model_fields_set}
+
+
+def _entry(arms: Mapping[str, Settings], arm: str) -> str | None:
+    """Return the longest name in `arms` that an arm's name begins with; None if there is none."""
+    names = [name for name in arms if f"{arm},".startswith(f"{name},")]
+    return max(names, key=len, default=None)
 
 
 AnyPlace = TypeVar("AnyPlace", SlurmPlace, RayPlace)
 
 
-class PlaceFile(NamedTuple, Generic[AnyPlace]):
+@dataclass(frozen=True)
+class PlaceFile(Generic[AnyPlace]):
     """File of `--place`, with its content."""
 
     path: Path | None
     """Path of the file; None if there is none, and the cluster's defaults hold."""
     content: AnyPlace
+    document: yamlfile.Document | None = None
+    """Lines and columns of the settings."""
+
+    def refusal(self, setting: KeyPath, sentence: str) -> SpecError:
+        """Return the error that a setting of the file does not fit the cluster. Without a file, it is about
+        `--on`."""
+        if self.document is None:
+            return SpecError(f"--on {'slurm' if isinstance(self.content, SlurmPlace) else 'ray'}: {sentence}")
+        return SpecProblems((self.document.problem(setting, sentence, at="value"),))
+
+    def path_of(self, setting: str, arm: str) -> KeyPath:
+        """Return the path of a setting that holds for the runs of an arm: that of the arm's entry, if it has
+        the setting."""
+        entry = _entry(self.content.arms, arm)
+        if entry is not None and setting in self.content.arms[entry].model_fields_set:
+            return "arms", entry, setting
+        return (setting,)
 
     @property
     def before(self) -> Path | None:
@@ -277,8 +299,8 @@ def load(path: Path | None, kind: type[AnyPlace], *, arms: Sequence[str]) -> Pla
         arms: names of the experiment's arms, which the file may name.
 
     Raises:
-        SpecProblems: the file has problems; the error has all of them, with line and column.
-        SpecError: the file of `before` is not there.
+        SpecProblems: the file has problems, or names a file in `before` that is not there; the error has all
+            problems, with line and column.
     """
     if path is None:
         return PlaceFile(None, kind())
@@ -302,21 +324,19 @@ def load(path: Path | None, kind: type[AnyPlace], *, arms: Sequence[str]) -> Pla
     problems.update(document.problems_of(found_faults))
     if problems or place is None:
         raise SpecProblems(tuple(sorted(problems)))
-    file = PlaceFile(path, place)
+    file = PlaceFile(path, place, document)
     if file.before is not None and not file.before.is_file():
-        raise SpecError(
-            f"{path}: before names {file.before}, but this file does not exist; correct the name, or leave "
-            "before out."
+        raise file.refusal(
+            ("before",),
+            f"before names {file.before}, but this file does not exist; correct the name, or leave before out",
         )
     return file
 
 
 def unknown_partition(names: str, available: list[str]) -> str | None:
-    """Return a sentence if the cluster lacks one of the partitions, as in ``long,short``; None if it has all, or
-    if its partitions are unknown."""
+    """Return what a partition must be if the cluster lacks one of the names, as in ``long,short``; None if it has
+    all, or if its partitions are unknown."""
     unknown = [name for name in names.split(",") if name not in available]
     if not available or not unknown:
         return None
-    return (
-        f"partition must be {listed(available)}, but is {shown(unknown[0])}{guess(unknown[0], available) or '.'}"
-    )
+    return f"must be {listed(available)}, but is {shown(unknown[0])}{guess(unknown[0], available)}"

@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ablations.errors import AblationsError, SpecError
+from ablations.errors import AblationsError
 from ablations.runs.calibration import longest_first
 from ablations.runs.identity import PlannedRun, create
 from ablations.runs.launch import Outcome
@@ -258,26 +258,29 @@ def require_resources(
     types = sorted({name.removeprefix(prefix) for node in nodes for name in node if name.startswith(prefix)})
     for arm in dict.fromkeys(item.run.arm for item in items):
         resources = place.content.of_arm(arm)
-        where = f"{place.path or '--on ray'}: arm {arm}"
         if resources.gpu_type is not None and resources.gpu_type not in types:
             choice = listed(types) if types else "left out, because Ray knows no GPU type in this cluster,"
-            guessed = guess(resources.gpu_type, types) or "."
-            raise SpecError(f"{where}: gpu_type must be {choice}, but is {shown(resources.gpu_type)}{guessed}")
+            guessed = guess(resources.gpu_type, types)
+            sentence = f"arm {arm}: gpu_type must be {choice}, but is {shown(resources.gpu_type)}{guessed}"
+            raise place.refusal(place.path_of("gpu_type", arm), sentence)
         needs = resources.needs()
         needed = resources_in_words(needs)
         fit = sum(all(node.get(name, 0) >= amount for name, amount in needs.items()) for node in nodes)
+        remedy = "lower the resources in the file of --place, or add a node to the cluster"
         if 0 < fit < resources.nodes:
-            raise SpecError(
-                f"{where}: a run needs {resources.nodes} nodes with {needed} each, but the cluster has "
-                f"{fit}; lower the resources in the file of --place, or add a node to the cluster."
+            raise place.refusal(
+                place.path_of("nodes", arm),
+                f"arm {arm}: a run needs {resources.nodes} nodes with {needed} each, but the cluster has {fit}; "
+                f"{remedy}",
             )
         if not fit:
             largest = "; ".join(
                 sorted({resources_in_words({name: node.get(name, 0) for name in needs}) for node in nodes})
             )
-            raise SpecError(
-                f"{where}: a run needs {needed}, but no node has that much ({largest}); lower the "
-                "resources in the file of --place, or add a node to the cluster."
+            scarce = next((name for name in needs if all(node.get(name, 0) < needs[name] for node in nodes)), "")
+            raise place.refusal(
+                place.path_of({"CPU": "cpus", "GPU": "gpus"}.get(scarce, scarce), arm),
+                f"arm {arm}: a run needs {needed}, but no node has that much ({largest}); {remedy}",
             )
 
 

@@ -329,31 +329,36 @@ def require_plain_path(folder: Path) -> None:
 def require_partitions(place: PlaceFile[SlurmPlace]) -> None:
     """Raise a SpecError for partitions that the cluster lacks, and for jobs on more nodes than their partition
     has, or for longer than it allows. Such a job would wait for ever."""
-    jobs: dict[str, Resources] = {"": place.content}
-    jobs |= {f"arms.{name}.": place.content.of_arm(name) for name in place.content.arms}
+    jobs: dict[tuple[str, ...], Resources] = {(): place.content}
+    jobs |= {("arms", name): place.content.of_arm(name) for name in place.content.arms}
     if not any(job.partition or job.nodes > 1 or job.time_limit for job in jobs.values()):
         return
     available = partitions()
     for above, job in jobs.items():
+
+        def refusal(setting: str, sentence: str, above: tuple[str, ...] = above) -> SpecError:
+            path = (*above, setting)
+            return place.refusal(path, f"{'.'.join(path)} {sentence}")
+
         if job.partition is not None and (
             sentence := unknown_partition(job.partition, [*filter(None, available)])
         ):
-            raise SpecError(f"{place.path}: {above}{sentence}")
+            raise refusal("partition", sentence)
         of_job = [available[name] for name in (job.partition or "").split(",") if name in available]
         if not of_job:
             continue
         nodes_available = max(partition.nodes for partition in of_job)
         if job.nodes > nodes_available:
-            raise SpecError(
-                f"{place.path}: {above}nodes must be at most {nodes_available}, because the partition has no more "
-                f"nodes, but is {job.nodes}."
+            raise refusal(
+                "nodes",
+                f"must be at most {nodes_available}, because the partition has no more nodes, but is {job.nodes}",
             )
         longest = max((partition.time_limit for partition in of_job), key=seconds_of)
         may_exceed = job.time_limit is None or job.qos is not None  # some qos set aside the partition's limit
         if not may_exceed and seconds_of(str(job.time_limit)) > seconds_of(longest):
-            raise SpecError(
-                f"{place.path}: {above}time_limit must be at most {longest}, the limit of the partition, but is "
-                f"{job.time_limit}."
+            raise refusal(
+                "time_limit",
+                f"must be at most {longest}, the limit of the partition, but is {job.time_limit}",
             )
 
 

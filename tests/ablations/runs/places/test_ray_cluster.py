@@ -13,7 +13,7 @@ from ablations.cli import main
 from ablations.errors import SpecError
 from ablations.runs.identity import create
 from ablations.runs.places import arrays, ray_cluster, ray_nodes
-from ablations.runs.places.place import PlaceFile, RayPlace, RayResources
+from ablations.runs.places.place import PlaceFile, RayPlace, RayResources, load
 from ablations.runs.places.ray_cluster import (
     RayError,
     attempt,
@@ -51,11 +51,11 @@ def refusal(workspace, **place):
 def test_what_no_node_has_is_refused_with_what_the_nodes_have(workspace):
     assert refusal(workspace, gpus=1, cpus=4) == (
         "--on ray: arm a: a run needs 4 cores, 1 GPU, but no node has that much (2 cores, 4 GPUs; 8 cores, 0 "
-        "GPUs); lower the resources in the file of --place, or add a node to the cluster."
+        "GPUs); lower the resources in the file of --place, or add a node to the cluster"
     )
     assert refusal(workspace, memory="32G", arms={"a": {"memory": "1G"}}) == (
         "--on ray: arm b: a run needs 1 core, 32G of memory, but no node has that much (2 cores, 8G of memory; "
-        "8 cores, 16G of memory); lower the resources in the file of --place, or add a node to the cluster."
+        "8 cores, 16G of memory); lower the resources in the file of --place, or add a node to the cluster"
     )
     assert refusal(workspace, gpus=1, gpu_type="A10") == (
         '--on ray: arm a: gpu_type must be A100, but is "A10"; did you mean A100?'
@@ -64,11 +64,29 @@ def test_what_no_node_has_is_refused_with_what_the_nodes_have(workspace):
         require_resources(NODES, workspace.planned, PlaceFile(None, RayPlace(**place)))
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("cpus: 4\ngpus: 1", "1:1: arm a"),  # a node has either, none has both
+        ("cpus: 1\ngpus: 8", "2:7: arm a"),
+        ("memory: 1G\narms: {b: {memory: 32G}}", "2:20: arm b"),
+        ("gpus: 1\ngpu_type: moon", "2:11: arm a"),
+        ("cpus: 2\nnodes: 3", "2:8: arm a"),
+        ("arms: {b: {gpus: 8}}\nnodes: 2", "1:18: arm b"),
+    ],
+)
+def test_a_refusal_has_the_line_and_column_of_its_setting(workspace, text, place, tmp_path):
+    (tmp_path / "ray.yaml").write_text(text)
+    with pytest.raises(SpecError) as error:
+        require_resources(NODES, workspace.planned, load(tmp_path / "ray.yaml", RayPlace, arms=["a", "b"]))
+    assert str(error.value).startswith(f"{tmp_path / 'ray.yaml'}:{place}: ")
+
+
 def test_a_run_on_more_nodes_than_the_cluster_has_is_refused(workspace):
     require_resources(NODES, workspace.planned, PlaceFile(None, RayPlace(nodes=2, cpus=2)))
     assert refusal(workspace, nodes=2, cpus=4) == (
         "--on ray: arm a: a run needs 2 nodes with 4 cores each, but the cluster has 1; lower the resources in "
-        "the file of --place, or add a node to the cluster."
+        "the file of --place, or add a node to the cluster"
     )
 
 

@@ -196,7 +196,7 @@ def test_a_dry_run_refuses_a_partition_that_the_cluster_lacks(workspace, command
     done = CliRunner().invoke(main, ["run", str(workspace.spec), *options])
     assert done.exit_code == 2
     assert done.stderr == (
-        f'{tmp_path / "cluster.yaml"}: partition must be gpu, but is "gpus"; did you mean gpu?\n'
+        f'{tmp_path / "cluster.yaml"}:1:12: partition must be gpu, but is "gpus"; did you mean gpu?\n'
     )
     command("sinfo", "gpu* 4 infinite\nlong 2 infinite")
     (tmp_path / "cluster.yaml").write_text("partition: long,gpu\nnodes: 4\n")  # whichever starts the job first
@@ -204,14 +204,14 @@ def test_a_dry_run_refuses_a_partition_that_the_cluster_lacks(workspace, command
 
 
 @pytest.mark.parametrize(
-    ("limits", "job", "most"),
+    ("limits", "job", "most", "line"),
     [
-        ("gpu* 4 30:00", "time_limit: '0:30:01'\n", "30:00"),
-        ("gpu* 4 1:00:00\nlong 2 2-00:00:00", "partition: gpu,long\ntime_limit: 2-00:00:01\n", "2-00:00:00"),
-        ("gpu* 4 1-00:00:00", "time_limit: '0:00:00'\n", "1-00:00:00"),  # no limit is more than a day
+        ("gpu* 4 30:00", "time_limit: '0:30:01'\n", "30:00", 1),
+        ("gpu* 4 1:00:00\nlong 2 2-00:00:00", "partition: gpu,long\ntime_limit: 2-00:00:01\n", "2-00:00:00", 2),
+        ("gpu* 4 1-00:00:00", "time_limit: '0:00:00'\n", "1-00:00:00", 1),  # no limit is more than a day
     ],
 )
-def test_a_job_longer_than_its_partition_allows_is_refused(limits, job, most, command, tmp_path):
+def test_a_job_longer_than_its_partition_allows_is_refused(limits, job, most, line, command, tmp_path):
     """SLURM would accept it, and it would wait for ever."""
     command("sinfo", limits)
     file = tmp_path / "cluster.yaml"
@@ -220,7 +220,7 @@ def test_a_job_longer_than_its_partition_allows_is_refused(limits, job, most, co
     with pytest.raises(SpecError) as error:
         slurm.require_partitions(place.load(file, place.SlurmPlace, arms=[]))
     assert str(error.value) == (
-        f"{file}: time_limit must be at most {most}, the limit of the partition, but is {limit}."
+        f"{file}:{line}:13: time_limit must be at most {most}, the limit of the partition, but is {limit}"
     )
     for allowed in ("partition: gpu\ntime_limit: '0:30:00'\n", f"{job}qos: long\n"):
         file.write_text(allowed)
