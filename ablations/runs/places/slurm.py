@@ -254,10 +254,11 @@ def carry_out(
 
     prepare_text(workspace, items, console)
     workspace.write_plan()
-    for item in todo:
-        create(item)
-    make_folder(workspace.folder / "slurm")
+    for folder in (workspace.folder / "slurm", workspace.out / "runs"):
+        make_folder(folder)
     with locked(workspace.out / "runs" / ".slurm.lock"):  # two commands at once must not submit the same runs
+        for item in todo:  # holds the lock of each run for an instant, which another command takes for a process
+            create(item)
         watched = in_queue(workspace.out)
         missing = to_submit(workspace, todo, watched)
         of_others = for_other_measures(workspace, watched)

@@ -4,6 +4,9 @@ import json
 import shlex
 import signal
 import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -12,9 +15,11 @@ from click.testing import CliRunner
 from ablations.cli import main
 from ablations.errors import SpecError
 from ablations.measures.settings import ValidationSettings
+from ablations.runs.identity import create
 from ablations.runs.places import arrays, place, slurm
 from ablations.runs.places.slurm import QueuedJob, QueueError
 from ablations.runs.workspace import Workspace
+from lightning_modules.training.run_directory import RunBusyError
 from tests.support.planned_spec import SPEC
 
 VALIDATION = ValidationSettings(kind="validation")
@@ -319,6 +324,25 @@ def test_who_interrupts_while_the_queue_does_not_answer_is_told_that_the_jobs_co
     done = CliRunner().invoke(main, ["run", str(workspace.spec), *options])
     assert done.exit_code == 130, done.output
     assert "interrupted; the jobs continue, and the same command shows them again\n" in done.output
+
+
+def test_two_commands_at_once_are_no_strangers_to_each_other(workspace, command, monkeypatch):
+    """Each locks the folders of its runs for a moment when it writes their settings."""
+    for name in ("squeue", "sbatch"):
+        command(name)
+
+    def slow(item):
+        create(item)
+        with suppress(RunBusyError), item.directory.lock(patience=0):
+            time.sleep(0.2)
+
+    monkeypatch.setattr(slurm, "create", slow)
+    monkeypatch.setattr(slurm, "watch", lambda *_, **options: (False, []))
+    settings = place.PlaceFile(None, place.SlurmPlace())
+    create(workspace.planned[0])
+    with ThreadPoolExecutor(2) as threads:
+        both = [threads.submit(slurm.carry_out, workspace, workspace.planned, place=settings) for _ in range(2)]
+        assert [one.result() for one in both] == [(False, [])] * 2
 
 
 def test_a_run_whose_job_was_submitted_for_other_measures_says_so(workspace, monkeypatch):
