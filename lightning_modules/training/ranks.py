@@ -33,6 +33,12 @@ from lightning_modules.training.run_directory import RunDirectoryError
 SECONDS_TO_END = 20.0  # between asking the other ranks to end and killing them
 TIME_TO_ANSWER = timedelta(minutes=10)
 """Time that ranks wait for another rank before they fail."""
+SECONDS_TO_CONNECT = 10.0
+SECONDS_TO_REACH = 120.0
+"""Time that a process waits for an answer of the first process's node before it fails. A node that refuses the
+connection answers: its first process may not have started yet."""
+SECONDS_BEFORE_NOTICE = 60.0
+"""Time after which a process that still waits for the first process says so."""
 SECONDS_SUSPENDED = 60.0
 """Time after which a suspended rank is woken, if others wait for it."""
 POLL_SECONDS = 0.1
@@ -245,7 +251,8 @@ def lost_rank(error: BaseException) -> RankDiedError | None:
 
 
 class AddressError(AblationsError, OSError):
-    """Error of a run on several nodes whose first process has an address that another node does not know."""
+    """Error of a run on several nodes whose first process has an address that another node does not know or
+    cannot reach."""
 
 
 def _of_nodes() -> tuple[dist.Store, int, int, int]:
@@ -254,19 +261,46 @@ def _of_nodes() -> tuple[dist.Store, int, int, int]:
     The first process listens.
 
     Raises:
-        AddressError: the address of the first process is unknown here. Torch would wait for it for a long time.
+        AddressError: the address of the first process is unknown here, or does not answer. Torch would wait for
+            it for a long time.
     """
     environment = cluster_environment()
     rank, count = environment.global_rank(), environment.world_size()
+    process = f"process {rank + 1} of {count} on {platform.node()}"
     try:
         socket.getaddrinfo(environment.main_address, environment.main_port)
     except OSError as error:
         raise AddressError(
-            f"process {rank + 1} of {count} on {platform.node()} does not know the address "
-            f"{environment.main_address} of the first process ({error.strerror}); set MASTER_ADDR in the file of "
-            "`before` to a name or number that all nodes know."
+            f"{process} does not know the address {environment.main_address} of the first process "
+            f"({error.strerror}); set MASTER_ADDR in the file of `before` to a name or number that all nodes know."
         ) from error
+    if rank > 0:
+        _wait_for_first(process, environment.main_address, environment.main_port)
     store = dist.TCPStore(
         environment.main_address, environment.main_port, count, is_master=rank == 0, timeout=TIME_TO_ANSWER
     )
     return store, rank, environment.local_rank(), count
+
+
+def _wait_for_first(process: str, address: str, port: int) -> None:
+    """Wait until the first process of a run listens.
+
+    Raises:
+        AddressError: its node did not answer for SECONDS_TO_REACH, or refused the connection for TIME_TO_ANSWER.
+    """
+    begin = answered = time.monotonic()
+    is_said = False
+    while True:
+        try:
+            return socket.create_connection((address, port), timeout=SECONDS_TO_CONNECT).close()
+        except OSError as error:
+            now, reason = time.monotonic(), error.strerror or error
+            answered = now if isinstance(error, ConnectionRefusedError) else answered
+        waited = f"{process} has waited {now - begin:.0f} seconds for the first process at {address}:{port}"
+        remedy = "on SLURM, set MASTER_ADDR in the file of `before` to an address that all nodes reach"
+        if now - answered > SECONDS_TO_REACH or now - begin > TIME_TO_ANSWER.total_seconds():
+            raise AddressError(f"{waited} ({reason}); {remedy}.")
+        if now - begin > SECONDS_BEFORE_NOTICE and not is_said:
+            is_said = True
+            print(f"{waited} ({reason}) and waits on; if this does not end, {remedy}", file=sys.stderr, flush=True)
+        time.sleep(POLL_SECONDS)

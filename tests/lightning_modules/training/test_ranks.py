@@ -3,10 +3,12 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
@@ -182,6 +184,52 @@ def test_an_address_that_a_node_does_not_know_is_said_at_once(monkeypatch):
         "MASTER_ADDR in the file of `before` to a name or number that all nodes know\\.",
         str(raised.value),
     )
+
+
+def test_a_first_process_that_does_not_answer_is_said_and_not_waited_for_any_longer(monkeypatch, capfd):
+    """A firewall, or an address of another network. Torch would try for ten minutes."""
+    clock = [0.0]
+
+    def silent(address, timeout):
+        clock[0] += timeout
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(ranks.socket, "create_connection", silent)
+    monkeypatch.setattr(ranks, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda seconds: None))
+    with pytest.raises(AddressError) as raised:
+        ranks._wait_for_first("process 2 of 2 on n2", "192.0.2.1", 20000)
+    remedy = "on SLURM, set MASTER_ADDR in the file of `before` to an address that all nodes reach"
+    assert str(raised.value) == (
+        "process 2 of 2 on n2 has waited 130 seconds for the first process at 192.0.2.1:20000 (timed out); "
+        f"{remedy}."
+    )
+    assert capfd.readouterr().err == (
+        "process 2 of 2 on n2 has waited 70 seconds for the first process at 192.0.2.1:20000 (timed out) and "
+        f"waits on; if this does not end, {remedy}\n"
+    )
+
+
+def test_a_first_process_that_has_not_started_yet_is_waited_for(monkeypatch, capfd):
+    """Its node refuses connections until then. On a slow file system the start takes minutes."""
+    clock = [0.0]
+    with socket.socket() as first:
+        first.bind(("127.0.0.1", 0))
+
+        def sleep(seconds):
+            clock[0] += 30
+            if clock[0] == 540:
+                first.listen()
+
+        monkeypatch.setattr(ranks, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+        port = first.getsockname()[1]
+        ranks._wait_for_first("process 2 of 2 on n2", "127.0.0.1", port)
+        assert clock[0] == 540
+        notice = (
+            f"has waited 90 seconds for the first process at 127.0.0.1:{port} (Connection refused) and waits on"
+        )
+        assert capfd.readouterr().err.count(notice) == 1
+    with pytest.raises(AddressError, match=rf"has waited 630 seconds .* at 127\.0\.0\.1:{port} "):
+        ranks._wait_for_first("process 2 of 2 on n2", "127.0.0.1", port)
 
 
 def test_nobody_can_take_the_port_of_a_run_before_its_ranks_bind_it(trained):
