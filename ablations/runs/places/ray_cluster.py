@@ -63,7 +63,7 @@ def carry_out(
     Raises:
         FilesError: the output root cannot be written to.
         RayError: Ray is not installed, or no cluster is at the address; nothing is submitted then. Or the
-            first node is lost while runs are at work, which are saved then.
+            first node, or that of this machine, is lost while runs are at work, which are saved then.
         SpecError: the text is unfit, no node has what a run needs, or a process works on a run elsewhere;
             nothing is submitted then.
     """
@@ -393,9 +393,18 @@ def attempt(folder: str, number: int) -> None:
 
 
 def _why_ended(ray: Any, task: Any) -> str:
-    """Return why a task ended without finishing its run."""
+    """Return why a task ended without finishing its run.
+
+    Raises:
+        RayError: the node of this command is lost, and with it all of its tasks.
+    """
     try:
         ray.get(task, timeout=SECONDS_TO_CONNECT)
+    except ray.exceptions.LocalRayletDiedError:
+        raise RayError(
+            "the node of Ray on this machine has ended, and with it the tasks of this command; the runs at work "
+            "are saved, so start the node again (`ray start`), then the same command."
+        ) from None
     except ray.exceptions.RayTaskError as error:
         cause = error.cause
         return str(cause) if isinstance(cause, AblationsError) else f"Ray: {type(cause).__name__}: {cause}"

@@ -131,6 +131,29 @@ def test_a_first_node_that_is_lost_is_one_sentence(monkeypatch):
     )
 
 
+def test_a_node_of_this_machine_that_is_lost_is_one_sentence_and_not_one_of_each_run():
+    class RayError(Exception):
+        pass
+
+    class LocalRayletDiedError(RayError):
+        pass
+
+    def get(task, timeout):
+        raise LocalRayletDiedError("The task's local raylet died. Check raylet.out for more information.")
+
+    errors = SimpleNamespace(
+        RayTaskError=type("RayTaskError", (RayError,), {}),
+        RayError=RayError,
+        LocalRayletDiedError=LocalRayletDiedError,
+    )
+    with pytest.raises(ray_cluster.RayError) as error:
+        ray_cluster._why_ended(SimpleNamespace(get=get, exceptions=errors), "task")
+    assert str(error.value) == (
+        "the node of Ray on this machine has ended, and with it the tasks of this command; the runs at work are "
+        "saved, so start the node again (`ray start`), then the same command."
+    )
+
+
 def test_what_this_process_says_meanwhile_goes_to_a_file_and_what_was_open_before_stays(tmp_path, capfd):
     path, before = tmp_path / "ray" / "messages.txt", sys.stdout
     for _ in range(2):  # a second command adds to it
