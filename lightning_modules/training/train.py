@@ -224,7 +224,9 @@ def _rank_of_nodes(
         raise
     except BaseException as error:
         code, sentence = _outcome(error)
-        if sentence is None and code == ExitCode.FAILED:
+        if sentence is not None:
+            click.echo(sentence, err=True)
+        elif code == ExitCode.FAILED:
             traceback.print_exc()
         return ExitCode.DONE if code == ExitCode.INTERRUPTED and not is_first else code
 

@@ -14,8 +14,9 @@ import pytest
 import torch.distributed as dist
 
 from lightning_modules.errors import DataError, ExitCode, StopRequest
-from lightning_modules.training import ranks
+from lightning_modules.training import ranks, train
 from lightning_modules.training.ranks import AddressError, RankDiedError, joined_ranks, lost_rank, run_ranks
+from tests.support.tiny_text import settings
 
 LIMIT = 30  # seconds; a hang is a failure
 
@@ -171,8 +172,9 @@ def test_a_lost_process_on_another_node_is_said_in_words():
         assert lost_rank(error) is None
 
 
-def test_an_address_that_a_node_does_not_know_is_said_at_once(monkeypatch):
-    """Torch would try for more than ten minutes."""
+def test_an_address_that_a_node_does_not_know_is_said_at_once(monkeypatch, make_run, data_root, capfd):
+    """Torch would try for more than ten minutes. The log of the job has the sentence of each process, as only the
+    first writes the state of the run."""
     variables = {"RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "GROUP_RANK": "1", "LOCAL_WORLD_SIZE": "1"}
     variables |= {"MASTER_ADDR": "no-such-host.invalid", "MASTER_PORT": "20000"}
     for name, value in variables.items():
@@ -184,6 +186,9 @@ def test_an_address_that_a_node_does_not_know_is_said_at_once(monkeypatch):
         "MASTER_ADDR in the file of `before` to a name or number that all nodes know\\.",
         str(raised.value),
     )
+    options = {"data_root": data_root, "devices": 1, "nodes": 2, "accelerator": "cpu", "threads": 1}
+    assert train._rank_of_nodes(make_run(settings()), stop=StopRequest(), **options) == ExitCode.FAILED
+    assert capfd.readouterr().err == f"{raised.value}\n"
 
 
 def test_a_first_process_that_does_not_answer_is_said_and_not_waited_for_any_longer(monkeypatch, capfd):
