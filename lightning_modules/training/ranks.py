@@ -294,13 +294,13 @@ def _wait_for_first(process: str, address: str, port: int) -> None:
         try:
             return socket.create_connection((address, port), timeout=SECONDS_TO_CONNECT).close()
         except OSError as error:
-            now, reason = time.monotonic(), error.strerror or error
-            answered = now if isinstance(error, ConnectionRefusedError) else answered
-        waited = f"{process} has waited {now - begin:.0f} seconds for the first process at {address}:{port}"
+            present, reason = time.monotonic(), error.strerror or error
+            answered = present if isinstance(error, ConnectionRefusedError) else answered
+        waited = f"{process} has waited {present - begin:.0f} seconds for the first process at {address}:{port}"
         remedy = "on SLURM, set MASTER_ADDR in the file of `before` to an address that all nodes reach"
-        if now - answered > SECONDS_TO_REACH or now - begin > TIME_TO_ANSWER.total_seconds():
+        if present - answered > SECONDS_TO_REACH or present - begin > TIME_TO_ANSWER.total_seconds():
             raise AddressError(f"{waited} ({reason}); {remedy}.")
-        if now - begin > SECONDS_BEFORE_NOTICE and not is_said:
+        if present - begin > SECONDS_BEFORE_NOTICE and not is_said:
             is_said = True
             print(f"{waited} ({reason}) and waits on; if this does not end, {remedy}", file=sys.stderr, flush=True)
         time.sleep(POLL_SECONDS)
