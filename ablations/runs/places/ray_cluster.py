@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from ablations.runs.progress import say_failed
 from ablations.runs.workspace import Workspace
 from ablations.wording import guess, listed, several, shown
 from lightning_modules.errors import FilesError
-from lightning_modules.files import make_folder, open_no_link, require_writable
+from lightning_modules.files import explained, make_folder, open_no_link, require_writable
 
 SECONDS_TO_CONNECT = 10.0
 SECONDS_TO_SAVE = 120.0
@@ -88,6 +88,7 @@ def carry_out(
             submitted = f"submitted: {several(len(tasks), 'run')}; the messages of Ray are in {messages}"
             console.print(submitted, soft_wrap=True)
             interrupted, outcomes = _watch(ray, workspace, todo, tasks, groups, console)
+            ray.shutdown()  # here, because it has messages too
     failed = say_failed(outcomes, console)
     if interrupted:
         console.print("interrupted; the same command continues from here", style="yellow")
@@ -130,21 +131,28 @@ def written_to(path: Path) -> Iterator[None]:
     """Append the standard output and error of this process, as of Ray's threads, to a file while the block
     runs.
 
-    Whoever holds the old `sys.stdout` or `sys.stderr`, as a console may, still writes to the old place.
+    Whoever holds the old `sys.stdout` or `sys.stderr`, as a console may, still writes to the old place. Messages
+    for which the disk has no room are lost.
+
+    Raises:
+        FilesError: the file cannot be opened.
     """
     make_folder(path.parent)
-    with (
-        open(path, "a", encoding="utf-8", buffering=1, opener=open_no_link) as file,
-        redirect_stdout(file),
-        redirect_stderr(file),
-    ):
-        errors = os.dup(2)  # where the part of Ray that is not Python writes
-        os.dup2(file.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(errors, 2)
-            os.close(errors)
+    with explained(path):
+        descriptor = open_no_link(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    file = os.fdopen(descriptor, "a", encoding="utf-8", buffering=1)
+    try:
+        with redirect_stdout(file), redirect_stderr(file):
+            errors = os.dup(2)  # where the part of Ray that is not Python writes
+            os.dup2(file.fileno(), 2)
+            try:
+                yield
+            finally:
+                os.dup2(errors, 2)
+                os.close(errors)
+    finally:
+        with suppress(OSError):  # a full disk; only messages of Ray are lost
+            file.close()
 
 
 def require_first_node(address: str) -> None:

@@ -167,6 +167,22 @@ def test_what_this_process_says_meanwhile_goes_to_a_file_and_what_was_open_befor
     assert capfd.readouterr() == ("for the terminal\n" * 2, "after\n")
 
 
+def test_a_disk_that_is_full_loses_messages_of_ray_and_nothing_else(tmp_path, capfd):
+    (tmp_path / "ray").mkdir()
+    path, before = tmp_path / "ray" / "messages.txt", sys.stdout
+    path.symlink_to("/dev/full")
+    with pytest.raises(FilesError) as error, written_to(path):
+        pass
+    assert str(error.value).startswith(f"{path} cannot be ")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray_cluster, "open_no_link", os.open)
+        with written_to(path):
+            with pytest.raises(OSError, match="No space left on device"):
+                print("of Python")
+            print("for the terminal", file=before, flush=True)
+    assert capfd.readouterr() == ("for the terminal\n", "")
+
+
 def test_without_ray_the_extra_is_named_and_nothing_is_done(workspace, monkeypatch):
     monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None)
     done = CliRunner().invoke(main, ["run", str(workspace.spec), "--out", str(workspace.out), "--on", "ray"])
