@@ -51,7 +51,7 @@ def watch(
     why_lost: Callable[[str], str],
 ) -> tuple[bool, list[Outcome]]:
     """Show the progress of runs until each has ended or is no longer on the cluster. The reason why a run did
-    not end well is printed at once, also if it is tried again.
+    not end well is printed at once, also if it will be tried again.
 
     Args:
         look: returns the names of the runs on the cluster (None if it does not answer), and a sentence to
@@ -77,7 +77,7 @@ def watch(
                 for name in open_items.keys() & endings.keys():
                     ending = endings[name]
                     if not ending.is_final and reasons_before.get(name) != ending.message:
-                        sentence = printable(f"tried again: {name}: {ending.message}")
+                        sentence = printable(f"an attempt ended early: {name}: {ending.message}")
                         console.print(sentence, highlight=False, soft_wrap=True)
                     reasons_before[name] = ending.message
                 for outcome in list(_ended(workspace, open_items, covered, why_lost, endings)):

@@ -64,8 +64,8 @@ def test_a_reason_is_printed_at_once_and_only_once_though_the_run_is_tried_again
     )
     assert interrupted
     assert [outcome.run_dir.name for outcome in outcomes] == [last]
-    printed = [line for line in capsys.readouterr().out.splitlines() if "tried again" in line]
-    assert printed == [f"tried again: {new}: {NO_ROOM}\N{REPLACEMENT CHARACTER}[2J"]
+    printed = [line for line in capsys.readouterr().out.splitlines() if "attempt" in line]
+    assert printed == [f"an attempt ended early: {new}: {NO_ROOM}\N{REPLACEMENT CHARACTER}[2J"]
 
 
 def test_status_says_each_reason_once_and_as_text(workspace, one):
