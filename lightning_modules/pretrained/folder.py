@@ -258,10 +258,11 @@ def _require_fit(run: RunSettings, pretrained: Pretrained) -> None:
             f"init.path: the tokenizer of {folder} has {tokenizer.rows:,} ids, but config.json says "
             f"{config['vocab_size']:,}; save the model's own tokenizer in this folder."
         )
-    if run.training.input_format in PAIR_FORMATS and config.get("type_vocab_size", 2) < 2:
+    segments = config.get("type_vocab_size", 2) if "segments" in architecture.body else 0
+    if run.training.input_format in PAIR_FORMATS and segments < 2:
         raise DataError(
-            f"training.input_format is {run.training.input_format}, but the model of {folder} has only one "
-            "segment; use sentences or full_sentences."
+            f"training.input_format is {run.training.input_format}, but the model of {folder} has no embeddings "
+            "of two segments; use sentences or full_sentences."
         )
     if init.weights == "folder":
         _require_weights(pretrained, head=init.head == "folder")

@@ -55,7 +55,7 @@ def state_of(pretrained: Pretrained, run: RunSettings, *, head: bool) -> dict[st
     state = {"encoder.tokens.weight": parts["tokens.weight"][row_V]}
     positions_PD = parts["positions.weight"][: run.data.max_length]
     if run.training.input_format in PAIR_FORMATS:
-        state["encoder.segments.weight"] = parts["segments.weight"]
+        state["encoder.segments.weight"] = parts["segments.weight"][:2]  # some folders have more
     elif "segments.weight" in parts:  # without segments, all tokens are in the first one
         positions_PD = positions_PD + parts["segments.weight"][0]
     state["encoder.positions.weight"] = positions_PD

@@ -97,6 +97,16 @@ def test_settings_that_contradict_the_folder_are_one_sentence(root):
     )
 
 
+def test_a_folder_without_two_segments_is_refused_for_pairs(root):
+    edit(root / "bert", type_vocab_size=1)
+    for family in ("bert", "gpt2"):
+        sentence = refusal(root, family, data={"document": "target"}, training={"input_format": "segment_pair"})
+        assert sentence == (
+            f"training.input_format is segment_pair, but the model of {root / family} has no embeddings of two "
+            "segments; use sentences or full_sentences."
+        )
+
+
 def test_folders_that_the_encoder_cannot_hold_are_one_sentence(root):
     folder = root / "bert"
     assert refusal(root, path="none") == (

@@ -67,8 +67,9 @@ def test_states_and_log_probabilities_are_those_of_the_stock_class(family, tmp_p
     assert compare(run, stock) > 1e-3
 
 
-def test_a_run_of_pairs_reads_both_segments(tmp_path):
-    stock = tiny_pretrained.bert(tmp_path / "bert")
+@pytest.mark.parametrize("segments", [2, 4])
+def test_a_run_of_pairs_reads_both_segments(segments, tmp_path):
+    stock = tiny_pretrained.bert(tmp_path / "bert", type_vocab_size=segments)
     pairs = {"document": "target"}
     run = resolved(tmp_path, "bert", data=pairs, training={"input_format": "segment_pair"})
     assert compare(run, stock, segments=True) < 1e-5
