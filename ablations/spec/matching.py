@@ -73,19 +73,22 @@ def unmatched(match: object, objectives: Mapping[str, ObjectiveSettings]) -> str
 
 def lasting(run: Run, max_steps: int) -> Run:
     """Return the run with another number of steps. Warm-up, validations and masking schedules are scaled in
-    proportion."""
+    proportion. A ratio of a masking schedule that would have no step is left out."""
     training, objective = run.settings.training, run.settings.objective
-    scale = max_steps / training.max_steps
+    steps, scale = max(1, max_steps), max_steps / training.max_steps
     masking = getattr(objective, "masking", None)
     if masking is not None and masking.schedule is not None and masking.schedule.kind == "steps":
-        at = tuple(max(1, round(step * scale)) for step in masking.schedule.at)
-        schedule = masking.schedule.model_copy(update={"at": at})
+        pairs = zip(masking.schedule.at, masking.schedule.ratios, strict=True)
+        ratio_by_step = {max(1, round(step * scale)): ratio for step, ratio in pairs}  # the later one counts
+        ratio_by_step = {step: ratio for step, ratio in ratio_by_step.items() if step < steps}
+        changed_at = {"at": tuple(ratio_by_step), "ratios": tuple(ratio_by_step.values())}
+        schedule = masking.schedule.model_copy(update=changed_at) if ratio_by_step else None
         masking = masking.model_copy(update={"schedule": schedule})
         objective = objective.model_copy(update={"masking": masking})
     changed = training.model_copy(
         update={
-            "max_steps": max(1, max_steps),
-            "warmup_steps": min(max(1, max_steps), round(training.warmup_steps * scale)),
+            "max_steps": steps,
+            "warmup_steps": min(steps, round(training.warmup_steps * scale)),
             "validate_every": max(1, round(training.validate_every * scale)),
         }
     )

@@ -8,6 +8,7 @@ from ablations.runs.identity import self_contained
 from ablations.spec import grid, matching
 from ablations.spec.experiment import Experiment, Run
 from lightning_modules.config import RunSettings, operations_per_token
+from lightning_modules.config.contradictions import contradictions
 from lightning_modules.data.token_store import prepare
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
@@ -69,6 +70,26 @@ def test_operations_are_those_of_the_first_arm():
         if run.settings.training.max_steps
     ]
     assert work == pytest.approx([work[0]] * len(work), rel=0.002)  # half a step in 300 or more
+
+
+@pytest.mark.parametrize(
+    ("steps", "at", "ratios"),
+    [
+        (2000, (40, 60, 1998), (0.4, 0.2, 0.3)),
+        (500, (10, 15), (0.4, 0.2)),  # 499.5 is rounded to 500, but the last of 500 steps has the number 499
+        (50, (1, 2), (0.4, 0.2)),
+        (25, (1,), (0.2,)),
+        (1, (), ()),
+    ],
+)
+def test_a_schedule_with_too_few_steps_loses_the_ratios_that_have_none(steps, at, ratios):
+    schedule = {"kind": "steps", "at": [20, 30, 999], "ratios": [0.4, 0.2, 0.3]}
+    run = settings("masked_lm", objective={"masking": {"schedule": schedule}}, training={"max_steps": 1000})
+    scaled = matching.lasting(Run("x", 0, run), steps).settings
+    kept = scaled.objective.masking.schedule
+    assert ((kept.at, kept.ratios) if kept else ((), ())) == (at, ratios)
+    assert RunSettings.model_validate_json(scaled.model_dump_json()) == scaled
+    assert contradictions(scaled) == []
 
 
 PREDICTING = [
