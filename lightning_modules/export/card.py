@@ -9,6 +9,7 @@ from typing import Any
 
 from lightning_modules.config import RunSettings
 from lightning_modules.config.objectives import StockOutput
+from lightning_modules.model.parts import unscored_ids
 
 TASKS: Mapping[StockOutput, str] = {
     "token": "fill-mask",
@@ -127,6 +128,12 @@ def _use(facts: Facts) -> str:
         USES[facts.output],
         f"Pad on the right. The longest input has {facts.run.data.max_length} tokens.",
     ]
+    if facts.output == "next_token" and (unscored := unscored_ids(facts.run)):
+        lines += [
+            "",
+            f"The run gives no probability to the ids {', '.join(map(str, unscored))}, and `model.generate` "
+            "leaves them out. `outputs.logits` has scores for them: set these to -inf before a softmax or a loss.",
+        ]
     if facts.is_decoder_made_to_see:
         lines += [
             "",

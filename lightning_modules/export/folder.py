@@ -26,6 +26,7 @@ from lightning_modules.export.post_norm import BERT_GENERATION, ELECTRA_GENERATO
 from lightning_modules.export.pre_norm import GPT2_DECODER, PRE_NORM, XLM_ROBERTA_XL
 from lightning_modules.export.stock import Decoder, EncoderDecoder, ExportError, State, Stock, choose
 from lightning_modules.files import sha256, whole_folder, write_json, write_whole
+from lightning_modules.model.parts import unscored_ids
 from lightning_modules.training.checkpoint import read_checkpoint
 from lightning_modules.training.run_directory import RunDirectory
 
@@ -189,7 +190,8 @@ def _write(source: _Source, checkpoint: Path, folder: Path) -> None:
     if output in GENERATES:
         ids = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
         starts = {"decoder_start_token_id": START} if "decoder" in config else {}
-        write_json(folder / "generation_config.json", ids | starts | {"max_length": run.data.max_length})
+        never = {"suppress_tokens": list(unscored)} if (unscored := unscored_ids(run)) else {}
+        write_json(folder / "generation_config.json", ids | starts | never | {"max_length": run.data.max_length})
     longest = run.data.max_length
     write_tokenizer(
         source.token_store / "tokenizer.json", folder, max_length=longest, segments=stock.reads_segments

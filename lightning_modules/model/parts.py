@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from lightning_modules.config import RunSettings
+from lightning_modules.data.tokenizer import MASK, PAD, START, UNKNOWN
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,6 +102,13 @@ def is_tied(run: RunSettings) -> bool:
     """Return whether the same table reads tokens and scores them, so that a stock class can hold it once."""
     embedding = run.encoder.embedding
     return getattr(run.objective, "head", "bert") != "linear" and not (embedding.scale or embedding.bias)
+
+
+def unscored_ids(run: RunSettings) -> tuple[int, ...]:
+    """Return the ids to which the head over the vocabulary gives no probability. GPT-2 does not have these
+    special ids: they are in no text, and must not be in the softmax."""
+    has_gpt2_head = run.init is not None and getattr(run.objective, "head", "bert") == "tied"
+    return (PAD, UNKNOWN, START, MASK) if has_gpt2_head else ()
 
 
 def head_parts(state: Mapping[str, "Tensor"], *, stem: str = "") -> Parts:

@@ -18,10 +18,11 @@ from lightning_modules.config import PAIR_FORMATS, RunSettings
 from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.sequences import PairLoss
 from lightning_modules.data.token_store import Split, Tokens
-from lightning_modules.data.tokenizer import END, MASK, PAD, START, UNKNOWN
+from lightning_modules.data.tokenizer import END, UNKNOWN
 from lightning_modules.model.encoder import Encoder
 from lightning_modules.model.heads import IGNORED, LinearHead, LossSum, PredictionHead, TiedHead, count_predictions
 from lightning_modules.model.numerics import without_autocast
+from lightning_modules.model.parts import unscored_ids
 from lightning_modules.objectives.optimizer import build_optimizer, learning_rate_factor
 from lightning_modules.randomness import derive
 
@@ -226,9 +227,7 @@ class Objective(L.LightningModule, ABC):
         """Return the head over the vocabulary that the settings of the objective ask for."""
         head = getattr(self.run.objective, "head", "bert")
         if head == "tied":
-            # GPT-2 does not have these special ids: they are in no text, and must not be in the softmax.
-            unscored = () if self.run.init is None else (PAD, UNKNOWN, START, MASK)
-            return TiedHead(vocab_size=self.vocab_size, unscored=unscored)
+            return TiedHead(vocab_size=self.vocab_size, unscored=unscored_ids(self.run))
         return (LinearHead if head == "linear" else PredictionHead)(self.run.encoder, vocab_size=self.vocab_size)
 
     def token_loss(self, top_ND: Tensor, label_N: Tensor) -> LossSum:

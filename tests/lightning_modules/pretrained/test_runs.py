@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lightning_modules.data.token_store import prepare
+from lightning_modules.data.tokenizer import END, MASK, PAD, START, UNKNOWN
 from lightning_modules.errors import ExitCode, StopRequest
 from lightning_modules.export.folder import export
 from lightning_modules.pretrained.folder import read_folder
@@ -56,6 +57,20 @@ def test_without_a_step_a_run_is_the_model_of_the_folder_and_exports_as_it(famil
     with torch.no_grad():
         expected, actual = stock(before_T).logits, again(after_T).logits
     torch.testing.assert_close(actual[..., own], expected[..., [order[i] for i in own]], rtol=0, atol=1e-5)
+
+
+def test_an_exported_gpt2_writes_no_special_id_that_it_lacks(planned, tmp_path):
+    directory, _ = planned("gpt2", steps=0)
+    assert go(directory) == ExitCode.DONE
+    folder = export(directory.path, tmp_path / "exported").folder
+    model = transformers.GPT2LMHeadModel.from_pretrained(folder).eval()
+    torch.manual_seed(0)
+    # A fresh model draws each of its 258 ids about equally often: of 4,000 draws 15 would be [MASK].
+    drawn_BT = model.generate(torch.full((200, 1), START), do_sample=True, max_length=21)[:, 1:]
+    assert not torch.isin(drawn_BT, torch.tensor([UNKNOWN, START, MASK])).any()
+    is_padding_BT = drawn_BT == PAD
+    assert torch.equal(is_padding_BT, (drawn_BT == END).cumsum(1).bool() & (drawn_BT != END))
+    assert "no probability to the ids 0, 1, 2, 4, and" in (folder / "README.md").read_text()
 
 
 def test_a_run_goes_on_from_the_folder_and_resumes_from_its_checkpoint(planned, tmp_path):
