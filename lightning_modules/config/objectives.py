@@ -363,7 +363,9 @@ class PermutationLMSettings(ObjectiveSettings):
         self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
     ) -> float:
         blocks = encoder_weights(encoder, read=1 + self.predict, predicted=self.predict)
-        return blocks + self.predict * vocabulary_weights(encoder, vocab_size)
+        # No token sees the queries of predicted tokens, so these need no keys and values.
+        unseen = self.predict * encoder.num_hidden_layers * 2 * encoder.hidden_size**2
+        return blocks - unseen + self.predict * vocabulary_weights(encoder, vocab_size)
 
 
 class NaiveBidirectionalLMSettings(ObjectiveSettings):
@@ -388,7 +390,9 @@ class NaiveBidirectionalLMSettings(ObjectiveSettings):
     def weights_per_token(
         self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
     ) -> float:
-        return 2 * encoder_weights(encoder) + vocabulary_weights(encoder, vocab_size)
+        # Both streams of a block have the same queries, keys and values.
+        shared = encoder.num_hidden_layers * 3 * encoder.hidden_size**2
+        return 2 * encoder_weights(encoder) - shared + vocabulary_weights(encoder, vocab_size)
 
 
 class SkipGramSettings(ObjectiveSettings):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from lightning_modules.config import operations_per_token
 from lightning_modules.data.packing import BatchPlan, pack
 from lightning_modules.data.token_store import Split
 from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, MASK, START
@@ -150,3 +151,10 @@ def test_on_random_text_two_layers_learn_what_one_cannot(layers):
         assert reached == pytest.approx(chance, abs=0.05)
     else:  # impossible without being told; how far below depends on the steps
         assert reached < 0.8 * chance
+
+
+def test_a_token_meets_the_maps_of_attention_once_and_all_else_in_each_stream():
+    run = settings("naive_bidirectional_lm")  # 2 blocks of width 16 and 64 inside; 320 sub-words
+    once, in_each_stream = 3 * 16 * 16, 16 * 16 + 2 * 16 * 64
+    head = 16 * 16 + 16 * 320
+    assert operations_per_token(run) == 6 * (2 * (once + 2 * in_each_stream) + head)

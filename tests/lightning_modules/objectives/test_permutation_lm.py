@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from lightning_modules.config import operations_per_token
 from lightning_modules.data.packing import pack
 from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.token_store import Split
@@ -210,3 +211,14 @@ def test_queries_are_no_tokens_of_the_text_and_few_shapes_arise(tokens):
     batch = as_tensors(nothing)
     assert objective.loss(batch).total == 0
     assert objective.encode(batch)[-1].isfinite().all()
+
+
+@pytest.mark.parametrize("predict", [1 / 6, 0.5, 1.0])
+def test_a_token_meets_the_weights_of_two_streams_of_which_one_has_keys_and_values(predict):
+    run = settings("permutation_lm", objective={"predict": predict})  # 2 blocks of width 16 and 64 inside
+    keys_and_values, all_else = 2 * 16 * 16, 2 * 16 * 16 + 2 * 16 * 64
+    of_content = (
+        2 * keys_and_values + all_else
+    )  # the last block needs no more of the tokens that are not asked for
+    of_query = 2 * all_else + 16 * 16 + 16 * 320
+    assert operations_per_token(run) == pytest.approx(6 * (of_content + predict * of_query))
