@@ -262,7 +262,8 @@ class Objective(L.LightningModule, ABC):
                 elif id(parameter) in tables:
                     nn.init.normal_(parameter, std=width**-0.5, generator=rng)
                 else:
-                    glorot(parameter, maps=SIDE_BY_SIDE.get(name.split(".")[-2], 1), generator=rng)
+                    module = name.rpartition(".")[0].rpartition(".")[2]
+                    glorot(parameter, maps=SIDE_BY_SIDE.get(module, 1), generator=rng)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
             else:

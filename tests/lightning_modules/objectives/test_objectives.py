@@ -13,6 +13,7 @@ from lightning_modules.data.packing import pack
 from lightning_modules.data.tokenizer import END, MASK, START
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
+from lightning_modules.objectives.masked_lm import MaskedLM
 from lightning_modules.objectives.objective import (
     EVALUATION_SEED,
     INITIAL_SCALE,
@@ -290,6 +291,22 @@ def test_glorot_weights_are_uniform_with_the_variance_of_the_paper(kind, tokens)
             assert float(parameter.abs().max()) <= math.sqrt(3 * variance)
         spread = math.sqrt((kurtosis - 1) / parameter.numel())  # standard error of a variance, as a share of it
         assert float(parameter.double().var()) == pytest.approx(variance, rel=5 * spread), name
+
+
+@pytest.mark.parametrize("initialisation", ["normal", "glorot"])
+def test_a_matrix_of_an_objective_of_ones_own_has_initial_weights(initialisation):
+    class WithMatrix(MaskedLM):
+        def __init__(self, run, *, vocab_size):
+            super().__init__(run, vocab_size=vocab_size)
+            self.mix = torch.nn.Parameter(torch.zeros(30, 50))
+
+    encoder = {"initialisation": initialisation, "hidden_size": 64}
+    objective = WithMatrix(settings("masked_lm", encoder=encoder), vocab_size=320)
+    objective.initialise()
+    expected = {"normal": INITIAL_SCALE / 8, "glorot": math.sqrt(2 / (30 + 50))}[initialisation]
+    assert float(objective.mix.detach().std()) == pytest.approx(
+        expected, rel=0.1
+    )  # 1,500 numbers: five standard errors
 
 
 def test_label_smoothing_is_of_training_alone(tokens):
