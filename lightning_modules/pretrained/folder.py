@@ -207,9 +207,10 @@ def read_folder(folder: Path) -> Pretrained:
         )
     for name, values in architecture.needs.items():
         if config.get(name, values[0]) not in values:
+            supported = " or ".join(json.dumps(value) for value in values if value is not None)
             raise DataError(
                 f"init.path: {folder} has a {architecture.name} with {name}: {json.dumps(config[name])}, but "
-                f"the encoder supports only {json.dumps(values[0])}; use another model."
+                f"the encoder supports only {supported}; use another model."
             )
     try:
         config = {"vocab_size": {"bert": 30522, "gpt2": 50257}[kind]} | config
