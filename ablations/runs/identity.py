@@ -35,6 +35,10 @@ it."""
 ATTENTION_DROPOUT_VERSION = 2
 """Version in the identity of runs with `encoder.attention_dropout` above 0; others do not have it."""
 
+SKIP_GRAM_VERSION = 2
+"""Version in the identity of runs of skip-gram whose training text has other frequencies than the whole text;
+others do not have it."""
+
 LATER_SETTINGS = {
     "encoder": {
         *("embedding", "initialisation", "activation"),
@@ -90,6 +94,8 @@ def _decisions(settings: RunSettings, tokens_address: str) -> dict[str, Any]:
     masking = getattr(settings.objective, "masking", None)
     if masking is not None and (masking.count == "fixed" or (masking.predict and masking.schedule)):
         decisions["fixed_version"] = FIXED_VERSION
+    if settings.objective.kind == "skip_gram" and settings.training.changes_frequencies:
+        decisions["skip_gram_version"] = SKIP_GRAM_VERSION
     return decisions
 
 

@@ -219,6 +219,12 @@ class TrainingSettings(Settings):
     source without a seed here takes the run's seed. Arms that fix different sources show how much of the
     spread over seeds comes from each source."""
 
+    @property
+    def changes_frequencies(self) -> bool:
+        """Return whether words are less or more frequent in the training text of a run than in the whole text:
+        it uses some sentences alone, or draws its words anew."""
+        return self.sentences is not None or self.word_order.kind in ("corpus", "uniform")
+
     @field_validator("loggers")
     @classmethod
     def _each_logger_once(cls, loggers: tuple[LoggerName, ...]) -> tuple[LoggerName, ...]:

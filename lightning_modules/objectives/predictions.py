@@ -17,7 +17,7 @@ from lightning_modules.data.tokenizer import FIRST_WORD_ID
 from lightning_modules.data.word_order import training_text
 from lightning_modules.errors import DataError
 from lightning_modules.objectives.masking import Units
-from lightning_modules.objectives.skip_gram import pairs_per_token
+from lightning_modules.objectives.skip_gram import pairs_per_token, training_counts
 
 SCHEDULE_PLACES = 65
 """Number of steps at which a linear or cosine schedule is evaluated; the share is nearly linear in between."""
@@ -95,7 +95,7 @@ def predictions_per_token(run: RunSettings, tokens: Tokens) -> float:
     sentence, `count: fixed`, and the special tokens of an input format.
     """
     if isinstance(run.objective, SkipGramSettings):
-        return pairs_per_token(run.objective, training_text(run, tokens)[0], tokens.source_counts_V)
+        return pairs_per_token(run.objective, training_text(run, tokens)[0], training_counts(run, tokens))
     epoch = counted(run, tokens)
     shares = (
         share * _tokens_of_sort(sort, run, tokens, epoch) for sort, share in run.objective.predictions.items()

@@ -21,10 +21,18 @@ from lightning_modules.config import RunSettings, SkipGramSettings
 from lightning_modules.data.packing import PackedRows, PackedStep
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.data.tokenizer import FIRST_WORD_ID
+from lightning_modules.data.word_order import training_text
 from lightning_modules.model.encoder import Encoder
 from lightning_modules.model.heads import LossSum
 from lightning_modules.objectives.objective import PREDICTION_ROUNDING, Batch, Objective, shared_inputs
 from lightning_modules.randomness import derive, uniforms
+
+
+def training_counts(run: RunSettings, tokens: Tokens) -> NDArray[np.int64]:
+    """Return the number of occurrences of each id in the text that a run trains on."""
+    if not run.training.changes_frequencies:
+        return tokens.source_counts_V
+    return np.bincount(training_text(run, tokens)[0].ids, minlength=tokens.vocab_size)
 
 
 def words_only(counts_V: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -88,7 +96,7 @@ class SkipGram(Objective):
 
     @classmethod
     def of_text(cls, run: RunSettings, tokens: Tokens) -> Self:
-        return cls(run, vocab_size=tokens.vocab_size, counts_V=tokens.source_counts_V)
+        return cls(run, vocab_size=tokens.vocab_size, counts_V=training_counts(run, tokens))
 
     def build_encoder(self) -> Encoder:
         # Not an encoder, but it has what this objective and the measures use of one: `tokens`, and a call

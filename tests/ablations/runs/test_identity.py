@@ -59,6 +59,18 @@ def test_identity_is_new_only_where_the_computation_is():
     ]
 
 
+def test_skip_gram_is_new_where_its_text_has_other_frequencies():
+    """The last two had the identities 706c99a245 and b2ea6dcce8, and the frequencies of the whole text."""
+    texts = [
+        {},
+        {"word_order": {"kind": "ngrams", "n": 1}},
+        {"sentences": 50},
+        {"word_order": {"kind": "corpus"}},
+    ]
+    found = [run_identity(settings("skip_gram", training=training), "0123456789") for training in texts]
+    assert found == ["7fc2697adb", "2ce7cc6006", "09462a2985", "c83d5ae6b3"]
+
+
 def test_settings_that_are_new_change_an_identity_only_where_they_are_not_their_defaults():
     """The identities of a version that had none of these settings."""
     runs = settings(encoder={"norm": "pre"}), settings("causal_lm"), settings("translation")

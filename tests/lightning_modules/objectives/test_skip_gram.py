@@ -11,8 +11,15 @@ from lightning_modules.data.packing import BatchPlan, pack
 from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.token_store import Split
 from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, MASK, START, UNKNOWN
+from lightning_modules.data.word_order import training_text
 from lightning_modules.objectives.objective import PREDICTION_ROUNDING
-from lightning_modules.objectives.skip_gram import FREQUENCY_POWER, SkipGram
+from lightning_modules.objectives.skip_gram import (
+    FREQUENCY_POWER,
+    SkipGram,
+    kept_share,
+    training_counts,
+    words_only,
+)
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.training.data_module import as_tensors
 from tests.support.sight import first_batch
@@ -164,6 +171,28 @@ def test_vectors_that_know_nothing_lose_one_bit_an_answer():
     expected = 8 * math.log(2)
     assert (loss.total / loss.predictions).item() == pytest.approx(expected, rel=1e-6)  # float32 logarithms
     assert objective.chance("loss", {}, {}) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"sentences": 20},
+        {"word_order": {"kind": "uniform"}, "sentences": 40},
+        {"word_order": {"kind": "ngrams", "n": 1}},
+        {},
+    ],
+)
+def test_frequencies_are_those_of_the_text_that_the_run_trains_on(tokens, training):
+    """They were those of the whole text, so that negatives were words that the run never reads."""
+    run = settings("skip_gram", training=training)
+    text, _ = training_text(run, tokens)
+    counts_V = np.bincount(text.ids, minlength=tokens.vocab_size)
+    assert np.array_equal(training_counts(run, tokens), counts_V)
+    objective = SkipGram.of_text(run, tokens)
+    negatives = objective.make_batch(whole(text), seed=0)["negative_PK"]
+    assert set(np.unique(negatives[negatives > 0])) <= set(np.flatnonzero(words_only(counts_V)))
+    kept = 1e-3 / np.maximum(words_only(counts_V) / words_only(counts_V).sum(), 1e-12)
+    assert kept_share(1e-3, training_counts(run, tokens)) == pytest.approx(np.sqrt(kept))
 
 
 def test_a_state_is_the_vector_of_its_token_whatever_stands_beside_it(tokens):
