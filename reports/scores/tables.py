@@ -16,7 +16,7 @@ from ablations.wording import listed
 from reports.figures.curves import order, with_columns
 from reports.folder import QUICK
 from reports.scores.texts import TABLES, ScoreRow, SharedColumn, TableText
-from reports.statistics.summaries import NORMAL_95, ROUNDING, bands, last_step, unanimous_error
+from reports.statistics.summaries import NORMAL_95, ROUNDING, bands, last_step
 from reports.words import FIELDS, count, in_order, is_absent, known_task, metric_words, parts
 
 
@@ -386,21 +386,29 @@ def _cell(cell: Cell, score: ScoreRow, *, judged: bool) -> Cell:
     return cell | {"verdict": beside_chance(cell, cell["floor"]) if judged else ""}
 
 
+HIGHEST_TAIL = 0.025
+"""Probability beyond one end of a 95% interval."""
+
+
 def beside_chance(cell: Cell, floor: float) -> str:
     """Return whether a score is `above`, `at` or `below` its chance level, by its interval; empty without an
     interval or a chance level.
 
-    If all runs have the same score, the interval has no width, but the score is not certain. If all answers
-    were wrong, or all right, it gets the error of as many right or wrong answers (`unanimous_error`). Any other
-    share gets the error of its share of right answers.
+    If all answers of all runs were right, or all wrong, the exact probability decides that guesses give as many
+    right or wrong answers: four right answers of four are at chance if one guess in two is right. If all runs
+    have any other share in common, the interval has no width, but the share is not certain; it gets the error
+    of its number of answers.
     """
     if is_absent(floor) or is_absent(cell["low"]):
         return ""
-    low, high = cell["low"], cell["high"]
-    if low == high and 0 <= high <= 1 and not is_absent(cell.get("examples")):
-        examples = int(cell["examples"])
-        error = unanimous_error(examples) if high in (0, 1) else (high * (1 - high) / examples) ** 0.5
-        margin = NORMAL_95 * error
+    cell = {"mean": cell["low"], "examples": np.nan, "band": ""} | cell
+    low, high, mean, examples = (cell[name] for name in ("low", "high", "mean", "examples"))
+    has_one_score = low == high or cell["band"] == "text"
+    if has_one_score and mean in (0, 1) and 0 <= floor <= 1 and not is_absent(examples):
+        by_guessing = (floor if mean else 1 - floor) ** examples
+        return "at" if by_guessing > HIGHEST_TAIL else "above" if mean else "below"
+    if low == high and 0 < mean < 1 and not is_absent(examples):
+        margin = NORMAL_95 * (mean * (1 - mean) / examples) ** 0.5
         low, high = low - margin, high + margin
     # An arm that always gives the most frequent answer scores the chance level in every seed, up to rounding.
     if low - ROUNDING <= floor <= high + ROUNDING:

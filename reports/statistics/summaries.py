@@ -41,17 +41,6 @@ ROUNDING = 1e-9
 """Share of a mean below which a difference, or the width of an interval, is only rounding."""
 
 
-def unanimous_error(answers: int) -> float:
-    """Return the standard error of a share if all answers are right, or all are wrong.
-
-    It is the error with two more answers of either kind (Agresti & Coull 1998,
-    https://doi.org/10.1080/00031305.1998.10480550), because four right answers of four do not make the share
-    certain.
-    """
-    wrong = 2 / (answers + 4)
-    return float((wrong * (1 - wrong) / (answers + 4)) ** 0.5)
-
-
 def mean_interval(table: DataFrame, *, by: Sequence[str], confidence: float = 0.95) -> DataFrame:
     """Return the mean over seeds of `value` with Student's t interval, one row for each combination of `by`.
 

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from ablations import results
+from ablations.tasks.metrics import share_error
 from reports.claims.judge import judge_claims
 from reports.folder import read
 from reports.page.content import content
@@ -186,7 +187,9 @@ def test_a_score_is_judged_by_its_own_interval(values, error, expected):
         (0.0, 0.001, 1000, "at"),  # who guesses has none in a thousand more than one time in three
         (0.0, 0.1, 200, "below"),
         (0.0, 0.1, 10, "at"),
-        (1.0, 0.5, 4, "above"),
+        (1.0, 0.5, 1, "at"),  # one guess in two
+        (1.0, 0.5, 4, "at"),  # one in sixteen
+        (1.0, 0.5, 6, "above"),
         (1.0, 0.99, 4, "at"),
         (0.55, 0.5, 60, "at"),
         (0.55, 0.5, 400, "above"),
@@ -197,6 +200,29 @@ def test_of_scores_that_are_0_or_1_in_all_runs_so_many_answers_decide(seeds, val
     made = [score("mlm", seed, value, floor=floor, n=n, standard_error=0.0) for seed in range(seeds)]
     (table,) = score_tables(results.table(made), arms=["mlm"])
     assert table["rows"][0]["arms"]["mlm"]["verdict"] == expected
+
+
+@pytest.mark.parametrize("floor", [0.05, 0.25, 0.5, 0.9])
+@pytest.mark.parametrize("answers", [1, 2, 3, 5, 8, 20, 100])
+def test_guesses_that_are_all_alike_are_rarely_called_better_or_worse_than_guesses(floor, answers):
+    """Of forty scores at chance one looks better: the exact binomial test with one tail, for one run and three."""
+    for value, tail, beyond in ((1.0, "greater", "above"), (0.0, "less", "below")):
+        p = stats.binomtest(int(value * answers), answers, floor, alternative=tail).pvalue
+        error = share_error(np.full(answers, value))
+        runs = ([score("mlm", 0, value, standard_error=error)], [score("mlm", seed, value) for seed in range(3)])
+        for made in runs:
+            made = [row | {"floor": floor, "n": answers} for row in made]
+            (table,) = score_tables(results.table(made), arms=["mlm"])
+            assert table["rows"][0]["arms"]["mlm"]["verdict"] == ("at" if p > 0.025 else beyond)
+
+
+def test_a_mean_of_0_over_runs_that_differ_is_judged_by_their_interval():
+    made = [
+        score("mlm", seed, value, measure="probing", metric="selectivity", floor=0.02, n=10_000)
+        for seed, value in enumerate((-0.1, 0.1))
+    ]
+    (table,) = score_tables(results.table(made), arms=["mlm"])
+    assert table["rows"][0]["arms"]["mlm"]["verdict"] == "at"
 
 
 def test_rounding_decides_nothing():

@@ -7,8 +7,7 @@ from scipy import stats
 
 from ablations import results
 from ablations.errors import ResultsError
-from ablations.tasks.metrics import share_error
-from reports.statistics.summaries import bands, expected_best, gain, last_step, mean_interval, unanimous_error
+from reports.statistics.summaries import bands, expected_best, gain, last_step, mean_interval
 
 
 def seeds_of(values, **columns):
@@ -206,12 +205,6 @@ def test_gain_is_what_a_guess_without_context_loses_more_and_may_be_negative():
     )
     assert gain(table).to_numpy().tolist() == [["mlm", 0, 2.0], ["mlm", 1, -0.5]]
     assert gain(results.table([])).empty
-
-
-@pytest.mark.parametrize("answers", [1, 4, 1000])
-def test_the_error_of_answers_that_are_all_alike_is_the_one_that_tasks_write(answers):
-    for right in (np.zeros(answers), np.ones(answers)):
-        assert unanimous_error(answers) == pytest.approx(share_error(right))
 
 
 @pytest.mark.parametrize("losses", [[3.0], [3.0, 1.0], [2.0, 5.0, 1.0, 4.0, 4.0, 0.5]])
