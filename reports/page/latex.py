@@ -7,6 +7,7 @@ from typing import Any
 
 from reports import words
 from reports.claims.words import headline_effect, seeds_shown, unmet_condition
+from reports.scores.tables import HOW_OVER_EXAMPLES, OVER_EXAMPLES
 
 SIGNS = {
     "\\": r"\textbackslash{}",
@@ -162,10 +163,11 @@ def _score(row: dict[str, Any], arm: str) -> str:
 
 def _how_to_read(table: dict[str, Any]) -> list[str]:
     hundred = any(row["scale"] == 100 for row in table["rows"])
+    over_examples = [HOW_OVER_EXAMPLES] * (OVER_EXAMPLES in table["bands"])
     return [
         f"{table['title']}: mean over seeds, plus or minus half its 95% t interval"
         + (", with one seed 1.96 standard errors" if "text" in table["bands"] else "")
         + (", shares and scores times 100" if hundred else "")
         + f"; n counts {table['n']}.",
-        *(re.sub(r"\s+", " ", sentence) for sentence in table["says"]),
+        *(re.sub(r"\s+", " ", sentence) for sentence in (*table["says"], *over_examples)),
     ]

@@ -125,7 +125,8 @@ COLUMNS = (
     *("task", "part", "metric", "layer", "arm", "beside", "mean", "low", "high"),
     *("band", "seeds", "floor", "verdict", "n"),
 )
-"""Columns of scores; a row has an arm, or one of the columns beside the arms."""
+"""Columns of scores; a row has an arm, or one of the columns beside the arms. In rows of arms, n is that of the
+arm's smallest run; in other rows it is the largest n of all arms."""
 
 
 def score_csv(table: dict[str, Any]) -> str:
@@ -137,8 +138,8 @@ def score_csv(table: dict[str, Any]) -> str:
             shared = {name: row[name] for name in ("task", "metric", "layer")} | {"part": title or None}
             shared["n"] = max(row["n"], default=None)
             rows += [shared | {"beside": head, "mean": value} for head, value in row["beside"].items()]
-            rows += [shared | {"arm": arm} | cell for arm, cell in row["arms"].items()]
-    return _csv(DataFrame(rows, columns=list(COLUMNS)).astype({"seeds": "Int64"}))
+            rows += [shared | {"arm": arm} | cell | {"n": cell["examples"]} for arm, cell in row["arms"].items()]
+    return _csv(DataFrame(rows, columns=list(COLUMNS)).astype({"seeds": "Int64", "n": "Int64"}))
 
 
 def joined_csv(table: dict[str, Any]) -> str:

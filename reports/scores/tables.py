@@ -192,7 +192,7 @@ OverExamples = Mapping[tuple[str, str, str, str], Mapping[str, float]]
 """Mean, low and high over seeds and examples together, by measure, task, metric and arm."""
 
 OVER_EXAMPLES = "over seeds and examples"
-"""Label of the row with intervals over seeds and examples, below the row of a score."""
+"""Label of rows with intervals over seeds and examples, below the row of a score, and the kind of their bands."""
 
 HOW_OVER_EXAMPLES = (
     "Rows over seeds and examples have the same mean with the 95% interval of the multi-bootstrap (Sellam et "
@@ -369,7 +369,7 @@ def _over_examples(rows: ScoreRows, text: TableText, row: Mapping[str, Any]) -> 
     for arm, cell in row["arms"].items():
         interval = rows.over_examples.get((text.measure, row["task"], row["metric"], arm))
         if interval is not None and row["layer"] is None:
-            cells[arm] = cell | interval | {"band": "", "verdict": ""}
+            cells[arm] = cell | interval | {"band": OVER_EXAMPLES, "verdict": ""}
     return {"beside": {}, "arms": cells} if cells else {}
 
 

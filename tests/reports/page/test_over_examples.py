@@ -1,14 +1,19 @@
 """Intervals over seeds and examples on a page: below scores, and beside claims that they do not decide."""
 
+import io
+
 import numpy as np
+import pandas as pd
 import pytest
 
 from reports import folder as experiment_folder
 from reports.claims.judge import judge_claims
 from reports.folder import digest
+from reports.page import latex
 from reports.page.content import answers_by_arm, content, scores_over_examples
 from reports.page.entries import claim_entries
-from reports.page.page import markdown
+from reports.page.page import markdown, score_csv
+from reports.scores.tables import HOW_OVER_EXAMPLES
 from reports.statistics.summaries import sign_test
 from tests.support.fake_experiment import folder_name, rows
 from tests.support.fake_predictions import write_run
@@ -77,6 +82,16 @@ def test_a_score_has_a_row_with_its_interval_over_seeds_and_examples(folder):
     # 120 answers of 80% are known no better than this, however alike the seeds are.
     half = (both["arms"]["mlm"]["high"] - both["arms"]["mlm"]["low"]) / 2
     assert half > 1.96 * (0.8 * 0.2 / (3 * N)) ** 0.5 * 0.9
+
+
+def test_files_tell_both_intervals_of_a_score_apart(folder):
+    _, page = judged_page(folder)
+    (table,) = page["tasks"]
+    frame = pd.read_csv(io.StringIO(score_csv(table))).query("arm == 'mlm'")
+    assert frame["band"].tolist() == ["seeds", "over seeds and examples"]
+    for band, row in zip(frame.to_dict("records"), table["rows"], strict=True):
+        assert [band["low"], band["high"]] == pytest.approx([row["arms"]["mlm"][end] for end in ("low", "high")])
+    assert f"% {HOW_OVER_EXAMPLES}\n" in latex.tables(page)["table-minimal_pairs"]
 
 
 def test_predictions_of_other_numbers_than_those_of_the_table_are_left_out(tmp_path):

@@ -14,6 +14,7 @@ from reports.figures.curves import common_steps
 from reports.folder import is_fresh
 from reports.page import page
 from reports.scores.runs import joined
+from reports.scores.tables import score_tables
 from tests.support.fake_experiment import ARMS, LAYERS, figure_entries, plan, rows, write
 from tests.support.fake_scores import PAIRS, STEPS, TASKS, run_of
 from tests.support.html_page import HOSTILE, MINUS, NONE, Page, strict_json
@@ -128,6 +129,18 @@ def test_tables_are_files_too_and_their_loss_is_noticed(folder, twin, tmp_path):
     (folder / "figures/table-fine_tuning.csv").rename(tmp_path / "aside")
     assert not is_fresh(folder)
     (tmp_path / "aside").rename(folder / "figures/table-fine_tuning.csv")
+
+
+def test_the_file_of_a_table_has_the_n_of_each_arm():
+    made = [score("mlm", seed, 0.8 + seed / 100, n=400) for seed in range(3)]
+    made += [score("clm", seed, 0.7 + seed / 100, n=(250, 300, 260)[seed]) for seed in range(3)]
+    (table,) = score_tables(results.table(made), arms=["mlm", "clm"])
+    frame = pd.read_csv(io.StringIO(page.score_csv(table)))
+    assert frame["n"].groupby(frame["arm"].fillna("Chance")).first().to_dict() == {
+        "mlm": 400,
+        "clm": 250,
+        "Chance": 400,
+    }
 
 
 def test_with_one_seed_the_caption_says_what_the_error_is_over(tmp_path):
