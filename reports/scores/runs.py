@@ -131,10 +131,10 @@ def task_scores(table: DataFrame, measure: str) -> DataFrame:
     else at the top layer."""
     rows = with_columns(table)
     rows = last_step(rows[(rows["measure"] == measure) & (rows["metric"] == METRICS[measure])])
-    rows = rows[are_whole(rows["group"]) & rows["value"].notna()]
-    if rows["layer"].isna().any():
-        return rows[rows["layer"].isna()]
-    return rows[(rows["layer"] == rows.groupby("run_id")["layer"].transform("max")).fillna(False).astype(bool)]
+    rows = rows[are_whole(rows["group"])]
+    is_top = rows["layer"] == rows.groupby("run_id")["layer"].transform("max")
+    scored = rows[rows["layer"].isna() if rows["layer"].isna().any() else is_top.fillna(False).astype(bool)]
+    return scored[scored["value"].notna()]
 
 
 def on_common_tasks(scores: DataFrame) -> DataFrame:
@@ -167,15 +167,16 @@ def _notes(table: DataFrame, tasks: dict[str, DataFrame]) -> list[str]:
 
 
 def rows_by_layer(table: DataFrame, measure: str, metric: str) -> DataFrame:
-    """Return the rows of a metric of single runs over all tokens, by layer, at each run's last step."""
+    """Return the rows of a metric of single runs over all tokens, by layer, at each run's last step; a layer may
+    have no number."""
     rows = with_columns(table)
     rows = rows[(rows["measure"] == measure) & (rows["metric"] == metric) & rows["group"].isna()]
-    return last_step(rows[rows["layer"].notna() & rows["other_run_id"].isna() & rows["value"].notna()])
+    return last_step(rows[rows["layer"].notna() & rows["other_run_id"].isna()])
 
 
 def _change(table: DataFrame) -> Numbers:
     """Return the sum of the changes from each layer to the next, from 1 -> 2 on."""
-    return _numbers_by_run(inner_changes(table).groupby(ARM_AND_SEED)["value"].sum())
+    return _numbers_by_run(inner_changes(table).groupby(ARM_AND_SEED)["value"].agg(_whole("sum")))
 
 
 def inner_changes(table: DataFrame) -> DataFrame:
@@ -184,25 +185,31 @@ def inner_changes(table: DataFrame) -> DataFrame:
     return rows[(rows["layer"] >= 1) & (rows["layer_to"] == rows["layer"] + 1).fillna(False).astype(bool)]
 
 
-def _information(extreme: str) -> Callable[[DataFrame], Numbers]:
+def _information(of_layers: Callable[[Series], float]) -> Callable[[DataFrame], Numbers]:
     def of(table: DataFrame) -> Numbers:
         rows = rows_by_layer(table, "token_information", "cross_fitted").sort_values("layer", kind="stable")
-        return _numbers_by_run(rows.groupby(ARM_AND_SEED)["value"].agg(extreme))
+        return _numbers_by_run(rows.groupby(ARM_AND_SEED)["value"].agg(of_layers))
 
     return of
 
 
+def _whole(statistic: str) -> Callable[[Series], float]:
+    """Return a function for a statistic of numbers that is NaN if one of them is, because a sum over fewer layers
+    cannot be compared with the sums of other runs."""
+    return lambda numbers: float(getattr(numbers, statistic)(skipna=False))
+
+
 def _numbers_by_run(values: Series) -> Numbers:
-    rows = values.reset_index()
+    rows = values.dropna().reset_index()
     keys = zip(rows["arm"].tolist(), rows["seed"].tolist(), strict=True)
     return dict(zip(keys, rows["value"].tolist(), strict=True))
 
 
 _OF_LAYERS: dict[str, Callable[[DataFrame], Numbers]] = {
     "change": _change,
-    "information_first": _information("first"),
-    "information_least": _information("min"),
-    "information_top": _information("last"),
+    "information_first": _information(lambda numbers: float(numbers.iloc[0])),
+    "information_least": _information(_whole("min")),
+    "information_top": _information(lambda numbers: float(numbers.iloc[-1])),
 }
 
 
@@ -284,9 +291,9 @@ def tasks_of(table: DataFrame, score: RunScore) -> str:
 
 def _by_run(rows: DataFrame, *, value: str) -> DataFrame:
     groups = rows.groupby(RUN, sort=False, dropna=False)
-    # If one layer or task has no chance level, their sum or mean has none.
-    floors = groups["floor"].agg(lambda floors: getattr(floors, value)(skipna=False))
-    return groups.agg(value=("value", value), n=("n", "min")).assign(floor=floors).reset_index()
+    # If one layer or task has no number or no chance level, their sum or mean has none.
+    numbers = groups[["value", "floor"]].agg(_whole(value))
+    return numbers.join(groups.agg(n=("n", "min"))).reset_index()
 
 
 def _of_tasks(measure: str, title: str, reads: str) -> RunScore:

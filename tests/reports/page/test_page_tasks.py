@@ -13,7 +13,7 @@ from reports.figures.by_arm import MOST_TASKS, TASKS_IN_SIGHT, by_arm
 from reports.figures.curves import common_steps
 from reports.folder import is_fresh
 from reports.page import page
-from reports.scores.runs import joined
+from reports.scores.runs import RUN_SCORES, joined, run_numbers, task_scores
 from reports.scores.tables import score_tables
 from tests.support.fake_experiment import ARMS, LAYERS, figure_entries, plan, rows, write
 from tests.support.fake_scores import PAIRS, STEPS, TASKS, run_of
@@ -324,6 +324,49 @@ def test_the_joined_table_has_a_row_a_run_with_its_own_numbers(twin, folder):
         pairs = pairs.set_index("group")["value"]
         expected = None if row["arm"] == "mt" else pytest.approx(pairs[["blimp", "lm_syneval"]].mean())
         assert row["minimal_pairs"] == expected
+
+
+def without_number(every, **where):
+    """Return the rows; those of the first run of clm that fit have the value NaN."""
+    clm = where | {"arm": "clm", "seed": 0}
+    return [row | {"value": np.nan} if clm.items() <= row.items() else row for row in every]
+
+
+@pytest.mark.parametrize(
+    ("where", "column", "place"),
+    [
+        ({"measure": "layer_change", "metric": "pwcca", "layer": 3, "layer_to": 4}, "change", 1),
+        ({"measure": "token_information", "metric": "cross_fitted", "layer": LAYERS}, "information_top", 2),
+        ({"measure": "token_information", "metric": "cross_fitted", "layer": 0}, "information_first", None),
+        ({"measure": "token_information", "metric": "cross_fitted", "layer": 2}, "information_least", None),
+    ],
+)
+def test_without_the_number_of_a_layer_a_run_has_none_for_its_layers(where, column, place):
+    """Not the sum of the other layers, nor the layer below the top."""
+    every = list(rows())
+    for measured, expected in ((every, 3), (without_number(every, **where), 2)):
+        table = results.table(measured)
+        runs = [
+            {"arm": arm, "seed": seed, "run_id": "", "loss": 1.0, "gain": 1.0} for arm in ARMS for seed in range(3)
+        ]
+        _, of_runs = run_numbers(table, runs)
+        numbers = [row[column] for row in of_runs if row["arm"] == "clm"]
+        assert sum(number is not None for number in numbers) == expected
+        assert np.ptp([number for number in numbers if number is not None]) < 0.2
+        if place is not None:
+            values = RUN_SCORES[place].rows(table).query("arm == 'clm'")["value"]
+            assert values.notna().sum() == expected
+
+
+def test_without_a_number_of_the_top_layer_a_probe_has_none():
+    made = [
+        score("mlm", seed, 0.5 + layer / 10, measure="probing", metric="accuracy", layer=layer)
+        for seed in range(2)
+        for layer in range(3)
+    ]
+    made[2]["value"] = np.nan
+    scores = task_scores(results.table(made), "probing")
+    assert scores[["seed", "layer", "value"]].to_numpy().tolist() == [[1, 2, 0.7]]
 
 
 def test_the_joined_table_as_it_is_read(shown, twin):
