@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Any, NamedTuple
 
 from pandas import DataFrame, concat
@@ -38,10 +39,10 @@ def map_notes(points: Sequence[Mapping[str, Any]], score: RunScore) -> tuple[str
     """Return notes on what the colours of a map leave out: how wide the intervals are, if there are any, and
     that extremes are chosen."""
     chance = f"The largest of {len(points)} numbers is partly the largest by chance."
-    halves = sorted((point["high"] - point["low"]) / 2 for point in points if not is_absent(point["low"]))
+    halves = [(point["high"] - point["low"]) / 2 for point in points if not is_absent(point["low"])]
     if not halves:
         return (chance,)
-    half = number(halves[len(halves) // 2], score.digits) + (f" {score.unit}" if score.unit != "1" else "")
+    half = number(median(halves), score.digits) + (f" {score.unit}" if score.unit != "1" else "")
     wide = f"{score.title}: half of an arm's 95% t interval over seeds is {half} (median). Colours do not show it."
     return (wide, chance)
 

@@ -1,6 +1,7 @@
 """The figure of a score by a setting, on its artists."""
 
 import io
+import math
 
 import numpy as np
 import pandas as pd
@@ -14,8 +15,9 @@ from ablations.wording import listed
 from reports.figures.by_setting import MOST_ROWS, SettingMap, SettingMarks, by_setting
 from reports.figures.lines import written_above
 from reports.figures.style import FIXED_STYLES, arm_styles
-from reports.scores.by_setting import FIGURES_IN_SIGHT, MOST_LINES, MOST_MARKS, setting_figures
+from reports.scores.by_setting import FIGURES_IN_SIGHT, MOST_LINES, MOST_MARKS, map_notes, setting_figures
 from reports.scores.factors import Level
+from reports.scores.runs import RUN_SCORES
 from tests.support.setting_panels import ARMS, GAIN, NOISE, PLACES, factor, panels, rows
 
 
@@ -237,6 +239,15 @@ def test_a_grid_of_two_settings_is_one_map_in_which_each_arm_has_its_cell():
         "do not show it.",
         "The largest of 72 numbers is partly the largest by chance.",
     )
+
+
+def test_of_an_even_number_of_arms_the_median_interval_is_between_the_two_in_the_middle():
+    points = [{"low": -half, "high": half} for half in (0.1, 0.2, 0.4, 0.9)] + [
+        {"low": math.nan, "high": math.nan}
+    ]
+    wide, chance = map_notes(points, RUN_SCORES[0])
+    assert "is 0.300 nats (median)" in wide  # (0.2 + 0.4) / 2
+    assert chance == "The largest of 5 numbers is partly the largest by chance."
 
 
 def test_a_map_labels_both_settings_and_marks_the_extremes_and_the_reference():
