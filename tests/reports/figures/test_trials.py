@@ -5,6 +5,9 @@ from matplotlib.figure import Figure
 
 from ablations.runs.records import TrialRecord, TunedArm, Tuning
 from reports.figures.trials import tuning_panels
+from reports.page import page
+from tests.support.fake_experiment import write
+from tests.support.html_page import Page
 
 RATES = (1e-3, 2e-3, 4e-3)
 
@@ -85,3 +88,12 @@ def test_of_two_settings_each_shows_the_lowest_loss_over_the_other():
 def test_there_is_nothing_to_draw_before_a_trial_has_ended():
     assert tuning_panels(tuning(TunedArm(arm="mlm")), arms=["mlm"]) == []
     assert tuning_panels(tuning(TunedArm(arm="mlm", trials=[trial(None, learning_rate=1)])), arms=["mlm"]) == []
+
+
+@pytest.mark.parametrize(("part", "words"), [(0.125, "12.5%"), (0.004, "0.4%"), (0.07, "7%"), (1, "100%")])
+def test_the_page_says_how_long_trials_are_and_how_diverged_ones_count(part, words, tmp_path):
+    plan = {"tuning": TWO_ARMS.model_copy(update={"part_of_steps": part}).model_dump(mode="json")}
+    folder = write(tmp_path, table_rows=[], plan_changes=plan)
+    texts = Page(page.write(folder)).text, (folder / "report.md").read_text(encoding="utf-8")
+    assert all(f", for {words} of its steps." in text for text in texts)
+    assert "A trial that diverged counts as the worst loss of its arm." in texts[0]
