@@ -23,7 +23,7 @@ from ablations.wording import listed
 from reports.figures.panel import Panel
 from reports.folder import ReportedExperiment, ReportedRun
 from reports.scores.factors import decisions
-from reports.scores.runs import Column, run_numbers, task_scores
+from reports.scores.runs import Column, on_common_tasks, run_numbers, task_scores
 from reports.statistics.summaries import Share, Spread, pooled_spread, share_of_variance
 from reports.words import is_absent, number
 
@@ -132,8 +132,9 @@ def _rows(family: EqualArms, column: Column, numbers: DataFrame, table: DataFram
         spread = pooled_spread(values)
         if spread is None:
             continue
-        row: dict[str, Any] = {"varying": list(varying), "says": sources_in_words(varying), "arms": arms}
-        row |= {"runs": sum(map(len, values)), "sd": spread.sd, "sd_low": spread.low, "sd_high": spread.high}
+        pooled = {arm: len(runs) for arm, runs in zip(arms, values, strict=True) if len(runs) > 1}
+        row: dict[str, Any] = {"varying": list(varying), "says": sources_in_words(varying), "arms": list(pooled)}
+        row |= {"runs": sum(pooled.values()), "sd": spread.sd, "sd_low": spread.low, "sd_high": spread.high}
         share = NO_SHARE
         if varying == SOURCES:
             whole = spread
@@ -152,7 +153,7 @@ def _of_heads(family: EqualArms, column: Column, whole: Spread, table: DataFrame
     tasks.
     """
     arms = family.arms_by_varying[SOURCES]
-    scores = task_scores(table, column.name)
+    scores = on_common_tasks(task_scores(table, column.name))  # as in the numbers of the other rows
     scores = scores[scores["arm"].isin(arms) & scores["left_out"].notna()]
     of_examples = np.array([jackknife.standard_error(left_out) for left_out in scores["left_out"]])
     of_heads = np.clip(scores["standard_error"].to_numpy(float) ** 2 - of_examples**2, 0, None)

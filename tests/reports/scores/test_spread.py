@@ -114,6 +114,30 @@ def test_a_table_has_the_spread_of_the_loss_by_what_varies(tmp_path):
         assert row["share"] == (None if row["arms"] == ["all"] else pytest.approx((sd / whole) ** 2))
 
 
+def runs_without_losses(made):
+    return [
+        {"arm": run.plan.arm, "seed": run.plan.seed, "run_id": run.plan.run_id, "loss": None, "gain": None}
+        for run in made.runs
+    ]
+
+
+def test_an_arm_of_one_run_is_no_part_of_a_pooled_spread(tmp_path):
+    """Its sources are those of another arm. A single run has no spread, so it is not among the runs that have."""
+    made = experiment(tmp_path, change=lambda arm, settings: like_init(settings) if arm == "order" else settings)
+    table = made.table[(made.table["arm"] != "order") | (made.table["seed"] == 0)]
+    losses = {(row.arm, row.seed): row.value for row in table.itertuples()}
+    runs = [run | {"loss": losses.get((run["arm"], run["seed"]))} for run in runs_without_losses(made)]
+    (spread,) = spread_tables(made._replace(table=table), runs)
+    (row,) = [row for row in spread["rows"] if row["varying"] == ["init"]]
+    assert (row["arms"], row["runs"]) == (["init"], 5)
+    assert row["sd"] == pytest.approx(table[table["arm"] == "init"]["value"].std(ddof=1))
+
+
+def like_init(settings):
+    fixed = dict.fromkeys(SOURCES, 0) | {"init": None}
+    return settings | {"training": settings["training"] | {"seeds": fixed}}
+
+
 def test_heads_are_told_from_examples(tmp_path):
     """Two parts of an error, put together by their squares, are taken apart again."""
     left_out = [0.5, 0.52, 0.47, 0.51]
@@ -131,10 +155,10 @@ def test_heads_are_told_from_examples(tmp_path):
         for task in ("cola", "sst2")
     ]
     made = made._replace(table=results.concat([made.table, results.table(rows)]))
-    runs = [
-        {"arm": run.plan.arm, "seed": run.plan.seed, "run_id": run.plan.run_id, "loss": None, "gain": None}
-        for run in made.runs
-    ]
+    # A task that one run lacks is in no mean over tasks, and so not in this row.
+    left = [row | {"group": "rte", "standard_error": 9.0} for row in rows if row["group"] == "cola"][1:]
+    made = made._replace(table=results.concat([made.table, results.table(left)]))
+    runs = runs_without_losses(made)
     tables = {table["number"]["name"]: table["rows"] for table in spread_tables(made, runs)}
     heads = tables["fine_tuning"][-1]
     assert heads["says"] == "heads of the tasks, inside a run"
