@@ -11,7 +11,7 @@ from scipy import stats
 
 from ablations import results
 from reports.page import page
-from tests.support.fake_experiment import ARMS, write
+from tests.support.fake_experiment import ARMS, rows, write
 from tests.support.html_page import MINUS, NONE, Page
 from tests.support.page_texts import PANELS
 
@@ -146,6 +146,33 @@ def test_points_are_means_over_seeds_with_their_floors(twin, folder):
                 assert (point["low"], point["high"]) == pytest.approx(interval)
                 assert (point["mean"], point["floor"]) == pytest.approx((own["value"].mean(), own["floor"].mean()))
             assert len(panel["points"]) == 4 * (6 if figure["name"] == "layer_change" else 7)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "error", "published", "words"),
+    [
+        ((0,), None, False, "single runs"),
+        ((0,), 0.01, False, "one seed ± 1.96 of its standard errors"),
+        ((0, 1), None, False, "mean over seeds ± half its 95% t interval"),
+        (
+            (0, 1),
+            None,
+            True,
+            "mean over seeds ± half its 95% t interval, of a published curve its number ± the error of reading it",
+        ),
+    ],
+)
+def test_the_table_of_points_says_what_its_numbers_are(seeds, error, published, words, tmp_path):
+    of_change = [
+        row | {"standard_error": error} for row in rows(("mlm",), seeds) if row["metric"] in ("pwcca", "loss")
+    ]
+    point = {"source": "A paper", "objective": "masked_lm", "measure": "layer_change", "metric": "pwcca"}
+    point |= {"layer": 1, "layer_to": 2, "value": 0.5, "error": 0.02, "read": "from the figure"}
+    plan = {"published": [point, point | {"layer": 2, "layer_to": 3}] if published else []}
+    folder = write(tmp_path, arms=("mlm",), seeds=seeds, table_rows=of_change, plan_changes=plan)
+    shown = Page(page.write(folder))
+    assert f"{MINUS} PWCCA similarity: {words}, and the mean chance level." in shown.text
+    assert ("0.500 ± 0.020" in shown.text) == published
 
 
 def test_data_of_a_figure_are_in_the_page_beside_it_and_tidy(whole, folder):
