@@ -323,14 +323,11 @@ def _digest(folder: Path, plan: Plan, texts: Mapping[str, Mapping[str, str]]) ->
 
 
 def is_fresh(folder: Path) -> bool:
-    """Return whether the page (HTML and Markdown), its figures and its tables exist and were made from the
-    present files."""
+    """Return whether the page (HTML and Markdown) and all files of its figures and tables exist and were made from
+    the present files."""
     try:
         report = json.loads((folder / "report.json").read_bytes())
-        panels = [panel for figure in report["figures"] for panel in figure["panels"]]
-        names = ["report.html", "report.md", *(panel[kind] for panel in panels for kind in ("svg", "csv"))]
-        names += [table["csv"] for table in (*report["tasks"], report["joined"]) if table["rows"]]
-        names += [claim["plot"][kind] for claim in report["claims"] if claim["plot"] for kind in ("svg", "csv")]
+        names = ["report.html", "report.md", *report["files"]]
         return report["made_from"] == digest(folder) and all((folder / name).is_file() for name in names)
     except (OSError, ValueError, KeyError, TypeError):
         return False

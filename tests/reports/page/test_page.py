@@ -255,7 +255,9 @@ def test_a_page_is_fresh_until_anything_it_is_made_from_or_of_changes(tmp_path):
         assert not is_fresh(folder), changed
         changed.write_bytes(before)
         assert is_fresh(folder)
-    for lost in (folder / "report.html", folder / f"figures/{PANELS[0]}.svg"):
+    files = strict_json(folder / "report.json")["files"]
+    assert {f"figures/{PANELS[0]}.svg", f"figures/{PANELS[0]}.csv", "tables/arms.tex"} <= set(files)
+    for lost in (folder / name for name in ("report.html", "report.md", *files)):
         lost.rename(tmp_path / "aside")
         assert not is_fresh(folder), lost
         (tmp_path / "aside").rename(lost)
