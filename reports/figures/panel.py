@@ -332,8 +332,10 @@ def facts_of(
 def _name(text: FigureText, shown: Shown, arm: str | None, place: int, prefix: str, *, metric: str) -> str:
     """Return the name of a panel's files."""
     about = None if shown.each else shown.about
-    measure = re.sub(r"\W+", "_", shown.measure)
-    parts = [measure, metric, about, text.family, prefix, shown.axis]
+    measure, plain = re.sub(r"\W+", "_", shown.measure), re.sub(r"\W+", "_", metric)
+    if plain != metric:  # a plugin's metric; its place makes the name unique
+        plain += f"-{1 + [other.metric for other in text.shown].index(metric)}"
+    parts = [measure, plain, about, text.family, prefix, shown.axis]
     name = "-".join(part.replace(" ", "_") for part in parts if part)
     subject = shown.about if shown.each else arm
     if subject is not None:  # the place makes it unique, since two names may have the same letters and digits

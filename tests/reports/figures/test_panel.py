@@ -1,6 +1,7 @@
 """Panels of figures: each selects its rows once, and its picture, its data and its entry show the same."""
 
 import io
+import re
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from ablations import results
 from reports.figures import by_arm, groups, lines, pairs
 from reports.figures.files import draw
 from reports.page.figures import figures as page_figures
+from reports.page.page import is_made
 from tests.support.fake_layers import layer_rows
 
 ARMS = ("mlm", "clm")
@@ -51,6 +53,24 @@ def test_lines_go_through_the_points_of_the_entry(panels):
             np.testing.assert_array_equal(line.get_ydata(), means)
             kinds.add(panel.kind)
     assert kinds == {"arms", "pairs", "groups"}
+
+
+def test_metrics_of_a_plugin_may_have_any_sign_and_their_files_are_apart_and_plain():
+    metrics = ("top 5", "top_5", "top/5", "../top 5", "F1 (%)")
+    run = {"experiment": "e", "measure": "my_measures.py:Rank", "step": 9}
+    made = [
+        run | {"run_id": arm, "arm": arm, "seed": 0, "metric": metric, "layer": layer, "value": layer / 2}
+        for arm in ARMS
+        for metric in metrics
+        for layer in range(3)
+    ]
+    (figure,) = page_figures(results.table(made), arms=ARMS)
+    names = [panel.name for panel in figure.panels]
+    assert [panel.metric for panel in figure.panels] == list(metrics)
+    assert len(set(names)) == len(metrics)
+    assert [name for name in names if not re.fullmatch(r"[\w-]+", name)] == []
+    assert names[1] == "my_measures_py_Rank-top_5"
+    assert all(is_made(path) for panel in figure.panels for path in (panel.svg, panel.csv))
 
 
 def test_the_data_are_the_rows_behind_the_points(panels):
