@@ -34,6 +34,7 @@ from reports.figures.curves import (
     learned,
     order,
     own_axis,
+    plugin_unit,
 )
 from reports.figures.files import lay_out
 from reports.figures.lines import Line, PanelLook, PublishedCurve, draw_lines
@@ -66,6 +67,7 @@ from reports.words import (
     are_whole,
     axis_label,
     in_order,
+    is_of_plugin,
     leads_on,
     number,
     task_axis_label,
@@ -190,7 +192,9 @@ def draw_arms(drawn: ArmLines, *, ax: Axes) -> Axes:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # there are no half steps
     if axis in ("step", "examples"):
         spread_out(ax, rows["x"].astype(int).tolist())
-    ax.set_ylabel(axis_label(measure, metric, group) if axis is None else task_axis_label(measure, metric, group))
+    label = axis_label(measure, metric, group) if axis is None else task_axis_label(measure, metric, group)
+    unit = plugin_unit(rows) if is_of_plugin(measure) else "1"
+    ax.set_ylabel(label if unit == "1" else shown_name(f"{label} ({unit})"))
     if axis is not None and group is not None:
         ax.set_title(shown_name(group), loc="left", fontsize="medium")
     elif drawn.family is not None:
@@ -381,6 +385,8 @@ def _panel(
     names = {curve.arm: curve.arm for curve in compared_curves}
     rows = drawn.rows[drawn.rows["arm"].isin(list(names))]
     points = points_of(rows, drawn.summary, shown, key="arm", names=names)
+    if is_of_plugin(drawn.measure):
+        about |= {"unit": plugin_unit(rows)}
     return Panel(
         **about,
         content=drawn,

@@ -270,6 +270,12 @@ def curves_by_arm(rows: DataFrame, gains: Mapping[str, float]) -> dict[str, Curv
     }
 
 
+def plugin_unit(rows: DataFrame) -> str:
+    """Return the unit of the rows of a plugin's metric; `1` if they have none. Other units are in `words`."""
+    units = rows["unit"].dropna().tolist() if "unit" in rows else []
+    return (units or ["1"])[0] or "1"
+
+
 def order(table: DataFrame, arms: Sequence[str] | None) -> list[str]:
     """Return the arms of the table: first those of `arms` in that order, then the others as they appear."""
     present = table["arm"].unique().tolist()

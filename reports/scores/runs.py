@@ -11,7 +11,7 @@ import numpy as np
 from pandas import DataFrame, Series, concat
 
 from ablations.wording import listed
-from reports.figures.curves import with_columns
+from reports.figures.curves import plugin_unit, with_columns
 from reports.statistics.summaries import NO_MEAN, last_step, means_of_arms
 from reports.words import MINUS, are_whole, in_order, is_absent, is_of_plugin, words_of_metric
 
@@ -111,8 +111,8 @@ def _of_plugins(table: DataFrame) -> Iterator[tuple[Column, Numbers]]:
     whole = rows["layer"].isna() & rows["group"].isna() & rows["other_run_id"].isna()
     rows = last_step(rows[rows["measure"].map(is_of_plugin).astype(bool) & whole & rows["value"].notna()])
     for (measure, metric), part in rows.groupby(["measure", "metric"], sort=False):
-        unit = "" if part["unit"].isna().all() else str(part["unit"].dropna().iloc[0])
-        column = Column(f"{measure} {metric}", words_of_metric(str(measure), str(metric)).title, unit or "1", 3)
+        title = words_of_metric(str(measure), str(metric)).title
+        column = Column(f"{measure} {metric}", title, plugin_unit(part), 3)
         yield column, _numbers_by_run(part.groupby(ARM_AND_SEED)["value"].mean())
 
 

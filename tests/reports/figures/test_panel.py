@@ -73,6 +73,19 @@ def test_metrics_of_a_plugin_may_have_any_sign_and_their_files_are_apart_and_pla
     assert all(is_made(path) for panel in figure.panels for path in (panel.svg, panel.csv))
 
 
+@pytest.mark.parametrize(("unit", "known", "label"), [("bits", "bits", "my rank (bits)"), (None, "1", "my rank")])
+def test_a_metric_of_a_plugin_has_the_unit_of_its_rows(unit, known, label):
+    row = {"experiment": "e", "measure": "my_measures.py:Rank", "metric": "my_rank", "unit": unit, "seed": 0}
+    made = [
+        row | {"run_id": arm, "arm": arm, "step": 9, "layer": layer, "value": layer / 2}
+        for arm in ARMS
+        for layer in range(3)
+    ]
+    ((panel,),) = [figure.panels for figure in page_figures(results.table(made), arms=ARMS)]
+    assert panel.entry()["unit"] == known
+    assert drawn(panel).get_ylabel() == label
+
+
 def test_the_data_are_the_rows_behind_the_points(panels):
     """Derived again from the CSV: the mean over seeds of each arm and layer."""
     (panel,) = [one for one in panels if (one.kind, one.measure, one.metric) == ("arms", "layer_change", "pwcca")]
