@@ -34,6 +34,7 @@ from reports.figures.curves import (
     learned,
     order,
     own_axis,
+    plugin_digits,
     plugin_unit,
 )
 from reports.figures.files import lay_out
@@ -386,7 +387,7 @@ def _panel(
     rows = drawn.rows[drawn.rows["arm"].isin(list(names))]
     points = points_of(rows, drawn.summary, shown, key="arm", names=names)
     if is_of_plugin(drawn.measure):
-        about |= {"unit": plugin_unit(rows)}
+        about |= {"unit": plugin_unit(drawn.rows), "digits": plugin_digits(drawn.rows)}
     return Panel(
         **about,
         content=drawn,

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+import numpy as np
 import pandas as pd
 from pandas import DataFrame, Series
 
@@ -274,6 +275,17 @@ def plugin_unit(rows: DataFrame) -> str:
     """Return the unit of the rows of a plugin's metric; `1` if they have none. Other units are in `words`."""
     units = rows["unit"].dropna().tolist() if "unit" in rows else []
     return (units or ["1"])[0] or "1"
+
+
+FEWEST_DIGITS = 3
+"""Smallest number of decimals of a plugin's metric."""
+
+
+def plugin_digits(rows: DataFrame) -> int:
+    """Return the number of decimals of a plugin's metric: as many as give the largest value three digits."""
+    values = rows["value"].to_numpy(float)
+    largest = np.abs(values[np.isfinite(values)]).max(initial=0.0)
+    return FEWEST_DIGITS if largest == 0 else max(FEWEST_DIGITS, 2 - math.floor(math.log10(largest)))
 
 
 def order(table: DataFrame, arms: Sequence[str] | None) -> list[str]:

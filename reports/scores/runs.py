@@ -11,7 +11,7 @@ import numpy as np
 from pandas import DataFrame, Series, concat
 
 from ablations.wording import listed
-from reports.figures.curves import plugin_unit, with_columns
+from reports.figures.curves import plugin_digits, plugin_unit, with_columns
 from reports.statistics.summaries import NO_MEAN, last_step, means_of_arms
 from reports.words import MINUS, are_whole, in_order, is_absent, is_of_plugin, words_of_metric
 
@@ -112,7 +112,7 @@ def _of_plugins(table: DataFrame) -> Iterator[tuple[Column, Numbers]]:
     rows = last_step(rows[rows["measure"].map(is_of_plugin).astype(bool) & whole & rows["value"].notna()])
     for (measure, metric), part in rows.groupby(["measure", "metric"], sort=False):
         title = words_of_metric(str(measure), str(metric)).title
-        column = Column(f"{measure} {metric}", title, plugin_unit(part), 3)
+        column = Column(f"{measure} {metric}", title, plugin_unit(part), plugin_digits(part))
         yield column, _numbers_by_run(part.groupby(ARM_AND_SEED)["value"].mean())
 
 

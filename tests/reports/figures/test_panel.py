@@ -13,6 +13,8 @@ from reports.figures import by_arm, groups, lines, pairs
 from reports.figures.files import draw
 from reports.page.figures import figures as page_figures
 from reports.page.page import is_made
+from reports.scores.runs import run_numbers
+from reports.words import number
 from tests.support.fake_layers import layer_rows
 
 ARMS = ("mlm", "clm")
@@ -84,6 +86,21 @@ def test_a_metric_of_a_plugin_has_the_unit_of_its_rows(unit, known, label):
     ((panel,),) = [figure.panels for figure in page_figures(results.table(made), arms=ARMS)]
     assert panel.entry()["unit"] == known
     assert drawn(panel).get_ylabel() == label
+
+
+@pytest.mark.parametrize(
+    ("scale", "written"), [(1e-5, "0.0000100"), (0.02, "0.0200"), (1.0, "1.000"), (400, "400.000")]
+)
+def test_small_numbers_of_a_plugin_have_digits(scale, written):
+    row = {"experiment": "e", "measure": "my_measures.py:Rank", "metric": "my_rank", "run_id": "a", "arm": "mlm"}
+    values = [*(layer * scale for layer in (0.0, 0.5, 1.0)), np.nan, np.inf]
+    made = [row | {"seed": 0, "step": 9, "layer": layer, "value": value} for layer, value in enumerate(values)]
+    whole = {"run_id": "a", "arm": "mlm", "seed": 0, "loss": None, "gain": None}
+    table = results.table([*made, row | {"seed": 0, "step": 9, "value": scale}])
+    ((panel,),) = [figure.panels for figure in page_figures(table, arms=["mlm"])]
+    (column,), (of_run,) = run_numbers(table, [whole])
+    assert number(panel.points[2]["mean"], panel.digits) == written
+    assert number(of_run[column.name], column.digits) == written
 
 
 def test_the_data_are_the_rows_behind_the_points(panels):
