@@ -25,7 +25,7 @@ from reports.page.flips import Answers, answers_of, compare_questions, sides_of
 from reports.page.summary import grouped, notices, summary
 from reports.scores.factors import factors
 from reports.scores.runs import corruptions, joined
-from reports.scores.spread import HOW_TO_READ, OF_HEADS, spread_panels, spread_tables
+from reports.scores.spread import HOW_TO_READ, OF_HEADS, OF_SCORES, spread_panels, spread_tables
 from reports.scores.tables import OverExamples, score_tables
 from reports.statistics.summaries import NO_MEAN, gain, last_step, means_of_arms, multi_bootstrap
 from reports.words import count, is_absent
@@ -132,7 +132,9 @@ def spread_entry(tables: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
         return None
     panels = [panel.entry() for panel in spread_panels(tables)]
     has_heads = any(row["varying"] == ["heads"] for table in tables for row in table["rows"])
-    return {"how_to_read": [*HOW_TO_READ, *[OF_HEADS] * has_heads], "tables": list(tables), "panels": panels}
+    has_scores = any(table["number"]["scale"] == 100 for table in tables)
+    further = [*[OF_SCORES] * has_scores, *[OF_HEADS] * has_heads]
+    return {"how_to_read": [*HOW_TO_READ, *further], "tables": list(tables), "panels": panels}
 
 
 def page_figures(judged: Judged) -> tuple[list[PageFigure], dict[str, str]]:

@@ -52,6 +52,9 @@ OF_HEADS = (
 )
 """Further sentences on the page if there is a row for heads."""
 
+OF_SCORES = "Scores on tasks are means over tasks, times 100."
+"""Further sentence on the page if there are such scores."""
+
 NO_SHARE = Share(None, None, None)
 
 
