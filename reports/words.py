@@ -201,13 +201,21 @@ def words(setting: str, values: Sequence[Any]) -> list[str]:
     """Return the values of a setting in words, one text for each value.
 
     A value with a kind and parameters is written with the parameters that tell it from others of its kind. A
-    parameter that more than half of them share is left out.
+    parameter that more than half of them share is left out. A long text is cut unless another value would have
+    the same words.
     """
     kinds = [value for value in values if isinstance(value, dict)]
-    return [_mapping(value, kinds) if isinstance(value, dict) else _word(setting, value) for value in values]
+    whole, cut = (
+        [
+            _mapping(value, kinds) if isinstance(value, dict) else _word(setting, value, letters=letters)
+            for value in values
+        ]
+        for letters in (None, LETTERS)
+    )
+    return cut if len(set(cut)) == len(set(whole)) else whole
 
 
-def _word(setting: str, value: Any) -> str:
+def _word(setting: str, value: Any, *, letters: int | None = LETTERS) -> str:
     if value is None:
         return NOT_GIVEN.get(setting, "none")
     if isinstance(value, bool):
@@ -217,7 +225,8 @@ def _word(setting: str, value: Any) -> str:
     if setting == SPLIT:
         return "/".join(f"{100 * share:g}" for share in value)
     word = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return (word if len(word) <= LETTERS else f"{word[: LETTERS - 1]}…").replace("_", " ")
+    is_long = letters is not None and len(word) > letters
+    return (f"{word[: LETTERS - 1]}…" if is_long else word).replace("_", " ")
 
 
 def _mapping(value: dict[str, Any], others: Sequence[dict[str, Any]]) -> str:

@@ -308,3 +308,20 @@ def test_arms_of_a_line_differ_in_the_setting_alone(path):
             assert differ
             assert all(name in allowed or name.startswith(f"{factor.setting}.") for name in differ), differ
             assert one.at != other.at
+
+
+def test_long_values_with_the_same_beginning_have_places_and_words_of_their_own():
+    windows = {
+        "all": [64] * 12,
+        "top": [64] * 11 + [128],
+        "none": None,
+    }
+    assert words("encoder.attention_window", list(windows.values())) == [
+        ", ".join(["64"] * 12),
+        ", ".join(["64"] * 11 + ["128"]),
+        "no limit",
+    ]
+    cut = f"{', '.join(['64'] * 12)[:29]}…"
+    assert words("encoder.attention_window", [windows["all"], windows["all"], None]) == [cut, cut, "no limit"]
+    (factor,) = found(**{arm: settings(encoder__attention_window=window) for arm, window in windows.items()})
+    assert [(level.arm, level.at) for level in factor.levels] == [("all", 0.0), ("top", 1.0), ("none", 2.0)]
