@@ -207,7 +207,7 @@ def words(setting: str, values: Sequence[Any]) -> list[str]:
     kinds = [value for value in values if isinstance(value, dict)]
     whole, cut = (
         [
-            _mapping(value, kinds) if isinstance(value, dict) else _word(setting, value, letters=letters)
+            _mapping(value, kinds, letters) if isinstance(value, dict) else _word(setting, value, letters)
             for value in values
         ]
         for letters in (None, LETTERS)
@@ -215,7 +215,7 @@ def words(setting: str, values: Sequence[Any]) -> list[str]:
     return cut if len(set(cut)) == len(set(whole)) else whole
 
 
-def _word(setting: str, value: Any, *, letters: int | None = LETTERS) -> str:
+def _word(setting: str, value: Any, letters: int | None) -> str:
     if value is None:
         return NOT_GIVEN.get(setting, "none")
     if isinstance(value, bool):
@@ -229,17 +229,17 @@ def _word(setting: str, value: Any, *, letters: int | None = LETTERS) -> str:
     return (f"{word[: LETTERS - 1]}…" if is_long else word).replace("_", " ")
 
 
-def _mapping(value: dict[str, Any], others: Sequence[dict[str, Any]]) -> str:
+def _mapping(value: dict[str, Any], others: Sequence[dict[str, Any]], letters: int | None) -> str:
     same_kind = [other for other in others if other.get("kind") == value.get("kind")]
     numbers: list[str] = []
     names: list[str] = []
     for name in dict.fromkeys(name for other in same_kind for name in other if name != "kind"):
-        word = _word("", value.get(name))
-        shared = Counter(_word("", other.get(name)) for other in same_kind)
+        word = _word("", value.get(name), letters)
+        shared = Counter(_word("", other.get(name), letters) for other in same_kind)
         if 2 * shared[word] <= len(same_kind):
             is_name = isinstance(value.get(name), str)
             (names if is_name else numbers).append(word if is_name else f"{name.replace('_', ' ')}={word}")
-    return " ".join([_word("", value.get("kind", "")), *numbers, *names])
+    return " ".join([_word("", value.get("kind", ""), letters), *numbers, *names])
 
 
 WORDS: dict[Metric, str] = {

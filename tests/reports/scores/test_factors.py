@@ -311,17 +311,16 @@ def test_arms_of_a_line_differ_in_the_setting_alone(path):
 
 
 def test_long_values_with_the_same_beginning_have_places_and_words_of_their_own():
-    windows = {
-        "all": [64] * 12,
-        "top": [64] * 11 + [128],
-        "none": None,
-    }
-    assert words("encoder.attention_window", list(windows.values())) == [
-        ", ".join(["64"] * 12),
-        ", ".join(["64"] * 11 + ["128"]),
-        "no limit",
-    ]
-    cut = f"{', '.join(['64'] * 12)[:29]}…"
-    assert words("encoder.attention_window", [windows["all"], windows["all"], None]) == [cut, cut, "no limit"]
-    (factor,) = found(**{arm: settings(encoder__attention_window=window) for arm, window in windows.items()})
-    assert [(level.arm, level.at) for level in factor.levels] == [("all", 0.0), ("top", 1.0), ("none", 2.0)]
+    verbs = ["accept", "believe", "choose", "decide", "explain"]
+    first, second = ({"kind": "words", "words": [*verbs, last]} for last in ("find", "go"))
+    uniform = {"kind": "uniform"}
+    whole = [f"words words={', '.join([*verbs, last])}" for last in ("find", "go")]
+    assert words("objective.masking.select", [first, second, uniform]) == [*whole, "uniform"]
+    assert words("objective.masking.select", [first, uniform]) == ["words", "uniform"]
+    assert words("it", ["x" * 40, "x" * 41]) == ["x" * 40, "x" * 41]
+    assert words("it", ["x" * 40, "x" * 40]) == [f"{'x' * 29}…"] * 2
+    selects = {"base": uniform, "find": first, "go": second}
+    (factor,) = found(
+        **{arm: settings(objective__masking={**MASKING, "select": select}) for arm, select in selects.items()}
+    )
+    assert [(level.arm, level.at) for level in factor.levels] == [("base", 0.0), ("find", 1.0), ("go", 2.0)]
