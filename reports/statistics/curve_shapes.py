@@ -99,10 +99,11 @@ def rise_after_inner(values_SK: Array, *, ratio: float) -> Form:
 
 def _ratio(above_S: Array, below_S: Array, ratio: float, chosen_S: Places, each_LS: Array) -> Form:
     """Return a ratio of means minus `ratio`. Seeds and layers are divided by the same number, which changes the
-    unit and no test."""
-    unit = below_S.mean()
+    unit and no test. The effect is no ratio if the denominators are negative."""
+    unit = abs(below_S.mean())
     values_S = (above_S - ratio * below_S) / unit
-    return Form(values_S, chosen_S, each_LS / unit, "largest", (above_S, below_S, ratio))
+    ratio_of = (above_S, below_S, ratio) if below_S.mean() > 0 else None
+    return Form(values_S, chosen_S, each_LS / unit, "largest", ratio_of)
 
 
 def rise(values_SK: Array) -> Array:
