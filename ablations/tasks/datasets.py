@@ -30,7 +30,7 @@ from ablations.messages import faults
 from ablations.wording import listed
 from lightning_modules import plugins
 from lightning_modules.config import Data, FilesData, LanguageData, Settings
-from lightning_modules.config.data import Half
+from lightning_modules.config.data import Half, is_plain_text
 from lightning_modules.errors import DataError
 from lightning_modules.files import sha256
 from lightning_modules.plugins import Plugin
@@ -279,7 +279,7 @@ def no_documents(data: Data, data_root: Path) -> str | None:
     if data.document is not None:
         return None
     files = (*data.train, *data.validation) if isinstance(data, FilesData) else ()
-    if not files or any(not name.removesuffix(".gz").endswith(".txt") for name in files):
+    if not files or not all(map(is_plain_text, files)):
         return "data.document is not set, so it is not known which sentences follow each other"
     for name in files:
         if not (data_root / name).is_file():

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from lightning_modules.config.data import ColumnSettings, FilesData, LanguageData
+from lightning_modules.config.data import ColumnSettings, FilesData, LanguageData, is_plain_text
 from lightning_modules.config.encoder import EncoderSettings
 from lightning_modules.config.masking import (
     LANGUAGE_TAGS,
@@ -82,16 +82,19 @@ def _input_format(run: RunSettings) -> Iterator[Contradiction]:
             "remove the setting, or remove the arm",
         )
     data = run.data
-    if name != "full_sentences" and isinstance(data, ColumnSettings) and not data.document:
-        plain = isinstance(data, FilesData) and all(
-            file.removesuffix(".gz").endswith(".txt") for file in data.train
+    if isinstance(data, ColumnSettings) and data.half is not None:
+        yield (
+            ("training", "input_format"),
+            f"{name} joins sentences that follow each other, but data.half = {data.half} leaves out about every "
+            "second one; set training.input_format to sentences, or remove data.half",
         )
-        if not plain:  # in plain text blank lines end documents
-            yield (
-                ("training", "input_format"),
-                f"{name} needs data.document, the column whose value is the same for all sentences of a "
-                "document; set it, or use sentences or full_sentences",
-            )
+    is_plain = isinstance(data, FilesData) and all(map(is_plain_text, data.train))
+    if name != "full_sentences" and isinstance(data, ColumnSettings) and not (data.document or is_plain):
+        yield (
+            ("training", "input_format"),
+            f"{name} needs data.document, the column whose value is the same for all sentences of a "
+            "document; set it, or use sentences or full_sentences",
+        )
 
 
 def _objective(run: RunSettings) -> Iterator[Contradiction]:

@@ -64,7 +64,8 @@ class ColumnSettings(TextSettings):
     """Column that says which document a sentence belongs to; the rows of a document stand together. Without
     it, blank lines end documents in txt files, and any other file is one document."""
     half: Half | None = None
-    """Half of the training rows to train on, drawn by row numbers. A task may learn from the other half."""
+    """Half of the training rows to train on, drawn by row numbers. A task may learn from the other half. The input
+    format must be `sentences`."""
     label: str | None = Field(None, min_length=1)
     """Column with the number of each sentence's label, from 0. `label_words` has the word for each number."""
     label_words: tuple[str, ...] = Field((), strict=False)
@@ -92,6 +93,11 @@ class FilesData(ColumnSettings):
     """File or files for validation and for the layer measures."""
     test: Files = ()
     """File or files held back for a final test. Neither training nor measures read them."""
+
+
+def is_plain_text(file: str) -> bool:
+    """Return whether a file is plain text by its ending. Blank lines end documents in it."""
+    return file.lower().removesuffix(".gz").endswith(".txt")
 
 
 class HubData(ColumnSettings):

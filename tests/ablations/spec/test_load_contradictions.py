@@ -2,6 +2,8 @@
 
 import pytest
 
+from lightning_modules.config import contradictions
+from tests.support.tiny_text import settings
 from tests.support.wrong_specs import edited
 
 TOGETHER = [
@@ -161,6 +163,13 @@ TOGETHER = [
     ),
     (
         "mlm: {}",
+        "mlm: {data: {kind: files, train: a.tsv, validation: a.tsv, document: d, half: first}, training: "
+        "{input_format: segment_pair}}",
+        "9:114: arm mlm: segment_pair joins sentences that follow each other, but data.half = first leaves out "
+        "about every second one; set training.input_format to sentences, or remove data.half",
+    ),
+    (
+        "mlm: {}",
         "mlm: {training: {word_order: {kind: ngrams, unit: sub_words}}, objective: {masking: {select: "
         "whole_word}}}",
         "9:96: arm mlm: whole_word needs whole words, but training.word_order moves sub-words; use uniform, "
@@ -302,3 +311,9 @@ TOGETHER = [
 @pytest.mark.parametrize(("old", "new", "expected"), TOGETHER)
 def test_one_mistake_is_one_sentence(wrong, old, new, expected):
     assert wrong(edited(old, new)) == expected.split("\n")
+
+
+@pytest.mark.parametrize("train", ["a.txt", "A.TXT", "a.Txt.GZ", ["a.txt.gz", "B.txt"]])
+def test_plain_text_has_documents_however_its_ending_is_written(train):
+    run = settings(data={"train": train, "target": None}, training={"input_format": "doc_sentences"})
+    assert contradictions(run) == []

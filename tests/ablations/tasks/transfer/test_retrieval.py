@@ -470,7 +470,9 @@ def test_blank_lines_between_sentences_are_documents(tmp_path):
     (tmp_path / "t.txt").write_text("\nA b.\nC d.\n\nE f.\n")
     with gzip.open(tmp_path / "v.txt.gz", "wt") as file:
         file.write("A b.\n  \nC d.\n")
+    (tmp_path / "T.TXT").write_text("A b.\n\nE f.\n")
     assert no_documents(files(validation="v.txt.gz"), tmp_path) is None
+    assert no_documents(files("T.TXT", "v.txt.gz"), tmp_path) is None
     # Before the first sentence and behind the last a blank line divides nothing.
     (tmp_path / "v.txt").write_text("\n\nA b.\nC d.\n\n\n")
     none_in = "v.txt has no blank line in its first 10,000, so it is not known where documents end"
