@@ -119,7 +119,7 @@ class Task:
         from lightning_modules.data.tables import column_names  # needs pyarrow; reading a spec does not
 
         for place in (data_root / path for path in self.files.values()):
-            if place.is_file() and (names := column_names(place)):
+            if place.is_file() and (names := column_names(place, self.columns)):
                 self.require_columns(place, names)
 
 

@@ -185,8 +185,8 @@ def _table(task: Task, place: Path, columns: list[str]) -> Iterator[tuple[int, d
     """Yield the rows that `where` keeps, with their numbers from 1."""
     if format_of(place) in (".jsonl", ".csv", ".tsv"):
         rows = list(whole_rows(place))
-        for row in rows[:1]:  # later objects of jsonl may lack a column: a gap, as in other formats
-            task.require_columns(place, row)
+        if rows:  # an object of jsonl may lack a column: a gap, as in other formats
+            task.require_columns(place, list(dict.fromkeys(itertools.chain.from_iterable(rows))))
         rows = [{name: row.get(name) for name in columns} for row in rows]
     else:
         damaged = f"task {task.name}: {place} cannot be read as parquet"

@@ -17,7 +17,7 @@ import gzip
 import json
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -189,18 +189,23 @@ def text_columns(path: Path) -> list[str]:
         raise DataError(f"{path} cannot be read ({_reason(error)}); write or copy it again.") from error
 
 
-def column_names(path: Path) -> list[str]:
-    """Return the columns of a table. Those of jsonl are the fields of the first object. A jsonl, csv or tsv
-    file without rows has none.
+def column_names(path: Path, needed: Collection[str]) -> list[str]:
+    """Return the columns of a table. Those of jsonl are the fields of its objects, which are read until all
+    `needed` fields have occurred. A jsonl, csv or tsv file without rows has no columns.
 
     Raises:
-        DataError: the beginning of the file cannot be read, or two columns have the same name.
+        DataError: the part that is read is damaged, or two columns have the same name.
     """
     if format_of(path) == ".parquet":
         with _parquet(path) as file:
             _require_different(path, file.schema_arrow.names)
             return list(file.schema_arrow.names)
-    return list(next(whole_rows(path), {}))
+    names: dict[str, None] = {}
+    for row in whole_rows(path):
+        names |= dict.fromkeys(row)
+        if format_of(path) != ".jsonl" or names.keys() >= set(needed):
+            break
+    return list(names)
 
 
 def _reason(error: Exception) -> str:

@@ -420,20 +420,28 @@ def test_only_rows_that_where_keeps_must_be_complete(value, tmp_path):
     )
 
 
-def test_a_later_object_without_a_column_has_a_gap_there(tmp_path):
+@pytest.mark.parametrize("lacking", [0, 1, 2])
+def test_an_object_without_a_column_has_a_gap_there(lacking, tmp_path):
     """The column is not missing from the file, and rows of other tasks need none."""
-    rows = [
-        {"sentence": "a", "label": 1, "of": "x"},
-        {"sentence": "b", "of": "y"},
-        {"sentence": "c", "label": 0, "of": "x"},
-    ]
+    rows = [{"sentence": "a", "label": 1, "of": "x"}, {"sentence": "c", "label": 0, "of": "x"}]
+    rows.insert(lacking, {"sentence": "b", "of": "y"})
     (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
     files = dict.fromkeys(SPLITS, "mine.jsonl")
     task = replace(TASKS["sst2"], name="my.yaml", files=files, where={"of": "x"})
+    task.check_heads(tmp_path)
     assert read_examples(task, "test", data_root=tmp_path).first == ["a", "c"]
     assert error_of(replace(task, where={}), tmp_path) == (
-        f"task my.yaml: {tmp_path / 'mine.jsonl'}, row 2: label is empty, expected a value; remove the row."
+        f"task my.yaml: {tmp_path / 'mine.jsonl'}, row {lacking + 1}: label is empty, expected a value; remove "
+        "the row."
     )
+    (tmp_path / "mine.jsonl").write_text("\n".join(json.dumps({"sentence": "a", name: 1}) for name in "uv"))
+    for refuse in (lambda: task.check_heads(tmp_path), lambda: read_examples(task, "test", data_root=tmp_path)):
+        with pytest.raises(DataError) as caught:
+            refuse()
+        assert str(caught.value) == (
+            f"task my.yaml: {tmp_path / 'mine.jsonl'} has no column 'of', only 'sentence', 'u', 'v'; name one of "
+            "these in my.yaml, or leave the task out."
+        )
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ def test_a_table_that_is_read_whole_has_no_column_twice(tmp_path):
     pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 3, names=["id", "en", "en"]), path)
     calls = [
         lambda: parquet_table(path, ["en"], lambda _: None, damaged="", remedy=""),
-        lambda: column_names(path),
+        lambda: column_names(path, ()),
     ]
     for name, content in (
         ("a.csv", "en,id,en\na,1,b\n"),
@@ -236,7 +236,7 @@ def test_a_table_that_is_read_whole_has_no_column_twice(tmp_path):
         ("b.tsv", '"en"\t"en"\na\tb\n'),
     ):
         text = _text(tmp_path / name, content)
-        calls += [lambda text=text: list(whole_rows(text)), lambda text=text: column_names(text)]
+        calls += [lambda text=text: list(whole_rows(text)), lambda text=text: column_names(text, "z")]
     said = set()
     for call in calls:
         with pytest.raises(DataError) as caught:
