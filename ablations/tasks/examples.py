@@ -107,8 +107,8 @@ def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: i
         language_seed: seed of the built-in language, from which its tasks are made.
 
     Raises:
-        DataError: a file is missing or damaged, or lacks a column; the split has no examples, or answers
-            that tell no models apart; or the task is built in and the data are files.
+        DataError: a file is missing or damaged, or lacks a column; the split has no examples, only blank texts,
+            or answers that tell no models apart; or the task is built in and the data are files.
     """
     if task.built_in:
         if language_seed is None:
@@ -124,6 +124,12 @@ def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: i
             f"task {task.name}: its {split} part has no examples; add some, check where and divided_by, or leave "
             "the task out."
         )
+    for name in task.text if task.kind != "tagging" else ():
+        if not any(row[name].strip() for row in rows):
+            raise DataError(
+                f"task {task.name}: all texts of its {split} part are blank in {name}; write the texts into this "
+                "column, or leave the task out."
+            )
     examples = _examples(task, rows)
     _require_different_answers(task, split, examples)
     return examples

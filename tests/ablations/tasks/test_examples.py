@@ -444,6 +444,20 @@ def test_an_object_without_a_column_has_a_gap_there(lacking, tmp_path):
         )
 
 
+@pytest.mark.parametrize("blank", ["", " ", "\t\u00a0"])
+@pytest.mark.parametrize(("name", "column"), [("sst2", "sentence"), ("mrpc", "sentence1"), ("stsb", "sentence2")])
+def test_texts_that_are_all_blank_are_refused(name, column, blank, tmp_path):
+    task, place = TASKS[name], tmp_path / TASKS[name].files["test"]
+    columns = {name: ["a", "b"] for name in task.text} | {"label": [0, 1]}
+    write(place, **columns | {column: [blank, blank]})
+    assert error_of(task, tmp_path) == (
+        f"task {name}: all texts of its test part are blank in {column}; write the texts into this column, or "
+        "leave the task out."
+    )
+    write(place, **columns | {column: [blank, "b"]})
+    assert len(read_examples(task, "test", data_root=tmp_path)) == 2
+
+
 @pytest.mark.parametrize(
     ("name", "labels", "answer"),
     [
