@@ -240,6 +240,11 @@ def sha256(path: Path) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _sha256(path: Path, version: tuple[int, int, int]) -> str:
+    return sha256_now(path)
+
+
+def sha256_now(path: Path) -> str:
+    """Return the SHA-256 (hex) of a file's content, which is always read."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

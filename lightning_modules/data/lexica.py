@@ -196,25 +196,17 @@ def resolved(settings: Cloze | GenericWords, *, data: Data, data_root: Path) -> 
     """Return the settings with the whole list in `words`, sorted, distinct and `bare`, and with empty other
     fields.
 
-    A run keeps these settings, so that it does not depend on files. Resolved settings resolve to themselves.
+    A run keeps these settings, so that it does not depend on files. Resolved settings resolve to themselves. The
+    rules between the settings themselves are in `contradictions`.
 
     Args:
         data: the text of the run. Without a treebank, parts of speech are those of the built-in language.
         data_root: folder where relative paths start.
 
     Raises:
-        DataError: no list is given, or a file, a word or a part of speech is unfit.
+        DataError: a file or a part of speech is unfit.
     """
-    if not (settings.words or settings.file or settings.part_of_speech):
-        raise DataError(
-            f"{WHERE}: {settings.kind} needs words, file or part_of_speech, but none of them is set; add one."
-        )
-    if settings.treebank and not settings.part_of_speech:
-        raise DataError(
-            f"{WHERE}.treebank is read only for part_of_speech, which is not set; add part_of_speech, or remove "
-            "treebank."
-        )
-    words = {_checked(word, f"{WHERE}.words") for word in settings.words}
+    words = set(map(bare, settings.words))
     if settings.file:
         words |= _words_of_file(data_root / settings.file)
     if settings.part_of_speech:
@@ -244,16 +236,6 @@ def in_lexicon(
     return belongs_C[type_W]
 
 
-def _checked(word: str, where: str) -> str:
-    """Return the bare word; a DataError if it is not a single word."""
-    if word.split() != [word]:
-        raise DataError(
-            f"{where}: {word!r} has a space, but each entry must be one word; write each word as an entry of "
-            "its own."
-        )
-    return bare(word)
-
-
 # Files -----------------------------------------------------------------------------------------------
 
 
@@ -268,7 +250,12 @@ def _words_of_file(path: Path) -> set[str]:
                 "to UTF-8."
             ) from error
         if word and not word.startswith(COMMENTS):
-            words.add(_checked(word, f"{path}, line {number}"))
+            if word.split() != [word]:
+                raise DataError(
+                    f"{path}, line {number}: {word!r} has a space, but each entry must be one word; write each "
+                    "word as an entry of its own."
+                )
+            words.add(bare(word))
     if not words:
         raise DataError(
             f"{path} has no words ({where}): all its lines are blank or begin with {' or '.join(COMMENTS)}; "
@@ -295,14 +282,9 @@ def _words_of_tags(settings: Cloze | GenericWords, data: Data, data_root: Path) 
     if settings.treebank:
         path = data_root / settings.treebank
         tag_by_word, source = _most_frequent_tags(_treebank(path)), str(path)
-    elif isinstance(data, LanguageData):
-        tag_by_word, source = _tags_of_language(data.seed), "the built-in language"
     else:
-        raise DataError(
-            f"{WHERE}.part_of_speech needs a treebank, because data of kind {data.kind} have no parts of "
-            f"speech; set {WHERE}.treebank to a CoNLL-U file, or a parquet file with the columns tokens and "
-            "upos."
-        )
+        assert isinstance(data, LanguageData), "other data need a treebank"
+        tag_by_word, source = _tags_of_language(data.seed), "the built-in language"
     tags = set(tag_by_word.values())
     for tag in settings.part_of_speech:
         if tag not in tags:

@@ -32,7 +32,7 @@ from lightning_modules.data.corpus import content_address, open_corpus
 from lightning_modules.data.tokenising import write_tokens
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, START, UNKNOWN, content_of, read_tokenizer, word_starts
 from lightning_modules.errors import DataError, FilesError
-from lightning_modules.files import explained, locked, make_folder, read_json, synced, write_json
+from lightning_modules.files import explained, locked, make_folder, read_json, sha256_now, synced, write_json
 from lightning_modules.randomness import uniforms
 
 FORMAT = 1
@@ -202,16 +202,11 @@ def _make(folder: Path, settings: Data, content: str, data_root: Path, say: Call
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    facts: dict[str, Any] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+    facts: dict[str, Any] = {"bytes": path.stat().st_size, "sha256": sha256_now(path)}
     if path.suffix == ".npy":
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         facts |= {"dtype": str(array.dtype), "length": len(array)}
     return facts
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _digest(manifest: dict[str, Any]) -> str:
@@ -235,7 +230,7 @@ def load(folder: Path, *, check: Literal["sizes", "hashes"] = "sizes") -> Tokens
             raise _damaged(
                 folder, f"{name} is {'shorter or longer than written' if path.is_file() else 'missing'}"
             )
-        if (check == "hashes" or path.suffix == ".json") and _sha256(path) != facts["sha256"]:
+        if (check == "hashes" or path.suffix == ".json") and sha256_now(path) != facts["sha256"]:
             raise _damaged(folder, f"{name} has changed since it was written")
 
     def array(name: str) -> Any:

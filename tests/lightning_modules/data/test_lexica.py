@@ -334,27 +334,7 @@ def validation_words(seed: int):
 # What is wrong with a list ---------------------------------------------------------------------------
 
 
-def test_no_list_at_all_is_refused(tmp_path):
-    assert error_of(tmp_path) == (
-        "objective.masking.select: cloze needs words, file or part_of_speech, but none of them is set; add one."
-    )
-    with pytest.raises(DataError) as error:
-        resolved(GenericWords(kind="generic", treebank="bank.parquet"), data=FILES, data_root=tmp_path)
-    assert str(error.value) == (
-        "objective.masking.select: generic needs words, file or part_of_speech, but none of them is set; add one."
-    )
-    assert error_of(tmp_path, words=("good",), treebank="bank.parquet") == (
-        "objective.masking.select.treebank is read only for part_of_speech, which is not set; add "
-        "part_of_speech, or "
-        "remove treebank."
-    )
-
-
 def test_words_with_spaces_are_refused(tmp_path):
-    assert error_of(tmp_path, words=("good", "very good")) == (
-        "objective.masking.select.words: 'very good' has a space, but each entry must be one word; write each "
-        "word as an entry of its own."
-    )
     (tmp_path / "list.txt").write_text("good\n\ngood\t3\n")
     assert error_of(tmp_path, file="list.txt") == (
         f"{tmp_path}/list.txt, line 3: 'good\\t3' has a space, but each entry must be one word; write each word "
@@ -430,11 +410,6 @@ def test_errors_of_parts_of_speech(tmp_path):
         "objective.masking.select.part_of_speech: no word of the built-in language is most often 'X', only "
         "ADJ, ADP, ADV, AUX, CCONJ, DET, NOUN, NUM, PART, PRON, PUNCT, SCONJ, VERB; name one of "
         "these."
-    )
-    assert error_of(tmp_path, part_of_speech=("VERB",)) == (
-        "objective.masking.select.part_of_speech needs a treebank, because data of kind files have no parts of "
-        "speech; set objective.masking.select.treebank to a CoNLL-U file, or a parquet file with the columns "
-        "tokens and upos."
     )
 
 
