@@ -164,12 +164,6 @@ def _generator(encoder: EncoderSettings, generator: GeneratorSettings) -> Iterat
             f"must leave a width that the generator's {heads} heads divide, but {width} / {shrink} is "
             f"{width // shrink}; choose another divisor of encoder.hidden_size",
         )
-    elif encoder.positions == "sinusoidal" and width // shrink % 2:
-        yield (
-            ("objective", "generator", "shrink"),
-            f"must leave an even width for sinusoidal positions, but {width} / {shrink} is {width // shrink}; "
-            "choose another divisor of encoder.hidden_size",
-        )
     elif encoder.positions == "rotary" and width // shrink // heads % 2:
         yield (
             ("objective", "generator", "shrink"),

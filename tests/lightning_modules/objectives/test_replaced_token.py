@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lightning_modules.config import EncoderSettings, ReplacedTokenSettings
+from lightning_modules.config import EncoderSettings, ReplacedTokenSettings, contradictions
 from lightning_modules.data.packing import pack
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK
 from lightning_modules.model.heads import IGNORED
@@ -231,6 +231,16 @@ def test_the_generator_sees_what_the_encoder_sees(sees, tokens):
         totals.append(objective.losses(changed)["generator"].total.item())
     seen = [abs(total - totals[0]) > 1e-9 for total in totals[1:]]  # float64, and losses of a few nats
     assert seen == {"both_sides": [True, True], "left_only": [True, False], "itself": [False, False]}[sees]
+
+
+def test_a_generator_of_odd_width_reads_sinusoidal_positions(tokens):
+    """They are in the embeddings of the encoder, so nothing sinusoidal has the width of the generator."""
+    encoder = {"hidden_size": 6, "positions": "sinusoidal"}
+    run = settings("replaced_token", encoder=encoder, objective={"generator": {"shrink": 2}})
+    assert contradictions(run) == []
+    objective, _, batch = first_batch(run, tokens)
+    assert objective.generator.shape.hidden_size == 3
+    assert all(torch.isfinite(part.total) for part in objective.losses(batch).values())
 
 
 def test_chance_is_the_entropy_of_the_share_that_is_replaced(tokens):
