@@ -248,8 +248,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_place(value: Any) -> bool:
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return (is_number and value >= 0) or (isinstance(value, str) and value.isdecimal())  # csv has text
+    """Return whether a value is a whole number from 0 on, also as text or as 1.0, which pandas makes of 1 if the
+    column has gaps."""
+    return not isinstance(value, bool) and _is_number(value) and float(value) >= 0 and float(value).is_integer()
 
 
 def _held(task: Task) -> dict[str, tuple[str, Callable[[Any], bool]]]:
@@ -279,7 +280,9 @@ def _examples(task: Task, rows: list[dict[str, Any]]) -> Examples:
             return _tagged(task, rows)
         case "span":
             _check_spans(task, rows)
-            spans = [_around(row[task.text[1]], int(row[task.start or ""]), row[task.label]) for row in rows]
+            spans = [
+                _around(row[task.text[1]], int(float(row[task.start or ""])), row[task.label]) for row in rows
+            ]
             contexts, answers = [context for context, _ in spans], [answer for _, answer in spans]
             return Examples([row[task.text[0]] for row in rows], contexts, None, answers)
     first = [row[task.text[0]] for row in rows]
@@ -315,7 +318,7 @@ def _tagged(task: Task, rows: list[dict[str, Any]]) -> Examples:
 
 def _check_spans(task: Task, rows: list[dict[str, Any]]) -> None:
     for number, row in enumerate(rows, start=1):
-        context, start, answer = row[task.text[1]], int(row[task.start or ""]), row[task.label]
+        context, start, answer = row[task.text[1]], int(float(row[task.start or ""])), row[task.label]
         if not answer.strip():
             raise DataError(
                 f"task {task.name}: example {number} has an answer without words, expected a part of its "

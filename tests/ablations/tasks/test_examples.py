@@ -13,6 +13,7 @@ import pytest
 from ablations.tasks import built_in as made_by
 from ablations.tasks.datasets import SPLITS, TASKS, chosen
 from ablations.tasks.examples import Answer, Examples, Source, all_examples, read_examples, subset
+from ablations.wording import shown as in_words
 from lightning_modules.data.language import Language
 from lightning_modules.data.language.minimal_pairs import PARADIGMS, minimal_pairs
 from lightning_modules.errors import DataError
@@ -231,6 +232,28 @@ def test_of_a_paragraph_the_sentences_of_the_answer_are_kept(tmp_path):
     ]
     assert [c[a.start : a.stop] for c, a in zip(read.second, read.answers, strict=True)] == answers
     assert read.answers[0] == Answer(0, 9)
+
+
+@pytest.mark.parametrize("place", [8, 8.0, "8", "8.0"])
+def test_the_place_of_an_answer_is_a_whole_number_however_it_is_written(place, tmp_path):
+    """pandas writes 8.0 where the column of another task in the file has gaps."""
+    row = {"question": "Who?", "context": "It was  Bob.", "answer": "Bob.", "at": place}
+    (tmp_path / "one.jsonl").write_text(json.dumps(row))
+    task = replace(TASKS["xquad"], files={"test": "one.jsonl"}, start="at", divided_by=None)
+    assert read_examples(task, "test", data_root=tmp_path).answers == [Answer(8, 12)]
+
+
+@pytest.mark.parametrize("place", [8.5, -1, "-1", True, "eight", [8]])
+def test_a_place_that_is_no_number_of_characters_is_refused(place, tmp_path):
+    row = {"question": "Who?", "context": "It was  Bob.", "answer": "Bob.", "at": place}
+    (tmp_path / "one.jsonl").write_text(json.dumps(row))
+    task = replace(TASKS["xquad"], files={"test": "one.jsonl"}, start="at", divided_by=None)
+    with pytest.raises(DataError) as error:
+        read_examples(task, "test", data_root=tmp_path)
+    assert str(error.value).endswith(
+        f"row 1: at is {in_words(place)}, expected a number of characters; correct or remove the row, or leave "
+        "the task out."
+    )
 
 
 @pytest.mark.parametrize("answer", ["Bob.", "Bob. ", " Bob.", " Bob.  "])
