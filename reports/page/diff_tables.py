@@ -15,7 +15,7 @@ from rich.text import Text
 from ablations.wording import listed, printable, several
 from reports.claims.words import MOST_DECIMALS, confidence, effect, significant
 from reports.page.terminal import STYLES, bare_table
-from reports.words import ABSENT, MINUS, count, interval, is_absent, moment
+from reports.words import ABSENT, count, interval, is_absent, moment, number
 
 SIDES = ("before", "after")
 WHERE = {"on both sides": SIDES, "before, absent after": SIDES[:1], "after, absent before": SIDES[1:]}
@@ -260,7 +260,7 @@ def _task(console: Console, task: Mapping[str, Any], *, by: str | None) -> None:
         table = bare_table("seed", *SIDES, "better", "worse", "p", title="")
         for row in task["seeds"]:
             seed = f"{row['before']}" if row["before"] == row["after"] else f"{row['before']} and {row['after']}"
-            means = [f"{row[f'mean_{side}']:.{POINTS_DIGITS}f}" for side in SIDES]
+            means = [number(row[f"mean_{side}"], POINTS_DIGITS) for side in SIDES]
             table.add_row(seed, *means, count(row["better"]), count(row["worse"]), f"{row['p']:.2g}")
         console.print(table)
     else:
@@ -275,7 +275,7 @@ def _task(console: Console, task: Mapping[str, Any], *, by: str | None) -> None:
     if task["slices"]:
         table = bare_table(f"by {by}", "examples", *SIDES, "after - before", title="")
         for part in task["slices"]:
-            means = [f"{part[f'mean_{side}']:.{POINTS_DIGITS}f}" for side in SIDES]
+            means = [number(part[f"mean_{side}"], POINTS_DIGITS) for side in SIDES]
             table.add_row(_plain(part["slice"]), count(part["examples"]), *means, _plain(_bootstrapped(part)))
         console.print(table)
     for example in task["listed"]:
@@ -287,7 +287,7 @@ def _both(numbers: Mapping[str, Any]) -> str:
     shown = _bootstrapped(numbers)
     ways = [" by multi-bootstrap"] * ("[" in shown)
     if numbers["over_seeds"]["low"] is not None:
-        ends = [f"{numbers['over_seeds'][end]:.{POINTS_DIGITS}f}" for end in ("low", "high")]
+        ends = [number(numbers["over_seeds"][end], POINTS_DIGITS) for end in ("low", "high")]
         ways.append(f"{';' if ways else ''} [{', '.join(ends)}] by the t interval")
     if not ways:
         ways = [
@@ -298,7 +298,7 @@ def _both(numbers: Mapping[str, Any]) -> str:
 
 def _bootstrapped(numbers: Mapping[str, Any]) -> str:
     both = numbers["over_seeds_and_examples"]
-    mean, *ends = (None if both[name] is None else f"{both[name]:.{POINTS_DIGITS}f}" for name in both)
+    mean, *ends = (None if both[name] is None else number(both[name], POINTS_DIGITS) for name in both)
     return f"{mean} [{', '.join(map(str, ends))}]" if None not in ends else str(mean)
 
 
@@ -309,7 +309,7 @@ def _example(console: Console, example: Mapping[str, Any]) -> None:
     _say_whole(console, f"{kind} {example['example']}  {texts}")
     right = f"{example['label']}: " if example["label"] is not None else ""
     answers = [", ".join(example[side][:MOST_ANSWERS]) for side in SIDES]
-    points = [f"{example[f'mean_{side}']:.2g}" for side in SIDES]
+    points = [significant(example[f"mean_{side}"], 2) for side in SIDES]
     _say_whole(console, f"  {right}{answers[0]} -> {answers[1]}; points {points[0]} -> {points[1]}")
 
 
@@ -317,9 +317,8 @@ def _example(console: Console, example: Mapping[str, Any]) -> None:
 
 
 def _plain(text: str, style: str = "") -> Text:
-    """Return text with ASCII minus signs, which other programs read, and without control characters for the
-    terminal."""
-    return Text(printable(text).replace(MINUS, "-").replace(ABSENT, "-"), style)
+    """Return text without control characters for the terminal."""
+    return Text(printable(text), style)
 
 
 def _print_plain(console: Console, sentence: str) -> None:

@@ -1,6 +1,7 @@
 """Two experiments side by side: claims, results and settings, as data and as `ablate diff` prints them."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from ablations.cli import main
 from ablations.spec import load as spec_load
 from ablations.spec.changes import changed_settings
 from reports.page.diff import compare, difference
-from reports.page.diff_tables import _mean_and_interval
+from reports.page.diff_tables import _mean_and_interval, diff_tables
 from tests.support import judged
 from tests.support.fake_experiment import SPEC, write
 from tests.support.judged import CHANGE, NEEDS, TEXT, by_name, made
@@ -281,6 +282,15 @@ def test_results_are_means_over_the_seeds_of_each_side(before, after):
     assert not mlm["difference"]["paired"]
     assert rows["mlm", "gain"]["difference"]["mean"] == pytest.approx(-mlm["difference"]["mean"])
     assert (rows["mt", "loss"]["after"], rows["mt", "loss"]["difference"]) == (None, None)
+
+
+def test_negative_numbers_have_the_sign_that_other_tables_have(before, after, capsys):
+    change_file(after / "claims" / "layers.yaml", ("name: less", "name: fewer"))
+    change_table(after, lambda table: table.assign(value=table["value"].where(table["metric"] != "loss", 0.5)))
+    diff_tables(compare(before, after))
+    shown = capsys.readouterr().out
+    assert re.search(r"(?<!\w)−\d", shown)
+    assert not re.search(r"(?<![\w,-])-\d", shown)
 
 
 # Settings --------------------------------------------------------------------------------------------
