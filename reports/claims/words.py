@@ -261,16 +261,11 @@ def counted(entries: Iterable[Mapping[str, Any]]) -> str:
     claims = [entry for entry in entries if entry.get("says")]  # the others are files that cannot be read
     if not claims:
         return "No claim could be read."
-    verdicts = Counter(claim["verdict"] for claim in claims)
-    words = listed([f"{count(verdicts[verdict])} {verdict}" for verdict in VERDICTS if verdicts[verdict]], "and")
-    sentences = [f"Of {several(len(claims), 'claim')}, {words}."]
-    met = Counter(expectation(claim) for claim in claims)
-    outcomes = [f"{count(met[word])} {outcome}" for word, outcome in _OUTCOMES.items() if met[word]]
-    if outcomes:
-        expected = sum(met[word] for word in _OUTCOMES)
-        sentences.append(
-            f"Of the judged claims, {count(expected)} had an expected verdict: {listed(outcomes, 'and')}."
-        )
+    met = Counter(word for claim in claims if (word := expectation(claim)))
+    if len(claims) == 1:
+        sentences = [f"1 claim: {claims[0]['verdict']}.", *(f"It {_OUTCOMES[word]}." for word in met)]
+    else:
+        sentences = _counted(Counter(claim["verdict"] for claim in claims), met)
     if early := [claim for claim in claims if is_early(claim) and claim["verdict"] != "insufficient evidence"]:
         have = "has fewer seeds" if len(early) == 1 else "have fewer seeds"
         seeds_of_early = listed(list(dict.fromkeys(map(seeds_shown, early))), "or")
@@ -279,6 +274,15 @@ def counted(entries: Iterable[Mapping[str, Any]]) -> str:
             "are early looks, and the one with all seeds counts."
         )
     return " ".join(sentences)
+
+
+def _counted(verdicts: Counter[str], met: Counter[str]) -> list[str]:
+    """Return sentences on the number of claims with each verdict, and with each outcome of an expectation."""
+    words = [f"{count(verdicts[verdict])} {verdict}" for verdict in VERDICTS if verdicts[verdict]]
+    outcomes = [f"{count(met[word])} {outcome}" for word, outcome in _OUTCOMES.items() if met[word]]
+    expected = f"{count(met.total())} had an expected verdict: {listed(outcomes, 'and')}"
+    sentences = [f"Of {several(verdicts.total(), 'claim')}, {listed(words, 'and')}."]
+    return sentences + [f"Of the judged claims, {expected}."] * bool(outcomes)
 
 
 _OUTCOMES = {"met": "came out as expected", "not met": "came out otherwise", "left open": "stayed open"}

@@ -90,6 +90,14 @@ def test_a_verdict_before_all_planned_seeds_have_ended_is_called_an_early_look(t
     )
 
 
+def test_a_single_claim_is_counted_in_words_of_its_own(tmp_path):
+    entries = by_name(judge_claims(made(tmp_path)).entries)
+    sentences = {name: counted([entry]) for name, entry in entries.items()}
+    assert sentences["more"] == "1 claim: supported. It came out as expected."
+    assert sentences["less"] == "1 claim: contradicted. It came out otherwise."
+    assert sentences["other"] == "1 claim: not run."
+
+
 def test_a_seed_that_ended_and_is_left_out_makes_no_early_look(tmp_path):
     experiment = made(tmp_path)
     table = experiment.table
