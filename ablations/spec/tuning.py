@@ -209,7 +209,8 @@ def trial_runs(tune: Tune, arm: Arm, values: Values, *, max_steps: int) -> list[
 
 def next_values(tune: Tune, history: Sequence[Tried], *, arms: int) -> list[Values]:
     """Return the values that an arm tries next. Without a budget these are all that are left. With a budget
-    it is only the next suggestion, or an empty list once the arm's share of the budget is used up.
+    it is only the next suggestion, or an empty list once the arm's share of the budget is used up or everything
+    was tried: a repeated trial has the same loss, and tells nothing.
 
     The result depends only on the history, the settings and the first seed of the trials. So an interrupted
     search goes on as if it had not been interrupted.
@@ -226,7 +227,7 @@ def next_values(tune: Tune, history: Sequence[Tried], *, arms: int) -> list[Valu
         return [values for values in combinations(tune) if values not in tried]
     if len(history) >= tune.budget // arms:
         return []
-    return [_suggested(tune, history)]
+    return _suggested(tune, history)
 
 
 def require_search(tune: Tune) -> None:
@@ -238,9 +239,14 @@ def require_search(tune: Tune) -> None:
         )
 
 
-def _suggested(tune: Tune, history: Sequence[Tried]) -> Values:
-    """Return the values that Optuna's TPE suggests after the given trials. The loss of diverged trials counts
-    as infinite."""
+MOST_SUGGESTIONS = 20
+"""Number of suggestions of Optuna after which the search gives up waiting for values that were not tried."""
+
+
+def _suggested(tune: Tune, history: Sequence[Tried]) -> list[Values]:
+    """Return the first values that Optuna's TPE suggests after the given trials and that were not tried; of
+    lists, else the first combination that was not tried; an empty list if there is none. The loss of diverged
+    trials counts as infinite."""
     require_search(tune)
     import optuna
 
@@ -252,8 +258,15 @@ def _suggested(tune: Tune, history: Sequence[Tried]) -> Values:
         params = {path: _as_param(tune.settings[path], value) for path, value in values.items()}
         worst = math.inf if loss is None else loss
         study.add_trial(optuna.trial.create_trial(params=params, distributions=spaces, value=worst))
-    params = study.ask(spaces).params
-    return {path: _as_value(tune.settings[path], params[path]) for path in tune.settings}
+    tried = [trial.values for trial in history]
+    for _ in range(MOST_SUGGESTIONS):
+        params = study.ask(spaces).params
+        values = {path: _as_value(tune.settings[path], params[path]) for path in tune.settings}
+        if values not in tried:
+            return [values]
+    if any(isinstance(searched, Range) for searched in tune.settings.values()):
+        return []
+    return list(itertools.islice((values for values in combinations(tune) if values not in tried), 1))
 
 
 def _space(searched: tuple[Any, ...] | Range) -> Any:

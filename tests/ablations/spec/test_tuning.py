@@ -246,6 +246,19 @@ def test_a_search_goes_on_as_it_would_have_whatever_was_said_between(tmp_path):
         assert again == history[ended].values
 
 
+def test_no_trial_is_repeated_and_a_search_ends_when_everything_was_tried(tmp_path):
+    """Optuna alone suggests the same of few values again and again."""
+    lists = {"training.learning_rate": [1e-3, 2e-3, 4e-3], "encoder.dropout": [0, 0.1]}
+    whole = opened(tmp_path, settings={"encoder.num_hidden_layers": {"low": 1, "high": 3}}, budget=40).tune
+    tune = opened(tmp_path, settings=lists, budget=40).tune
+    for searching, number in ((tune, 6), (whole, 3)):
+        history = searched(searching, lambda values: sum(values.values()), arms=2)
+        assert len(history) == number
+        assert all(
+            trial.values not in [other.values for other in history[:at]] for at, trial in enumerate(history)
+        )
+
+
 # Choice ----------------------------------------------------------------------------------------------
 
 
