@@ -422,6 +422,8 @@ def _condition_rule(part: PartVerdict) -> str:
 
 def _open(part: PartVerdict, *, ways: int, refuting: str, margin: str) -> str:
     """Return why a part that claims a side is undecided, as the end of a sentence about its interval."""
+    if is_absent(part.low):
+        return "has no ends, because the number that the effect is divided by may be 0"
     if part.low > 0:
         page = 1.0 if part.p_page is None else part.p_page
         if (part.fewest_for_page or 0) > len(part.values):

@@ -189,6 +189,15 @@ def test_a_trend_must_hold_for_page_too():
     assert said == "the 95% interval lies above 0, but the steps do not agree (Page's test, p = 0.200)"
 
 
+def test_a_ratio_whose_denominator_may_be_0_has_no_interval_that_could_include_0():
+    above, below = np.arange(3.0), np.array([0.3, -0.2, 0.1])
+    found = one((above - 0.5 * below) / below.mean(), ratio_of=(above, below, 0.5), bounded=True)
+    assert (found.verdict, np.isnan(found.low), np.isnan(found.high)) == ("undecided", True, True)
+    assert part_rule(found, "higher", ways=1) == (
+        "the 95% interval has no ends, because the number that the effect is divided by may be 0"
+    )
+
+
 def test_a_trend_that_so_few_seeds_cannot_decide_is_called_so():
     def trend(size, **more):  # every step rises in every seed, over three places
         values = np.linspace(0.9, 1.1, size)
