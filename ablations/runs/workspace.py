@@ -276,7 +276,7 @@ class Workspace:
     def seeds_to_come(self) -> list[str]:
         """Return a sentence on the seeds so far and the looks to come; an empty list if the seeds are a fixed
         list."""
-        return [] if self.looks is None else [looks_in_words(self.looks)]
+        return [] if self.looks is None else [looks_in_words(self.looks, self.arms)]
 
     def with_look(self, look: Look) -> "Workspace":
         """Return the workspace with one more look; looks.json is not written."""

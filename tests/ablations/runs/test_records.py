@@ -117,6 +117,17 @@ def test_an_arm_that_is_added_later_begins_with_the_first_look(spec):
     assert seeds_of(opened(more))["c"] == [10, 11, 12]
 
 
+def test_an_arm_that_was_removed_is_not_counted_and_keeps_its_seeds(spec):
+    workspace = opened(spec)
+    write_looks(some(seeds_of={"a": 6, "b": 3, "gone": 4}, taken=[Look(seeds=3, arms=["a"])]), workspace.folder)
+    again = opened(spec)
+    assert again.seeds_to_come() == [
+        "seeds: 3 for 1 arm and 6 for 1 arm planned so far; the claims are judged with 3, 4, 5 and 6 seeds, and "
+        "arms of open claims get more seeds, up to 12 runs in all."
+    ]
+    assert again.looks.seeds_of["gone"] == 4
+
+
 def test_other_seeds_than_those_of_the_first_run_are_refused(spec):
     workspace = opened(spec)
     workspace.fix_looks()
