@@ -123,17 +123,18 @@ def tokenise(model: HuggingFaceModel, sentences: Iterable[str], *, tokens: int) 
     """Tokenise sentences from the start until they hold more than `tokens` text tokens, or until the end.
 
     Raises:
-        MeasureError: the tokenizer gives ids that the model does not have, or makes no token of the text.
+        MeasureError: the tokenizer gives ids that the model does not have, or knows no token of the text.
     """
     parts: list[TokenisedText] = []
     remaining, text_tokens = iter(sentences), 0
     while text_tokens <= tokens and (next_sentences := list(islice(remaining, SENTENCES_AT_ONCE))):
         parts.append(_tokenise(model, next_sentences))
         text_tokens += int(parts[-1].is_text.sum())
-    if not text_tokens:
+    unknown = model.tokenizer.unk_token_id
+    if not any((part.ids[part.is_text] != unknown).any() for part in parts):
         raise MeasureError(
-            f"the tokenizer of {model.folder} makes no tokens from the text except special ones; give text in "
-            "the language of the model."
+            f"the tokenizer of {model.folder} makes no tokens from the text except special and unknown ones; give "
+            "text in the language of the model."
         )
     text = TokenisedText(
         ids=np.concatenate([part.ids for part in parts]),

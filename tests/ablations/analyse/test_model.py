@@ -236,9 +236,8 @@ def test_a_space_between_special_tokens_is_no_text_but_one_at_a_word_is(tmp_path
         with pytest.raises(MeasureError) as error:
             tokenise(loaded, [nothing], tokens=100)
         assert str(error.value) == (
-            f"the tokenizer of {folder} makes no tokens from the text except special ones; give "
-            f"text in the language "
-            f"of the model."
+            f"the tokenizer of {folder} makes no tokens from the text except special and unknown ones; "
+            f"give text in the language of the model."
         )
     assert read_as("b c") == ["b", "Ġ", "c"]
     assert read_as("<s> b </s> </s>") == ["Ġ", "b", "Ġ"]
@@ -611,11 +610,13 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path):
     )
 
 
-def test_a_text_without_a_token_is_refused(tmp_path):
+def test_a_text_without_a_token_that_is_known_is_refused(tmp_path):
     loaded = load(tiny_models.save(tmp_path / "bert"))
-    with pytest.raises(MeasureError) as error:
-        tokenise(loaded, ["[SEP]", " "], tokens=100)
-    assert str(error.value) == (
-        f"the tokenizer of {loaded.folder} makes no tokens from the text except special ones; give text in the "
-        f"language of the model."
-    )
+    for nothing in (["[SEP]", " "], ["漢字", "漢"]):
+        with pytest.raises(MeasureError) as error:
+            tokenise(loaded, nothing, tokens=100)
+        assert str(error.value) == (
+            f"the tokenizer of {loaded.folder} makes no tokens from the text except special and unknown ones; "
+            "give text in the language of the model."
+        )
+    assert tokenise(loaded, ["漢字", "a"], tokens=100).is_text.sum() == 2  # one token is enough
