@@ -146,10 +146,10 @@ def _of_file(name: str, path: Path, sha256: str | None = None) -> Plugin:
     try:
         source = path.read_bytes()
     except OSError as error:
-        raise PluginError(
-            f"{name}: {path} cannot be read ({error.strerror}); put the file beside the spec, or name it with "
-            "--plugin."
-        ) from error
+        remedy = "put the file beside the spec, or name it with --plugin"
+        if sha256 is not None:
+            remedy += ", then start `ablate run` with the spec"
+        raise PluginError(f"{name}: {path} cannot be read ({error.strerror}); {remedy}.") from error
     digest = hashlib.sha256(source).hexdigest()
     if sha256 not in (None, digest):
         raise _changed(name, path)

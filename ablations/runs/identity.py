@@ -21,6 +21,7 @@ from lightning_modules.config import Data, RunSettings
 from lightning_modules.config.masking import Cloze, GenericWords
 from lightning_modules.config.settings import Settings, plugins_of
 from lightning_modules.data import token_store
+from lightning_modules.errors import FilesError
 from lightning_modules.files import file_version, make_folder, write_json
 from lightning_modules.training.run_directory import RunBusyError, RunDirectory, RunDirectoryError, checksum
 
@@ -193,9 +194,15 @@ def _lexicon(
 
 
 def restore(planned: PlannedRun) -> None:
-    """Write run.json of a trained run again if somebody deleted it, as errors on a damaged one advise."""
+    """Write run.json of a trained run again if somebody deleted it, as errors on a damaged one advise, and the
+    present places of its plugins if the recorded ones are empty. Otherwise the run could not be exported."""
     if not (planned.directory.path / "run.json").exists():
         create(planned)
+    elif plugins_of([planned.run.settings]):
+        with suppress(RunDirectoryError, FilesError):  # damaged, or of somebody else
+            records = planned.directory.description().get("plugins", {})
+            if not all(Path(record["path"]).exists() for record in records.values()):
+                _renew_places(planned)
 
 
 def create(planned: PlannedRun) -> None:

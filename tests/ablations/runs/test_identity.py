@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ablations.runs.identity import create, placed_runs, run_identity, self_contained
+from ablations.runs.identity import create, placed_runs, restore, run_identity, self_contained
 from ablations.spec.experiment import Run
 from lightning_modules import plugins, provenance
 from lightning_modules.config.run import VOITA_2019, RunSettings
@@ -185,6 +185,36 @@ def test_a_done_run_takes_the_present_place_of_its_plugin(data_root, tmp_path):
     assert first.directory.description()["plugins"]["my_corruption.py:Rare"]["path"] == str(
         tmp_path / "there/my_corruption.py"
     )
+
+
+def test_a_complete_run_takes_the_present_place_of_its_plugin_only_if_the_recorded_one_is_empty(
+    data_root, tmp_path
+):
+    select = {"kind": "my_corruption.py:Rare", "frequent": 5}
+
+    def planned(folder):
+        plugins.look_beside(folder / "spec.yaml")
+        run = Run("rare", 0, settings(objective={"masking": {"select": select}}))
+        return placed_runs((run,), out=tmp_path, data_root=data_root)[0]
+
+    for folder in ("here", "copy"):
+        (tmp_path / folder).mkdir()
+        shutil.copy(PLUGINS / "my_corruption.py", tmp_path / folder)
+    first = planned(tmp_path / "here")
+    done(first)
+    before = (first.directory.path / "run.json").read_bytes()
+    restore(planned(tmp_path / "copy"))  # a copy of the spec, for example that of somebody else
+    assert (first.directory.path / "run.json").read_bytes() == before
+    (tmp_path / "here").rename(tmp_path / "there")
+    with pytest.raises(RunDirectoryError) as error:
+        first.directory.settings()
+    assert str(error.value) == (
+        f"{first.directory.path / 'run.json'}: my_corruption.py:Rare: {tmp_path}/here/my_corruption.py cannot be "
+        "read (No such file or directory); put the file beside the spec, or name it with --plugin, then start "
+        "`ablate run` with the spec."
+    )
+    restore(planned(tmp_path / "there"))
+    assert first.directory.settings().objective.masking.select.frequent == 5
 
 
 def test_a_lexicon_that_has_changed_is_read_again(tmp_path):
