@@ -73,6 +73,7 @@ def export(run_dir: Path, folder: Path, *, encoder_alone: bool = False, origin: 
     Raises:
         ExportError: no stock class holds the settings of the run.
         CheckpointError: the run has no checkpoint that can be read.
+        RunDirectoryError: run.json or the log of the run has changed.
         FilesError: the folder is not empty, or cannot be written.
     """
     source = _source(run_dir, encoder_alone=encoder_alone, origin=origin)
@@ -154,16 +155,19 @@ def _source(run_dir: Path, *, encoder_alone: bool, origin: Origin | None) -> _So
 
 
 def validation_losses(directory: RunDirectory) -> dict[int, float]:
-    """Return the validation losses that training logged, by step."""
+    """Return the validation losses that training logged, by step; empty without a log.
+
+    Raises:
+        RunDirectoryError: the log has changed since training ended.
+    """
     losses = {}
-    lines = directory.metrics.read_text(encoding="utf-8").splitlines() if directory.metrics.is_file() else []
-    for line in lines:
+    for line in directory.require_log().splitlines() if directory.metrics.is_file() else []:
         try:
             entry = json.loads(line)
-        except ValueError:  # the last line of a run that was killed
+            if entry.get("val/loss") is not None:
+                losses[entry["step"]] = entry["val/loss"]
+        except (ValueError, KeyError, AttributeError, RecursionError):  # the last line of a run that was killed
             break
-        if entry.get("val/loss") is not None:
-            losses[entry["step"]] = entry["val/loss"]
     return losses
 
 

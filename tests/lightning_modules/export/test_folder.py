@@ -13,6 +13,7 @@ from lightning_modules.export.folder import export, export_series, has_stock_gen
 from lightning_modules.export.stock import ExportError
 from lightning_modules.files import read_json, sha256
 from lightning_modules.objectives import build
+from lightning_modules.training.run_directory import RunDirectoryError
 from lightning_modules.training.train import start
 from tests.support.tiny_text import settings
 
@@ -167,6 +168,21 @@ def test_a_series_has_a_folder_a_step_and_an_index(trained, tokens, tmp_path):
     assert torch.equal(theirs.bert.embeddings.word_embeddings.weight, table_VD)
     first, _ = load(*written[0])
     assert not torch.equal(first.bert.embeddings.word_embeddings.weight, table_VD)
+
+
+@pytest.mark.parametrize("changed", ["null", '{"step": 6, "val/loss": 1.0}', "no JSON"])
+def test_no_loss_is_taken_from_a_log_that_has_changed(trained, tmp_path, changed):
+    directory = trained("masked_lm")
+    directory.metrics.write_text(changed + "\n")
+    for write in (export, export_series):
+        with pytest.raises(RunDirectoryError) as error:
+            write(directory.path, tmp_path / "exported")
+        assert str(error.value) == (
+            f"{directory.metrics} has changed since training ended; restore it, or delete {directory.path}, then "
+            "`ablate run` trains the run again."
+        )
+    directory.write_state("interrupted", log_sha256=None)  # the end of a killed run's log may be anything
+    export(directory.path, tmp_path / "exported")
 
 
 def test_a_folder_that_is_not_empty_is_refused_and_a_failure_leaves_nothing(trained, tmp_path, monkeypatch):
