@@ -28,6 +28,7 @@ from ablations.runs.records import (
     RunState,
     checksum,
     read_file,
+    read_json,
 )
 from ablations.wording import REFUSED, printable
 
@@ -326,7 +327,7 @@ def is_fresh(folder: Path) -> bool:
     """Return whether the page (HTML and Markdown) and all files of its figures and tables exist and were made from
     the present files."""
     try:
-        report = json.loads((folder / "report.json").read_bytes())
+        report = read_json(folder / "report.json")
         names = ["report.html", "report.md", *report["files"]]
         return report["made_from"] == digest(folder) and all((folder / name).is_file() for name in names)
     except (OSError, ValueError, KeyError, TypeError):

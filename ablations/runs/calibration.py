@@ -24,7 +24,7 @@ from typing_extensions import TypedDict  # pydantic takes typing's only from Pyt
 from ablations.catalogue import Measure
 from ablations.runs.identity import PlannedRun
 from lightning_modules.config import RunSettings, operations_per_token
-from lightning_modules.files import locked, make_folder, write_json
+from lightning_modules.files import locked, make_folder, read_file, write_json
 from lightning_modules.provenance import available_cores, processor
 
 
@@ -101,7 +101,7 @@ class Calibration:
 
     def _read(self) -> None:
         try:
-            content = TypeAdapter(_File).validate_json(self._path.read_bytes())
+            content = TypeAdapter(_File).validate_json(read_file(self._path))
         except (OSError, ValueError):  # a damaged or older file is ignored
             content = _File(version=VERSION, machines={})
         self._machines = content["machines"]

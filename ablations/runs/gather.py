@@ -32,6 +32,7 @@ from ablations.runs.identity import PlannedRun
 from ablations.runs.records import Record
 from ablations.runs.rows import MeasuredStep
 from lightning_modules.data.tokenizer import FIRST_WORD_ID
+from lightning_modules.files import read_file
 from lightning_modules.training.run_directory import RunDirectory
 
 Row = dict[str, Any]
@@ -303,7 +304,7 @@ def read_record(folder: Path) -> Gathered:
     """Return the record in an experiment's folder. It is empty if there is none, or if it is damaged: then all
     files are read again."""
     try:
-        seal, _, text = (folder / RECORD).read_bytes().partition(b"\n")
+        seal, _, text = read_file(folder / RECORD).partition(b"\n")
         if hashlib.sha256(text).hexdigest().encode() != seal:
             return Gathered()
         return Gathered.model_validate_json(text)

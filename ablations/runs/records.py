@@ -15,8 +15,9 @@ from ablations.errors import ResultsError, SpecError
 from ablations.spec.experiment import Experiment, Run, SeedsUntilDecided
 from ablations.spec.figures import PublishedPoint
 from ablations.wording import listed, several
-from lightning_modules.files import make_folder, read_json, write_json
+from lightning_modules.files import make_folder, write_json
 from lightning_modules.files import read_file as read_file  # for reports
+from lightning_modules.files import read_json as read_json  # for reports
 from lightning_modules.provenance import utc_now
 from lightning_modules.training.run_directory import Checkpoint
 from lightning_modules.training.run_directory import RunDirectory as RunDirectory  # for reports

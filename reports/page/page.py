@@ -23,7 +23,7 @@ from pandas import DataFrame
 from ablations.errors import ResultsError
 from ablations.results import sealed, write_whole
 from ablations.runs import rows as run_rows
-from ablations.runs.records import PUBLISHED_PROVENANCE, RUNS_FILE
+from ablations.runs.records import PUBLISHED_PROVENANCE, RUNS_FILE, read_json
 from ablations.spec import claims as claims_file
 from reports import folder as experiment_folder
 from reports import words
@@ -214,7 +214,7 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
 def _files_before(folder: Path) -> set[str]:
     """Return the files in figures/ and tables/ of the existing page, as its report.json names them."""
     try:
-        report = json.loads((folder / "report.json").read_bytes())
+        report = read_json(folder / "report.json")
     except (OSError, ValueError):
         return set()
     names = report.get("files") if isinstance(report, dict) else None
@@ -393,7 +393,7 @@ def _publish_runs(folder: Path, published: Path) -> None:
 
 def _report_of(path: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = json.loads(path.read_bytes())
+        content: dict[str, Any] = read_json(path)
     except (OSError, ValueError) as error:
         raise ResultsError(
             f"{path} cannot be read, so there is no page to publish; start `ablate report` again."

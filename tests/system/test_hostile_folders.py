@@ -15,7 +15,8 @@ import pytest
 
 from ablations import results, yamlfile
 from ablations.errors import AblationsError, ResultsError
-from ablations.runs import rows
+from ablations.runs import gather, rows
+from ablations.runs.calibration import Calibration
 from ablations.runs.launch import Outcome
 from ablations.runs.places import arrays
 from ablations.runs.progress import carry_out, display
@@ -29,6 +30,7 @@ from lightning_modules.training.run_directory import RunDirectory, RunDirectoryE
 from reports import folder as results_folder
 from tests.support.fake_experiment import write
 from tests.support.hostile import PAYLOADS
+from tests.support.tiny_text import settings
 
 DEEP = "[" * 200_000
 READERS = {
@@ -67,6 +69,23 @@ def test_what_is_planted_for_a_file_of_a_run_is_one_sentence(tmp_path, name, pla
     assert str(tmp_path / name) in str(error.value)
     assert str(error.value).endswith(".")
     assert "\n" not in str(error.value)
+    assert time.monotonic() - begin < 2
+
+
+REREAD = {
+    "calibration.json": lambda folder: Calibration(folder).training_seconds(settings(), threads=1) is None,
+    "gathered.json": lambda folder: gather.read_record(folder) == gather.Gathered(),
+    "report.json": lambda folder: not results_folder.is_fresh(folder),
+}
+"""Files that are made again if they cannot be read, each with a check that it counts as missing."""
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+@pytest.mark.parametrize("name", REREAD)
+def test_what_is_planted_for_a_file_that_is_made_again_counts_as_none(tmp_path, name, planted):
+    PLANTED[planted](tmp_path / name)
+    begin = time.monotonic()
+    assert REREAD[name](tmp_path)
     assert time.monotonic() - begin < 2
 
 
