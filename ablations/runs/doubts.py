@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ablations.runs.identity import PlannedRun, description
-from ablations.runs.records import PLAN_AGAIN
+from ablations.runs.records import last_plan
 from ablations.spec.changes import differing
 from ablations.wording import listed, several, shown
 from lightning_modules.config import Data, FilesData, HubData, RunSettings
 from lightning_modules.errors import AblationsError
-from lightning_modules.files import read_json, sha256
+from lightning_modules.files import sha256
 from lightning_modules.training.run_directory import RunDirectory
 
 UNKNOWN_SHARE = 0.01
@@ -200,14 +200,13 @@ def earlier_runs(folder: Path, planned: Sequence[PlannedRun], *, out: Path) -> l
         folder: folder of the experiment's results, with the plan.json of the spec that ran last.
         planned: runs of the spec as it is now.
     """
-    path = folder / "plan.json"
-    before = read_json(path, remedy=PLAN_AGAIN).get("runs", []) if path.exists() else []
+    before = last_plan(folder)
     planned_ids = {item.run_id for item in planned}
     earlier = [
-        (run["arm"], run["seed"], directory)
-        for run in before
-        if run["run_id"] not in planned_ids
-        and (directory := RunDirectory(out / "runs" / run["folder"])).state().state != "planned"
+        (run.arm, run.seed, directory)
+        for run in (before.runs if before else ())
+        if run.run_id not in planned_ids
+        and (directory := RunDirectory(out / "runs" / run.folder)).state().state != "planned"
     ]
     if not earlier:
         return []

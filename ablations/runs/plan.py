@@ -14,13 +14,13 @@ from ablations.measures.settings import RunDistanceSettings
 from ablations.runs.calibration import Calibration, flops, makespan, tokens
 from ablations.runs.identity import PlannedRun
 from ablations.runs.launch import threads_per_process
-from ablations.runs.records import PLAN_AGAIN, RUNS_FILE, DataRecord, Plan, RunRecord
+from ablations.runs.records import RUNS_FILE, DataRecord, Plan, RunRecord, last_plan
 from ablations.spec import claims as claims_file
 from ablations.spec.claims import Claims
 from ablations.spec.experiment import Experiment
 from ablations.wording import by_kind, listed, several
 from lightning_modules.config import RunSettings, parameters
-from lightning_modules.files import make_folder, read_json, write_json, write_whole
+from lightning_modules.files import make_folder, write_json, write_whole
 from lightning_modules.provenance import utc_now
 from lightning_modules.training.run_directory import Checkpoint, RunDirectory, RunState
 
@@ -326,18 +326,16 @@ def write(content: Plan, folder: Path, *, spec: bytes, claims: Sequence[Claims],
     for published in (RUNS_FILE, run_rows.PREDICTIONS):  # of a published folder; now the runs here count
         (folder / published).unlink(missing_ok=True)
     spec_sha256 = hashlib.sha256(spec).hexdigest()
-    path = folder / "plan.json"
-    before = read_json(path, remedy=PLAN_AGAIN) if path.exists() else {}
-    created = before.get("created") if before.get("spec_sha256") == spec_sha256 else None
-    if not data.address and [run.run_id for run in content.runs] == [
-        run["run_id"] for run in before.get("runs", [])
-    ]:
-        data = DataRecord.model_validate(before.get("data", {}))
+    before = last_plan(folder) or Plan(experiment=content.experiment, arms=[], runs=[])
+    created = before.created if before.spec_sha256 == spec_sha256 else None
+    if not data.address and [run.run_id for run in content.runs] == [run.run_id for run in before.runs]:
+        data = before.data
     if created is None:
         write_whole(folder / "spec.yaml", spec)
     claims_file.keep(claims, folder)
     started = sum(run.state != "planned" for run in content.runs)
-    planned = claims_file.planned(claims, before.get("claim_files", []), runs_started=started, at=utc_now())
+    claims_before = [file.model_dump(mode="json") for file in before.claim_files]
+    planned = claims_file.planned(claims, claims_before, runs_started=started, at=utc_now())
     whole = content.model_dump(mode="json", exclude_unset=True) | {
         "spec_sha256": spec_sha256,
         "created": created or utc_now(),
@@ -345,4 +343,4 @@ def write(content: Plan, folder: Path, *, spec: bytes, claims: Sequence[Claims],
         "claim_files": planned,
         "data": data.model_dump(mode="json", exclude_unset=True),
     }
-    write_json(path, whole)
+    write_json(folder / "plan.json", whole)

@@ -308,6 +308,22 @@ class Plan(Record):
     """Estimated seconds until everything is trained and measured; None if unknown."""
 
 
+def last_plan(folder: Path) -> Plan | None:
+    """Return the plan in an experiment's folder; None without one.
+
+    Raises:
+        FilesError: plan.json cannot be read.
+        ResultsError: it is no plan.
+    """
+    path = folder / "plan.json"
+    if not path.exists():
+        return None
+    try:
+        return Plan.model_validate(read_json(path, remedy=PLAN_AGAIN))
+    except ValidationError as error:
+        raise ResultsError(f"{path} is not as `ablate run` writes it; {PLAN_AGAIN}.") from error
+
+
 def looks_of(experiment: Experiment, *, arms: Sequence[str], folder: Path) -> Looks | None:
     """Return the looks at the claims and the seeds of each arm; None for a spec with a fixed list of seeds.
 
@@ -349,14 +365,12 @@ def looks_of(experiment: Experiment, *, arms: Sequence[str], folder: Path) -> Lo
 
 def _has_started(folder: Path) -> bool:
     """Return whether a run of the plan in an experiment's folder has started; a plan is written before that."""
-    path = folder / "plan.json"
-    if not path.exists():
-        return False
     try:
-        planned = Plan.model_validate(read_json(path, remedy=PLAN_AGAIN)).runs
-    except ValidationError:
+        plan = last_plan(folder)
+    except ResultsError:
         return True  # nobody knows
-    return any((folder.parent / "runs" / run.folder / "state.json").exists() for run in planned)
+    runs = [] if plan is None else plan.runs
+    return any((folder.parent / "runs" / run.folder / "state.json").exists() for run in runs)
 
 
 def runs_so_far(looks: Looks, runs: Iterable[Run]) -> tuple[Run, ...]:

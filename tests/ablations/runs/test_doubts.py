@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from ablations.cli import main
+from ablations.errors import ResultsError
 from ablations.runs import identity
 from ablations.runs.doubts import (
     copied_arms,
@@ -213,6 +214,24 @@ def test_runs_of_an_earlier_version_are_counted_with_the_settings_that_differ(tm
 def test_runs_that_never_started_are_none_of_an_earlier_version(tmp_path):
     opened(tmp_path).write_plan()
     assert opened(tmp_path, training={"max_steps": 8, "tokens_per_step": 128}).earlier_runs() == []
+
+
+@pytest.mark.parametrize(
+    "damaged", ["null", "[1]", '{"runs": 3}', '{"experiment": "it", "arms": [], "runs": [{}]}']
+)
+def test_a_plan_that_is_none_is_one_sentence_for_reader_and_writer(tmp_path, damaged):
+    workspace = opened(tmp_path)
+    start(workspace)
+    path = workspace.folder / "plan.json"
+    path.write_text(damaged)
+    for command in (workspace.earlier_runs, workspace.write_plan):
+        with pytest.raises(ResultsError) as error:
+            command()
+        assert str(error.value) == (
+            f"{path} is not as `ablate run` writes it; restore it, or delete it and start `ablate run` again, "
+            "which dates the claims anew."
+        )
+    assert path.read_text() == damaged
 
 
 def test_a_difference_that_no_setting_shows_is_the_text_or_the_version(tmp_path):
