@@ -19,6 +19,7 @@ from tokenizers.processors import TemplateProcessing
 
 from lightning_modules.config import ReplacedTokenSettings, RunSettings
 from lightning_modules.config.objectives import StockOutput
+from lightning_modules.data import token_store
 from lightning_modules.data.tokenizer import END, MASK, PAD, SPECIAL_TOKENS, START
 from lightning_modules.errors import CheckpointError
 from lightning_modules.export.card import Facts, Origin, card
@@ -74,6 +75,7 @@ def export(run_dir: Path, folder: Path, *, encoder_alone: bool = False, origin: 
         ExportError: no stock class holds the settings of the run.
         CheckpointError: the run has no checkpoint that can be read.
         RunDirectoryError: run.json or the log of the run has changed.
+        DataError: the token store of the run is missing or damaged.
         FilesError: the folder is not empty, or cannot be written.
     """
     source = _source(run_dir, encoder_alone=encoder_alone, origin=origin)
@@ -126,16 +128,13 @@ class _Source(NamedTuple):
     origin: Origin
     stock: Stock
     output: StockOutput
+    token_store: Path
+    """Folder that has the run's tokenizers, as they were written."""
 
     @property
     def class_name(self) -> str:
         """Return the name of the class that holds the run."""
         return self.stock.classes[self.output]
-
-    @property
-    def token_store(self) -> Path:
-        """Return the folder that has the run's tokenizers."""
-        return self.directory.path.absolute().parent.parent / "tokens" / self.description["tokens"]
 
 
 def _source(run_dir: Path, *, encoder_alone: bool, origin: Origin | None) -> _Source:
@@ -149,9 +148,10 @@ def _source(run_dir: Path, *, encoder_alone: bool, origin: Origin | None) -> _So
         )
     output = "states" if encoder_alone else output
     stock = choose(STOCKS, run, output, where=str(run_dir))
+    tokens = token_store.load(directory.path.absolute().parent.parent / "tokens" / description["tokens"])
     losses = validation_losses(directory) | dict(origin.losses if origin else {})
     complete = Origin(questions=origin.questions if origin else {}, losses=losses)
-    return _Source(directory, run, description, complete, stock, output)
+    return _Source(directory, run, description, complete, stock, output, tokens.folder)
 
 
 def validation_losses(directory: RunDirectory) -> dict[int, float]:

@@ -1,13 +1,14 @@
 """A run becomes a Hugging Face folder, or a series of them, that stock classes load."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
 
-from lightning_modules.errors import CheckpointError, FilesError, StopRequest
+from lightning_modules.errors import CheckpointError, DataError, FilesError, StopRequest
 from lightning_modules.export.card import Origin
 from lightning_modules.export.folder import export, export_series, has_stock_generator
 from lightning_modules.export.stock import ExportError
@@ -183,6 +184,28 @@ def test_no_loss_is_taken_from_a_log_that_has_changed(trained, tmp_path, changed
         )
     directory.write_state("interrupted", log_sha256=None)  # the end of a killed run's log may be anything
     export(directory.path, tmp_path / "exported")
+
+
+def test_a_tokenizer_that_is_gone_or_has_changed_is_refused(trained, tokens, tmp_path):
+    directory = trained("masked_lm")
+    store = tmp_path / "out" / "tokens"
+    store.unlink()  # a link to the store of other tests
+    folder = store / tokens.address
+
+    def refusal():
+        with pytest.raises(DataError) as error:
+            export(directory.path, tmp_path / "exported")
+        assert not (tmp_path / "exported").exists()
+        return str(error.value)
+
+    assert refusal() == f"{folder} does not exist, expected a token store; start `ablate run`, which writes it."
+    shutil.copytree(tokens.folder, folder)
+    written = (folder / "tokenizer.json").read_text()
+    (folder / "tokenizer.json").write_text(written.replace("o", "0", 1))
+    assert refusal() == (
+        f"The token store {folder} is damaged: tokenizer.json has changed since it was written; delete the "
+        "folder, then `ablate run` writes it again."
+    )
 
 
 def test_a_folder_that_is_not_empty_is_refused_and_a_failure_leaves_nothing(trained, tmp_path, monkeypatch):
