@@ -44,7 +44,6 @@ from lightning_modules.data import corpus, token_store
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.data.treebank import read_treebank
 from lightning_modules.errors import DataError
-from lightning_modules.files import read_json
 from lightning_modules.training.run_directory import RunDirectory
 
 
@@ -502,8 +501,8 @@ def _of_plugins() -> list[str]:
 
 def _token_report(out: Path, address: str) -> dict[str, Any]:
     """Return the report of a token store (tokens.json); empty before it is made."""
-    path = out / "tokens" / address / "tokens.json"
-    return read_json(path) if path.exists() else {}
+    folder = out / "tokens" / address
+    return token_store.read_report(folder) if (folder / "tokens.json").exists() else {}
 
 
 class _NotTokenisedError(Exception):
@@ -536,8 +535,9 @@ def all_statuses(out: Path) -> list[RunStatus]:
     """Return the status of every run folder of an output root."""
     statuses = []
     for path in sorted((out / "runs").glob("*/run.json")):
-        run = read_json(path)
-        statuses.append(_status(RunDirectory(path.parent), run["arm"], run["seed"], run["run_id"]))
+        directory = RunDirectory(path.parent)
+        run = directory.description()
+        statuses.append(_status(directory, run["arm"], run["seed"], run["run_id"]))
     return statuses
 
 

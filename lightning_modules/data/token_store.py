@@ -223,7 +223,7 @@ def load(folder: Path, *, check: Literal["sizes", "hashes"] = "sizes") -> Tokens
     Raises:
         DataError: there is no store, or it is damaged.
     """
-    manifest = _manifest(folder)
+    manifest = read_report(folder)
     for name, facts in manifest["files"].items():
         path = folder / name
         if not path.is_file() or path.stat().st_size != facts["bytes"]:
@@ -253,7 +253,12 @@ def load(folder: Path, *, check: Literal["sizes", "hashes"] = "sizes") -> Tokens
     )
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def read_report(folder: Path) -> dict[str, Any]:
+    """Return the content of a store's `tokens.json`.
+
+    Raises:
+        DataError: there is no store, or the file is damaged.
+    """
     if not folder.is_dir():
         raise DataError(f"{folder} does not exist, expected a token store; start `ablate run`, which writes it.")
     try:

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from ablations.errors import SpecError
-from ablations.runs.workspace import Workspace, check
+from ablations.errors import DataError, SpecError
+from ablations.runs.workspace import Workspace, all_statuses, check
 from ablations.spec import grid
+from lightning_modules.training.run_directory import RunDirectoryError
 from tests.support.planned_spec import SPEC
 
 ARMS = {
@@ -97,3 +98,30 @@ def test_results_of_changed_settings_have_a_folder_of_their_own_that_says_so(spe
     assert [item.run_id for item in again.planned] == [item.run_id for item in changed.planned]
     assert "given" not in json.loads((spec.parent / "out/it/plan.json").read_text(encoding="utf-8"))
     assert opened(spec, overrides=["training.max_steps=4"]).changed() == opened(spec).changed() == []
+
+
+@pytest.mark.parametrize("damaged", ["null", "[1]", '{"splits": {}}', "{"])
+def test_a_damaged_report_of_the_text_is_one_sentence(spec, damaged):
+    workspace = Workspace.open(spec, out=spec.parent / "out", data_root=spec.parent, tokenise=True)
+    (path,) = (spec.parent / "out" / "tokens").glob("*/tokens.json")
+    path.write_text(damaged)
+    with pytest.raises(DataError) as error:
+        workspace.warnings()
+    why = "is missing or unreadable" if damaged == "{" else "has changed since it was written"
+    assert str(error.value) == (
+        f"The token store {path.parent} is damaged: tokens.json {why}; delete the folder, then `ablate run` "
+        "writes it again."
+    )
+
+
+@pytest.mark.parametrize("damaged", ["null", "[1]", "{"])
+def test_a_damaged_record_of_a_run_is_one_sentence_in_the_status_of_all(tmp_path, damaged):
+    path = tmp_path / "runs" / "mlm-s0-0123456789" / "run.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(damaged)
+    with pytest.raises(RunDirectoryError) as error:
+        all_statuses(tmp_path)
+    assert str(error.value) == (
+        f"{path} cannot be read or has changed since it was written; delete the file, then `ablate run` writes it "
+        "again."
+    )
