@@ -49,8 +49,8 @@ def scontrol(folder: Path, arguments: list[str]) -> str:
 
 
 def sinfo(folder: Path, arguments: list[str]) -> str:
-    """Return the name of the default partition, its number of nodes and its limit."""
-    return f"work* {NODES} infinite\n"
+    """Return the name of the default partition, its number of nodes, its limit and its GPUs, which it lacks."""
+    return f"work* {NODES} infinite (null)\n"
 
 
 if __name__ == "__main__":

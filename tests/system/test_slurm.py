@@ -206,6 +206,18 @@ def test_more_nodes_than_the_partition_has_are_refused_before_anything_is_done(n
     assert not grid.out.exists()
 
 
+def test_gpus_that_no_node_has_are_refused_before_anything_is_done(nodes, tmp_path):
+    grid = Grid(tmp_path)
+    done = grid.on_slurm(gpus=7)
+    assert done.exit_code == 2
+    column = grid.place.read_text().index("7") + 1
+    assert done.stderr == (
+        f"{grid.place}:1:{column}: gpus must be at most 1, because no node of the partition has more GPUs, but is "
+        "7\n"
+    )
+    assert not grid.out.exists()
+
+
 def test_a_run_that_another_process_trains_is_not_submitted(nodes, tmp_path):
     grid = Grid(tmp_path, **ONE)
     grid.ablate("run", "--dry-run")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 from pathlib import Path
-from typing import Annotated, Any, Generic, Self, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, Self, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
@@ -331,6 +331,40 @@ def load(path: Path | None, kind: type[AnyPlace], *, arms: Sequence[str]) -> Pla
             f"before names {file.before}, but this file does not exist; correct the name, or leave before out",
         )
     return file
+
+
+class Partition(NamedTuple):
+    """Number of nodes, longest time and GPUs of a partition of a SLURM cluster."""
+
+    nodes: int
+    """Number of nodes."""
+    time_limit: str
+    """Longest time as SLURM writes it, as in ``1-00:00:00`` or ``30:00``; ``infinite`` is no limit."""
+    gpus: tuple[Mapping[str, float], ...]
+    """For each kind of node, the number of GPUs by their type; see `gpus_of_node`."""
+
+
+def gpus_of_node(resources: str) -> dict[str, float]:
+    """Return the number of GPUs of a node by their type, in lower case, or "" without a type.
+
+    Args:
+        resources: generic resources as `sinfo` writes them, as in ``gpu:a100:4(S:0-1),shard:8``. An entry of
+            GPUs in another form counts as any number of GPUs of any type.
+    """
+    gpus: dict[str, float] = {}
+    for entry in re.sub(r"\([^)]*\)", "", resources.lower()).split(","):
+        kind, _, rest = entry.partition(":")
+        name, _, count = rest.rpartition(":")
+        if kind == "gpu":
+            name, number = (name, float(count)) if count.isdecimal() else ("", inf)
+            gpus[name] = gpus.get(name, 0) + number
+    return gpus
+
+
+def gpus_of_type(gpus: Mapping[str, float], name: str | None) -> float:
+    """Return how many GPUs of a type a node may have; without a type, how many of all types. GPUs of a node that
+    names no type may be of any."""
+    return sum(gpus.values()) if name is None else gpus.get(name.lower(), 0) + gpus.get("", 0)
 
 
 def unknown_partition(names: str, available: list[str]) -> str | None:

@@ -24,7 +24,16 @@ from ablations.runs.identity import PlannedRun, create
 from ablations.runs.launch import Outcome
 from ablations.runs.places import arrays
 from ablations.runs.places.arrays import Array, JobFiles
-from ablations.runs.places.place import PlaceFile, Resources, SlurmPlace, seconds_of, unknown_partition
+from ablations.runs.places.place import (
+    Partition,
+    PlaceFile,
+    Resources,
+    SlurmPlace,
+    gpus_of_node,
+    gpus_of_type,
+    seconds_of,
+    unknown_partition,
+)
 from ablations.runs.places.watch import require_free, watch
 from ablations.runs.progress import say_failed
 from ablations.runs.workspace import Workspace
@@ -136,23 +145,14 @@ def cancel(name: str) -> None:
     _answer_of(["scancel", "--me", f"--name={name}"])
 
 
-class Partition(NamedTuple):
-    """Number of nodes and longest time of a partition of the cluster."""
-
-    nodes: int
-    """Number of nodes."""
-    time_limit: str
-    """Longest time as SLURM writes it, as in ``1-00:00:00`` or ``30:00``; ``infinite`` is no limit."""
-
-
 def partitions() -> dict[str, Partition]:
     """Return the partitions of this cluster, by name. The default partition also has the name ""."""
     by_name: dict[str, Partition] = {}
-    for line in _answer_of(["sinfo", "--noheader", "--format=%P %D %l"]).splitlines():
-        name, number, limit = line.split()
+    for line in _answer_of(["sinfo", "--noheader", "--format=%P %D %l %G"]).splitlines():
+        name, number, limit, resources = line.split(maxsplit=3)
         for partition in [name.removesuffix("*"), *([""] if name.endswith("*") else [])]:
-            before = by_name[partition].nodes if partition in by_name else 0
-            by_name[partition] = Partition(before + int(number), limit)
+            nodes, _, gpus = by_name.get(partition, Partition(0, limit, ()))
+            by_name[partition] = Partition(nodes + int(number), limit, (*gpus, gpus_of_node(resources)))
     return dict(sorted(by_name.items()))
 
 
@@ -329,10 +329,11 @@ def require_plain_path(folder: Path) -> None:
 
 def require_partitions(place: PlaceFile[SlurmPlace]) -> None:
     """Raise a SpecError for partitions that the cluster lacks, and for jobs on more nodes than their partition
-    has, or for longer than it allows. Such a job would wait for ever."""
+    has, with more GPUs than its nodes have, or for longer than it allows. SLURM would refuse such a job only
+    after the text was prepared, or let it wait for ever."""
     jobs: dict[tuple[str, ...], Resources] = {(): place.content}
     jobs |= {("arms", name): place.content.of_arm(name) for name in place.content.arms}
-    if not any(job.partition or job.nodes > 1 or job.time_limit for job in jobs.values()):
+    if not any(job.partition or job.nodes > 1 or job.gpus or job.time_limit for job in jobs.values()):
         return
     available = partitions()
     for above, job in jobs.items():
@@ -353,6 +354,14 @@ def require_partitions(place: PlaceFile[SlurmPlace]) -> None:
             raise refusal(
                 "nodes",
                 f"must be at most {nodes_available}, because the partition has no more nodes, but is {job.nodes}",
+            )
+        gpus_available = max(gpus_of_type(gpus, job.gpu_type) for partition in of_job for gpus in partition.gpus)
+        if job.gpus > gpus_available:
+            kind = f"{job.gpu_type} GPUs" if job.gpu_type else "GPUs"
+            raise refusal(
+                "gpus",
+                f"must be at most {gpus_available:g}, because no node of the partition has more {kind}, but is "
+                f"{job.gpus}",
             )
         longest = max((partition.time_limit for partition in of_job), key=seconds_of)
         may_exceed = job.time_limit is None or job.qos is not None  # some qos set aside the partition's limit

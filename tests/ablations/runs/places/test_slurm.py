@@ -191,7 +191,7 @@ def test_jobs_are_those_of_arrays(command):
 
 
 def test_a_dry_run_refuses_a_partition_that_the_cluster_lacks(workspace, command, monkeypatch, tmp_path):
-    command("sinfo", "gpu* 4 infinite")
+    command("sinfo", "gpu* 4 infinite (null)")
     (tmp_path / "cluster.yaml").write_text("partition: gpus\n")
     where = ["--out", str(workspace.out), "--data-root", str(tmp_path)]
     options = ["--dry-run", "--on", "slurm", "--place", str(tmp_path / "cluster.yaml"), *where]
@@ -203,7 +203,7 @@ def test_a_dry_run_refuses_a_partition_that_the_cluster_lacks(workspace, command
     assert done.stderr == (
         f'{tmp_path / "cluster.yaml"}:1:12: partition must be gpu, but is "gpus"; did you mean gpu?\n'
     )
-    command("sinfo", "gpu* 4 infinite\nlong 2 infinite")
+    command("sinfo", "gpu* 4 infinite (null)\nlong 2 infinite (null)")
     (tmp_path / "cluster.yaml").write_text("partition: long,gpu\nnodes: 4\n")  # whichever starts the job first
     slurm.require_partitions(place.load(tmp_path / "cluster.yaml", place.SlurmPlace, arms=[]))
 
@@ -211,9 +211,14 @@ def test_a_dry_run_refuses_a_partition_that_the_cluster_lacks(workspace, command
 @pytest.mark.parametrize(
     ("limits", "job", "most", "line"),
     [
-        ("gpu* 4 30:00", "time_limit: '0:30:01'\n", "30:00", 1),
-        ("gpu* 4 1:00:00\nlong 2 2-00:00:00", "partition: gpu,long\ntime_limit: 2-00:00:01\n", "2-00:00:00", 2),
-        ("gpu* 4 1-00:00:00", "time_limit: '0:00:00'\n", "1-00:00:00", 1),  # no limit is more than a day
+        ("gpu* 4 30:00 (null)", "time_limit: '0:30:01'\n", "30:00", 1),
+        (
+            "gpu* 4 1:00:00 (null)\nlong 2 2-00:00:00 (null)",
+            "partition: gpu,long\ntime_limit: 2-00:00:01\n",
+            "2-00:00:00",
+            2,
+        ),
+        ("gpu* 4 1-00:00:00 (null)", "time_limit: '0:00:00'\n", "1-00:00:00", 1),  # no limit is more than a day
     ],
 )
 def test_a_job_longer_than_its_partition_allows_is_refused(limits, job, most, line, command, tmp_path):
@@ -230,6 +235,54 @@ def test_a_job_longer_than_its_partition_allows_is_refused(limits, job, most, li
     for allowed in ("partition: gpu\ntime_limit: '0:30:00'\n", f"{job}qos: long\n"):
         file.write_text(allowed)
         slurm.require_partitions(place.load(file, place.SlurmPlace, arms=[]))
+
+
+GPUS = "cpu* 9 infinite (null)\nmixed 2 infinite gpu:A100:4(S:0-1),shard:8\nmixed 1 infinite gpu:v100:2,gpu:t4:3"
+
+
+@pytest.mark.parametrize(
+    ("job", "sentence"),
+    [
+        ("gpus: 1", "1:7: gpus must be at most 0, because no node of the partition has more GPUs, but is 1"),
+        (
+            "gpus: 6\npartition: cpu,mixed",
+            "1:7: gpus must be at most 5, because no node of the partition has more GPUs, but is 6",
+        ),
+        (
+            "gpus: 3\npartition: mixed\ngpu_type: v100",
+            "1:7: gpus must be at most 2, because no node of the partition has more v100 GPUs, but is 3",
+        ),
+        ("gpus: 5\npartition: cpu,mixed", None),
+        ("gpus: 4\npartition: mixed\ngpu_type: a100", None),
+    ],
+)
+def test_gpus_that_no_node_has_are_refused(job, sentence, command, tmp_path):
+    command("sinfo", GPUS)
+    file = tmp_path / "cluster.yaml"
+    file.write_text(job)
+    if sentence is None:
+        slurm.require_partitions(place.load(file, place.SlurmPlace, arms=[]))
+        return
+    with pytest.raises(SpecError) as error:
+        slurm.require_partitions(place.load(file, place.SlurmPlace, arms=[]))
+    assert str(error.value) == f"{file}:{sentence}"
+
+
+@pytest.mark.parametrize(
+    ("resources", "kind", "number"),
+    [
+        ("(null)", None, 0),
+        ("gpu:4", None, 4),
+        ("gpu:4", "a100", 4),  # of which type is unknown
+        ("gpu:3090:2(S:0,1)", "3090", 2),
+        ("gpu:a100:2,gpu:a100:2", "a100", 4),
+        ("gpu", "a100", float("inf")),
+        ("gpu:a100", None, float("inf")),
+        ("mps:100", None, 0),
+    ],
+)
+def test_gpus_are_read_as_slurm_writes_them(resources, kind, number):
+    assert place.gpus_of_type(place.gpus_of_node(resources), kind) == number
 
 
 @pytest.mark.parametrize(
