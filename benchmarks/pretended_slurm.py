@@ -21,7 +21,7 @@ def sbatch(folder: Path, arguments: list[str]) -> str:
     options = dict(option.removeprefix("--").partition("=")[::2] for option in arguments if option[:2] == "--")
     count = int(options["array"].partition("%")[0].rpartition("-")[2]) + 1
     array = {"name": options["job-name"], "folder": options["chdir"], "jobs": count}
-    number = len(list((folder / "arrays").iterdir())) + 1
+    number = 1 + max((int(path.stem) for path in (folder / "arrays").iterdir()), default=0)
     temporary = folder / f"{number}.json"
     temporary.write_text(json.dumps(array))
     temporary.rename(folder / "arrays" / temporary.name)
@@ -53,6 +53,16 @@ def sinfo(folder: Path, arguments: list[str]) -> str:
     return f"work* {NODES} infinite (null)\n"
 
 
+def scancel(folder: Path, arguments: list[str]) -> str:
+    """Remove the arrays of a name that no node has seen yet."""
+    seen = (folder / "queue.txt").read_text().partition("\n")[0].split()
+    for path in (folder / "arrays").iterdir():
+        if path.stem not in seen and f"--name={json.loads(path.read_text())['name']}" in arguments:
+            path.unlink()
+    return ""
+
+
+COMMANDS = {"sbatch": sbatch, "squeue": squeue, "scontrol": scontrol, "sinfo": sinfo, "scancel": scancel}
+
 if __name__ == "__main__":
-    command = {"sbatch": sbatch, "squeue": squeue, "scontrol": scontrol, "sinfo": sinfo}[sys.argv[1]]
-    sys.stdout.write(command(Path(os.environ["PRETENDED_SLURM"]), sys.argv[2:]))
+    sys.stdout.write(COMMANDS[sys.argv[1]](Path(os.environ["PRETENDED_SLURM"]), sys.argv[2:]))

@@ -157,7 +157,7 @@ class Nodes:
 def commands(folder: Path) -> Path:
     """Write the commands of the simulated SLURM into a folder, and return it."""
     folder.mkdir()
-    for name in ("sbatch", "squeue", "scontrol", "sinfo", "scancel"):
+    for name in pretended_slurm.COMMANDS:
         path = folder / name
         path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{pretended_slurm.__file__}" {name} "$@"\n')
         path.chmod(0o755)

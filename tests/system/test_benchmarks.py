@@ -293,6 +293,8 @@ def test_a_slurm_that_pretends_is_read_as_a_real_one(tmp_path, monkeypatch):
         slurm.QueuedJob("1_3", "scale-a", 3, "RUNNING", "None"),
         *(slurm.QueuedJob(f"2_{i}", "scale-b", i, "PENDING", "None") for i in range(2)),
     ]
+    slurm.cancel("scale-b")
+    assert [job.job for job in slurm.queued_jobs()] == ["1_3"]
     work = slurm.Partition(pretended_slurm.NODES, "infinite", ({},))
     assert slurm.partitions() == {"": work, "work": work}
     assert slurm.largest_array() == pretended_slurm.LARGEST_ARRAY
