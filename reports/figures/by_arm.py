@@ -284,18 +284,22 @@ def _panels(
     """Yield panels for all arms: one for each depth of the encoders, and with many arms one for each family
     of arms. If there are more than `MOST_FAMILIES` families, one panel has all arms and names only some.
 
-    Arms with another depth than the first arm get their own panels, because their layers cannot be compared
-    place by place. The panels of families have the same y axis, and all contain the first arm.
+    Each depth has its own panels, because layers of encoders of different depths cannot be compared place by
+    place. Beside a depth with curves, one with a single place has a panel of points. The panels of families
+    have the same y axis, and all contain the first arm.
     """
     rows = rows[is_about(rows, shown.about)]
+    if rows.groupby("arm")["x"].nunique().max() < FEWEST_PLACES:
+        return
     depths = _depths(rows, shown, arms)
-    for deep, of_depth in enumerate(depths):
+    fewest = FEWEST_PLACES if len(depths) == 1 else 1
+    for place_of_depth, (layers, of_depth) in enumerate(depths.items()):
         kept = table if len(depths) == 1 else table[table["arm"].isin(of_depth)]
         places = rows[rows["arm"].isin(of_depth)].groupby("arm")["x"].nunique()
         present = order(rows[rows["arm"].isin(of_depth)], of_depth)
         groups = families(of_depth if len(present) > MOST_LINES else present)
-        groups = [family for family in groups if (places.reindex(list(family.arms)) >= FEWEST_PLACES).any()]
-        if not groups:  # no family has enough points for a curve
+        groups = [family for family in groups if (places.reindex(list(family.arms)) >= fewest).any()]
+        if not groups:  # no family has enough points
             continue
         drawn = arm_lines(
             kept, measure=shown.measure, metric=shown.metric, arms=arms, group=shown.about, axis=shown.axis
@@ -304,7 +308,8 @@ def _panels(
             groups = [some_of_many(drawn.curves)]
             drawn = drawn._replace(unnamed=tuple(present))
         split = len(present) > MOST_LINES
-        suffix, of = ("-other_depths", ", encoders of another depth") if deep else ("", "")
+        of = f", encoders of {layers} layer{'s' * (layers != 1)}" if place_of_depth else ""
+        suffix = f"-{layers}_layers" if place_of_depth else ""
         for i, family in enumerate(groups):
             about = facts_of(
                 text,
@@ -339,15 +344,14 @@ def some_of_many(curves: Sequence[Curve]) -> PanelArms:
     return PanelArms(f"{len(curves)} arms", tuple(chosen), shared)
 
 
-def _depths(rows: DataFrame, shown: Shown, arms: list[str]) -> list[list[str]]:
-    """Return the arms with as many layers as the first arm, then the other arms, if there are any. If the
-    axis is not layers, all arms are one list."""
-    depths = rows.groupby("arm")["x"].max()
-    first = next((depths[arm] for arm in arms if arm in depths), None)
-    others = [arm for arm in arms if arm in depths and depths[arm] != first]
-    if own_axis(shown.measure) != "layer" or shown.axis is not None or not others:
-        return [arms]
-    return [[arm for arm in arms if arm not in others], others]
+def _depths(rows: DataFrame, shown: Shown, arms: list[str]) -> dict[int, list[str]]:
+    """Return the arms by the number of layers of their encoders, beginning with the depth of the first arm
+    that has rows. Arms without rows are in the first list. If the axis is not layers, all arms are."""
+    if own_axis(shown.measure) != "layer" or shown.axis is not None:
+        return {0: arms}
+    layers = rows["layer_to"].fillna(rows["x"]).groupby(rows["arm"]).max()
+    depths = list(dict.fromkeys(int(layers[arm]) for arm in arms if arm in layers)) or [0]
+    return {depth: [arm for arm in arms if layers.get(arm, depths[0]) == depth] for depth in depths}
 
 
 def _tasks(rows: DataFrame, shown: Shown) -> list[str]:

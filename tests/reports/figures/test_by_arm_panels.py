@@ -128,4 +128,19 @@ def test_a_single_point_has_no_panel():
     assert len(panels_of(information([[5.0, 4.0]]), ["mlm"])) == 1
     curve = results.concat([information([[5.0, 4.0]], arm=arm) for arm in NAMES[:6]])
     dots = results.concat([information([[5.0]], arm=arm) for arm in NAMES[6:]])
-    assert [panel.arms for panel in panels_of(results.concat([curve, dots]), NAMES)][:1] == [NAMES[:6]]
+    assert [panel.arms for panel in panels_of(results.concat([curve, dots]), NAMES)] == [NAMES[:6], NAMES[6:]]
+
+
+def test_each_depth_has_its_own_panel_that_says_how_deep_its_encoders_are():
+    """Encoders of 2, 4 and 6 layers shared a panel, in which equal places are different shares of the way."""
+    depth_by_arm = {"two": 2, "three": 3, "also-two": 2, "one": 1, "none": 0}
+    tables = [information([[5.0, *[4.0] * depth]], arm=arm) for arm, depth in depth_by_arm.items()]
+    panels = panels_of(results.concat(tables), list(depth_by_arm))
+    title = panels[0].title
+    assert [(panel.arms, panel.title, panel.name) for panel in panels] == [
+        (["two", "also-two"], title, "token_information-cross_fitted"),
+        (["three"], f"{title}, encoders of 3 layers", "token_information-cross_fitted-3_layers"),
+        (["one"], f"{title}, encoders of 1 layer", "token_information-cross_fitted-1_layers"),
+        (["none"], f"{title}, encoders of 0 layers", "token_information-cross_fitted-0_layers"),
+    ]
+    assert [len(panel.points) for panel in panels] == [6, 4, 2, 1]

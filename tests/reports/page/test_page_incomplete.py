@@ -128,8 +128,8 @@ def test_encoders_of_another_depth_have_a_panel_of_their_own(tmp_path):
     page.write(folder)
     figures = {figure["name"]: figure["panels"] for figure in strict_json(folder / "report.json")["figures"]}
     first, other = (panel for panel in figures["layer_change"] if panel["metric"] == "pwcca")
-    assert (first["name"], other["name"]) == ("layer_change-pwcca", "layer_change-pwcca-other_depths")
-    assert other["title"] == f"{first['title']}, encoders of another depth"
+    assert (first["name"], other["name"]) == ("layer_change-pwcca", "layer_change-pwcca-2_layers")
+    assert other["title"] == f"{first['title']}, encoders of 2 layers"
     assert {point["arm"] for point in other["points"]} == {"mt"}
     assert {point["arm"] for point in first["points"]} == {"mlm", "clm", "untrained"}
     assert first["without_rows"] == other["without_rows"] == []
