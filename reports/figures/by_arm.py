@@ -334,14 +334,20 @@ MOST_FAMILIES = 8
 
 
 def some_of_many(curves: Sequence[Curve]) -> PanelArms:
-    """Return the arms that are named in a panel of all arms: those with the largest gain or, if no gain was
-    measured, arms at equal distances in the order of the experiment. The first arm is not among them."""
-    best = sorted((curve for curve in curves[1:] if curve.gain is not None), key=lambda curve: -(curve.gain or 0))
+    """Return the `USUAL_LINES` arms that are named in a panel of all arms: those with the largest gain or, if
+    fewer have a gain, arms at equal distances in the order of the experiment. The first arm is not among
+    them."""
+    best = _by_gain(curves)
     apart = [curves[1 + round(i * (len(curves) - 2) / (USUAL_LINES - 1))] for i in range(USUAL_LINES)]
-    chosen = [curve.arm for curve in (best or apart)[:USUAL_LINES]]
+    chosen = [curve.arm for curve in (best if len(best) >= USUAL_LINES else apart)[:USUAL_LINES]]
     base = f"{curves[0].arm},"  # the arms of a grid begin with the name of its base, which is named beside them
     shared = base if all(arm.startswith(base) for arm in chosen) else ""
     return PanelArms(f"{len(curves)} arms", tuple(chosen), shared)
+
+
+def _by_gain(curves: Sequence[Curve]) -> list[Curve]:
+    """Return the curves with a gain, without the first curve, from the largest gain on."""
+    return sorted((curve for curve in curves[1:] if curve.gain is not None), key=lambda curve: -(curve.gain or 0))
 
 
 def _depths(rows: DataFrame, shown: Shown, arms: list[str]) -> dict[int, list[str]]:
@@ -410,10 +416,9 @@ def against_note(drawn: ArmLines) -> str:
     if drawn.family is None:
         return ""
     if drawn.unnamed:
-        measured = any(curve.gain is not None for curve in drawn.curves)
         choice = (
             "with the largest gain, which is partly chance"
-            if measured
+            if len(_by_gain(drawn.curves)) >= USUAL_LINES
             else "at equal distances in the order of the spec"
         )
         return (

@@ -114,6 +114,14 @@ def test_without_gains_hundreds_of_arms_are_named_at_equal_distances():
     assert "The named arms are the 7 at equal distances in the order of the spec." in panel.notes[1]
 
 
+def test_fewer_gains_than_names_choose_no_arms():
+    """The only arm with a gain was the only one named: `the 1 with the largest gain, which is partly chance`."""
+    arms, table = grid_of(100)
+    (panel,) = panels_of(results.concat([table, gains_of(arms[:2])]), arms)
+    assert panel.arms == [arms[place] for place in (1, 17, 34, 50, 66, 83, 99)]
+    assert "The named arms are the 7 at equal distances in the order of the spec." in panel.notes[1]
+
+
 def test_dozens_of_arms_keep_a_panel_a_family():
     arms, table = grid_of(48)
     panels = panels_of(table, arms)
