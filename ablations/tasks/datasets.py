@@ -354,11 +354,16 @@ class TaskFile(Settings):
             yield f"chance must be {metrics[self.metric]} for {self.metric} of {self.kind}, but is {self.chance}"
         if len(self.text) not in columns:
             number = listed([str(count) for count in columns])
-            yield f"text must name {number} columns for {self.kind}, but names {len(self.text)}"
-        if (self.start is not None) != (self.kind == "span"):
-            yield f"start belongs to the kind span and to no other, but the kind is {self.kind}"
-        if (self.positive is not None) != (self.metric == "f1"):
-            yield f"positive belongs to the metric f1 and to no other, but the metric is {self.metric}"
+            plural = "s" if columns != (1,) else ""
+            yield f"text must name {number} column{plural} for {self.kind}, but names {len(self.text)}"
+        if self.kind == "span" and self.start is None:
+            yield "start is missing; a span needs the column with the position of the answer in the context"
+        if self.kind != "span" and self.start is not None:
+            yield f"start works only with span, but the kind is {self.kind}; remove it"
+        if self.metric == "f1" and self.positive is None:
+            yield "positive is missing; the metric f1 needs the class whose F1 is the score"
+        if self.metric != "f1" and self.positive is not None:
+            yield f"positive works only with the metric f1, but the metric is {self.metric}; remove it"
         if self.groups and self.kind != "minimal_pairs":
             yield f"groups works only with minimal_pairs, but the kind is {self.kind}; remove it"
         if self.probe and self.kind not in ("classification", "tagging"):

@@ -23,6 +23,8 @@ text: [sentence]
 label: animal
 files: {train: train.tsv, validation: validation.csv, test: test.jsonl}
 """
+SPAN = "kind: span\nmetric: overlap_f1\ntext: [question, context]"
+TAGS = "kind: tagging\nmetric: accuracy\ntext: [words, more]"
 PAIRS = """\
 kind: regression
 metric: spearman
@@ -141,7 +143,31 @@ def problems(folder, measure, task):
             "1:1",
             "metric must be accuracy, matthews or f1 for classification, but is pearson",
         ),
-        (("accuracy", "f1"), "1:1", "positive belongs to the metric f1 and to no other, but the metric is f1"),
+        (
+            ("accuracy", "f1"),
+            "1:1",
+            "positive is missing; the metric f1 needs the class whose F1 is the score",
+        ),
+        (
+            ("metric: accuracy", "positive: a\nmetric: accuracy"),
+            "1:1",
+            "positive works only with the metric f1, but the metric is accuracy; remove it",
+        ),
+        (
+            ("kind: classification\nmetric: accuracy\ntext: [sentence]", SPAN),
+            "1:1",
+            "start is missing; a span needs the column with the position of the answer in the context",
+        ),
+        (
+            ("kind: classification", "kind: classification\nstart: begins"),
+            "1:1",
+            "start works only with span, but the kind is classification; remove it",
+        ),
+        (
+            ("kind: classification\nmetric: accuracy\ntext: [sentence]", TAGS),
+            "1:1",
+            "text must name 1 column for tagging, but names 2",
+        ),
         (("[sentence]", "[a, b, c]"), "1:1", "text must name 1 or 2 columns for classification, but names 3"),
         (("label:", "lable:"), "4:1", "lable is unknown; did you mean label?"),
         (
