@@ -307,7 +307,8 @@ def write_above(ax: Axes, text: str) -> None:
     """Write a small note above the axes, at the right. It is the label of a second axis, because titles keep
     clear of labels."""
     above = ax.secondary_xaxis("top")
-    above.set_xticks([])
+    # On a logarithmic axis, the second axis gets minor ticks when it is drawn.
+    above.tick_params(which="both", top=False, labeltop=False)
     above.spines["top"].set_visible(False)
     above.patch.set_visible(False)
     above.set_xlabel(text, loc="right", size="small", color="0.35")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ablations import results
-from reports.figures.lines import written_above
+from reports.figures.lines import write_above, written_above
 from tests.support.figures import (
     axes,
     ceilings,
@@ -84,3 +84,15 @@ def test_without_floors_none_are_drawn_or_spoken_of():
     ax = token_information(information([[2.0, 1.0]]).drop(columns="floor"), ax=axes())
     assert not floors(ax)
     assert written_above(ax) == ["n = 1 seed"]
+
+
+def test_a_note_above_a_logarithmic_axis_is_alone():
+    """The second axis had ticks such as 2 x 10^0 in its place, which pushed it out of the figure."""
+    ax = axes()
+    ax.set(xscale="log", xlim=(1, 4))
+    write_above(ax, "chance level: 0.00")
+    ax.get_figure().draw_without_rendering()
+    (above,) = ax.child_axes
+    ticks = [*above.xaxis.get_major_ticks(), *above.xaxis.get_minor_ticks()]
+    assert not any(part.get_visible() for tick in ticks for part in (tick.label2, tick.tick2line))
+    assert above.xaxis.label.get_window_extent().y0 <= ax.bbox.y1 + 10  # pixels: right above the axes
