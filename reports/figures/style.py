@@ -110,8 +110,8 @@ def _size(arms: Sequence[str]) -> int:
 
 def _beginning(arm: str, words: int) -> tuple[str, ...]:
     """Return the first words and numbers of a name; the first is empty if the name begins with a number."""
-    words_of_name = re.findall(r"[^\W\d_]+|\d+", arm)
-    return tuple(("" if i == 0 and word.isdigit() else word) for i, word in enumerate(words_of_name[:words]))
+    words_of_name = re.findall(r"[^\W\d_]+|\d+(?:\.\d+)*(?:e[-+]?\d+)?", arm)
+    return tuple(("" if i == 0 and word[0].isdigit() else word) for i, word in enumerate(words_of_name[:words]))
 
 
 def _family(group: Sequence[Sequence[str]]) -> PanelArms:
@@ -125,11 +125,15 @@ def _family(group: Sequence[Sequence[str]]) -> PanelArms:
 
 
 def _start(arms: Sequence[str]) -> str:
-    """Return the words with which all the names begin, with the signs after them."""
-    words = [re.findall(r"[^\W_]+|[\W_]+", arm) for arm in arms]
-    return "".join(
+    """Return the words with which all the names begin, with the signs after them. A number is one word. If
+    they begin with a whole setting of a grid, no part of the next is added: ``mlm,ratio=0.4,`` of
+    ``mlm,ratio=0.4,norm=pre`` and ``mlm,ratio=0.4,norm=post``."""
+    words = [re.findall(r"(?:[^\W_]|(?<=\d)\.(?=\d)|(?<=\de)[-+](?=\d))+|[\W_]+", arm) for arm in arms]
+    start = "".join(
         pieces[0] for pieces in takewhile(lambda pieces: len(set(pieces)) == 1, zip(*words, strict=False))
     )
+    before, comma, _ = start.rpartition(",")
+    return before + comma if start.endswith("=") and "=" in before else start
 
 
 class Style(NamedTuple):

@@ -211,6 +211,25 @@ def test_names_that_begin_alike_are_a_family_and_a_large_one_is_parted_at_its_ne
     assert groups[-1].short("untrained-scaled") == "untrained-scaled"  # since an arm is called untrained
 
 
+def test_names_of_families_keep_numbers_and_settings_whole():
+    """Arms of ratios 0.15 and 0.4 were `15,norm=pre` and `4,norm=pre` of the family `mlm,ratio=0`."""
+    ratios = [f"mlm,ratio={ratio},norm={norm}" for ratio in ("0.15", "0.4") for norm in ("pre", "post")]
+    (together,) = [family for family in families([*ratios, *map(str, range(9))]) if "mlm" in family.name]
+    assert together.name == "mlm,ratio"
+    assert [together.short(arm) for arm in ratios] == [arm.removeprefix("mlm,ratio=") for arm in ratios]
+    settings = [f"mlm,ratio={ratio},norm_{i}=1" for ratio in ("0.15", "0.4") for i in range(6)]
+    first, second = families(settings)
+    assert (first.name, second.name) == ("mlm,ratio=0.15,norm", "mlm,ratio=0.4,norm")
+    widths = [f"mlm,ratio={ratio},width={width}" for ratio in ("0.15", "0.4") for width in range(6)]
+    first, second = families(widths)
+    assert (first.name, second.name) == ("mlm,ratio=0.15", "mlm,ratio=0.4")
+    assert [second.short(arm) for arm in second.arms] == [f"width={width}" for width in range(6)]
+    rates = [f"{name}=1e-{i}" for name in ("lr", "rate") for i in range(6)]
+    first, second = families(rates)
+    assert [(family.name, family.shared) for family in (first, second)] == [("lr", "lr="), ("rate", "rate=")]
+    assert [second.short(arm) for arm in second.arms] == [f"1e-{i}" for i in range(6)]
+
+
 def test_small_families_share_a_panel():
     groups = families(["mlm", "clm", "mt", "ratio-5", "ratio-30", "ratio-60", "n1", "n2", "n3", "n4"])
     assert [family.name for family in groups] == ["mlm, clm and mt", "ratio", "n1 …"]
