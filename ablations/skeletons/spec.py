@@ -225,17 +225,15 @@ def _part(path: Path, split: str, choice: Choice) -> Path:
 def _held_out(rows: Iterable[Row], text: Text) -> int:
     """Return the number of sentences at the end of the text that are held out.
 
-    These are whole documents if the last ones have between half and twice the wanted number of sentences.
+    These are whole documents, about as long as wanted, if the last ones have between half and twice the wanted
+    number of sentences.
     """
     most_sentences = max(1, min(MOST_HELD_OUT, math.ceil(text.sentences * HELD_OUT)))
     if text.documents == 1:
         return most_sentences
-    starts = [i for i, row in enumerate(_first_of_documents(rows)) if row]
-    whole = next(
-        (text.sentences - start for start in starts if text.sentences - start <= 2 * most_sentences),
-        most_sentences,
-    )
-    return whole if whole >= most_sentences / 2 else most_sentences
+    whole = [text.sentences - i for i, first in enumerate(_first_of_documents(rows)) if first]
+    nearest = min(whole, key=lambda sentences: abs(sentences - most_sentences))
+    return nearest if most_sentences / 2 <= nearest <= 2 * most_sentences else most_sentences
 
 
 def _first_of_documents(rows: Iterable[Row]) -> Iterator[bool]:

@@ -66,6 +66,15 @@ def test_the_two_parts_are_the_text_and_end_with_whole_documents(folder):
     assert 0.02 <= len(validation.split()) / len(whole.split()) <= 0.12
 
 
+def test_the_documents_held_out_are_about_a_twentieth_of_the_text(folder):
+    """With documents of ten sentences and 50 sentences wanted, 100 were held out: a tenth of the text."""
+    documents = ["\n".join(f"the dog number {i} of {part} saw a cat" for i in range(10)) for part in range(100)]
+    (folder / "parts.txt").write_text("\n\n".join(documents))
+    assert ablate("init", "--text", "parts.txt", "--arm", "mlm").exit_code == 0
+    held_out = (folder / "parts-validation.txt").read_text().split("\n\n")
+    assert [part.strip() for part in held_out] == documents[-5:]
+
+
 def test_translations_need_the_column_that_holds_them(folder):
     result = ablate("init", "it.yaml", "--text", "pairs.jsonl", "--arm", "mt", "--column", "de")
     assert (result.exit_code, result.stderr) == (
