@@ -172,7 +172,7 @@ def figures(
         objectives: kind of objective of each trained arm, which decides beside which arm a published curve is
             drawn.
         described: descriptions of the measures of plugins, by name.
-        of_authors: figures of plugins with their panels, which come last.
+        of_authors: figures of plugins with their panels, which come after the other figures of layers.
     """
     candidates: list[tuple[FigureText, list[Panel], Factor | None]]
     texts = (*FIGURES, *_of_plugins(table, described))
@@ -193,7 +193,8 @@ def figures(
     for text, panels, _ in shown:
         if text.name == answer:
             panels.sort(key=lambda panel: -times_read(panel, read))
-    shown.sort(key=lambda figure: figure[0].name != answer)  # a stable sort keeps the order of the others
+    # In the order of the page; a stable sort keeps the order of the others.
+    shown.sort(key=lambda figure: (figure[0].name != answer, figure[0].section == "tasks"))
     return [
         _figure(text, panels, factor, number=number, quick=quick)
         for number, (text, panels, factor) in enumerate(shown, start=1)

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +14,7 @@ from ablations.cli import main
 from ablations.commands.results import show_page
 from ablations.spec.figures import OwnFigure
 from reports.page import page
-from tests.support.fake_experiment import ARMS, CHANGE, write
+from tests.support.fake_experiment import ARMS, CHANGE, rows, write
 
 TEMPLATE = Path(__file__).parents[3] / "docs" / "plugins" / "my_figure.py"
 NAME = "my_figure_py_LossByChange"
@@ -73,6 +74,23 @@ def test_the_template_is_the_last_figure_with_picture_csv_and_json(tmp_path):
     )
     assert drawn.exit_code == 0
     assert (folder / "print" / f"{NAME}-paper.pdf").is_file()
+
+
+def test_figures_are_numbered_in_the_order_of_the_page(tmp_path):
+    """Figures of plugins were 6 and 7, and stood before figure 5, which is about tasks."""
+    probes = [
+        row | {"measure": "probing", "metric": "accuracy", "group": "tense"}
+        for row in rows()
+        if row["metric"] == "plug_in"
+    ]
+    folder = write(tmp_path, table_rows=[*rows(), *probes])
+    planned(folder, {"my_figure.py": TEMPLATE.read_text()})
+    titles = re.findall(r">(Figure \d+\. [^<]*)</h", page.write(folder).read_text())
+    assert [title.split(".")[0] for title in titles] == [f"Figure {i + 1}" for i in range(len(titles))]
+    assert titles[-2:] == [
+        f"Figure {len(titles) - 1}. Validation loss and change of tokens",
+        f"Figure {len(titles)}. What a linear probe reads from each layer",
+    ]
 
 
 def failing(folder, capsys):
