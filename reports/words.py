@@ -226,7 +226,8 @@ def _word(setting: str, value: Any, letters: int | None) -> str:
         return "/".join(f"{100 * share:g}" for share in value)
     word = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     is_long = letters is not None and len(word) > letters
-    return (f"{word[: LETTERS - 1]}…" if is_long else word).replace("_", " ")
+    shown = f"{word[: LETTERS - 1]}…" if is_long else word
+    return shown if set("./:") & set(word) else shown.replace("_", " ")  # names of files and plugins stay
 
 
 def _mapping(value: dict[str, Any], others: Sequence[dict[str, Any]], letters: int | None) -> str:

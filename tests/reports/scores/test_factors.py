@@ -250,6 +250,8 @@ def test_a_word_order_is_called_by_what_tells_it_from_others():
     assert words("objective.masking.random_differs", [True, False]) == ["yes", "no"]
     assert words("training.sentences", [None, 10_000]) == ["all", "10,000"]
     assert len(words("it", ["x" * 1000])[0]) == 30
+    files = ["my_corruption.py:Rare", "../my_words.txt"]
+    assert words("objective.masking.select", [*files, "whole_word"]) == [*files, "whole word"]
 
 
 # The specs we ship ------------------------------------------------------------------------------------
