@@ -37,6 +37,9 @@ LINE_POINTS = {True: 7.0, False: 13.0}
 AXIS_LETTERS = 48
 """Number of letters that fit side by side below an axis."""
 
+LABEL_LETTERS = 30
+"""Largest number of letters in a line of a label beside an axis."""
+
 GREY = "0.45"
 
 MOST_ROWS = 40
@@ -113,7 +116,7 @@ def by_setting(drawn: SettingMarks, *, ax: Axes) -> Axes:
             _draw_arm(point, drawn.runs, ax=ax, right=right, style=drawn.styles[point["arm"]])
     handles += _draw_levels(drawn, points, ax=ax)
     _label_places(along, ax=ax)
-    ax.set_ylabel(drawn.axis_label)
+    ax.set_ylabel(shown_name(drawn.axis_label, LABEL_LETTERS))
     if handles:
         ax.legend(handles=handles, frameon=False, fontsize="small")
     sns.despine(ax=ax)

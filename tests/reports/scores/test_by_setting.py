@@ -2,6 +2,7 @@
 
 import io
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from scipy import stats
 
 from ablations import results
 from ablations.wording import listed
+from reports.figures import files
 from reports.figures.by_setting import MOST_ROWS, SettingMap, SettingMarks, by_setting
 from reports.figures.lines import written_above
 from reports.figures.style import FIXED_STYLES, arm_styles
@@ -70,6 +72,18 @@ def test_the_axis_marks_the_reference_and_is_labelled():
     assert ax.get_xlabel() == "masking ratio"
     assert ax.get_ylabel() == "gain over no context (nats)"
     assert [label.get_text() for label in ax.get_xticklabels()] == ["0.05", "0.15", "0.8"]
+
+
+def test_a_long_label_of_scores_is_inside_the_figure(monkeypatch):
+    """Of `minimal pairs, mean accuracy over tasks` the last letters were cut off beside a legend."""
+    content = panels()[0].content._replace(axis_label="minimal pairs, mean accuracy over tasks")
+    figures = []
+    monkeypatch.setattr(files, "render", lambda figure, **_: figures.append(figure) or "")
+    files.draw(SimpleNamespace(id="f1a", title="t", content=content, csv_text=str))
+    (figure,) = figures
+    figure.draw_without_rendering()
+    label = figure.axes[0].yaxis.label.get_window_extent()
+    assert figure.bbox.y0 <= label.y0 < label.y1 <= figure.bbox.y1
 
 
 def test_labels_without_room_are_left_out_and_the_reference_keeps_its_own():
