@@ -61,7 +61,8 @@ class Classifier(NamedTuple):
     def log_probabilities(self, x_ND: Features) -> NDArray[np.float64]:
         """Return the log probability of each class, shape NK.
 
-        scikit-learn's own is 1 minus a rounded number for one of two classes: in fp32 it is -inf below 6e-8.
+        The method of scikit-learn is not used: for two classes in fp32, it rounds one of them to probability 0,
+        so to -inf, if the probability is below 6e-8.
         """
         logits = self.model.decision_function(x_ND).astype(np.float64)  # N for two classes, else NK
         log_p_NK: NDArray[np.float64] = (

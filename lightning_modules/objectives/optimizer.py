@@ -76,7 +76,7 @@ class JoinedOptimizers(torch.optim.Optimizer):
         self._share()
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Take a step of both. Muon computes in bf16; a CPU without bf16 products uses fp32 for it."""
+        """Take a step of Muon and of AdamW. Muon computes in bf16, on a CPU without bf16 products in fp32."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

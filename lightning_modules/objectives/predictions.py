@@ -36,7 +36,7 @@ class Epoch(NamedTuple):
 
 
 def counted(run: RunSettings, tokens: Tokens) -> Epoch:
-    """Return the counts of the first epoch of a run."""
+    """Return how many tokens, sequences and tokens to hide the first epoch of a run has."""
     split, _ = training_text(run, tokens)
     training, max_length = run.training, run.data.max_length
     epoch = epochs(split, training.input_format, max_length=max_length, seed=run.seed_of("order"))(0)
