@@ -1,8 +1,9 @@
 """Tables of verdicts in Markdown pages, which are made from the published claims.json of the experiments.
 
 A page names its table in a comment: below `<!-- verdicts on real text -->` stand the numbered claims that are
-decided there, each by the experiment with most seeds, whatever its verdict; below `<!-- verdicts on all numbered
-claims -->` all of them with every verdict by kind of text. A table ends at `<!-- end of the verdicts -->`.
+decided there, and sentences on the other ones and on the built-in language, each claim by the experiment with
+most seeds, whatever its verdict; below `<!-- verdicts on all numbered claims -->` all of them with every verdict
+by kind of text. A table ends at `<!-- end of the verdicts -->`.
 """
 
 import json
@@ -54,9 +55,7 @@ def _order(number: int | str) -> tuple[int, str]:
 
 
 def _decided_on_real_text(published: list[Published], place: str) -> str:
-    measured = _with_most_seeds(
-        [claim for claim in published if claim.on_real_text and claim.entry["verdict"] != "not run"]
-    )
+    measured = _with_most_seeds([claim for claim in published if claim.on_real_text])
     rows = [
         f"| {entry['number']}. {entry['says']} | **{entry['verdict']}** | {headline_effect(entry)} "
         f"| [{seeds_shown(entry)}]({place}/{name}/findings.md) | {entry['published'] or 'none'} |\n"
@@ -69,32 +68,33 @@ def _decided_on_real_text(published: list[Published], place: str) -> str:
         for verdict in UNDECIDED
     }
     words = "; ".join(f"{verdict}: {listed(numbers, 'and')}" for verdict, numbers in others.items() if numbers)
-    sentences = [f"Claims measured on real text and {words}."] if words else []
+    sentences = [f"Measured on real text and {words}."] if words else []
     sentences += _on_built_in_language([claim for claim in published if not claim.on_real_text])
     return heads + "".join(rows) + "".join(f"\n{sentence}\n" for sentence in sentences)
 
 
 def _with_most_seeds(claims: list[Published]) -> list[Published]:
-    """Return the claims without those that another experiment judges with more seeds."""
+    """Return the claims that were measured, without those that another experiment judges with more seeds."""
+    measured = [claim for claim in claims if claim.entry["verdict"] in (*DECIDED, *UNDECIDED)]
     most: dict[str, int] = {}
-    for claim in claims:
+    for claim in measured:
         number = str(claim.entry["number"])
         most[number] = max(most.get(number, 0), claim.entry["n"])
-    return [claim for claim in claims if claim.entry["n"] == most[str(claim.entry["number"])]]
+    return [claim for claim in measured if claim.entry["n"] == most[str(claim.entry["number"])]]
 
 
 def _on_built_in_language(published: list[Published]) -> list[str]:
-    """Return a sentence that lists the claims by the verdict that all experiments which decide them agree on."""
-    decided = [claim.entry for claim in published if claim.entry["verdict"] in DECIDED]
-    if not decided:
+    """Return a sentence that lists the claims by their verdict; empty if none was measured."""
+    measured = [claim.entry for claim in _with_most_seeds(published)]
+    if not measured:
         return []
-    numbers: dict[str, list[str]] = {verdict: [] for verdict in (*DECIDED, "decided in different ways")}
-    for number in dict.fromkeys(str(entry["number"]) for entry in decided):
-        every = {entry["verdict"] for entry in decided if str(entry["number"]) == number}
-        numbers[every.pop() if len(every) == 1 else "decided in different ways"].append(number)
-    seeds = sorted(entry["n"] for entry in decided)
+    numbers: dict[str, list[str]] = {verdict: [] for verdict in (*DECIDED, "judged in different ways", *UNDECIDED)}
+    for number in dict.fromkeys(str(entry["number"]) for entry in measured):
+        every = {entry["verdict"] for entry in measured if str(entry["number"]) == number}
+        numbers[every.pop() if len(every) == 1 else "judged in different ways"].append(number)
+    seeds = sorted(entry["n"] for entry in measured)
     words = "; ".join(f"**{verdict}** {listed(of, 'and')}" for verdict, of in numbers.items() if of)
-    return [f"Decided on the small built-in language, with {seeds[0]} to {seeds[-1]} seeds: {words}."]
+    return [f"On the small built-in language, with {seeds[0]} to {seeds[-1]} seeds: {words}."]
 
 
 def _all_numbered(published: list[Published], place: str) -> str:
