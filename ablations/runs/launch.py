@@ -46,6 +46,8 @@ class Outcome:
     """Seconds that the worker spent on the run, without its own start; 0 if it gave no answer."""
     died: bool = False
     """Whether its worker died."""
+    in_one_go: bool = False
+    """Whether the worker did the whole run, from its first step to its last measure."""
 
 
 @dataclass
@@ -204,7 +206,7 @@ class Pool:
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
             return Outcome(run_dir, ExitCode.FAILED, how, 0.0, died=True)
         outcome = json.loads(answer)
-        return Outcome(run_dir, outcome["code"], outcome["message"], outcome["seconds"])
+        return Outcome(run_dir, **{name: outcome[name] for name in ("code", "message", "seconds", "in_one_go")})
 
 
 def is_death(outcome: Outcome) -> bool:

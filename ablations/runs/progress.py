@@ -85,17 +85,16 @@ def is_failed(outcome: Outcome) -> bool:
 def _through(
     workspace: Workspace, pool: Pool, todo: dict[str, PlannedRun], console: Console
 ) -> tuple[bool, list[Outcome]]:
-    """Run everything in the pool with a display, and record how long new runs took.
+    """Run everything in the pool with a display, and record how long runs took that were done in one go.
 
     Returns whether a signal came, and the outcomes of all runs that ended.
     """
-    fresh = {run_id for run_id, item in todo.items() if item.directory.state().state == "planned"}
     by_path = {item.directory.path: item for item in todo.values()}
     with stopped_by_signals(pool) as signalled, display(list(todo.values()), console) as show_end:
 
         def ended(outcome: Outcome) -> None:
             item = by_path[outcome.run_dir]
-            if outcome.code == ExitCode.DONE and item.run_id in fresh:
+            if outcome.in_one_go:
                 with suppress(FilesError):  # an estimate that cannot be kept is no reason to stop
                     Calibration(workspace.out).note_run(
                         item,

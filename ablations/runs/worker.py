@@ -194,14 +194,17 @@ def _listen(lines: Iterable[str], orders: "queue.Queue[dict[str, Any] | None]", 
 def serve_one(order: dict[str, Any], stop: StopRequest) -> dict[str, Any]:
     """Train one run if it is not done, then compute its missing measures.
 
-    Returns the answer: the run's folder, an exit code, a message or None, and the seconds that it took.
+    Returns the answer: the run's folder, an exit code, a message or None, the seconds that it took, and whether
+    it did the whole run.
     """
     directory = RunDirectory(Path(order["run_dir"]))
     message: str | None = None
+    is_new = False
     begin = time.monotonic()
     try:
         with _output_to(directory.path / "log.txt"):
             try:
+                is_new = directory.state().state == "planned"
                 code, message = _train_and_measure(directory, order, stop)
             except RunBusyError:
                 code = ExitCode.BUSY
@@ -218,7 +221,9 @@ def serve_one(order: dict[str, Any], stop: StopRequest) -> dict[str, Any]:
     except OSError as error:  # there is no log to write to
         code, message = ExitCode.FAILED, _why(error, directory)
     seconds = time.monotonic() - begin
-    return {"run_dir": order["run_dir"], "code": code, "message": message, "seconds": seconds}
+    in_one_go = is_new and code == ExitCode.DONE
+    about = {"code": code, "message": message, "seconds": seconds, "in_one_go": in_one_go}
+    return {"run_dir": order["run_dir"], **about}
 
 
 def _why(error: Exception, directory: RunDirectory) -> str:

@@ -56,7 +56,8 @@ def main():
             code = INTERRUPTED
             if plan.get("exit_at_end"):
                 os._exit(1)
-        print(json.dumps({"code": code, "message": plan["message"], "seconds": 1.5}), flush=True)
+        answer = {"code": code, "message": plan["message"], "seconds": 1.5, "in_one_go": False}
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

@@ -230,6 +230,16 @@ def test_a_measure_that_ran_out_of_memory_has_the_exit_code_of_that(raised, code
     assert worker.serve_one({"run_dir": str(directory.path)}, StopRequest())["code"] == code
 
 
+def test_a_worker_says_whether_it_did_the_whole_run(make_run, data_root):
+    directory = make_run(settings(training={"max_steps": 2}))
+    machine = {"devices": 1, "accelerator": "cpu", "threads": 1, "data_root": str(data_root)}
+    order = machine | {"run_dir": str(directory.path), "measures": [], "plugins": {}, "recompute": False}
+    assert worker.serve_one(order, StopRequest()).items() >= {"code": ExitCode.DONE, "in_one_go": True}.items()
+    assert worker.serve_one(order, StopRequest()).items() >= {"code": ExitCode.DONE, "in_one_go": False}.items()
+    directory.write_state("interrupted")
+    assert worker.serve_one(order, StopRequest()).items() >= {"code": ExitCode.DONE, "in_one_go": False}.items()
+
+
 def test_a_task_is_measured_again_when_its_file_has_changed_and_not_when_it_is_gone(make_run, tokens, tmp_path):
     directory = make_run(settings(training={"max_steps": 1}))
     start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())

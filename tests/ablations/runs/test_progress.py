@@ -7,8 +7,10 @@ from rich.console import Console
 
 from ablations.errors import CheckpointError, DataError, MeasureError
 from ablations.runs import measure_pairs
+from ablations.runs.calibration import Calibration
 from ablations.runs.identity import create
-from ablations.runs.progress import LOG_END, _measured_now, compare_runs, display
+from ablations.runs.launch import Outcome
+from ablations.runs.progress import LOG_END, _measured_now, _through, compare_runs, display
 from ablations.runs.terminal import WIDTH, console_for_tables
 from ablations.runs.workspace import Workspace
 from lightning_modules.training.run_directory import RunDirectoryError, checksum
@@ -85,3 +87,35 @@ def test_a_notebook_which_asks_for_colours_gets_lines_and_no_bars(monkeypatch, c
     with display([], console):
         pass
     assert capsys.readouterr().out == ""
+
+
+class PoolThatEnds:
+    """A pool of which every run ends well, some of them done in one go."""
+
+    slots = devices = 1
+    gpus = ()
+
+    def __init__(self, in_one_go):
+        self.in_one_go = in_one_go
+
+    def run(self, run_dirs, *, ended):
+        outcomes = [Outcome(path, 0, None, 3.0, in_one_go=path in self.in_one_go) for path in run_dirs]
+        for outcome in outcomes:
+            ended(outcome)
+        return outcomes
+
+
+def test_the_times_of_a_run_are_kept_only_if_one_worker_did_all_of_it(tmp_path, capsys):
+    """Another command may have trained it meanwhile. Then its measures seem to take no time."""
+    (tmp_path / "it.yaml").write_text(json.dumps(SPEC))
+    workspace = Workspace.open(tmp_path / "it.yaml", out=tmp_path / "out", data_root=tmp_path)
+    todo = {item.run_id: item for item in workspace.planned}
+    for item in workspace.planned:
+        create(item)
+        item.directory.write_state("done", seconds=2.0)
+    alone, *others = workspace.planned
+    for in_one_go, expected in ((others[:0], []), ([alone.directory.path], [1.0])):
+        _through(workspace, PoolThatEnds(in_one_go), todo, Console())
+        calibration = Calibration(workspace.out)
+        kept = [entry["other"] for runs in calibration._of_this_machine["runs"].values() for entry in runs]
+        assert kept == expected
