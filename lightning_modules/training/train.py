@@ -181,7 +181,11 @@ def _rank(
         return ExitCode.DONE
     except BaseException as error:
         code, sentence = _outcome(error)
-        if sentence is None and code == ExitCode.FAILED:
+        if (lost := lost_rank(error)) is not None:
+            click.echo(f"{type(error).__name__}: {error}\n{lost}", err=True)
+            if directory.state().state != "failed":  # the other process has written the reason, if it could
+                directory.write_state("failed", message=str(lost))
+        elif sentence is None and code == ExitCode.FAILED:
             traceback.print_exc()
             directory.write_state("failed", message=f"{type(error).__name__}: {error}")
         elif sentence is not None and (os.environ["LOCAL_RANK"] == "0" or code == ExitCode.OUT_OF_MEMORY):

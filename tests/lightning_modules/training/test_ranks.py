@@ -172,6 +172,30 @@ def test_a_lost_process_on_another_node_is_said_in_words():
         assert lost_rank(error) is None
 
 
+@pytest.mark.parametrize("reason", ["last.ckpt cannot be written: the disk is full.", None])
+def test_a_process_that_misses_another_says_so_and_keeps_the_reason_of_the_other(
+    reason, make_run, data_root, monkeypatch, capfd
+):
+    """The first process had no room for its checkpoint. The second only misses it, and is the last to write."""
+    directory, options = make_run(settings()), {"devices": 2, "accelerator": "cpu"}
+    directory.write_state("running" if reason is None else "failed", **({"message": reason} if reason else {}))
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(train, "stop_when_orphaned", lambda stop: None)
+    monkeypatch.setattr(train, "joined_ranks", closed_by_peer)
+    assert train._rank(directory, data_root=data_root, stop=StopRequest(), **options) == ExitCode.FAILED
+    sentence = (
+        "another process of this run, on this or another node, ended or does not answer; the run continues from "
+        "its last checkpoint."
+    )
+    with directory.lock():
+        assert (directory.state().state, directory.state().message) == ("failed", reason or sentence)
+    assert capfd.readouterr().err == f"RuntimeError: Connection closed by peer [127.0.0.1]:6569.\n{sentence}\n"
+
+
+def closed_by_peer(*, accelerator):
+    raise RuntimeError("Connection closed by peer [127.0.0.1]:6569.")
+
+
 def test_an_address_that_a_node_does_not_know_is_said_at_once(monkeypatch, make_run, data_root, capfd):
     """Torch would try for more than ten minutes. The log of the job has the sentence of each process, as only the
     first writes the state of the run."""
