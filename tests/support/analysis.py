@@ -1,12 +1,11 @@
-"""Analyses of tiny models: their text, their measures, and the command."""
+"""Analyses of tiny models: their texts, states and measures."""
 
 import json
 
-from click.testing import CliRunner
-
 from ablations import results
 from ablations.analyse.analyse import analyse
-from ablations.cli import main
+from ablations.analyse.model import load
+from ablations.analyse.text import sample_of, states, tokenise
 from ablations.measures.settings import (
     GeometrySettings,
     LayerChangeSettings,
@@ -32,8 +31,8 @@ SHAPE = GeometrySettings(kind="geometry")
 TEXT = tiny_models.sentences(120, longest=12)
 
 
-def ablate(*arguments):
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+CUT_TEXT = [*tiny_models.sentences(30), "a " * 60]
+"""Text whose last sentence is longer than most models read."""
 
 
 def quietly(folder, place, **options):
@@ -45,3 +44,11 @@ def quietly(folder, place, **options):
 def notices(place, name="bert"):
     """What the page says of an analysis besides its numbers."""
     return json.loads((place / "out" / name / "plan.json").read_text())["notices"]
+
+
+def read(folder, text=CUT_TEXT, **options):
+    """The model, its tokens, all of them as a sample, and their states."""
+    loaded = load(folder)
+    tokenised = tokenise(loaded, text, tokens=10**6)
+    sample = sample_of(tokenised, tokens=10**6, source=folder)
+    return loaded, tokenised, sample, states(loaded, tokenised, sample, **options)

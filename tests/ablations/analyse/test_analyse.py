@@ -30,7 +30,8 @@ from lightning_modules.export.folder import export, export_series
 from lightning_modules.training.train import start
 from reports.page import page
 from tests.support import tiny_models
-from tests.support.analysis import CHANGE, INFORMATION, NEAR, SHAPE, TEXT, ablate, notices, quietly
+from tests.support.analysis import CHANGE, INFORMATION, NEAR, SHAPE, TEXT, notices, quietly
+from tests.support.command_line import ablate
 from tests.support.tiny_models import WIDTH
 from tests.support.tiny_text import settings
 

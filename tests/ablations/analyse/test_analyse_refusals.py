@@ -16,7 +16,8 @@ from ablations.analyse.model import load
 from ablations.errors import MeasureError
 from reports.page import page
 from tests.support import tiny_models
-from tests.support.analysis import CHANGE, INFORMATION, NEAR, SHAPE, TEXT, ablate, notices, quietly
+from tests.support.analysis import CHANGE, INFORMATION, NEAR, SHAPE, TEXT, notices, quietly
+from tests.support.command_line import ablate
 
 # What is refused --------------------------------------------------------------------------------------
 

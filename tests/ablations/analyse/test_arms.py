@@ -14,7 +14,8 @@ from ablations.analyse.model import load
 from ablations.errors import MeasureError
 from reports.page import page
 from tests.support import tiny_models
-from tests.support.analysis import SHAPE, ablate, quietly
+from tests.support.analysis import SHAPE, quietly
+from tests.support.command_line import ablate
 
 pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 

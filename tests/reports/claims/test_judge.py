@@ -5,10 +5,8 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
 from ablations import results
-from ablations.cli import main
 from ablations.spec import claims as claims_file
 from reports import folder as experiment_folder
 from reports.claims import judge
@@ -21,6 +19,7 @@ from reports.page.entries import claim_entries
 from reports.page.terminal import claims_table
 from tests.support.claim_files import GOOD
 from tests.support.claim_tables import frame, shipped
+from tests.support.command_line import ablate
 from tests.support.fake_experiment import write
 from tests.support.judged import SEEDS, TEXT, by_name, made
 
@@ -230,10 +229,6 @@ def test_strict_asks_that_something_was_judged_and_nothing_came_out_otherwise(an
 
 
 # The command ----------------------------------------------------------------------------------------
-
-
-def ablate(*arguments):
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 SPEC = """\
