@@ -104,12 +104,7 @@ def measure(
                 refused.setdefault(key(settings), {})[_why(error, directory)] = None
                 continue
             about = {"measure": settings.kind, "step": step, "key": key(settings)}
-            if predicted := [row["predictions"] for row in rows if "predictions" in row]:
-                # Predictions first, so that a measure with rows always has its predictions too.
-                put_predictions(directory.path, pd.concat(predicted, ignore_index=True).assign(**about))
-            columns = about | {"sample": sample, "files": files}
-            directory.require_lock()
-            put(directory.path, pd.DataFrame([row for row in rows if "predictions" not in row]).assign(**columns))
+            _write_rows(directory, rows, about, {"sample": sample, "files": files})
     tried = {
         key(settings): name_for_users(settings) for open_measures in todo.values() for settings in open_measures
     }
@@ -117,6 +112,23 @@ def measure(
     if refused:
         kind = OutOfMemoryError if is_short_of_memory else MeasureError
         raise kind(" ".join(f"{tried[failed]}: {why}" for failed in refused for why in refused[failed]))
+
+
+def _write_rows(
+    directory: RunDirectory, rows: Sequence[Row], about: dict[str, Any], origin: dict[str, Any]
+) -> None:
+    """Write the rows of one measure at one checkpoint, and its predictions, into a run's folder.
+
+    Args:
+        about: columns of rows and predictions: measure, step and key.
+        origin: further columns of rows: sample and files.
+    """
+    if predicted := [row["predictions"] for row in rows if "predictions" in row]:
+        # Predictions first, so that a measure with rows always has its predictions too.
+        put_predictions(directory.path, pd.concat(predicted, ignore_index=True).assign(**about))
+    directory.require_lock()
+    table = pd.DataFrame([row for row in rows if "predictions" not in row])
+    put(directory.path, table.assign(**about, **origin))
 
 
 def measure_rows(

@@ -89,33 +89,22 @@ def start(
     with directory.lock() as lock:
         if directory.is_done():
             return ExitCode.DONE
+        options: dict[str, Any] = {
+            "data_root": data_root,
+            "devices": devices,
+            "accelerator": accelerator,
+            "stop": stop,
+        }
         try:
             tokens = load_tokens(directory, data_root=data_root)
             if stop.received:
                 raise Interrupted
-            trained = directory.is_trained()  # but without a whole checkpoint, or `is_done` would be true
-            if trained or not directory.last_checkpoint.exists():
-                directory.forget_training()
-            directory.checkpoints.mkdir(exist_ok=True)
-            for folder in (directory.path, directory.checkpoints):
-                remove_leftovers(folder)
+            _remove_remains(directory)
             record_provenance(directory, devices=devices * nodes, threads=threads, tokens=tokens)
-            options: dict[str, Any] = {"devices": devices, "accelerator": accelerator}
             if nodes == 1 and devices > 1:
-                return _settle(
-                    directory, run_ranks(directory.path, data_root=data_root, lock=lock, stop=stop, **options)
-                )
+                return _settle(directory, run_ranks(directory.path, lock=lock, **options))
             with joined_ranks(accelerator=accelerator) if nodes > 1 else nullcontext():
-                train(
-                    directory,
-                    tokens,
-                    data_root=data_root,
-                    nodes=nodes,
-                    threads=threads,
-                    stop=stop,
-                    on_line=on_line,
-                    **options,
-                )
+                train(directory, tokens, nodes=nodes, threads=threads, on_line=on_line, **options)
         except BaseException as error:
             directory.require_lock()  # without the lock, state.json belongs to another process
             if nodes > 1 and (lost := lost_rank(error)) is not None:
@@ -129,6 +118,16 @@ def start(
                 raise
             return code
     return ExitCode.DONE
+
+
+def _remove_remains(directory: RunDirectory) -> None:
+    """Remove half-written files, and the files of an earlier training that has no whole checkpoint."""
+    trained = directory.is_trained()  # but without a whole checkpoint, or `is_done` would be true
+    if trained or not directory.last_checkpoint.exists():
+        directory.forget_training()
+    directory.checkpoints.mkdir(exist_ok=True)
+    for folder in (directory.path, directory.checkpoints):
+        remove_leftovers(folder)
 
 
 def _outcome(error: BaseException) -> tuple[ExitCode, str | None]:

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -145,6 +145,11 @@ def cancel(name: str) -> None:
     _answer_of(["scancel", "--me", f"--name={name}"])
 
 
+def cancel_command(jobs: Iterable[QueuedJob]) -> str:
+    """Return the command that cancels all jobs with the names of these jobs."""
+    return " ".join(["scancel", *sorted({f"--name={job.name}" for job in jobs})])
+
+
 def partitions() -> dict[str, Partition]:
     """Return the partitions of this cluster, by name. The default partition also has the name ""."""
     by_name: dict[str, Partition] = {}
@@ -254,18 +259,9 @@ def carry_out(
 
     prepare_text(workspace, items, console)
     workspace.write_plan()
-    for folder in (workspace.folder / "slurm", workspace.out / "runs"):
-        make_folder(folder)
-    with locked(workspace.out / "runs" / ".slurm.lock"):  # two commands at once must not submit the same runs
-        for item in todo:  # holds the lock of each run for an instant, which another command takes for a process
-            create(item)
-        watched = in_queue(workspace.out)
-        missing = to_submit(workspace, todo, watched)
-        of_others = for_other_measures(workspace, watched)
-        require_free(missing, "is no job in the queue")
-        _submit_all(submissions(workspace, missing, place=place.content), before=place.before)
-    if missing:
-        console.print(f"submitted: {several(len(missing), 'run')}")
+    number, of_others = _submit_missing(workspace, todo, place)
+    if number:
+        console.print(f"submitted: {several(number, 'run')}")
     lost = (
         "its job has left the queue, but the run has not ended; if nobody cancelled it, read the logs in "
         f"{workspace.folder / 'slurm'}; then give the same command again"
@@ -281,16 +277,34 @@ def carry_out(
     failed = say_failed(outcomes, console)
     if interrupted:
         try:
-            names = sorted({job.queued.name for job in in_queue(workspace.out)})
+            jobs = [job.queued for job in in_queue(workspace.out)]
         except QueueError:  # the user may have interrupted because the queue did not answer
-            names = []
-        to_end = " ".join(["; to end them: scancel", *(f"--name={name}" for name in names)]) if names else ""
+            jobs = []
+        to_end = f"; to end them: {cancel_command(jobs)}" if jobs else ""
         console.print(
             f"interrupted; the jobs continue, and the same command shows them again{to_end}",
             style="yellow",
             soft_wrap=True,
         )
     return interrupted, failed
+
+
+def _submit_missing(
+    workspace: Workspace, items: Sequence[PlannedRun], place: PlaceFile[SlurmPlace]
+) -> tuple[int, set[str]]:
+    """Submit the runs that no job in the queue has. Return their number, and the names of the runs whose job was
+    submitted for other measures."""
+    for folder in (workspace.folder / "slurm", workspace.out / "runs"):
+        make_folder(folder)
+    with locked(workspace.out / "runs" / ".slurm.lock"):  # two commands at once must not submit the same runs
+        for item in items:  # holds the lock of each run for an instant, which another command takes for a process
+            create(item)
+        watched = in_queue(workspace.out)
+        missing = to_submit(workspace, items, watched)
+        of_others = for_other_measures(workspace, watched)
+        require_free(missing, "is no job in the queue")
+        _submit_all(submissions(workspace, missing, place=place.content), before=place.before)
+    return len(missing), of_others
 
 
 def to_submit(workspace: Workspace, items: Sequence[PlannedRun], watched: Sequence[Watched]) -> list[PlannedRun]:
@@ -528,8 +542,7 @@ def require_not_queued(out: Path, items: Sequence[PlannedRun]) -> None:
     names = {item.directory.path.name for item in items}
     jobs = [job.queued for job in in_queue(out) if names & set(job.files.run_names)]
     if jobs:
-        cancelled = " ".join(f"--name={name}" for name in sorted({job.name for job in jobs}))
         raise SpecError(
             f"{several(len(jobs), 'job')} in SLURM's queue will train the same runs; add `--on slurm` to watch "
-            f"them, or end them with `scancel {cancelled}`."
+            f"them, or end them with `{cancel_command(jobs)}`."
         )
