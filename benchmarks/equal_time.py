@@ -25,7 +25,7 @@ from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import Objective
-from lightning_modules.training.data_module import TOKENS_AT_ONCE, RunData, evaluate, evaluation_batches
+from lightning_modules.training.data_module import TOKENS_AT_ONCE, RunData, evaluate_parts, evaluation_batches
 
 SHAPE: dict[str, Any] = {"layers": 6, "width": 256, "dropout": 0.1}
 LEARNING_RATES = (2.5e-4, 5e-4, 1e-3)
@@ -108,7 +108,7 @@ def our_learner(tokens: Tokens, seed: int) -> Learner:
         _update(optimizer, learning_rate)
 
     def loss() -> float:
-        total, predictions = evaluate(objective, tokens.validation)
+        total, predictions = evaluate_parts(objective, tokens.validation)["loss"]
         return float(total / predictions)
 
     return Learner(step, loss)

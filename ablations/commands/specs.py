@@ -222,9 +222,8 @@ def _checked(path: Path, *, overrides: tuple[str, ...], data_root: Path | None) 
     experiment = load.load(path, overrides=overrides)
     planned = grid.runs(experiment)
     arms = {run.arm: run.settings for run in planned}
-    notices = doubts.equal_arms({arm: doubts.decided(settings) for arm, settings in arms.items()})
-    notices += doubts.differ_in_unread(arms)
-    notices += doubts.copies(doubts.copied_arms(arms, seeds=len(experiment.all_seeds)))
+    decided = {arm: doubts.decided(settings) for arm, settings in arms.items()}
+    notices = doubts.same_runs(arms, decided, seeds=len(experiment.all_seeds))
     if data_root is not None:
         from ablations.runs import (
             workspace as run_workspace,  # imports pyarrow, which a check of the spec alone does not need

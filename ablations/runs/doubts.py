@@ -24,6 +24,17 @@ DROPPED_SHARE = 0.1
 """Smallest share of dropped tokens of a split (`data.max_length`) that gives a warning."""
 
 
+def same_runs(arms: Mapping[str, RunSettings], decided_by_arm: Mapping[str, Hashable], *, seeds: int) -> list[str]:
+    """Return sentences on arms and seeds whose runs are the same.
+
+    Args:
+        decided_by_arm: as for `equal_arms`.
+        seeds: number of seeds of the experiment.
+    """
+    copied = copied_arms(arms, seeds=seeds)
+    return [*equal_arms(decided_by_arm), *differ_in_unread(arms), *copies(copied)]
+
+
 def equal_arms(arms: Mapping[str, Hashable]) -> list[str]:
     """Return a sentence for each group of arms with equal settings, which share their runs.
 

@@ -378,7 +378,7 @@ class Workspace:
                 },
                 "figures": {name: plugins.load(name).record for name in self.experiment.figures},
                 "copied_arms": self.copied_arms(),
-                "notices": [*notices, *self.equal_arms(), *self.copies(), *_of_plugins()],
+                "notices": [*notices, *self.same_runs(), *_of_plugins()],
                 "warnings": self.warnings(),
             }
         )
@@ -450,23 +450,17 @@ class Workspace:
         trials = [] if self.search is None else self.search.trials
         return [_status(item.directory, item.run.arm, item.run.seed, item.run_id) for item in trials]
 
-    def equal_arms(self) -> list[str]:
-        """Return a sentence for each group of arms with equal settings, which share their runs, or with settings
-        that differ without an effect."""
+    def same_runs(self) -> list[str]:
+        """Return sentences on arms and seeds whose runs are the same; see `doubts.same_runs`."""
         first = [item for item in self.planned if item.run.seed == self.experiment.all_seeds[0]]
-        return [
-            *doubts.equal_arms({item.run.arm: item.run_id for item in first}),
-            *doubts.differ_in_unread({item.run.arm: item.run.settings for item in first}),
-        ]
+        arms = {item.run.arm: item.run.settings for item in first}
+        identities = {item.run.arm: item.run_id for item in first}
+        return doubts.same_runs(arms, identities, seeds=len(self.experiment.all_seeds))
 
     def copied_arms(self) -> list[str]:
         """Return the arms whose runs are copies of each other."""
         arms = {item.run.arm: item.run.settings for item in self.planned}
         return doubts.copied_arms(arms, seeds=len(self.experiment.all_seeds))
-
-    def copies(self) -> list[str]:
-        """Return a sentence on the arms whose runs are copies of each other."""
-        return doubts.copies(self.copied_arms())
 
     def warnings(self) -> list[str]:
         """Return warnings about the spec: arms that are not matched or not tuned yet, and text that is

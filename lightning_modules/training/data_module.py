@@ -192,12 +192,6 @@ def load_tokens(directory: RunDirectory, *, data_root: Path) -> Tokens:
     return tokens
 
 
-def evaluate(objective: Objective, split: Split, *, rank: int = 0, ranks: int = 1) -> LossSum:
-    """Return the sum of the loss (nats) and the number of predictions over a whole split; see
-    `evaluate_parts`."""
-    return evaluate_parts(objective, split, rank=rank, ranks=ranks)["loss"]
-
-
 def evaluate_parts(
     objective: Objective,
     split: Split,

@@ -43,7 +43,7 @@ class Judged(NamedTuple):
     number come last. A missing or wrong file is one entry that says so."""
 
 
-def judge_claims(experiment: ReportedExperiment, *, alpha: float = ALPHA) -> Judged:
+def judge_claims(experiment: ReportedExperiment) -> Judged:
     """Load the files of claims that the plan names, and judge every claim on the experiment's table."""
     files = list(_files(experiment))
     every = [claim for _, loaded in files if isinstance(loaded, Claims) for claim in loaded.claims]
@@ -53,9 +53,9 @@ def judge_claims(experiment: ReportedExperiment, *, alpha: float = ALPHA) -> Jud
     rows = SeedTable(needed, copied_arms=experiment.plan.copied_arms, ends=ends)
     context: dict[str, Any] = {"arms": experiment.plan.arms, "measures": experiment.measures}
     if (looks := experiment.plan.looks) is not None:
-        by_name = outcomes_at_looks(claims.values(), rows, looks, alpha=alpha, **context)
+        by_name = outcomes_at_looks(claims.values(), rows, looks, **context)
     else:
-        by_name = outcomes(claims.values(), rows, alpha=alpha, **context)
+        by_name = outcomes(claims.values(), rows, **context)
     entries = _entries(files, by_name)
     entries = [entry | (_seeds(entry, experiment, rows) if "needs" in entry else {}) for entry in entries]
     return Judged(experiment, [_described(*file) for file in files], claims, by_name, entries)

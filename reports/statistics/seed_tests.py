@@ -343,16 +343,14 @@ def spread_interval(sd: float, *, seeds: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def smallest_seen(
-    *, sd: float, seeds: int, level: float, target_power: float = USUAL_POWER, text_error: float = 0.0
-) -> float:
-    """Return the smallest effect that this many seeds find with the given power.
+def smallest_seen(*, sd: float, seeds: int, level: float, text_error: float = 0.0) -> float:
+    """Return the smallest effect that this many seeds find with a power of `USUAL_POWER`.
 
     Args:
         text_error: standard error due to the text that all seeds share, which more seeds do not reduce. It is
             added as a variance; the degrees of freedom stay those of the seeds.
     """
-    return _noncentrality(seeds, level, target_power) * float(np.hypot(sd / np.sqrt(seeds), text_error))
+    return _noncentrality(seeds, level) * float(np.hypot(sd / np.sqrt(seeds), text_error))
 
 
 def equivalence_power(margin: float, *, sd: float, seeds: int, level: float, text_error: float = 0.0) -> float:
@@ -371,12 +369,11 @@ def seeds_to_decide(
     *,
     sd: float,
     level: float | None,
-    target_power: float = USUAL_POWER,
     absent_level: float | None,
     text_error: float = 0.0,
 ) -> int | None:
     """Return the fewest seeds that find an effect of `smallest_effect`, and the absence of an effect, with
-    the given power. None above `MOST_SEEDS`.
+    a power of `USUAL_POWER`. None above `MOST_SEEDS`.
 
     The true spread between seeds is assumed to be the observed one, which is uncertain itself with few seeds.
 
@@ -389,13 +386,13 @@ def seeds_to_decide(
 
     def decides(seeds: int) -> bool:
         if level is not None:
-            seen = smallest_seen(sd=sd, seeds=seeds, level=level, target_power=target_power, text_error=text_error)
+            seen = smallest_seen(sd=sd, seeds=seeds, level=level, text_error=text_error)
             if seen > smallest_effect:
                 return False
         if absent_level is None:
             return True
         chance = equivalence_power(smallest_effect, sd=sd, seeds=seeds, level=absent_level, text_error=text_error)
-        return chance >= target_power
+        return chance >= USUAL_POWER
 
     if not decides(MOST_SEEDS):
         return None
@@ -407,9 +404,9 @@ def seeds_to_decide(
 
 
 @cache
-def _noncentrality(seeds: int, level: float, target_power: float) -> float:
-    """Return the effect, in standard errors, that is found with the given power."""
-    return float(optimize.brentq(lambda centre: _power(centre, seeds, level) - target_power, 0, 1e4))
+def _noncentrality(seeds: int, level: float) -> float:
+    """Return the effect, in standard errors, that is found with a power of `USUAL_POWER`."""
+    return float(optimize.brentq(lambda centre: _power(centre, seeds, level) - USUAL_POWER, 0, 1e4))
 
 
 def _power(noncentrality: float, seeds: int, level: float) -> float:

@@ -257,10 +257,9 @@ def multi_bootstrap(
     *,
     rng: np.random.Generator,
     weight_N: ArrayLike | None = None,
-    confidence: float = 0.95,
 ) -> Interval:
-    """Return the mean over seeds and examples, minus that of the other side, and its interval over both
-    together.
+    """Return the mean over seeds and examples, minus that of the other side, and its 95% interval over
+    both together.
 
     If both sides have the same seeds, give their differences as `values_SN`, so that they are paired.
     Otherwise the seeds of each side are drawn separately, and the examples are the same for both. The ends
@@ -293,7 +292,7 @@ def multi_bootstrap(
         share_BS = _counts(len(side_SN), rng) / (len(side_SN) - 1)
         draw_B += sign * np.einsum("bs,sb->b", share_BS, of_seed_SB)
         parts.append((float((side_SN @ weight / weight.sum()).var(ddof=1)) / len(side_SN), len(side_SN)))
-    tail = (1 - confidence) / 2
+    tail = (1 - 0.95) / 2
     low, high = np.quantile(draw_B, (tail, 1 - tail))
     stretch = _student_quantile(parts, 1 - tail) / special.ndtri(1 - tail)
     return Interval(mean, float(mean - stretch * (mean - low)), float(mean + stretch * (high - mean)))

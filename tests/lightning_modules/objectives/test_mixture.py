@@ -12,7 +12,7 @@ from lightning_modules.model.attention import EVERYTHING
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.objectives.masking import COUNTED
-from lightning_modules.training.data_module import evaluate, evaluate_parts, row_length
+from lightning_modules.training.data_module import evaluate_parts, row_length
 from tests.support.sight import first_batch, influence, reach, spread
 from tests.support.tiny_text import settings
 
@@ -164,7 +164,7 @@ def test_its_evaluations_are_those_of_masked_lm_and_causal_lm(tokens):
     for kind, name in (("masked_lm", "loss"), ("causal_lm", "causal_lm")):
         other = build(settings(kind, seed=2), tokens).double()
         other.load_state_dict(ours.state_dict())
-        alone = evaluate(other, tokens.validation)
+        alone = evaluate_parts(other, tokens.validation)["loss"]
         assert int(alone.predictions) == int(parts[name].predictions) > 0
         assert alone.total.item() == pytest.approx(parts[name].total.item(), rel=1e-12)  # another order
 

@@ -20,7 +20,13 @@ from lightning_modules.objectives.objective import (
     PREDICTION_ROUNDING,
     global_mean,
 )
-from lightning_modules.training.data_module import RunData, as_tensors, evaluate, evaluation_batches, row_length
+from lightning_modules.training.data_module import (
+    RunData,
+    as_tensors,
+    evaluate_parts,
+    evaluation_batches,
+    row_length,
+)
 from tests.support.tiny_text import settings
 
 KINDS = ["masked_lm", "causal_lm", "translation"]
@@ -170,7 +176,7 @@ def test_translation_decodes_greedily(tokens):
 @pytest.mark.parametrize("kind", KINDS)
 def test_evaluation_counts_every_sentence_once_and_is_the_same_for_any_devices(kind, tokens):
     objective = build(settings(kind), tokens).eval()
-    whole = evaluate(objective, tokens.validation)
+    whole = evaluate_parts(objective, tokens.validation)["loss"]
     shares = [
         [
             objective.loss(b)
@@ -188,7 +194,10 @@ def test_evaluation_counts_every_sentence_once_and_is_the_same_for_any_devices(k
 
 def test_evaluation_corruption_is_frozen(tokens):
     heavy = settings(objective={"masking": {"ratio": 0.8, "mask": 1.0, "random": 0.0, "keep": 0.0}}, seed=9)
-    counts = [evaluate(build(run, tokens), tokens.validation).predictions for run in (settings(seed=1), heavy)]
+    counts = [
+        evaluate_parts(build(run, tokens), tokens.validation)["loss"].predictions
+        for run in (settings(seed=1), heavy)
+    ]
     assert counts[0] == counts[1]
     batches = [
         next(iter(evaluation_batches(build(run, tokens), tokens.validation, tokens_per_step=999)))
@@ -332,7 +341,7 @@ def test_an_untrained_model_knows_next_to_nothing(tokens):
     for kind in KINDS:
         objective = build(settings(kind), tokens)
         size = tokens.target_vocab_size if kind == "translation" else tokens.vocab_size
-        loss = evaluate(objective, tokens.validation)
+        loss = evaluate_parts(objective, tokens.validation)["loss"]
         # Initial logits have a standard deviation of INITIAL_SCALE nats, and so far the loss may be from a guess.
         assert (loss.total / loss.predictions).item() == pytest.approx(math.log(size), abs=INITIAL_SCALE)
 

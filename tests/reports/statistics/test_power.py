@@ -26,10 +26,10 @@ def test_power_is_as_computed(seeds, effect, level):
     assert 0.2 < expected < 0.9
 
 
-def test_power_at_the_smallest_effect_is_the_wanted_one():
-    effect = smallest_seen(sd=0.7, seeds=7, level=0.01, target_power=0.9)
-    assert power(effect, sd=0.7, seeds=7, level=0.01) == pytest.approx(0.9, abs=1e-9)  # brentq's tolerance
-    assert power(-effect, sd=0.7, seeds=7, level=0.01) == pytest.approx(0.9, abs=1e-9)
+def test_power_at_the_smallest_effect_is_that_of_8_times_in_10():
+    effect = smallest_seen(sd=0.7, seeds=7, level=0.01)
+    assert power(effect, sd=0.7, seeds=7, level=0.01) == pytest.approx(0.8, abs=1e-9)  # brentq's tolerance
+    assert power(-effect, sd=0.7, seeds=7, level=0.01) == pytest.approx(0.8, abs=1e-9)
     assert power(0.0, sd=0.7, seeds=7, level=0.01) == pytest.approx(0.005)  # its own side only
 
 

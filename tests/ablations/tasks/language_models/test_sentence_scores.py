@@ -25,7 +25,7 @@ from lightning_modules.objectives import build
 from lightning_modules.objectives.causal_lm import CausalLM
 from lightning_modules.objectives.masked_lm import MaskedLM
 from lightning_modules.objectives.mixture import Mixture
-from lightning_modules.training.data_module import evaluate
+from lightning_modules.training.data_module import evaluate_parts
 from tests.support.tiny_text import sentences, settings
 
 TEMPLATES = Path(__file__).parents[4] / "docs" / "plugins"
@@ -212,7 +212,7 @@ def test_log_probabilities_add_up_to_the_loss(tokens):
     split = tokens.validation
     inside = [split.sentence(i)[1:-1].astype(np.int64) for i in range(len(split))]
     pieces = [Pieces(ids_P, np.arange(len(ids_P))) for ids_P in inside]
-    total, predictions = evaluate(objective, split)
+    total, predictions = evaluate_parts(objective, split)["loss"]
     assert predictions == sum(len(sentence.ids_P) + 1 for sentence in pieces)
     assert -log_probabilities(objective, pieces).nats_S.sum() == pytest.approx(total.item(), rel=1e-12)
 
