@@ -181,13 +181,13 @@ def pools(sample: Sample, settings: NeighboursSettings) -> list[Pool]:
     return [pool for pool in candidates if len(pool.place_P)]
 
 
-def size_of_own(label_N: NDArray[np.integer]) -> NDArray[np.int64]:
+def label_counts(label_N: NDArray[np.integer]) -> NDArray[np.int64]:
     """Return for each occurrence the number of occurrences with the same label."""
     _, own_N, sizes = np.unique(label_N, return_inverse=True, return_counts=True)
     return sizes[own_N]
 
 
-def rank_in_own(label_N: NDArray[np.integer], by_N: NDArray[Any]) -> NDArray[np.int64]:
+def rank_within_label(label_N: NDArray[np.integer], by_N: NDArray[Any]) -> NDArray[np.int64]:
     """Return the rank of each occurrence, from 0, among those of its label: by ascending value, then by
     place."""
     order = np.lexsort((by_N, label_N))
@@ -201,7 +201,7 @@ def _within_types(
     sample: Sample, place_P: NDArray[np.int64], neighbours: int, compared: Mapping[str, NDArray[np.int64]]
 ) -> Pool:
     """Return the pool of the types that have enough occurrences at these places."""
-    place_P = place_P[size_of_own(sample.token_N[place_P]) > OTHERS * neighbours]
+    place_P = place_P[label_counts(sample.token_N[place_P]) > OTHERS * neighbours]
     values = {metric: value_N[place_P] for metric, value_N in compared.items()}
     return Pool(place_P, sample.token_N[place_P], neighbours, values)
 
@@ -209,7 +209,7 @@ def _within_types(
 def _of_types(sample: Sample, settings: NeighboursSettings) -> NDArray[np.int64]:
     """Draw `occurrences` places of each type of the pool, in random order."""
     chance_N = _chances(sample)
-    drawn_N = rank_in_own(sample.token_N, chance_N) < settings.occurrences
+    drawn_N = rank_within_label(sample.token_N, chance_N) < settings.occurrences
     place_P = np.flatnonzero(drawn_N & np.isin(sample.token_N, _types(sample, settings)))
     return place_P[np.argsort(chance_N[place_P])]
 
@@ -228,12 +228,12 @@ def _of_senses(sample: Sample, settings: NeighboursSettings) -> NDArray[np.int64
     chance_P = _chances(sample)[labelled]
     cell_P = token_P * (sense_P.max(initial=0) + 1) + sense_P
     _, first, own_P, sizes = np.unique(cell_P, return_index=True, return_inverse=True, return_counts=True)
-    rank_C = rank_in_own(token_P[first], -sizes)  # 0 is the most frequent sense of its type
+    rank_C = rank_within_label(token_P[first], -sizes)  # 0 is the most frequent sense of its type
     token_V, each_V = token_P[first][rank_C == 1], sizes[rank_C == 1].clip(max=settings.occurrences)
     kept_V = _spread(token_V[each_V > settings.neighbours_of_type], sample, settings.types)
     drawn = np.flatnonzero(np.isin(token_P, kept_V) & (rank_C[own_P] <= 1))
     each = each_V[np.searchsorted(token_V, token_P[drawn])]
-    drawn = drawn[rank_in_own(cell_P, chance_P)[drawn] < each]
+    drawn = drawn[rank_within_label(cell_P, chance_P)[drawn] < each]
     return labelled[drawn[np.argsort(chance_P[drawn])]]
 
 
@@ -325,7 +325,7 @@ def chance_of_same(label_P: NDArray[np.integer], group_P: NDArray[np.integer] | 
     group_P = np.zeros_like(label_P) if group_P is None else group_P
     label_P = np.unique(label_P, return_inverse=True)[1]
     cell_P = group_P * (label_P.max() + 1) + label_P
-    return float(((size_of_own(cell_P) - 1) / (size_of_own(group_P) - 1)).mean())
+    return float(((label_counts(cell_P) - 1) / (label_counts(group_P) - 1)).mean())
 
 
 def distance_to(position_P: NDArray[np.integer], nearest_PK: NDArray[np.integer]) -> NDArray[np.integer]:
@@ -340,9 +340,9 @@ def chance_of_distance(position_P: NDArray[np.integer], group_P: NDArray[np.inte
     Each group must have two occurrences or more.
     """
     group_P = np.zeros_like(position_P) if group_P is None else group_P
-    others_P = size_of_own(group_P) - 1
+    others_P = label_counts(group_P) - 1
     # Over the pairs of a group, the position of rank r is added r times and subtracted (others - r) times.
-    times_P = 2 * rank_in_own(group_P, position_P) - others_P
+    times_P = 2 * rank_within_label(group_P, position_P) - others_P
     return float((2 * times_P * position_P / others_P).mean())
 
 

@@ -48,8 +48,9 @@ def rows(readings: Readings, settings: ValidationSettings, say: Say) -> Iterator
 
 
 def validation(objective: Objective, tokens: Tokens, settings: ValidationSettings) -> Iterator[dict[str, Any]]:
-    """Yield rows of loss (nats per prediction) and perplexity. Translation also has BLEU and chrF (0 to 100),
-    and a loss on pairs has its accuracy on both tasks, in the training's input format.
+    """Yield rows of loss (nats per prediction) and perplexity. Translation also has BLEU and chrF (0 to 100).
+    A run with a loss on sentence pairs also has its accuracy on both pair tasks (next sentence and sentence
+    order), in the input format of its training.
 
     Masked LM predicts 15% of the tokens, 80/10/10, with one corruption for all arms and seeds. `group` is
     null for the loss that an objective is named after. Otherwise it names another part of the loss

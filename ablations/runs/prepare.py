@@ -50,7 +50,7 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
         seen: set[str] = set()
         for item in runs_on_text:
             if item.run.settings.training.max_steps:
-                with _said_at(workspace, item.run.arm):
+                with _located(workspace, item.run.arm):
                     _require_for_training(item.run.settings, prepared, seen)
         # A measure may draw its part of the text by the seed of the run.
         alike: dict[tuple[int, str, int], PlannedRun] = {}
@@ -61,12 +61,12 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
         for item, settings in itertools.product(alike.values(), workspace.experiment.measures):
             if not suits(settings, item.run.settings):
                 continue
-            with _said_at(workspace, item.run.arm, measure=settings.kind):
+            with _located(workspace, item.run.arm, measure=settings.kind):
                 _require_for_measuring(item.run.settings, texts, settings)
 
 
 @contextmanager
-def _said_at(workspace: Workspace, arm: str, *, measure: str | None = None) -> Iterator[None]:
+def _located(workspace: Workspace, arm: str, *, measure: str | None = None) -> Iterator[None]:
     """Raise errors of the block with the line of the spec and the arm that they are about."""
     try:
         yield

@@ -93,8 +93,8 @@ class Search:
         return [f"The time does not count {several(later, 'trial')} that Optuna chooses later."] * (later > 0)
 
     def sentences(self) -> list[str]:
-        """Return sentences on the search: which arms wait for it, of which every trial diverged, and which chosen
-        values lie at an edge of what was tried."""
+        """Return sentences on the search: arms that wait for it, arms whose trials all diverged, and chosen values
+        at an edge of the values that were tried."""
         sentences = []
         if waiting := self.to_be_tuned():
             ended = sum(len(tuned.trials) for tuned in self.tuning.arms)

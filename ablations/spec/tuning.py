@@ -244,9 +244,9 @@ MOST_SUGGESTIONS = 20
 
 
 def _suggested(tune: Tune, history: Sequence[Tried]) -> list[Values]:
-    """Return the first values that Optuna's TPE suggests after the given trials and that were not tried; of
-    lists, else the first combination that was not tried; an empty list if there is none. The loss of diverged
-    trials counts as infinite."""
+    """Return the first values that Optuna's TPE suggests and that were not tried yet. If all its suggestions were
+    tried, return the first combination of the lists that was not, or an empty list if there is none. The loss of
+    a diverged trial counts as infinite."""
     require_search(tune)
     import optuna
 

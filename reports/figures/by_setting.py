@@ -124,8 +124,8 @@ def by_setting(drawn: SettingMarks, *, ax: Axes) -> Axes:
 
 
 def _join(points: Sequence[Mapping[str, Any]], *, ax: Axes, right: float, look: Any, label: str) -> list[Line2D]:
-    """Draw the line through the arms that differ in nothing else than the setting; return it if there are
-    several such lines."""
+    """Draw the line through arms that differ in nothing but the setting. Return it for the legend if it has a
+    label."""
     x, y = [point["x"] for point in points], [point["mean"] for point in points]
     (drawn,) = ax.plot(x, y, color="0.6", lw=1.1, linestyle=look, zorder=1.5, gid="join", label=shown_name(label))
     drawn.set_transform(_moved(ax, right))

@@ -189,10 +189,10 @@ def metric_rows(table: DataFrame, *, measure: str, metric: str, axis: Axis | Non
 def require(
     rows: DataFrame, table: DataFrame, measured_quantity: str, group: str | None = None, *, by: str
 ) -> DataFrame:
-    """Return the rows, if there are any.
+    """Return the rows, or raise an error if there are none.
 
     Raises:
-        ResultsError: there are none. The message says which rows are needed and what `table` has.
+        ResultsError: there are no rows. The message says which rows are needed and what `table` has.
     """
     if rows.empty:
         available = sorted({f"{a} {b}" for a, b in zip(table["measure"], table["metric"], strict=True)})

@@ -203,8 +203,8 @@ TOKEN_INFORMATION = FigureText(
         "Each point is the mutual information, in nats, between a token and the k-means cluster of its state. "
         "The cross-fitted estimate learns clusters and counts on one half of the tokens and is scored on the "
         "other half. It is too low on average, and may fall below 0 if no information is left. The plug-in "
-        "estimate is scored on the tokens that it counts. It is too high on average, by more the fewer tokens "
-        "a cluster has (n/d). The chance level is the same estimate with the token labels shuffled. Where a "
+        "estimate is scored on the tokens that it counts. It is too high on average, most of all if a cluster has "
+        "few tokens (n/d). The chance level is the same estimate with the token labels shuffled. Where a "
         "curve reaches it, the clusters no longer tell tokens apart. The ceiling is the entropy of the tokens.",
         "Clusters follow the directions in which states vary most. So the number is about geometry: it falls "
         "with the token's share of the variance, even if every state determines its token. This figure alone "
@@ -317,7 +317,7 @@ NEIGHBOURS = FigureText(
         "its treebank.",
         "The chance level is the mean over neighbours drawn at random. It differs between panels, so read how "
         "far a curve lies from it. At the chance level, near states share the property no more than any others. "
-        "States that keep positions lie below it; all other properties are kept above it. "
+        "States keep positions if the curve lies below it, and any other property if the curve lies above it. "
         "Levels depend on the pool and on the number of neighbours: compare arms and layers, not published "
         "numbers.",
     ),
@@ -337,7 +337,7 @@ GEOMETRY = FigureText(
         "Anisotropy is the mean cosine of two tokens from different sentences: 0 if states point in all "
         "directions, 1 if all point in the same direction. Its chance level is the anisotropy after the mean "
         "of the states is subtracted. Self-similarity is the mean cosine of two occurrences of a token minus the "
-        "anisotropy. It is lower, the more context changes the state of a token. Effective rank (from the "
+        "anisotropy. It falls if context changes the state of a token. Effective rank (from the "
         "entropy of the singular values) and participation ratio (from the variances) count the directions "
         "that states fill, from 1 to the width. The size of the update is how far a layer moves a state, "
         "divided by the length of the state before.",

@@ -240,8 +240,8 @@ def _quick_words(panels: Sequence[Panel], quick: Collection[str]) -> list[str]:
 
 
 def _samples(panels: Sequence[Panel]) -> list[dict[str, Any]]:
-    """Return the facts about the curves of panels. Panels with the same facts are one entry: their letters,
-    and the curves."""
+    """Return the facts about the curves of panels: an entry for all panels with the same facts, with the letters
+    of these panels and the curves."""
     samples: list[dict[str, Any]] = []
     for panel in panels:
         sample_of_panel = next((sample for sample in samples if sample["curves"] == panel.curves), None)

@@ -59,9 +59,8 @@ def _head(page: dict[str, Any]) -> str:
     """Return comments on the origin of a table, and on settings that the command line changed."""
     lines = [f"{page['experiment']}, by ablate report. Needs \\usepackage{{booktabs}}."]
     if page["changed"]:
-        lines.append(
-            f"Not {page['changed']['from']} as its spec is written: {'; '.join(page['changed']['given'])}."
-        )
+        settings = "; ".join(page["changed"]["given"])
+        lines.append(f"The command line changed settings of {page['changed']['from']}: {settings}.")
     return "".join(f"% {' '.join(line.split())}\n" for line in lines)
 
 

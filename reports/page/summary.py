@@ -183,8 +183,8 @@ def _lacks_distances(experiment: ReportedExperiment, done: list[ReportedRun]) ->
 
 
 def _without_rows(experiment: ReportedExperiment) -> dict[str, list[ReportedRun]]:
-    """Return the kinds of measures without rows, with the runs that have rows of other measures. A plan's
-    notices excuse the arms that they name.
+    """Return, by the kind of a measure, the trained runs that lack its rows and have rows of other measures. Runs
+    are left out if a notice of the plan names the measure and their arm.
 
     It serves plans that do not list what their runs lack.
     """

@@ -222,7 +222,7 @@ def _panels(
     scored = score.rows(arm_rows)
     scored = scored[scored["value"].notna()]
     prediction_by_arm = dict(
-        zip(scored["arm"], scored["asked"] if "asked" in scored else [""] * len(scored), strict=True)
+        zip(scored["arm"], scored["prediction"] if "prediction" in scored else [""] * len(scored), strict=True)
     )
     compared, alone = _by_prediction(factor, prediction_by_arm)
     for i, levels in enumerate(compared):
@@ -232,7 +232,7 @@ def _panels(
         placed = levels if factor.numeric else _side_by_side(levels)
         points = _points(rows, placed, factor)
         numbered = rows.assign(measure=score.measure, d=None)
-        title_end = f", {_called(levels, factor)}" if len(compared) > 1 else ""
+        title_end = f", {_arms_in_words(levels, factor)}" if len(compared) > 1 else ""
         about = facts_of(text, shown, title_end=title_end, suffix=f"-{i + 1}" if i else "")
         about |= {"unit": score.unit, "digits": score.digits}
         marks = SettingMarks(
@@ -267,8 +267,8 @@ def _panels(
 
 
 def _by_prediction(factor: Factor, prediction_by_arm: Mapping[str, str]) -> tuple[list[list[Level]], list[str]]:
-    """Return the levels of arms that predict the same thing, a list for each thing; and the arms that nothing
-    can be compared with."""
+    """Return the levels in groups of arms that predict the same thing, and the arms of the groups in which no two
+    arms can be compared."""
     groups = [
         [level for level in factor.levels if prediction_by_arm.get(level.arm) == prediction]
         for prediction in dict.fromkeys(prediction_by_arm.values())
@@ -304,8 +304,8 @@ def _side_by_side(levels: Sequence[Level]) -> list[Level]:
     return [level._replace(at=float(places.index(level.at))) for level in levels]
 
 
-def _called(levels: Sequence[Level], factor: Factor) -> str:
-    """Return the name of the arms of one panel, to tell it from other panels of the same score."""
+def _arms_in_words(levels: Sequence[Level], factor: Factor) -> str:
+    """Return the arms of one panel in words, for a title that differs from other panels of the same score."""
     names = dict.fromkeys(factor.lines[level.line] for level in levels)
     return listed([name for name in names if name], "and") or listed([level.arm for level in levels], "and")
 
@@ -340,7 +340,8 @@ def _points(rows: DataFrame, levels: Sequence[Level], factor: Factor) -> list[di
 
 
 def _along(levels: Sequence[Level], factor: Factor) -> dict[str, Any]:
-    """Return the axis of the setting, with the place of the reference, None if it is not there."""
+    """Return the axis of the setting. `reference` is the place of the reference arm, or None if the panel lacks
+    that arm."""
     places = {level.at: level.value for level in levels}
     return {
         "setting": factor.setting,

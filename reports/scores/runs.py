@@ -217,7 +217,7 @@ RUN = ["arm", "seed", "run_id", "step"]
 
 Read = Callable[[DataFrame], DataFrame]
 """Function from the tidy table of some arms to a row for each run: RUN, `value`, `floor` and `n`. If there is
-a column `asked`, only runs with the same value in it can be compared."""
+a column `prediction`, only runs with the same value in it can be compared."""
 
 
 class RunScore(NamedTuple):
@@ -240,7 +240,7 @@ class RunScore(NamedTuple):
 
 
 def gains(table: DataFrame) -> DataFrame:
-    """Return the gain of each run over a guess without context, with what it predicts in the column `asked`.
+    """Return the gain of each run over a guess without context, with what it predicts in the column `prediction`.
 
     Runs count as predicting the same if they have equally many predictions and the same loss of that guess.
     Losses of different predictions cannot be compared.
@@ -252,7 +252,7 @@ def gains(table: DataFrame) -> DataFrame:
     rows = rows[np.isfinite(rows["value"].to_numpy(float))]
     guess = rows["floor"].round(6).astype("string")  # the last digits depend on the division into batches
     predictions = (rows["n"].astype("string").fillna("") + " " + guess).groupby(rows["arm"]).transform(_together)
-    return rows.assign(floor=rows["least"], asked=predictions)[[*RUN, "value", "floor", "n", "asked"]]
+    return rows.assign(floor=rows["least"], prediction=predictions)[[*RUN, "value", "floor", "n", "prediction"]]
 
 
 def _together(values: Sequence[str]) -> str:

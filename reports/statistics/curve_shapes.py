@@ -99,7 +99,7 @@ def rise_after_inner(values_SK: Array, *, ratio: float) -> Form:
 
 def _ratio(above_S: Array, below_S: Array, ratio: float, chosen_S: Places, each_LS: Array) -> Form:
     """Return a ratio of means minus `ratio`. Seeds and layers are divided by the same number, which changes the
-    unit and no test. The effect is no ratio if the denominators are negative."""
+    unit and no test. The effect is not tested as a ratio if the mean of the denominators is not positive."""
     unit = abs(below_S.mean())
     values_S = (above_S - ratio * below_S) / unit
     ratio_of = (above_S, below_S, ratio) if below_S.mean() > 0 else None

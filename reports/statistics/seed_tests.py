@@ -329,8 +329,7 @@ MOST_SEEDS = 1000
 
 
 def power(effect: float, *, sd: float, seeds: int, level: float) -> float:
-    """Return the probability with which a two-sided t test at `level` finds such an effect on its own side of
-    0.
+    """Return the probability that a two-sided t test at `level` finds an effect of this size, with the right sign.
 
     It comes from the noncentral t distribution. `sd` is the standard deviation of the effect between seeds.
     """

@@ -249,8 +249,8 @@ def _seeds(x_ND: Tensor, clusters: int, rng: np.random.Generator) -> Tensor:
     def nearer(
         centres_KD: Tensor, rows_R: np.ndarray, x_RD: Tensor
     ) -> tuple[np.ndarray, Tensor, Tensor, np.ndarray]:
-        """Return those of the tokens in `rows_R` that may be nearer to one of these centres than to all so
-        far, their states, the index of the nearest of these centres, and the squared distance to it."""
+        """Select the tokens of `rows_R` that may be nearer to one of these centres than to every earlier centre.
+        Return their rows and states, the index of the nearest of these centres, and the squared distance."""
         labels_R, score_R = _nearest(x_RD, centres_KD)
         # Scores are less precise than differences. Differences are computed for the few tokens that may need
         # them.

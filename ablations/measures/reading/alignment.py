@@ -5,16 +5,16 @@ Words are searched in the text one after the other, whatever white space there i
 characters are ignored.
 
 Some words do not stand in the text: French "du" is "de" and "le", German "zum" is "zu" and "dem", and quotes
-are curly in one place and straight in the other. If a word is not found, a run stands for it, or for it and
-the next words. A run is a series of characters without white space. It may stand
+are curly in one place and straight in the other. If a word is not found, a stretch of the text stands for it,
+or for it and the next words. A stretch has no white space in it. It may stand
 
 * for one word, if its letters begin or end the word ("m" for "dem"), or if neither has letters;
 * for several words, if it is not one of them, at least a third of its letters are also theirs, it has at most
   one letter more than they have, and at least two characters for five of their letters.
 
-There may be several ways to come back to words that are found. The one with the fewest and shortest runs is
-taken. A run belongs to the first of its words; the others have no place in the text. On the treebanks that
-this was tried on (French, German, English; 446,000 words) every run was a contraction with exactly its words.
+There may be several ways to come back to words that are found. The one with the fewest and shortest stretches
+is taken. A stretch belongs to the first of its words; the others have no place in the text. On the treebanks that
+this was tried on (French, German, English; 446,000 words) every stretch was a contraction with exactly its words.
 """
 
 import heapq
@@ -34,16 +34,16 @@ from ablations.wording import shown
 NO_WORD = -1
 
 MOST_JOINED = 5
-"""Largest number of words that one run may stand for."""
+"""Largest number of words that one stretch may stand for."""
 
-LONGEST_RUN = 24
-"""Largest number of characters of a run."""
+LONGEST_STRETCH = 24
+"""Largest number of characters of a stretch."""
 
 FOUND_AGAIN = 4
-"""Number of words in a row that are found again and so settle what the runs before them stand for."""
+"""Number of words in a row that are found again and so settle what the stretches before them stand for."""
 
 LOOKED_AT = 40
-"""Number of words after which the first run is settled even without that."""
+"""Number of words after which the first stretch is settled even without that."""
 
 
 def align(text: str, words: Sequence[str], spans_T: Sequence[tuple[int, int]], *, where: str) -> NDArray[np.int64]:
@@ -78,7 +78,7 @@ def words_of_characters(text: str, words: Sequence[str], *, where: str) -> NDArr
         MeasureError: these are not the words of the text.
     """
     characters = _characters(text)
-    search = _Search([c.written for c in characters], [c.run for c in characters], [*map(_written, words)])
+    search = _Search([c.written for c in characters], [c.chunk for c in characters], [*map(_written, words)])
     ends, begin = search.ends(), 0
     word_C = np.full(len(text), NO_WORD, np.int64)
     for word, end in enumerate(ends):
@@ -101,20 +101,20 @@ class _Character(NamedTuple):
     written: str
     start: int
     end: int
-    run: int
-    """Number of the stretch of text between white space that holds the character, from 0."""
+    chunk: int
+    """Number of the chunk of text between white space that holds the character, from 0."""
 
 
 def _characters(text: str) -> list[_Character]:
-    characters, run = list[_Character](), 0
+    characters, chunk = list[_Character](), 0
     for i, character in enumerate(text):
         if character.isspace():
-            run += 1
+            chunk += 1
         elif unicodedata.combining(character) and characters and characters[-1].end == i:
             written = unicodedata.normalize("NFC", characters[-1].written + character)
             characters[-1] = characters[-1]._replace(written=written, end=i + 1)
         elif unicodedata.category(character) not in ("Cc", "Cf"):
-            characters.append(_Character(unicodedata.normalize("NFC", character), i, i + 1, run))
+            characters.append(_Character(unicodedata.normalize("NFC", character), i, i + 1, chunk))
     return characters
 
 
@@ -132,7 +132,7 @@ class _Search:
     """Search for words in a text. Text and words are lists of characters."""
 
     text: list[str]
-    runs: list[int]
+    chunks: list[int]
     words: list[list[str]]
 
     def ends(self) -> list[int]:
@@ -153,7 +153,7 @@ class _Search:
         return self.text[place : place + len(letters)] == letters
 
     def _steps(self, first: int, place: int) -> tuple[_Step, ...]:
-        """Return the next steps from a word that is not found: runs, and words that are found between them.
+        """Return the next steps from a word that is not found: stretches, and words that are found between them.
 
         Dijkstra's algorithm finds the cheapest way; a word that is found costs nothing. Empty if there is no
         way.
@@ -172,7 +172,7 @@ class _Search:
             if word < len(self.words) and self._is_found(word, place):
                 end = place + len(self.words[word])
                 heapq.heappush(queue, (cost, word + 1, end, (*steps, (1, end))))
-            for count, end in self._runs(word, place):
+            for count, end in self._stretches(word, place):
                 letters = end - place + sum(map(len, self.words[word : word + count]))
                 heapq.heappush(queue, (cost + 1 + letters, word + count, end, (*steps, (count, end))))
         return ()
@@ -186,29 +186,29 @@ class _Search:
             place += len(self.words[i])
         return last < len(self.words) or place == len(self.text)
 
-    def _runs(self, word: int, place: int) -> Iterator[_Step]:
-        """Yield the runs from `place` that may stand for the next words: number of words, and place after the
-        run."""
-        for end in range(place + 1, min(place + LONGEST_RUN, len(self.text)) + 1):
-            if self.runs[end - 1] != self.runs[place]:
+    def _stretches(self, word: int, place: int) -> Iterator[_Step]:
+        """Yield the stretches from `place` that may stand for the next words: number of words, and place after
+        the stretch."""
+        for end in range(place + 1, min(place + LONGEST_STRETCH, len(self.text)) + 1):
+            if self.chunks[end - 1] != self.chunks[place]:
                 return
             for count in range(1, min(MOST_JOINED, len(self.words) - word) + 1):
                 if _stands_for(self.text[place:end], self.words[word : word + count]):
                     yield count, end
 
 
-def _stands_for(run: list[str], words: list[list[str]]) -> bool:
-    run_letters, *word_letters = [_letters("".join(characters)) for characters in (run, *words)]
+def _stands_for(stretch: list[str], words: list[list[str]]) -> bool:
+    stretch_letters, *word_letters = [_letters("".join(characters)) for characters in (stretch, *words)]
     if len(words) == 1:
         (letters,) = word_letters
-        return bool(run_letters) == bool(letters) and (
-            letters.startswith(run_letters) or letters.endswith(run_letters)
+        return bool(stretch_letters) == bool(letters) and (
+            letters.startswith(stretch_letters) or letters.endswith(stretch_letters)
         )
-    if run in words or not run_letters or not all(word_letters):
+    if stretch in words or not stretch_letters or not all(word_letters):
         return False
     joined = "".join(word_letters)
-    alike = 3 * (Counter(run_letters) & Counter(joined)).total() >= len(run_letters)
-    return alike and len(run_letters) - 1 <= len(joined) <= 2.5 * len(run)
+    alike = 3 * (Counter(stretch_letters) & Counter(joined)).total() >= len(stretch_letters)
+    return alike and len(stretch_letters) - 1 <= len(joined) <= 2.5 * len(stretch)
 
 
 @lru_cache(maxsize=4096)

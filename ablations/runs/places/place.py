@@ -276,8 +276,8 @@ class PlaceFile(Generic[AnyPlace]):
         return SpecProblems((self.document.problem(setting, sentence, at="value"),))
 
     def path_of(self, setting: str, arm: str) -> KeyPath:
-        """Return the path of a setting that holds for the runs of an arm: that of the arm's entry, if it has
-        the setting."""
+        """Return the path of the setting that decides for an arm: in the arm's entry, or at the top of the file if
+        the entry does not have it."""
         entry = _entry(self.content.arms, arm)
         if entry is not None and setting in self.content.arms[entry].model_fields_set:
             return "arms", entry, setting

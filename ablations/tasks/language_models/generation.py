@@ -258,7 +258,7 @@ class _Order:
         self.discount = (once + 0.5) / (once + 2 * twice + 1)
 
     def interpolated(self, gram_NK: Integers, lower_N: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the probabilities of the last tokens, interpolated with those of the order below."""
+        """Return the probabilities of the last tokens, interpolated with those of the next lower order."""
         count_N = _values_of(_keys(gram_NK, self._vocab_size), self._gram_G, self._count_G)
         context_N = _keys(gram_NK[:, :-1], self._vocab_size)
         total_N = _values_of(context_N, self._context_C, self._total_C)

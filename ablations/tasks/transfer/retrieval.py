@@ -367,7 +367,7 @@ def cross_encoder(
     held = np.flatnonzero(kept_P)
     held_texts = read([pairs.first[i] for i in held] * 2, [s[i] for s in (pairs.second, wrong) for i in held], [])
 
-    def right(trainee: Trainee) -> float:
+    def accuracy(trainee: Trainee) -> float:
         """Return the share of pairs in which the text that follows is preferred."""
         follows, other = np.split(_scores(trainee, held_texts), 2)
         return float((follows > other).mean())
@@ -383,7 +383,7 @@ def cross_encoder(
         name="cross-encoder",
     )
     learned_from = np.flatnonzero(~np.tile(kept_P, 2))
-    trainee.load_state_dict(train(trainee, texts, learned_from, recipe, score=right, say=say).weights)
+    trainee.load_state_dict(train(trainee, texts, learned_from, recipe, score=accuracy, say=say).weights)
     return lambda first, second: _scores(trainee, read(first, second, []))
 
 

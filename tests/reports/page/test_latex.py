@@ -77,9 +77,9 @@ def test_arms_have_a_row_each(scored):
 
 def test_changed_settings_are_said_above_a_table(scored):
     twin = strict_json(scored / "report.json")
-    assert "Not it" not in tables(twin)["arms"]
+    assert "changed settings" not in tables(twin)["arms"]
     twin["changed"] = {"given": ["seeds=[1] (the spec says [0])"], "from": "it"}
-    assert "% Not it as its spec is written: seeds=[1] (the spec says [0]).\n" in tables(twin)["arms"]
+    assert "% The command line changed settings of it: seeds=[1] (the spec says [0]).\n" in tables(twin)["arms"]
 
 
 def test_an_earlier_table_goes_and_publishing_takes_what_is_there(scored, tmp_path):
