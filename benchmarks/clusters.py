@@ -165,7 +165,11 @@ class RayNodes:
         log = self.folder / "start.log"
         with log.open("wb") as file:
             node = subprocess.Popen(
-                command, env=self.environment, stdout=file, stderr=file, start_new_session=True
+                command,
+                env=self.environment | {"RAY_AUTH_MODE": "token"},
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
             )
         self.nodes.append(node)
         wait_for(lambda: node.poll() is not None or "Ray runtime started" in log.read_text())
@@ -190,7 +194,7 @@ def ray_nodes(count: int = 1) -> Iterator[RayNodes]:
         token = folder / "token"
         token.touch(mode=0o600)
         token.write_text("0123456789abcdef" * 4)
-        variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0"}
+        variables = {"RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0"}
         variables["RAY_worker_niceness"] = "0"  # otherwise other work on this machine starves its workers
         # Ray declares no GPU if this variable is empty.
         kept = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}

@@ -196,6 +196,7 @@ def connected(address: str) -> Iterator[Any]:
     require_secret_token()
     _require_listening(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_AUTH_MODE", "token")  # otherwise Ray sends its token only to `auto`
     import ray
 
     try:
@@ -206,6 +207,11 @@ def connected(address: str) -> Iterator[Any]:
             "~/.ray/auth_token with mode 0600, then give the command again."
         ) from None
     except (ConnectionError, RuntimeError, ValueError) as error:
+        if "InvalidAuthToken" in f"{error} {error.__cause__}":
+            raise RayError(
+                f"the token of this machine is not that of the cluster of Ray at {address}; copy the token of the "
+                "cluster to ~/.ray/auth_token with mode 0600, then give the command again."
+            ) from error
         reason = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
         raise RayError(
             f"the cluster of Ray at {address} cannot be used ({reason}); start one with `ray start --head`, or "

@@ -218,6 +218,29 @@ def test_a_cluster_without_a_token_is_refused(monkeypatch):
     )
 
 
+def test_the_token_is_sent_to_every_address_and_a_wrong_one_is_one_sentence(monkeypatch):
+    """Of itself Ray sends it to `auto` only, and says of a wrong one that no cluster is there."""
+
+    def init(**options):
+        modes.append(os.environ["RAY_AUTH_MODE"])
+        raise ConnectionError("Failed to connect") from RuntimeError("RPC error: InvalidAuthToken: it is missing")
+
+    modes = []
+    errors = SimpleNamespace(AuthenticationError=type("AuthenticationError", (Exception,), {}))
+    monkeypatch.setattr(ray_cluster, "find_spec", lambda name: "there")
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init, exceptions=errors))
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/nowhere")
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    with pytest.raises(RayError) as error, connected("10.0.0.1"):
+        pass
+    assert modes == ["token"]
+    assert str(error.value) == (
+        "the token of this machine is not that of the cluster of Ray at 10.0.0.1; copy the token of the cluster "
+        "to ~/.ray/auth_token with mode 0600, then give the command again."
+    )
+
+
 def test_a_dry_run_shows_what_each_run_asks_for_and_needs_no_ray(workspace, tmp_path):
     (tmp_path / "ray.yaml").write_text("{gpus: 0.5, memory: 3G, arms: {b: {gpus: 2, cpus: 4, gpu_type: A100}}}")
     options = ["--out", str(workspace.out), "--on", "ray", "--place", str(tmp_path / "ray.yaml"), "--dry-run"]
