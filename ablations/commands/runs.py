@@ -282,13 +282,14 @@ def place_of(on: str, place_file: Path | None, workspace: Any) -> Any:
     """Return the place that carries out the runs, as the `--place` file says; None for this machine."""
     from ablations.runs.places import place
 
-    kind: Any = place.RayPlace if on == "ray" else place.SlurmPlace
-    content = place.load(place_file, kind, arms=workspace.arms)
-    if on == "local" and place_file is not None:
+    if on != "local":
+        kind: Any = place.RayPlace if on == "ray" else place.SlurmPlace
+        return place.load(place_file, kind, arms=workspace.arms)
+    if place_file is not None:
         raise click.UsageError(
             "--place works only with --on slurm or --on ray; add one of them, or leave --place out."
         )
-    return None if on == "local" else content
+    return None
 
 
 def engine_of(place: Any) -> Any:

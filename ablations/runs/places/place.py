@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, NamedTuple, Self, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from ablations import yamlfile
 from ablations.errors import Fault, KeyPath, SpecError, SpecProblems
@@ -161,16 +162,17 @@ class SlurmPlace(Resources):
 
     @model_validator(mode="after")
     def _jobs_have_time(self) -> Self:
-        limits = {"time_limit": self.time_limit}
-        limits |= {f"time_limit of arm {name}": arm.time_limit for name, arm in self.arms.items()}
+        limits: dict[KeyPath, str | None] = {("time_limit",): self.time_limit}
+        limits |= {("arms", name, "time_limit"): arm.time_limit for name, arm in self.arms.items()}
         least = self.seconds_to_save + SECONDS_BESIDE_SAVING
-        for name, limit in limits.items():
+        for path, limit in limits.items():
             if limit is not None and seconds_of(limit) < least:
-                raise ValueError(
-                    f"{name} must be at least {least} seconds, {SECONDS_BESIDE_SAVING} more than seconds_to_save, "
-                    f"because SLURM may warn of it a minute early, but is {limit}; raise it, or lower "
-                    "seconds_to_save"
+                sentence = (
+                    f"{'.'.join(map(str, path))} must be at least {least} seconds, {SECONDS_BESIDE_SAVING} more "
+                    f"than seconds_to_save, because SLURM may warn of it a minute early, but is {limit}; raise "
+                    "it, or lower seconds_to_save"
                 )
+                raise PydanticCustomError("sentence", "{sentence}", {"sentence": sentence, "at": path})
         return self
 
     def of_arm(self, arm: str) -> Resources:

@@ -33,12 +33,12 @@ def problems(tmp_path, text, kind=SlurmPlace):
         ),
         (
             "partition: gpu\ntime_limit: 00:03:00",
-            "1:1: time_limit must be at least 210 seconds, 90 more than seconds_to_save, because SLURM may warn "
+            "2:13: time_limit must be at least 210 seconds, 90 more than seconds_to_save, because SLURM may warn "
             "of it a minute early, but is 00:03:00; raise it, or lower seconds_to_save",
         ),
         (
             "arms: {mlm: {time_limit: 00:01:00}}",
-            "1:1: time_limit of arm mlm must be at least 210 seconds, 90 more than seconds_to_save, because SLURM "
+            "1:26: arms.mlm.time_limit must be at least 210 seconds, 90 more than seconds_to_save, because SLURM "
             "may warn of it a minute early, but is 00:01:00; raise it, or lower seconds_to_save",
         ),
         ("memory: 16 GB", '1:9: memory must be a number with M, G or T, as in 16G, but is "16 GB"'),
