@@ -106,7 +106,14 @@ def test_the_lines_of_pandas_read_a_published_table(here):
 
 OF_THE_ENGINES = (
     *("waiting (", "(Resources)", "(PartitionConfig)", "(BadConstraints)", "(Nodes required", "requeued held"),
-    *("QOSMaxSubmit", "Unable to contact", "ModuleNotFoundError", "timed out during startup", "Session name"),
+    *(
+        "QOSMaxSubmit",
+        "Slurm temporarily",
+        "Unable to contact",
+        "ModuleNotFoundError",
+        "timed out during startup",
+        "Session name",
+    ),
     *("ray start", "ray status", "refuses: ..."),
 )
 """Words of SLURM and of Ray in the symptoms of clusters.md."""

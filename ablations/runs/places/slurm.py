@@ -81,6 +81,10 @@ class QueueError(AblationsError, RuntimeError):
     """Error of SLURM: it is not installed, does not answer, or refuses a command."""
 
 
+class NoAnswerError(QueueError):
+    """Error that a command of SLURM did not end in time."""
+
+
 class QueuedJob(NamedTuple):
     """Job of an array in the queue."""
 
@@ -191,9 +195,11 @@ def _answer_of(command: list[str]) -> str:
             f"{name} is not on this machine, and `--on slurm` needs SLURM's commands; start it on a login node of "
             "the cluster, or leave `--on slurm` out."
         ) from None
-    except subprocess.TimeoutExpired:
-        raise QueueError(
-            f"{name} did not answer within {SECONDS_TO_ANSWER:.0f} seconds, so the state of the queue is "
+    except subprocess.TimeoutExpired as error:
+        printed = (error.stderr or b"").decode(errors="replace")  # bytes, also of a process whose output is text
+        why = f" ({_reason(printed)})" if printed else ""  # sbatch tries again for minutes if the queue is full
+        raise NoAnswerError(
+            f"{name} did not answer within {SECONDS_TO_ANSWER:.0f} seconds{why}, so the state of the queue is "
             "unknown; give the same command again when `squeue` answers."
         ) from None
     if done.returncode:
@@ -448,10 +454,9 @@ def _submit_all(planned: Sequence[Submission], *, before: Path | None) -> None:
                 cancel(arrays.job_name(earlier.folder))
                 shutil.rmtree(earlier.folder, ignore_errors=True)
             if isinstance(error, QueueError):
-                refusal = str(error).rstrip(".")
-                raise QueueError(
-                    f"{refusal}; nothing was submitted; change the file of --place, then start again."
-                ) from error
+                is_refused = not isinstance(error, NoAnswerError)
+                remedy = "; change the file of --place, then start again" if is_refused else ""
+                raise QueueError(f"{str(error).rstrip('.')}; nothing was submitted{remedy}.") from error
             raise
 
 
@@ -517,6 +522,8 @@ def status_notes(out: Path) -> list[str]:
     empty list if there are no jobs."""
     if not arrays.written(out):
         return []
+    if not is_installed():
+        return ["The state of the queue is unknown, because this machine has no commands of SLURM."]
     try:
         watched = in_queue(out)
     except QueueError as error:

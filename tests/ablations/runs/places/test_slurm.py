@@ -2,12 +2,14 @@
 
 import json
 import shlex
+import shutil
 import signal
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -116,6 +118,10 @@ def test_the_script_has_no_text_of_a_user(workspace, tmp_path):
             "--place works only with --on slurm or --on ray; add one of them, or leave --place out.",
         ),
         (
+            ["--place", "ray.yaml"],  # it is not read as a file of SLURM
+            "--place works only with --on slurm or --on ray; add one of them, or leave --place out.",
+        ),
+        (
             ["--on", "slurm", "--slots", "2"],
             "--devices and --slots work only on this machine; write devices and runs_at_once into the file of "
             "--place.",
@@ -125,6 +131,7 @@ def test_the_script_has_no_text_of_a_user(workspace, tmp_path):
 def test_options_of_the_other_place_are_refused(workspace, options, sentence, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.yaml").write_text("partition: gpu")
+    (tmp_path / "ray.yaml").write_text("address: auto")
     done = CliRunner().invoke(main, ["run", str(workspace.spec), "--out", str(workspace.out), *options])
     assert done.exit_code == 2
     assert done.stderr.splitlines()[-1] == f"Error: {sentence}"
@@ -343,6 +350,18 @@ def test_a_machine_that_belongs_to_no_cluster_is_said_with_what_to_do(command):
     )
 
 
+def test_a_machine_without_slurm_cannot_show_the_queue(workspace, monkeypatch, tmp_path):
+    """As where a finished folder is read; `status` asks for no `--on slurm` there."""
+    array = arrays.of_workspace(
+        workspace, [[workspace.planned[0].directory.path.name]], place.Resources(), tries=3
+    )
+    arrays.write(arrays.new_folder(workspace.folder), array)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert slurm.status_notes(workspace.out) == [
+        "The state of the queue is unknown, because this machine has no commands of SLURM."
+    ]
+
+
 def test_a_command_that_does_not_answer_is_not_waited_for(monkeypatch):
     def never(command, **options):
         raise subprocess.TimeoutExpired(command, 60)
@@ -354,6 +373,26 @@ def test_a_command_that_does_not_answer_is_not_waited_for(monkeypatch):
         "squeue did not answer within 60 seconds, so the state of the queue is unknown; give the same command "
         "again when `squeue` answers."
     )
+
+
+def test_an_array_for_which_a_full_queue_has_no_room_is_not_blamed_on_the_file_of_place(
+    workspace, command, monkeypatch
+):
+    """Sbatch then tries again for minutes, and says so; the arrays before it are cancelled."""
+    command("scancel")
+    command("sbatch", error="sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying\n")
+    script = Path(shutil.which("sbatch"))
+    script.write_text(script.read_text().replace("exit 0", "exec sleep 60"))
+    monkeypatch.setattr(slurm, "SECONDS_TO_ANSWER", 1.0)
+    planned = slurm.submissions(workspace, workspace.planned[:1], place=place.SlurmPlace())
+    with pytest.raises(QueueError) as raised:
+        slurm._submit_all(planned, before=None)
+    assert str(raised.value) == (
+        "sbatch did not answer within 1 seconds (Slurm temporarily unable to accept job, sleeping and retrying), "
+        "so the state of the queue is unknown; give the same command again when `squeue` answers; nothing was "
+        "submitted."
+    )
+    assert not planned[0].folder.exists()
 
 
 def test_the_longest_array_is_what_the_cluster_says(command):
