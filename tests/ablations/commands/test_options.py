@@ -90,7 +90,7 @@ def arguments(verb, name, place):
         path = place if parameter.name == name else GOOD.get((verb, parameter.name), GOOD.get(parameter.name))
         if isinstance(parameter.type, click.Path) and path is not None:
             words += [path] if isinstance(parameter, click.Argument) else [parameter.opts[0], path]
-    return words
+    return [*words, "--on", "slurm"] if name == "place_file" else words  # without --on no file is read
 
 
 CLAIM = """
