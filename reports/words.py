@@ -66,6 +66,11 @@ def interval(summary: dict[str, Any], digits: int = 2, scale: float = 1) -> str:
     return f"{mean} ± {number(summary['high'] - summary['mean'], digits, scale)}"
 
 
+def signed_interval(summary: dict[str, Any], digits: int = 2) -> str:
+    """Return a mean difference with its sign and half the width of its interval: ``+0.17 ± 0.03``."""
+    return "+" * (summary["mean"] > 0) + interval(summary, digits)
+
+
 def duration(seconds: float | None) -> str:
     """Return a time in the two largest units that matter: ``57 s``, ``3 min 12 s``, ``2 h 05 min``."""
     if seconds is None or not math.isfinite(seconds):

@@ -10,6 +10,7 @@ Functions that select rows raise a ResultsError if the table has no such rows, l
 values for one seed.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import Any, NamedTuple
@@ -128,15 +129,22 @@ class ArmLines(NamedTuple):
     """Arms whose means are thin grey lines without a name."""
 
     @property
+    def common_doubt(self) -> str:
+        """Doubt about the gain of all trained arms, if they are several; otherwise empty. It stands above the
+        panel once, and not beside each name."""
+        doubts = [curve.doubt * (curve.gain is not None) for curve in self.curves if not curve.untrained]
+        return doubts[0] if len(doubts) > 1 and len(set(doubts)) == 1 else ""
+
+    @property
     def lines(self) -> list[Line]:
         """Lines of the curves; arms that the panel is not about are grey."""
         lines = []
         for curve in self.curves:
             style, about = self.styles[curve.arm], self.family is None or curve.arm in self.family.arms
             name = curve.arm if self.family is None else self.family.short(curve.arm)
-            label = end_label(name, curve)
-            if self.unnamed:  # names of a grid break after commas
-                label = shown_name(name.replace(",", ", "), WIDE_END_LETTERS)
+            label = end_label(name, curve, noted=bool(self.common_doubt))
+            if self.unnamed:
+                label = shown_name(_spaced(name), WIDE_END_LETTERS)
             lines.append(Line(curve.arm, label, style if about else grey_style(style)))
         return lines
 
@@ -177,13 +185,13 @@ def draw_arms(drawn: ArmLines, *, ax: Axes) -> Axes:
     """Draw the content that `arm_lines` selected, and return the axes."""
     measure, metric, group, axis, rows, summary = drawn[:6]
     along = axis or own_axis(measure)
-    names = words_of_metric(measure, metric)
+    names, doubt = words_of_metric(measure, metric), drawn.common_doubt
     look = PanelLook(
         names.floor,
         ceiling=names.ceiling,
         seeds=not drawn.unnamed,
         every=along == "layer",
-        note=seeds_note(drawn.curves),
+        note="\n".join(filter(None, [seeds_note(drawn.curves), doubt and f"each trained arm {doubt}"])),
     )
     draw_lines(rows, summary, drawn.lines, ax=ax, look=look, published=drawn.published, unnamed=drawn.unnamed)
     if along == "layer":
@@ -227,13 +235,22 @@ def arm_label(curve: Curve) -> str:
 
 def end_name(name: str) -> str:
     """Return a name broken for the end of a curve."""
-    return shown_name(name, END_LETTERS)
+    return shown_name(_spaced(name), END_LETTERS)
 
 
-def end_label(name: str, curve: Curve) -> str:
+def _spaced(name: str) -> str:
+    """Return the name of an arm of a grid with a space after each comma, where its lines may break."""
+    return re.sub(r",(?=\S)", ", ", name)
+
+
+def end_label(name: str, curve: Curve, *, noted: bool) -> str:
     """Return the name of an arm for the end of its curve, with the reason to doubt its layers, if there is
-    one: ``random (untrained)``."""
-    doubted = curve.doubt not in ("", curve.arm) and (curve.untrained or curve.gain is not None)
+    one: ``random (untrained)``.
+
+    Args:
+        noted: whether a note on the panel gives the doubt of trained arms already.
+    """
+    doubted = curve.doubt not in ("", curve.arm) and (curve.untrained or (curve.gain is not None and not noted))
     told_by_name = curve.arm.startswith(curve.doubt)
     return end_name(f"{name} ({curve.doubt})" if doubted and not told_by_name else name)
 

@@ -141,7 +141,13 @@ class PageFigure:
         if self.factor is None:
             return facts
         rows = setting_rows(self.factor, self.panels)
-        return facts | {"setting": self.factor.setting, "arms": self.factor.arms, "rows": rows}
+        return facts | {
+            "setting": self.factor.setting,
+            "setting_title": self.factor.title,
+            "reference_value": self.factor.reference_value,
+            "arms": self.factor.arms,
+            "rows": rows,
+        }
 
 
 def figures(

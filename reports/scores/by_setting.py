@@ -22,8 +22,8 @@ from reports.figures.panel import FigureText, Panel, Shown, facts, facts_of, nam
 from reports.figures.style import arm_styles
 from reports.scores.factors import Factor, Level
 from reports.scores.runs import RUN_SCORES, RunScore, tasks_of
-from reports.statistics.summaries import mean_interval
-from reports.words import is_absent, number, setting_name
+from reports.statistics.summaries import NO_MEAN, mean_interval
+from reports.words import is_absent, number, setting_name, signed_interval
 
 
 def map_in_words(drawn: SettingMap) -> str:
@@ -47,19 +47,26 @@ def map_notes(points: Sequence[Mapping[str, Any]], score: RunScore) -> tuple[str
     return (wide, chance)
 
 
-def points_in_words(points: Sequence[Mapping[str, Any]], *, digits: int) -> str:
-    """Return every mean of a panel in words, line by line, with the chance level and the untrained
-    encoder."""
+def points_in_words(points: Sequence[Mapping[str, Any]], *, digits: int, reference: str) -> str:
+    """Return every mean of a panel in words, line by line, with the differences within each seed from the value
+    `reference`, the chance level and the untrained encoder."""
     placed = [point for point in points if point["x"] is not None]
     sentences = [f"{of_seeds(placed)} by {placed[0]['setting']}."]
     for line in dict.fromkeys(point["line"] for point in placed):
-        means = [f"{point['at']} {number(point['mean'], digits)}" for point in placed if point["line"] == line]
-        sentences.append(f"{line}: {', '.join(means)}." if line else f"{', '.join(means)}.")
+        of_line = [point for point in placed if point["line"] == line]
+        means = ", ".join(f"{point['at']} {number(point['mean'], digits)}" for point in of_line)
+        differences = ", ".join(
+            f"{point['at']} {signed_interval(point['difference'], digits)}"
+            for point in of_line
+            if point["difference"]
+        )
+        sentences.append(f"{line}: {means}." if line else f"{means}.")
+        sentences.append(f"Difference from {reference}: {differences}." if differences else "")
     floors = [point["floor"] for point in placed if not is_absent(point["floor"])]
     if floors:
         sentences.append(f"Chance level {number(sum(floors) / len(floors), digits)}.")
     sentences += [f"Untrained {number(point['mean'], digits)}." for point in points if point["x"] is None]
-    return " ".join(sentences)
+    return " ".join(filter(None, sentences))
 
 
 def alone_note(arms: Sequence[str]) -> str:
@@ -98,8 +105,8 @@ def how_to_read(factor: Factor, scores: Sequence[str], *, first: Factor | None) 
         f"{alone} Runs of the same seed also have the same initial weights and the same order of the text, "
         "unless the setting changes these. Values that depend on the setting change with it: a longer training "
         "has a longer warm-up.",
-        "Each interval is about one arm. It does not say whether two arms differ: for this, look at their "
-        "differences within each seed.",
+        "Each interval is about one arm. It does not say whether two arms differ. For this, the table has "
+        "their difference within each seed, in grey.",
         " ".join(scores),
     )
 
@@ -255,7 +262,7 @@ def _panels(
             description=(
                 map_in_words(drawn)
                 if isinstance(drawn, SettingMap)
-                else points_in_words(points, digits=score.digits)
+                else points_in_words(points, digits=score.digits, reference=factor.reference_value)
             ),
             without_rows=[arm for arm in factor.arms if arm not in prediction_by_arm],
             notes=(
@@ -327,6 +334,7 @@ def _points(rows: DataFrame, levels: Sequence[Level], factor: Factor) -> list[di
     """Return the mean of each arm, its interval and its mean chance level. The untrained encoder comes last,
     without a place."""
     summary = mean_interval(rows, by=["arm"]).set_index("arm")
+    differences = _differences(rows, levels, factor)
     floors = rows.groupby("arm")["floor"].mean()
     placed = [(level.arm, level.value, level.at, factor.lines[level.line]) for level in levels]
     start = [(arm, "untrained", None, "") for arm in summary.index if arm == factor.untrained]
@@ -335,8 +343,29 @@ def _points(rows: DataFrame, levels: Sequence[Level], factor: Factor) -> list[di
         | {name: float(summary.loc[arm, name]) for name in ("mean", "low", "high")}
         | {"band": "" if is_absent(float(summary.loc[arm, "low"])) else "seeds"}
         | {"seeds": int(summary.loc[arm, "seeds"]), "floor": float(floors[arm])}
+        | {"difference": differences.get(arm)}
         for arm, value, at, line in [*placed, *start]
     ]
+
+
+def _differences(rows: DataFrame, levels: Sequence[Level], factor: Factor) -> dict[str, dict[str, Any]]:
+    """Return, by arm, the score minus that of the arm of the same line at the reference's value, as the mean over
+    the seeds that both arms have, with its t interval. Lines without such an arm have no differences."""
+    place = next((level.at for level in levels if level.arm == factor.reference), None)
+    base_by_line = {level.line: level.arm for level in levels if level.at == place}
+    values = rows.pivot(index="seed", columns="arm", values="value")
+    compared = [level for level in levels if level.at != place and level.line in base_by_line]
+    differences = [
+        (values[level.arm] - values[base_by_line[level.line]]).rename("value").reset_index().assign(arm=level.arm)
+        for level in compared
+    ]
+    if not differences:
+        return {}
+    return {
+        summary["arm"]: {name: summary[name] for name in NO_MEAN}
+        for summary in mean_interval(concat(differences), by=["arm"]).to_dict("records")
+        if summary["seeds"]
+    }
 
 
 def _along(levels: Sequence[Level], factor: Factor) -> dict[str, Any]:
@@ -362,7 +391,9 @@ def setting_rows(factor: Factor, panels: Sequence[Panel]) -> list[dict[str, Any]
         for point in panel.points:
             row = arms.setdefault(point["arm"], {"arm": point["arm"], "at": point["at"], "line": point["line"]})
             row["seeds"] = max(point["seeds"], row.get("seeds", 0))
-            row.setdefault("cells", {})[panel.letter] = {name: point[name] for name in ("mean", "low", "high")}
+            row.setdefault("cells", {})[panel.letter] = {
+                name: point[name] for name in ("mean", "low", "high", "difference")
+            }
         for drawn in panel.curves:
             arms[drawn["arm"]]["remarks"] = [remark for remark in drawn["remarks"] if remark != drawn["arm"]]
     order = {arm: i for i, arm in enumerate(factor.arms)}

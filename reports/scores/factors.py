@@ -69,6 +69,11 @@ class Factor(NamedTuple):
         """Arms of all lines, in their order."""
         return [level.arm for level in self.levels]
 
+    @property
+    def reference_value(self) -> str:
+        """Value of the setting in the reference, in words."""
+        return next(level.value for level in self.levels if level.arm == self.reference)
+
 
 def factors(experiment: ReportedExperiment) -> list[Factor]:
     """Return the settings that arms vary: those with the most arms first, ties in the order of the

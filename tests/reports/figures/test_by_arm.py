@@ -90,6 +90,18 @@ def test_each_line_has_its_name_at_its_end_with_what_makes_it_say_little():
         assert text.xy == (line.get_xdata()[-1], line.get_ydata()[-1])
 
 
+def test_a_doubt_about_all_trained_arms_stands_above_the_panel_once():
+    ax = token_information(results.table(rows(gain=dict.fromkeys(GAIN, 0.2) | {"untrained": -2.0})), ax=axes())
+    assert names(ax) == ["mlm", "clm", "mt", "untrained"]
+    assert written_above(ax)[:2] == ["n = 3 seeds", "each trained arm gains too little to interpret"]
+
+
+def test_names_of_a_grid_break_after_commas():
+    arm = "mlm,kind=whole_word,ratio=0.15"
+    (name,) = names(token_information(information([[5, 4]], arm=arm), ax=axes()))
+    assert name == "mlm, kind=whole_word,\nratio=0.15"
+
+
 def test_an_arm_measured_at_step_0_is_called_untrained_whatever_its_name():
     assert names(token_information(information([[5, 4]], arm="random", step=0), ax=axes())) == [
         "random (untrained)"

@@ -166,8 +166,34 @@ def test_gains_of_other_predictions_have_a_panel_of_their_own_or_none():
 def test_the_text_alternative_says_every_mean():
     _, top = panels()
     assert top.description == (
-        "Mean over seeds by masking ratio. 0.05 1.633, 0.15 3.333, 0.8 4.533. Chance level 0.010. Untrained 2.533."
+        "Mean over seeds by masking ratio. 0.05 1.633, 0.15 3.333, 0.8 4.533. Difference from 0.15: "
+        "0.05 \N{MINUS SIGN}1.700 ± 0.000, 0.8 +1.200 ± 0.000. Chance level 0.010. Untrained 2.533."
     )
+
+
+def test_differences_are_those_within_each_seed_from_the_arm_of_the_same_line_at_the_value_of_the_reference():
+    table = results.table(list(rows()))
+    own = np.random.default_rng(0).normal(scale=0.01, size=len(table))
+    table["value"] += own
+    table = table[~((table["arm"] == "clm") & (table["seed"] == 2))]
+    (figure,) = setting_figures(table, [factor()], arms=ARMS)
+    top = table[table["layer"] == 1].pivot(index="seed", columns="arm", values="value")
+    points = {point["arm"]: point["difference"] for point in figure.panels[1].points}
+    assert points["mlm"] is points["untrained"] is None
+    for arm in ("clm", "mt"):
+        paired = stats.ttest_rel(top[arm], top["mlm"], nan_policy="omit")
+        low, high = paired.confidence_interval(0.95)
+        difference = points[arm]
+        assert difference["seeds"] == (2 if arm == "clm" else 3)
+        assert (difference["low"], difference["high"]) == (pytest.approx(low), pytest.approx(high))
+        assert difference["mean"] == pytest.approx((top[arm] - top["mlm"]).mean())
+
+
+def test_lines_without_the_value_of_the_reference_have_no_differences():
+    chosen = factor({"mlm": 0.15, "clm": 0.4, "mt": 0.8}, lines=("a", "b"), of={"mt": 1})
+    points = {point["arm"]: point["difference"] for point in panels(chosen=chosen)[1].points}
+    assert points["clm"]["mean"] == pytest.approx(1.6 - 3.3)
+    assert points["mt"] is None
 
 
 def test_the_data_are_a_row_a_run():
