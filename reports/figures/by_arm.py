@@ -12,6 +12,7 @@ values for one seed.
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from textwrap import wrap
 from typing import Any, NamedTuple
 
@@ -446,10 +447,5 @@ def against_note(drawn: ArmLines) -> str:
     return f"Grey: {drawn.curves[0].arm}, repeated in the panels of other arms for comparison."
 
 
-def caption(bands: set[str], about_tasks: bool) -> str:
-    """Return the sentence that says what lines and bands are."""
-    return line_caption(bands, about_tasks=about_tasks, thin=", thin lines single seeds")
-
-
-ARM_LINES = FigureKind("arms", arm_panels, caption)
+ARM_LINES = FigureKind("arms", arm_panels, partial(line_caption, thin=", thin lines single seeds"))
 """Kind of panels with a line for each arm."""

@@ -128,7 +128,7 @@ def group_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list
     present = order(rows, arms)
     arms_shown = present[:MOST_PANELS]
     every = group_lines(rows[rows["arm"].isin(arms_shown)], learned(table), text.family)
-    notes = (groups_note(sorted({int(n) for n in rows["n"].dropna()})), left_out_note(present, MOST_PANELS))
+    notes = (groups_note(sorted({int(n) for n in rows["n"].dropna()})), left_out_note(present))
     for i, arm in enumerate(arms_shown):
         drawn = every[arm]
         numbers = points_of(drawn.rows, drawn.summary, shown, key="group", names=drawn.lines)
@@ -157,12 +157,7 @@ def groups_note(sizes: Sequence[int]) -> str:
     )
 
 
-def caption(bands: set[str], about_tasks: bool) -> str:
-    """Return the sentence that says what lines and bands are."""
-    return line_caption(bands, about_tasks=about_tasks)
-
-
-GROUP_LINES = FigureKind("groups", group_panels, caption)
+GROUP_LINES = FigureKind("groups", group_panels, line_caption)
 """Kind of panels of one arm with a line for each group of tokens."""
 
 CHANGE_BY_RANK = FigureText(

@@ -13,7 +13,16 @@ from pandas import DataFrame
 from ablations.errors import ResultsError
 from ablations.results import SHOWN
 from reports.figures.by_arm import arm_label
-from reports.figures.curves import FEWEST_STEPS, Curve, curves_by_arm, learned, metric_rows, order
+from reports.figures.curves import (
+    FEWEST_STEPS,
+    Curve,
+    common_steps,
+    curves_by_arm,
+    is_about,
+    learned,
+    metric_rows,
+    order,
+)
 from reports.figures.files import lay_out
 from reports.figures.pairs import pairs_over_training
 from reports.figures.panel import (
@@ -53,20 +62,14 @@ def map_table(table: DataFrame, *, measure: str, metric: str, arms: Sequence[str
 
 def choose_steps(table: DataFrame, *, measure: str, metric: str, group: str | None = None) -> DataFrame:
     """Return the rows of one group (None: all tokens), at every step at which all seeds of an arm were
-    measured.
-
-    With other seeds at other steps, the mean would jump. The result is empty if there are no such rows.
+    measured. The result is empty if there are no such rows.
 
     Raises:
         ResultsError: the table lacks a column.
     """
     rows = metric_rows(table, measure=measure, metric=metric)
-    of_group = rows["group"].isna() if group is None else (rows["group"] == group).fillna(False)
-    rows = rows[of_group & rows["other_run_id"].isna() & rows["step"].notna()]
-    seeds_at = rows.groupby(["arm", "step"])["seed"].transform("nunique")
-    return rows[seeds_at == rows.groupby("arm")["seed"].transform("nunique")].sort_values(
-        ["step", "x"], kind="stable"
-    )
+    rows = rows[is_about(rows, group) & rows["other_run_id"].isna() & rows["step"].notna()]
+    return common_steps(rows).sort_values(["step", "x"], kind="stable")
 
 
 def grid(rows: DataFrame) -> DataFrame:
@@ -197,7 +200,7 @@ def map_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[s
             curves=[facts(drawn.curve)],
             description=map_in_words(cells, arm=arm, seeds=seeds, digits=about["digits"]),
             without_rows=without_panel(i, arms, present),
-            notes=(left_out_note(present, MOST_PANELS),),
+            notes=(left_out_note(present),),
         )
 
 

@@ -221,7 +221,7 @@ def pair_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[
         return
     names = {pair.name: pair.name for pair in drawn.pairs}
     points = points_of(units, drawn.summary, shown, key="pair", names=names)
-    present = order(DataFrame({"arm": pd.concat([rows["arm"], rows["group"]])}), arms)
+    present = _arms(rows, arms)
     doubts, early = _doubts(table), _early(rows)
     about = facts_of(text, shown)
     yield Panel(

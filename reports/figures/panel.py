@@ -30,7 +30,7 @@ OF_EXAMPLES = (
 )
 
 
-def line_caption(bands: set[str], *, about_tasks: bool, thin: str = "") -> str:
+def line_caption(bands: set[str], about_tasks: bool, thin: str = "") -> str:
     """Return the sentence that says what lines and bands are, for a figure whose panels have these bands.
 
     Args:
@@ -120,12 +120,12 @@ MOST_PANELS = 6
 """Largest number of arms that get their own panel."""
 
 
-def left_out_note(arms: Sequence[str], limit: int) -> str:
+def left_out_note(arms: Sequence[str]) -> str:
     """Return a note on the arms without a panel if there are too many; empty otherwise."""
-    if len(arms) <= limit:
+    if len(arms) <= MOST_PANELS:
         return ""
-    rest = named_or_counted(arms[limit:], at_most=8)
-    return f"Only the first {limit} arms with such rows have panels; results.parquet also has {rest}."
+    rest = named_or_counted(arms[MOST_PANELS:], at_most=8)
+    return f"Only the first {MOST_PANELS} arms with such rows have panels; results.parquet also has {rest}."
 
 
 def named_or_counted(arms: Sequence[str], *, at_most: int) -> str:

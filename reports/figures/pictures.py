@@ -196,7 +196,7 @@ def picture_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: li
             curves=[facts(curves_by_arm(rows, gains)[arm])],
             description=picture_in_words(rows, arm=arm, by=shown.metric),
             without_rows=without_panel(i, arms, present),
-            notes=(left_out_note(present, MOST_PANELS),),
+            notes=(left_out_note(present),),
         )
 
 

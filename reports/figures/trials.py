@@ -18,7 +18,7 @@ from ablations.runs.records import TunedArm, Tuning
 from ablations.wording import exact_number as brief
 from ablations.wording import shown
 from reports.figures.by_setting import labels_apart
-from reports.figures.panel import Panel
+from reports.figures.panel import Panel, letters
 from reports.figures.style import Style, arm_styles, is_logarithmic, is_number, mark_points
 from reports.statistics.summaries import expected_best
 from reports.words import number, setting_name
@@ -129,7 +129,7 @@ def _by_setting(path: str, tuned: Sequence[TunedArm], styles: Mapping[str, Style
         points=points,
         styles=styles,
     )
-    return _panel(marks, name=f"tuning-{place + 1}", title=f"Loss over the {title}", letter=chr(ord("a") + place))
+    return _panel(marks, name=f"tuning-{place + 1}", title=f"Loss over the {title}", letter=letters(place))
 
 
 def _points_of(arm: TunedArm, path: str, x_of: Mapping[str, float]) -> list[dict[str, Any]]:
