@@ -272,14 +272,10 @@ def kept_share(effect: Share, rows: SeedTable) -> dict[str, SeedEffects]:
     seeds, numbers, left_out = _paired(readings)
     kept = [part[0] - part[1] for part in numbers]
     gain = [part[2] - part[1] for part in numbers]
+    common = SeedEffects(seeds, np.empty(0), left_out=left_out)
     parts = {
-        name: SeedEffects(
-            seeds,
-            gained - effect.smallest_gain,
-            smallest=effect.smallest_gain,
-            left_out=left_out,
-            bounded=True,
-            condition=True,
+        name: common._replace(
+            values=gained - effect.smallest_gain, smallest=effect.smallest_gain, bounded=True, condition=True
         )
         for name, gained in zip(("gain", "gain-elsewhere"), gain, strict=False)
     }
@@ -295,16 +291,10 @@ def kept_share(effect: Share, rows: SeedTable) -> dict[str, SeedEffects]:
         shown_numbers = intervals[0] | {f"{name}_elsewhere": number for name, number in intervals[1].items()}
     if effect.at_least:
         shown_numbers = shown_numbers | {"at_least": effect.at_least}
-    return {
-        "": SeedEffects(
-            seeds,
-            values,
-            left_out=left_out,
-            bounded=effect.has_bound,
-            shown_numbers=shown_numbers,
-            ratio_of=ratio_of,
-        )
-    } | parts
+    share = common._replace(
+        values=values, bounded=effect.has_bound, shown_numbers=shown_numbers, ratio_of=ratio_of
+    )
+    return {"": share} | parts
 
 
 def _difference_of_shares(kept: list[Array], gain: list[Array], *, at_least: float) -> Array:
@@ -340,7 +330,7 @@ def optimum(effect: Optimum, rows: SeedTable) -> dict[str, SeedEffects]:
     """
     places = np.array(list(effect.arms.values()))
     reading = read(rows, effect.of, list(effect.arms))
-    on_scale, back = (_log_odds, _odds_back) if effect.scale == "log_odds" else (_identity, _identity)
+    on_scale, back = (_log_odds, special.expit) if effect.scale == "log_odds" else (np.asarray, np.asarray)
     x = on_scale(places)
     heights_SK = reading.values_ASK[..., 0].T
     if not len(heights_SK):
@@ -374,16 +364,8 @@ def optimum(effect: Optimum, rows: SeedTable) -> dict[str, SeedEffects]:
     }
 
 
-def _identity(place: Array) -> Array:
-    return place
-
-
 def _log_odds(share: Array) -> Array:
     return np.log(share / (1 - share))
-
-
-def _odds_back(log_odds: Array) -> Array:
-    return np.asarray(special.expit(log_odds))
 
 
 def ahead(effect: Ahead, rows: SeedTable) -> dict[str, SeedEffects]:

@@ -197,8 +197,8 @@ def judge(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float], *, le
     verdict, verdicts = decide(parts, smallest, level=level)
     ways = ways_to_fail(parts)
     judged = {
-        name: _part(part, smallest[name], level=level, ways=ways)._replace(
-            verdict=verdicts[name], unshown=unshown_seeds(part, parts)
+        name: _part(
+            part, smallest[name], verdicts[name], level=level, ways=ways, unshown=unshown_seeds(part, parts)
         )
         for name, part in parts.items()
     }
@@ -257,7 +257,9 @@ def _deciding(parts_with_verdict: Mapping[str, PartVerdict], verdict: Verdict) -
     return max(parts_with_verdict, key=lambda name: np.nan_to_num(parts_with_verdict[name].p, nan=2.0))
 
 
-def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> PartVerdict:
+def _part(
+    effects: SeedEffects, smallest: float, verdict: Verdict, *, level: float, ways: int, unshown: tuple[int, ...]
+) -> PartVerdict:
     values = effects.values
     interval = seed_tests.interval(effects, confidence=1 - level)
     numbers: dict[str, Any] = {"p": np.nan, "p_equivalent": np.nan, "p_sign_flips": None}
@@ -273,7 +275,6 @@ def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> 
             "p_sign_flips": flips,
             **_seeds_wanted(effects, smallest, level=level, ways=ways),
         }
-    verdict = _verdict(effects, smallest, level=level, ways=ways)
     return PartVerdict(
         verdict=verdict,
         effect=interval.mean,
@@ -289,7 +290,7 @@ def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> 
         bounded=effects.bounded,
         condition=effects.condition,
         in_each_seed=effects.in_each_seed,
-        unshown=(),
+        unshown=unshown,
         **numbers,
     )
 
@@ -307,13 +308,13 @@ def _other_means(effects: SeedEffects, smallest: float, *, level: float, ways: i
         return means
     if effects.condition and effects.in_each_seed:
         return means  # judged seed by seed
-    if effects.direction == "either":
-        means["supported_above"] = smallest + _down(effects, 1 - level)
-    else:
-        means["supported_above"] = _down(effects, 1 - level)
-        means["contradicted_below"] = np.nan if effects.condition else -_up(effects, 1 - level / ways)
-    confidence = 1 - 2 * level / ways  # this interval lies within the margin if TOST at level / ways holds
-    low, high = _down(effects, confidence) - smallest, smallest - _up(effects, confidence)
+    down, _ = _distances(effects, 1 - level)
+    means["supported_above"] = smallest + down if effects.direction == "either" else down
+    if effects.direction != "either" and not effects.condition:
+        means["contradicted_below"] = -_distances(effects, 1 - level / ways)[1]
+    # This interval lies within the margin if TOST at level / ways holds.
+    down, up = _distances(effects, 1 - 2 * level / ways)
+    low, high = down - smallest, smallest - up
     if _may_be_equivalent(effects) and low < high:  # `equivalent` goes before the other verdicts
         means |= {"equivalent_above": low, "equivalent_below": high}
         means["supported_above"] = max(high, means["supported_above"])
@@ -321,16 +322,10 @@ def _other_means(effects: SeedEffects, smallest: float, *, level: float, ways: i
     return means
 
 
-def _down(effects: SeedEffects, confidence: float) -> float:
-    """Return the distance from the mean to the lower end of the interval."""
-    interval = seed_tests.interval(effects, confidence=confidence)
-    return interval.mean - interval.low
-
-
-def _up(effects: SeedEffects, confidence: float) -> float:
-    """Return the distance from the mean to the upper end of the interval."""
-    interval = seed_tests.interval(effects, confidence=confidence)
-    return interval.high - interval.mean
+def _distances(effects: SeedEffects, confidence: float) -> tuple[float, float]:
+    """Return the distances from the mean to the lower and to the upper end of the interval."""
+    mean, low, high = seed_tests.interval(effects, confidence=confidence)
+    return mean - low, high - mean
 
 
 def _seeds_wanted(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> dict[str, Any]:

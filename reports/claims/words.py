@@ -317,16 +317,12 @@ def _described_part(part: Mapping[str, Any], *, is_beside: bool = False) -> str:
     name = f"{part['name']} (beside)" if is_beside else part["name"]
     if is_absent(part["effect"]):
         return f"{name}: no number."
-    seeds = _finite(part["values"])
+    seeds = [value for value in part["values"] if np.isfinite(value)]
     words = f"{name}: {part['verdict']}, {effect(part)}"
     if not is_absent(part["low"]):
         words += f" ({confidence(part)} interval)"
     of_seeds = f"{several(len(seeds), 'seed')} from {significant(min(seeds))} to {significant(max(seeds))}"
     return f"{words}, smallest that matters {significant(part['smallest_effect'])}, {of_seeds}."
-
-
-def _finite(values: Sequence[float]) -> list[float]:
-    return [value for value in values if np.isfinite(value)]
 
 
 def _magnitude(value: float) -> int:
@@ -388,7 +384,7 @@ def part_rule(part: PartVerdict, direction: Direction, *, ways: int) -> str:
         return _agreeing(part, direction, margin=margin)
     shown = f"the {confidence(part._asdict())} interval"
     if part.verdict == "equivalent":
-        return f"TOST places the effect within ±{margin}, too small to matter ({_p(part.p_equivalent)})"
+        return f"TOST places the effect within ±{margin}, too small to matter ({p_in_words(part.p_equivalent)})"
     if part.verdict == "supported" and direction == "either":
         return f"{shown} lies beyond {margin} on one side"
     if part.verdict == "supported":
@@ -431,7 +427,7 @@ def _open(part: PartVerdict, *, ways: int, refuting: str, margin: str) -> str:
                 f"lies above 0, but {several(len(part.values), 'seed')} cannot show that steps agree: Page's test "
                 f"needs at least {part.fewest_for_page} at this level"
             )
-        return f"lies above 0, but the steps do not agree (Page's test, {_p(page)})"
+        return f"lies above 0, but the steps do not agree (Page's test, {p_in_words(page)})"
     if part.high < 0:
         return f"lies below 0, but refuting one of {ways} parts needs the {refuting} interval"
     return "includes 0" + ("" if part.bounded or part.condition else f" and reaches beyond ±{margin}")
@@ -442,7 +438,7 @@ def _agreeing(part: PartVerdict, direction: Direction, *, margin: str) -> str:
     size = len(part.values)
     if seed_tests.constant([*part.values, 0.0]):
         return "every seed shows exactly 0, which decides nothing"
-    p = f"one-sided {_p(0.5**size)}"
+    p = f"one-sided {p_in_words(0.5**size)}"
     side = {"supported": "above", "contradicted": "below"}.get(part.verdict)
     if part.verdict == "equivalent":
         return f"all {size} seeds show the same number within ±{margin}, too small to matter (sign flips, {p})"
@@ -453,5 +449,7 @@ def _agreeing(part: PartVerdict, direction: Direction, *, margin: str) -> str:
     return f"all {size} seeds show the same number, which may be chance with so few seeds (sign flips, {p})"
 
 
-def _p(probability: float) -> str:
-    return "p < 0.001" if probability < 0.001 else f"p = {number(min(probability, 1.0), 3)}"
+def p_in_words(p: float) -> str:
+    """Return a probability for a sentence: ``p = 0.013``, ``p < 0.001``."""
+    shown = probability(p)
+    return f"p {shown}" if shown.startswith("<") else f"p = {shown}"

@@ -16,7 +16,7 @@ from ablations.spec.figures import FAILED_FIGURE
 from ablations.spec.tuning import settings_in_words
 from ablations.wording import several
 from reports.claims.judge import Judged, claim_notices
-from reports.claims.words import probability, significant
+from reports.claims.words import p_in_words, significant
 from reports.figures.curves import TRAINED_GAIN
 from reports.figures.panel import Panel
 from reports.folder import ReportedExperiment, ReportedRun
@@ -365,9 +365,8 @@ def _examples_in_words(task: Mapping[str, Any], arm: str, minus: str) -> str:
             f"better than {minus} in every seed, and {worse} worse"
         )
     (seed,) = task["seeds"]
-    p = probability(seed["p"])
     return (
         f"in seed {seed['after']} {arm} answers {count(seed['better'])} of {examples} better than {minus}, and "
-        f"{count(seed['worse'])} worse (exact sign test, p {p if p.startswith('<') else f'= {p}'}): this is "
+        f"{count(seed['worse'])} worse (exact sign test, {p_in_words(seed['p'])}): this is "
         "about these two models, not about other seeds"
     )
