@@ -65,12 +65,7 @@ def _entries(
     files: Sequence[tuple[PlannedClaims, Claims | str]],
     by_name: Mapping[str, Outcome],
 ) -> list[dict[str, Any]]:
-    """Return the entries of all claims.
-
-    Args:
-        files: files of claims.
-        by_name: outcomes of claims.
-    """
+    """Return the entries of all claims."""
     entries = []
     for file, loaded in files:
         if isinstance(loaded, str):

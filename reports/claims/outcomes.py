@@ -51,8 +51,6 @@ def measured(
     """Return the effects of a claim, as far as the table has them.
 
     Args:
-        claim: the claim to compute.
-        rows: the table.
         arms: arms of the experiment, measured or not; by default the arms of the table.
         measures: kinds of measures that the experiment asks for, measured or not.
     """
@@ -144,9 +142,6 @@ def family_levels(
     a part of the runs are at the same level as those on all of them.
 
     Args:
-        claims: all claims of the experiment.
-        arms: arms of the experiment.
-        measures: kinds of measures of the experiment.
         alpha: chance of any wrong verdict in a family.
     """
     sizes = Counter(claim.family for claim in claims if may_be_judged(claim, arms=arms, measures=measures))
@@ -167,15 +162,7 @@ def outcomes(
     measures: Collection[str],
     alpha: float = ALPHA,
 ) -> dict[str, Outcome]:
-    """Return the outcome of each claim with all seeds of the table, by name.
-
-    Args:
-        claims: the claims to judge.
-        rows: the table.
-        arms: arms of the experiment.
-        measures: kinds of measures of the experiment.
-        alpha: chance of any wrong verdict in a family.
-    """
+    """Return the outcome of each claim with all seeds of the table, by name."""
     levels = family_levels(claims, arms=arms, measures=measures, alpha=alpha)
     items = [measured(claim, rows, arms=arms, measures=measures) for claim in claims]
     return {
@@ -196,11 +183,6 @@ def outcomes_at_looks(
     """Return the outcome of each claim at the look that settled it, or else at its last look, by name.
 
     Args:
-        claims: the claims to judge.
-        rows: the table.
-        looks: looks that were taken, and the seeds of each.
-        arms: arms of the experiment.
-        measures: kinds of measures of the experiment.
         alpha: chance of any wrong verdict in a family, over all looks.
     """
     tables = {size: rows.of_seeds(set(looks.all_seeds[:size])) for size in looks.sizes}
@@ -226,7 +208,6 @@ def _at_look(items: Iterable[MeasuredClaim], sizes: Sequence[int], looks: Looks,
     Args:
         items: the claim as measured at each look.
         sizes: number of seeds at each of these looks.
-        looks: looks that may be taken.
         level: level of the claim in its family.
     """
     last: tuple[MeasuredClaim, int, End, float] | None = None
@@ -296,10 +277,6 @@ FUTURES = 400
 def after_look(outcomes: Mapping[str, Outcome], looks: Looks) -> tuple[dict[str, int], list[str]]:
     """Return the number of seeds that each arm of an open claim gets, and the names of the claims that are
     given up now.
-
-    Args:
-        outcomes: outcomes of all claims.
-        looks: looks that were taken.
     """
     seeds_of: dict[str, int] = {}
     futile = []
@@ -378,8 +355,6 @@ def look_levels(sizes: Sequence[int], *, level: float, ways: int = 1) -> tuple[f
 
     Args:
         sizes: number of seeds at each look, rising.
-        level: chance of a wrong rejection over all looks.
-        ways: number of parts that may refute the claim.
     """
     return _look_levels(tuple(sizes), level, ways)
 

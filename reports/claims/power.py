@@ -64,8 +64,6 @@ def claim_powers(
         claims: claims of the experiment; those that its arms and measures cannot judge are left out.
         pilot: table of results of an experiment with the same arms, or some of them.
         seeds: most seeds of an arm in the experiment.
-        arms: arms of the experiment.
-        measures: kinds of its measures.
         looks: number of seeds at each look, if looks are taken.
     """
     rows = SeedTable(pilot)

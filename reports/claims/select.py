@@ -67,7 +67,6 @@ class SeedTable:
         """Read the table.
 
         Args:
-            table: rows of results.
             copied_arms: arms whose runs are the same for all seeds.
             ends: last step of each arm's training, as far as it is known.
         """
@@ -183,10 +182,6 @@ def read(
     of them is not complete.
 
     Args:
-        rows: the table.
-        of: the quantity to read.
-        arms: arms whose runs are read.
-        axis: axis along which the effect goes.
         fewest: smallest number of positions along the axis `layers` or `groups`.
         beside: further arms that the effect compares, whose groups must be the same.
 

@@ -173,7 +173,6 @@ def decide(
     """Return the verdict on a claim, and the verdict on each of its parts by name.
 
     Args:
-        parts: effects of the claim, by name.
         smallest: smallest effect that matters for each part.
         level: level of this claim in its family.
     """
@@ -246,9 +245,6 @@ _STRONGEST_FIRST: tuple[Verdict, ...] = (
 def _deciding(parts_with_verdict: Mapping[str, PartVerdict], verdict: Verdict) -> str:
     """Return the name of the part that refutes most clearly. If no part refutes, it is the part that holds
     least clearly.
-
-    Args:
-        parts_with_verdict: the parts that have the verdict.
     """
     if verdict == "contradicted":
         return min(parts_with_verdict, key=lambda name: parts_with_verdict[name].p)

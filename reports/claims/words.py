@@ -205,7 +205,6 @@ def look_sentence(outcomes: Mapping[str, Outcome], looks: Looks, *, futile: Sequ
 
     Args:
         outcomes: outcomes of all claims at their last looks.
-        looks: looks that were taken.
         futile: names of the claims that are given up at the last look.
     """
     size = looks.taken[-1].seeds
@@ -333,12 +332,7 @@ def _magnitude(value: float) -> int:
 
 
 def claim_rule(judgement: Judgement, directions: Mapping[str, Direction]) -> str:
-    """Return the rule of `reports.claims.verdicts` that decided a claim, in one sentence.
-
-    Args:
-        judgement: the judged claim.
-        directions: direction of each part.
-    """
+    """Return the rule of `reports.claims.verdicts` that decided a claim, in one sentence."""
     verdict, deciding = judgement.verdict, judgement.deciding
     ways = ways_to_fail(judgement.parts)
     rule = part_rule(judgement.parts[deciding], directions[deciding], ways=ways)
@@ -369,8 +363,6 @@ def part_rule(part: PartVerdict, direction: Direction, *, ways: int) -> str:
     """Return the rule that decided one part, in one sentence.
 
     Args:
-        part: the judged part.
-        direction: whether the claim says which side is more.
         ways: number of parts that may refute the claim.
     """
     margin, level = f"{part.smallest_effect:.3g}", 1 - part.confidence

@@ -227,7 +227,6 @@ def curves(
         rows: rows of one metric, with the arm in the column `line`.
         summary: result of `bands` for these rows.
         gains: result of `learned`.
-        arms: arms of the experiment.
     """
     band_by_arm = summary.groupby("line")["band"].max()
     facts = curves_by_arm(rows, gains)

@@ -65,7 +65,6 @@ def lay_out(figure: Figure, draw: Callable[[Axes], object], *, names: Sequence[s
 
     Args:
         figure: empty figure of the size of a panel.
-        draw: function that draws on the axes.
         names: names at the ends of lines, for which the axes must be high enough.
     """
     height = figure.get_figheight()

@@ -99,9 +99,6 @@ def draw_lines(
         rows: values of each seed, with `floor` and, if drawn, `ceiling`. The axis fits the values and chance
             levels of all lines, also of those that are not drawn.
         summary: result of `bands` for these rows.
-        lines: lines to draw.
-        ax: axes to draw on.
-        look: everything that is drawn besides means.
         published: curves from elsewhere, which the axis fits too.
         unnamed: lines whose means are drawn thin and grey behind the others, without names. With such lines
             the axis fits means and the bands of the other lines, as single seeds of hundreds of lines reach far.

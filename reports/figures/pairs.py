@@ -168,8 +168,6 @@ def pair_lines(table: DataFrame, *, metric: str, arms: Sequence[str] | None = No
     """Select the content of the figure of distances between runs, which `draw_pairs` draws.
 
     Args:
-        table: table of results.
-        metric: metric of the measure `run_distance`.
         arms: arms of the experiment in order; by default those of the table.
 
     Raises:

@@ -299,8 +299,6 @@ def facts_of(
     """Return the name and the subject of a panel, as arguments of `Panel`.
 
     Args:
-        text: the figure.
-        shown: selection of rows that the panel shows.
         arm: arm of a panel that shows only one.
         place: place of that arm, or of the task, among the panels.
         title_end: end of the title.
@@ -365,7 +363,6 @@ def points_of(
     Args:
         rows: rows with the column `line`.
         summary: result of `bands` for these rows.
-        shown: selection of rows that the panel shows.
         key: key of a point under which its line is named: `arm`, `pair` or `group`.
         names: name of each drawn line, by its value in the column `line`.
     """

@@ -101,7 +101,6 @@ def tuning_panels(tuning: Tuning, *, arms: Sequence[str]) -> list[Panel]:
     has ended.
 
     Args:
-        tuning: the search.
         arms: arms of the experiment in order, which decides their styles.
     """
     tuned = [arm for arm in tuning.arms if any(trial.loss is not None for trial in arm.trials)]

@@ -70,7 +70,6 @@ def content(
     """Return everything that the page shows, in its order; absent numbers are None or NaN.
 
     Args:
-        judged: experiment with its claims judged.
         shown: figures of the page, from `page_figures`.
         failures: sentences on plugin figures that fail.
         of_trials: panels of the search for settings.

@@ -187,7 +187,6 @@ def effects(parts: Sequence[Mapping[str, Any]], *, ax: Axes, unit: str = "") -> 
 
     Args:
         parts: parts from the entry of a claim; those with `beside` true do not decide, and have thin lines.
-        unit: unit of the axis.
     """
     low, high = _limits(parts)
     ax.axvline(0, color="0.25", lw=0.9, zorder=1, gid="zero")

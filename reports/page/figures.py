@@ -97,7 +97,6 @@ def answering(figures: Mapping[str, Sequence[Panel]], read: Sequence[ClaimedMetr
 
     Args:
         figures: panels by the name of their figure.
-        read: readings of the claims.
     """
     most_read = {
         name: max((times_read(panel, read) for panel in panels), default=0) for name, panels in figures.items()
@@ -169,7 +168,6 @@ def figures(
     figures come before the maps.
 
     Args:
-        table: the results.
         arms: arms of the experiment in order.
         factors: settings that its arms vary.
         quick: measures with `effort: quick`; their figures say that they are no evidence.
@@ -285,7 +283,6 @@ def plugin_figures(
     figures.
 
     Args:
-        table: the results.
         records: `Plugin.record` of each figure, by its name in the spec.
     """
     figures, failures = [], {}
@@ -334,8 +331,6 @@ def beside_published(panel: Panel, points: Sequence[PublishedPoint], *, objectiv
     exist.
 
     Args:
-        panel: any panel.
-        points: points of published curves.
         objectives: kind of objective of each trained arm. A curve gets the colour of the first arm in the
             panel with its objective; without such an arm it is left out.
     """

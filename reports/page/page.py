@@ -183,7 +183,6 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
     fail.
 
     Args:
-        folder: folder of the experiment.
         judged: experiment of this folder with its claims judged, if a command has done that already.
 
     Raises:

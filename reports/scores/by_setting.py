@@ -142,8 +142,6 @@ def setting_figures(
     """Return a figure for each setting that arms vary, if any score of these arms is known.
 
     Args:
-        table: the results.
-        factors: the settings.
         arms: arms of the experiment in order, which decides their styles.
     """
     figures: list[SettingFigure] = []

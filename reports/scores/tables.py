@@ -104,7 +104,6 @@ def chance_sentences(
     Args:
         rows: rows of the table; those that decide are the main scores of their tasks.
         arms: arms with scores, in order.
-        without: arms without any score.
         counts: whether tasks are counted rather than named.
     """
     main = [row for row in rows if row["decides"]]
