@@ -112,9 +112,6 @@ def _originals(batch: Batch) -> Tensor:
 def _guesses_in_turns(objective: MaskedLM, batch: Batch, place_N: Tensor, number: int) -> Tensor:
     """Return the guess at each place, with [MASK] there and at the other places of its turn. Other tokens are
     original.
-
-    Args:
-        number: number of the batch, on which the turns depend.
     """
     original_N = _originals(batch)
     draw_N = uniforms(derive(0, "turns", number), torch.arange(len(place_N)).numpy())

@@ -29,7 +29,6 @@ def same_runs(arms: Mapping[str, RunSettings], decided_by_arm: Mapping[str, Hash
 
     Args:
         decided_by_arm: as for `equal_arms`.
-        seeds: number of seeds of the experiment.
     """
     copied = copied_arms(arms, seeds=seeds)
     return [*equal_arms(decided_by_arm), *differ_in_unread(arms), *copies(copied)]

@@ -61,7 +61,6 @@ def learning(log: Sequence[Row], *, floor: float) -> Iterator[Row]:
     floor minus the loss.
 
     Args:
-        log: lines of metrics.jsonl.
         floor: chance level: the loss of a guess without context on the same predictions.
     """
     for line in log:
@@ -80,7 +79,6 @@ def corruption(log: Sequence[Row], *, vocab_size: int, random_differs: bool) -> 
     a uniform draw.
 
     Args:
-        log: lines of metrics.jsonl.
         random_differs: whether the draw leaves out the original token; the floor is 0 then.
     """
     logged = [line for line in log if "corruption/random_unchanged" in line]
@@ -315,11 +313,7 @@ def read_record(folder: Path) -> Gathered:
 def record_now(
     experiment: str, planned: Sequence[PlannedRun], *, keys: Mapping[str, str | None], folder: Path
 ) -> Gathered:
-    """Return the record of the files as they are now, without what is measured.
-
-    Args:
-        keys: digest of each measure's files, by its key.
-    """
+    """Return the record of the files as they are now, without what is measured."""
     about = [[item.run_id, item.run.arm, item.run.seed, item.tokens, item.directory.path.name] for item in planned]
     inputs = json.dumps([experiment, about, sorted(keys.items()), _code()])
     return Gathered(

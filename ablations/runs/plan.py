@@ -68,7 +68,6 @@ def lacking(
 
     Args:
         planned: all runs of the experiment, as distances need pairs of them.
-        folder: folder of the experiment's results.
     """
     states = {item.run_id: (item, item.directory.state()) for item in planned}
     trained = [(item, state) for item, state in states.values() if state.state == "done"]
@@ -117,9 +116,6 @@ def _of_run(
 def checkpoint_sentences(runs: Sequence[RunRecord]) -> list[str]:
     """Return sentences on what `ablate run` will do with trained runs whose last checkpoint is gone or
     damaged, one for each group of runs with the same checkpoint state and the same missing measures.
-
-    Args:
-        runs: runs of a plan or a status.
     """
     groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for run in runs:

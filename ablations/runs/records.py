@@ -330,7 +330,6 @@ def looks_of(experiment: Experiment, *, arms: Sequence[str], folder: Path) -> Lo
     Args:
         arms: names of all arms of the experiment. An arm that looks.json lacks has the seeds of the first
             look.
-        folder: folder of the experiment's results.
 
     Raises:
         SpecError: runs have started or a look was taken, and the spec now has other seeds.

@@ -37,8 +37,6 @@ def effect_faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: s
     Args:
         content: the effect as it was written.
         effect: the validated effect; None if it is malformed. Its quantities are checked all the same.
-        at: path of the effect in the file.
-        name: name of the effect in errors.
     """
     for key in ("of", "minus_of", "than_of"):
         of = _quantity(content.get(key)) if isinstance(content, dict) else None

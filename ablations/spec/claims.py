@@ -201,8 +201,6 @@ def not_run(
     """Yield a sentence for each reason why an experiment does not run some of its claims.
 
     Args:
-        arms: names of the experiment's arms.
-        measures: kinds of the experiment's measures.
         groups: groups by kind of measure, as from `groups_of_measures`.
     """
     measured = {*measures, *(LOGGED if "validation" in measures else ())}
@@ -246,8 +244,6 @@ def planned(
     Args:
         files: the files as they are now.
         before: records of the previous plan.
-        runs_started: number of the experiment's runs that have started.
-        at: the current time.
     """
     planned_before = {entry["name"]: entry for entry in before}
     entries = []
@@ -390,7 +386,6 @@ def group_faults(claims: Any, groups: Mapping[str, Sequence[str]], *, spec: str)
     Args:
         claims: the claims as they are written, not validated.
         groups: groups by kind of measure, as from `groups_of_measures`.
-        spec: file name of the spec.
     """
     for index, claim in enumerate(claims if isinstance(claims, list) else ()):
         needs = claim.get("needs") if isinstance(claim, dict) else None

@@ -136,7 +136,6 @@ def online_code(label_N: Integers, *, classes: int, learn: Learn) -> NDArray[np.
 
     Args:
         label_N: labels from 0, in the order in which they are sent, which should be random.
-        learn: trains the probe and returns its log probabilities.
     """
     nats_N = np.full(len(label_N), np.log(classes))
     ends = block_ends(len(label_N))

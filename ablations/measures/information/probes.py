@@ -113,8 +113,6 @@ def log_answers(probe: Probe, x_BK: Tensor, guess_V: Tensor) -> Tensor:
     frequencies (`DOUBT`).
 
     Args:
-        probe: the probe.
-        x_BK: features.
         guess_V: log of the frequencies of the labels that the probe was fitted on.
     """
     sure_BV = probe.logits(x_BK).double().log_softmax(1)

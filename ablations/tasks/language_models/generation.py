@@ -116,7 +116,6 @@ def from_left_to_right(
     END.
 
     Args:
-        key: key of the random numbers.
         rows: number of sentences of a batch.
     """
     sentences: list[Sentence] = []
@@ -165,9 +164,6 @@ def mask_predict(
     A sentence of n tokens takes T steps (`iterations`). Step t, from 0, hides the floor(n (T - t) / T) tokens
     whose probabilities were lowest when they were drawn, and draws them again. Each is drawn given the tokens
     that are not hidden, independently of the others.
-
-    Args:
-        key: key of the random numbers.
     """
     length_S = np.array(lengths)
     by_number: dict[int, Sentence] = {}

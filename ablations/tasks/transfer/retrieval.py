@@ -349,9 +349,6 @@ def cross_encoder(
     the head would learn to prefer texts that are unlike the first sentence. In this way an untrained encoder
     was right about 72% of held-out pairs, but ranked candidates no better.
 
-    Args:
-        pairs: pairs of the training text.
-
     Raises:
         MeasureError: the loss is no longer a number.
     """
