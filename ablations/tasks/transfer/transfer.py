@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 from pandas import DataFrame
 from tokenizers import Tokenizer
 
-from ablations.errors import MeasureError
 from ablations.measures.jackknife import BLOCKS, errors
 from ablations.measures.reading.texts import Readings
 from ablations.tasks.datasets import SPLITS, Split, Task
-from ablations.tasks.examples import Examples, all_examples, source_of, subset
+from ablations.tasks.examples import Examples, all_examples, part, source_of
 from ablations.tasks.metrics import chance, exact_match, score
 from ablations.tasks.predictions import points_metric, points_of, predictions
 from ablations.tasks.settings import FineTuningSettings, TransferSettings
@@ -139,7 +138,7 @@ def transfer_rows(
         counts_V: how often each id occurs in the training text. Without it predictions are not kept.
 
     Raises:
-        MeasureError: a part of the task has no examples, or the loss is no longer a number.
+        MeasureError: the loss is no longer a number.
     """
     task = settings.task
     frozen = frozen or FrozenStates(objective)
@@ -176,16 +175,12 @@ class _Transfer:
         frozen: FrozenStates,
     ) -> None:
         self.settings, self.task, self.say, self.tokenizer = settings, settings.task, say, tokenizer
-        examples = {split: _part(splits[split], settings.most_examples(split)) for split in SPLITS}
-        if empty := [split for split in SPLITS if not len(examples[split])]:
-            raise MeasureError(
-                f"the {empty[0]} part of the task has no examples; add some, or leave the task out."
-            )
+        examples = {split: part(splits[split], settings, split) for split in SPLITS}
 
-        def read(part: Examples) -> Texts:
-            return texts_of(self.task, part, tokenizer, max_length=max_length)
+        def read(of_split: Examples) -> Texts:
+            return texts_of(self.task, of_split, tokenizer, max_length=max_length)
 
-        self.texts = {split: read(part) for split, part in examples.items()}
+        self.texts = {split: read(of_split) for split, of_split in examples.items()}
         self.right = {split: texts.examples.right for split, texts in self.texts.items()}
         self.order = shuffled(examples["test"]) if self.task.kind != "span" else None
         self.moved = read(self.order.examples) if self.order is not None else None
@@ -316,7 +311,3 @@ def _errors_over_examples(statistic: Callable[[Sequence[int]], float], examples:
 
 def _by_accuracy(task: Task) -> Task:
     return replace(task, metric="accuracy", chance="constant")
-
-
-def _part(examples: Examples, limit: int | None) -> Examples:
-    return examples if limit is None else subset(examples, limit, seed=0)

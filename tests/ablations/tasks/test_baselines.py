@@ -7,13 +7,11 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from ablations.catalogue import Measure
-from ablations.errors import MeasureError
 from ablations.tasks import baselines, probing
 from ablations.tasks.baselines import baseline_rows, score_rows
 from ablations.tasks.datasets import SPLITS, TASKS, Task
-from ablations.tasks.examples import Answer, Examples, read_examples
+from ablations.tasks.examples import Answer, Examples, part, read_examples
 from ablations.tasks.settings import BaselinesSettings, FineTuningSettings, ProbingSettings, mismatched_baselines
-from ablations.tasks.transfer import transfer
 from ablations.wording import listed
 from tests.support.tiny_text import sentences
 
@@ -214,13 +212,6 @@ def test_minimal_pairs_are_refused():
     )
 
 
-def test_a_task_without_examples_is_refused():
-    splits = of(lambda texts: Examples(texts, None, None, ["0"] * len(texts)))
-    with pytest.raises(MeasureError) as error:
-        list(score_rows(TASKS["sst2"], splits=splits | {"validation": splits["validation"].take([])}))
-    assert str(error.value) == "the validation part of the task has no examples; add some, or leave the task out."
-
-
 def given_to(settings, splits, monkeypatch):
     """The parts that baselines learn from and are scored on, one after the other."""
     given = []
@@ -237,7 +228,7 @@ def test_baselines_take_what_the_heads_and_the_probes_take(more, monkeypatch):
     settings = BaselinesSettings.model_validate({"kind": "baselines", "tasks": ["ud_pos"], **more})
     (heads, probes), rows = given_to(settings, splits, monkeypatch)
     tuned = FineTuningSettings.model_validate({"kind": "fine_tuning", "tasks": ["ud_pos"], **more})
-    assert heads == {split: transfer._part(splits[split], tuned.most_examples(split)) for split in splits}
+    assert heads == {split: part(splits[split], tuned, split) for split in splits}
 
     taken = {}
     monkeypatch.setattr(probing, "probed", lambda objective, tokenizer, task, parts, **_: taken.update(parts))

@@ -170,14 +170,6 @@ def test_a_loss_that_is_no_number_is_refused(tokens):
             scored(broken, tokens, precedence(400, seed=29), asked(way))
 
 
-def test_a_part_without_examples_is_refused(objective, tokens):
-    splits = precedence(400, seed=30)
-    with pytest.raises(
-        MeasureError, match=r"^the validation part of the task has no examples; add some, or leave the task out\.$"
-    ):
-        scored(objective, tokens, splits | {"validation": splits["test"].take([])}, asked("frozen"))
-
-
 def test_a_task_whose_answers_all_lie_behind_the_longest_text_is_refused(objective, tokens):
     examples = Examples(["here"] * 300, ["a dog sees the bird here often"] * 300, None, [Answer(24, 30)] * 300)
     with pytest.raises(MeasureError) as error:
