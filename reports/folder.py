@@ -271,7 +271,7 @@ def _given(content: Any, text: str) -> Any:
     """
     if "null" in text:
         content = _without_nulls(content)
-    return _printable_throughout(content) if "\\u" in text or REFUSED.search(text) else content
+    return printable_throughout(content) if "\\u" in text or REFUSED.search(text) else content
 
 
 def _without_nulls(content: Any) -> Any:
@@ -284,11 +284,12 @@ def _without_nulls(content: Any) -> Any:
     return [_without_nulls(item) for item in content] if isinstance(content, list) else content
 
 
-def _printable_throughout(content: Any) -> Any:
+def printable_throughout(content: Any) -> Any:
+    """Return plain data with every text in it fit for HTML and SVG (`printable`)."""
     if isinstance(content, dict):
-        return {printable(k): _printable_throughout(v) for k, v in content.items()}
-    if isinstance(content, list):
-        return [_printable_throughout(item) for item in content]
+        return {printable(k): printable_throughout(v) for k, v in content.items()}
+    if isinstance(content, list | tuple):
+        return [printable_throughout(item) for item in content]
     return printable(content) if isinstance(content, str) else content
 
 

@@ -183,7 +183,7 @@ def _draw_levels(marks: SettingMarks, points: Sequence[Mapping[str, Any]], *, ax
         [point[end] for point in points for end in ("low", "high") if not is_absent(point[end])], float
     )
     places = sorted({point["x"] for point in points})
-    floors = [_mean_floor(points, place) for place in places]
+    floors = [float(np.mean([point["floor"] for point in points if point["x"] == place])) for place in places]
     untrained = [point["mean"] for point in marks.points if point["x"] is None]
     levels = {
         "floor": (f"chance level ({marks.floor})", [floor for floor in floors if np.isfinite(floor)]),
@@ -212,11 +212,6 @@ def _draw_levels(marks: SettingMarks, points: Sequence[Mapping[str, Any]], *, ax
     if beyond:
         write_above(ax, "\n".join(beyond))
     return handles
-
-
-def _mean_floor(points: Sequence[Mapping[str, Any]], place: float) -> float:
-    floors = [point["floor"] for point in points if point["x"] == place]
-    return float(np.mean(floors))
 
 
 def _label_places(along: Mapping[str, Any], *, ax: Axes) -> None:

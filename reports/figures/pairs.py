@@ -220,7 +220,8 @@ def pair_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[
     names = {pair.name: pair.name for pair in drawn.pairs}
     points = points_of(units, drawn.summary, shown, key="pair", names=names)
     present = _arms(rows, arms)
-    doubts, early = _doubts(table), _early(rows)
+    doubts = {arm: curve.doubt for arm, curve in curves_by_arm(with_columns(table), learned(table)).items()}
+    early = _early(rows)
     about = facts_of(text, shown)
     yield Panel(
         **about,
@@ -272,11 +273,6 @@ def _pair_facts(
     )
     remarks = [f"{arm}: {doubts[arm]}" for arm in dict.fromkeys(pair) if doubts.get(arm) not in (None, "", arm)]
     return facts(line, *remarks, *([] if step is None else [f"compared at step {step}"]))
-
-
-def _doubts(table: DataFrame) -> dict[str, str]:
-    """Return for each arm why its layers say little about its objective; empty if there is no reason."""
-    return {arm: facts.doubt for arm, facts in curves_by_arm(with_columns(table), learned(table)).items()}
 
 
 def _early(rows: DataFrame) -> dict[str, int]:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ablations.wording import listed, printable, several
 from reports.claims.words import MOST_DECIMALS, confidence, effect, significant
-from reports.page.terminal import STYLES, bare_table
+from reports.page.terminal import STYLES, bare_table, claim_label
 from reports.words import ABSENT, count, interval, is_absent, moment, number
 
 SIDES = ("before", "after")
@@ -79,14 +79,16 @@ def _claims(console: Console, claims: Sequence[Mapping[str, Any]]) -> None:
             _reasons(console, claim)
     other_claims = [claim for claim in claims if claim not in listed_claims]
     for where, here in WHERE.items():
-        names = [_label(claim) for claim in other_claims if tuple(side for side in SIDES if claim[side]) == here]
+        names = [
+            claim_label(claim) for claim in other_claims if tuple(side for side in SIDES if claim[side]) == here
+        ]
         if names:
             _print_plain(console, f"Not run {where}: {', '.join(names)}.")
 
 
 def _effects(console: Console, claims: Sequence[Mapping[str, Any]]) -> None:
     """Print the rows of each claim under its name, all in the same columns."""
-    rows = {_label(claim): list(_rows(claim)) for claim in claims}
+    rows = {claim_label(claim): list(_rows(claim)) for claim in claims}
     cells = [HEADS, *(row for claim_rows in rows.values() for row in claim_rows)]
     widths = [max(len(line) for row in cells for line in row[place].split("\n")) for place in range(1, len(HEADS))]
     names = max(NARROWEST, console.width - sum(width + 2 for width in widths))
@@ -155,7 +157,7 @@ def _reasons(console: Console, claim: Mapping[str, Any]) -> None:
     for side in SIDES:
         judged = claim[side]
         if judged and ("verdict" in claim["changed"] or judged["verdict"] == NOT_RUN):
-            _print_plain(console, f"{_label(claim)}, {side}: {judged['verdict']}: {judged['rule']}")
+            _print_plain(console, f"{claim_label(claim)}, {side}: {judged['verdict']}: {judged['rule']}")
 
 
 def _files(console: Console, files: Sequence[Mapping[str, Any]]) -> None:
@@ -168,10 +170,6 @@ def _files(console: Console, files: Sequence[Mapping[str, Any]]) -> None:
 
 def _is_judged(claim: Mapping[str, Any]) -> bool:
     return any(claim[side] and claim[side]["verdict"] != NOT_RUN for side in SIDES)
-
-
-def _label(claim: Mapping[str, Any]) -> str:
-    return f"{claim['number']}. {claim['name']}" if claim["number"] else str(claim["name"])
 
 
 # Results and settings --------------------------------------------------------------------------------

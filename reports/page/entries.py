@@ -18,11 +18,11 @@ from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 
 from ablations.spec.contrasts import Claim
-from ablations.wording import printable
 from reports.claims.words import described
 from reports.figures import files
 from reports.figures.by_arm import NAME_LETTERS, shown_name
 from reports.figures.files import Drawing
+from reports.folder import printable_throughout
 from reports.page.figures import compares_courses, is_along, read_by
 from reports.scores.runs import SHOWN
 from reports.words import is_absent
@@ -49,7 +49,7 @@ def claim_entries(claims: Mapping[str, Claim], page: Mapping[str, Any]) -> list[
     """
     names: set[str] = set()
     entries = []
-    for entry in _printable(page["claims"]):
+    for entry in printable_throughout(page["claims"]):  # a file of claims may hold any character
         name = f"claim-{re.sub('[^a-z0-9._-]+', '_', entry['name'])}"
         while name in names:  # names may differ only in letters that are replaced here
             name += "_"
@@ -65,16 +65,6 @@ def claim_entries(claims: Mapping[str, Claim], page: Mapping[str, Any]) -> list[
             }
         entries.append(with_facts)
     return entries
-
-
-def _printable(value: Any) -> Any:
-    """Return the value with every text in it fit for HTML and SVG; a file of claims may hold any
-    character."""
-    if isinstance(value, dict):
-        return {name: _printable(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_printable(part) for part in value]
-    return printable(value) if isinstance(value, str) else value
 
 
 def claim_csv(entry: Mapping[str, Any]) -> str:

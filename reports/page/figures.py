@@ -306,20 +306,18 @@ def _plugin_figure(table: DataFrame, figure: NamedFigure) -> tuple[FigureText, l
     rows, card = figure.rows(table), figure.card
     name = _name_on_page(figure.name)
     text = FigureText(name, card.title, PLUGIN_FIGURE, shown=(), n="", how_to_read=card.how_to_read)
-    nothing: dict[str, Any] = {
-        **dict.fromkeys(("group", "family", "arm", "axis")),
-        **{"unit": "1", "digits": 0, "part": "", "folded": False, "points": [], "curves": [], "without_rows": []},
-    }
     panel = Panel(
-        **nothing,
         name=name,
         data=name,
         kind=PLUGIN_FIGURE.name,
         measure=figure.name,
         metric="",
         title=card.title,
+        unit="1",
+        digits=0,
         content=PluginContent(figure, rows),
         rows=rows,
+        points=[],
         description=" ".join(card.how_to_read),
         kind_fields={"rows": json.loads(figure.attempt(rows.to_json, orient="records", double_precision=15))},
     )

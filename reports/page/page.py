@@ -245,7 +245,7 @@ def html(page: dict[str, Any], drawn: dict[str, Drawing]) -> str:
         script=Markup((TEMPLATES / "tables.js").read_text(encoding="utf-8")),
         image={name: data_url(panel.svg) for name, panel in drawn.items()},
         csv=_embedded(_csv_files(page, drawn)),
-        table_number=_table_numbers(page),
+        table_number={name: number for number, name in enumerate(tables_of(page), start=1)},
         swatch=swatch_classes(arms),
     )
 
@@ -299,11 +299,6 @@ def _embedded(files: Mapping[str, str]) -> dict[str, str]:
             break
         encoded[name] = base64.b64encode(text.encode()).decode()
     return encoded
-
-
-def _table_numbers(page: dict[str, Any]) -> dict[str, int]:
-    """Return the number of each table, in the order of the page."""
-    return {name: number for number, name in enumerate(tables_of(page), start=1)}
 
 
 PUBLISHED_RESULTS = ("plan.json", "spec.yaml", "results.parquet", "looks.json", "tuned.json")

@@ -41,7 +41,7 @@ def claims_table(content: Mapping[str, Any]) -> None:
     sentences = [sentence for sentence, is_shown in _explanations(content["claims"]) if is_shown]
     for claim in content["claims"]:
         rule = "; ".join(filter(None, (claim["rule"], look_words(claim))))
-        sentences.append(f"{_claim_label(claim)}: {claim['verdict']}: {rule}")
+        sentences.append(f"{claim_label(claim)}: {claim['verdict']}: {rule}")
     for file in content["files"]:
         sentences += [f"{file['name']}: {sentence}" for sentence in claim_file_changes(file)]
     print_plainly(sentences, console)
@@ -123,19 +123,15 @@ def _cells(claim: Mapping[str, Any]) -> list[str]:
         f"[{STYLES[verdict]}]{verdict}[/]{marker}",
         "" if claim.get("effect") is None else escape(headline_effect(claim)),
         seeds_shown(claim),
-        _number(claim.get("smallest_seen")),
+        "" if claim.get("smallest_seen") is None else f"{claim['smallest_seen']:.3g}",
         seeds_for_all(claim),
         claim.get("expect", ""),
     ]
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
-
-
-def _claim_label(claim: Mapping[str, Any]) -> str:
-    number = claim.get("number")
-    return f"{number}. {claim['name']}" if number else claim["name"]
+def claim_label(claim: Mapping[str, Any]) -> str:
+    """Return the name of a claim, after its number if it has one."""
+    return f"{claim['number']}. {claim['name']}" if claim.get("number") else claim["name"]
 
 
 def bare_table(*heads: str, title: str) -> Table:

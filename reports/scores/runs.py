@@ -98,7 +98,12 @@ def run_numbers(
     ]
     rows = [
         {"arm": run["arm"], "seed": run["seed"], "run_id": run["run_id"]}
-        | {column.name: _number(run, column, numbers_by_column) for column in columns}
+        | {
+            column.name: run[column.name]
+            if column in MEASURED
+            else numbers_by_column[column.name].get((run["arm"], run["seed"]))
+            for column in columns
+        }
         for run in runs
     ]
     return columns, rows
@@ -114,13 +119,6 @@ def _of_plugins(table: DataFrame) -> Iterator[tuple[Column, Numbers]]:
         title = words_of_metric(str(measure), str(metric)).title
         column = Column(f"{measure} {metric}", title, plugin_unit(part), plugin_digits(part))
         yield column, _numbers_by_run(part.groupby(ARM_AND_SEED)["value"].mean())
-
-
-def _number(run: dict[str, Any], column: Column, numbers_by_column: dict[str, Numbers]) -> float | None:
-    if column in MEASURED:
-        number: float | None = run[column.name]
-        return number
-    return numbers_by_column[column.name].get((run["arm"], run["seed"]))
 
 
 # Tasks -----------------------------------------------------------------------------------------------
@@ -174,17 +172,6 @@ def rows_by_layer(table: DataFrame, measure: str, metric: str) -> DataFrame:
     return last_step(rows[rows["layer"].notna() & rows["other_run_id"].isna()])
 
 
-def _change(table: DataFrame) -> Numbers:
-    """Return the sum of the changes from each layer to the next, from 1 -> 2 on."""
-    return _numbers_by_run(inner_changes(table).groupby(ARM_AND_SEED)["value"].agg(_whole("sum")))
-
-
-def inner_changes(table: DataFrame) -> DataFrame:
-    """Return the rows of the change from each layer to the next, from 1 -> 2 on."""
-    rows = rows_by_layer(table, "layer_change", "pwcca")
-    return rows[(rows["layer"] >= 1) & (rows["layer_to"] == rows["layer"] + 1).fillna(False).astype(bool)]
-
-
 def _information(of_layers: Callable[[Series], float]) -> Callable[[DataFrame], Numbers]:
     def of(table: DataFrame) -> Numbers:
         rows = rows_by_layer(table, "token_information", "cross_fitted").sort_values("layer", kind="stable")
@@ -206,7 +193,7 @@ def _numbers_by_run(values: Series) -> Numbers:
 
 
 _OF_LAYERS: dict[str, Callable[[DataFrame], Numbers]] = {
-    "change": _change,
+    "change": lambda table: _numbers_by_run(total_change(table).set_index(ARM_AND_SEED)["value"]),
     "information_first": _information(lambda numbers: float(numbers.iloc[0])),
     "information_least": _information(_whole("min")),
     "information_top": _information(lambda numbers: float(numbers.iloc[-1])),
@@ -251,18 +238,20 @@ def gains(table: DataFrame) -> DataFrame:
     rows = rows.assign(value=rows["floor"] - rows["value"], least=0.0)
     rows = rows[np.isfinite(rows["value"].to_numpy(float))]
     guess = rows["floor"].round(6).astype("string")  # the last digits depend on the division into batches
-    predictions = (rows["n"].astype("string").fillna("") + " " + guess).groupby(rows["arm"]).transform(_together)
+    predictions = (
+        (rows["n"].astype("string").fillna("") + " " + guess)
+        .groupby(rows["arm"])
+        .transform(lambda values: "; ".join(sorted(set(values))))
+    )
     return rows.assign(floor=rows["least"], prediction=predictions)[[*RUN, "value", "floor", "n", "prediction"]]
-
-
-def _together(values: Sequence[str]) -> str:
-    return "; ".join(sorted(set(values)))
 
 
 def total_change(table: DataFrame) -> DataFrame:
     """Return the sum of the changes from each layer to the next, from 1 -> 2 on, and the sum of their chance
     levels."""
-    return _by_run(inner_changes(table), value="sum")
+    rows = rows_by_layer(table, "layer_change", "pwcca")
+    inner = (rows["layer"] >= 1) & (rows["layer_to"] == rows["layer"] + 1).fillna(False).astype(bool)
+    return _by_run(rows[inner], value="sum")
 
 
 def top_information(table: DataFrame) -> DataFrame:

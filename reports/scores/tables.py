@@ -56,12 +56,14 @@ def listings(text: TableText, groups: Sequence[str | None]) -> list[Listing]:
     folded = []
     for task in tasks:
         of_task = [group for group in inner if parts(group)[0] == task]
-        fields = [f"{task}/{field}" for field in FIELDS if f"{task}/{field}" in of_task and _has_fields(task)]
+        fields = [
+            f"{task}/{field}" for field in FIELDS if f"{task}/{field}" in of_task and "field" in _groups(task)
+        ]
         main += [Entry(task, task)] if task in whole else []
         main += [Entry(field, parts(field)[1], indented=True) for field in fields]
         if rest := sorted(set(of_task) - set(fields)):
             entries = [Entry(group, parts(group)[1]) for group in rest]
-            folded.append(Listing(f"{task}, by {_kind(task)}", entries, text.scores[:1]))
+            folded.append(Listing(f"{task}, by {_groups(task)[-1]}", entries, text.scores[:1]))
     if text.series and series:
         last = [entry._replace(label="the most, as above") for entry in main]
         entries = [*(Entry(group, label) for group, label in series.items()), *last]
@@ -69,15 +71,10 @@ def listings(text: TableText, groups: Sequence[str | None]) -> list[Listing]:
     return [Listing(text.title, main, text.scores), *folded]
 
 
-def _kind(task: str) -> str:
-    """Return the word for the parts of a task."""
+def _groups(task: str) -> tuple[str, ...]:
+    """Return the words for the parts of a task."""
     catalogued = known_task(task)
-    return catalogued.groups[-1] if catalogued is not None and catalogued.groups else "part"
-
-
-def _has_fields(task: str) -> bool:
-    catalogued = known_task(task)
-    return catalogued is not None and "field" in catalogued.groups
+    return catalogued.groups if catalogued is not None and catalogued.groups else ("part",)
 
 
 def _series(text: TableText, groups: Sequence[str]) -> dict[str, str]:
