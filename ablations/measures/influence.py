@@ -18,7 +18,7 @@ from torch import Tensor
 from ablations.errors import MeasureError
 from ablations.measures.jackknife import errors, sentence_blocks
 from ablations.measures.reading.sample import Sample, groups, is_text_token
-from ablations.measures.reading.texts import Readings, Say, Texts
+from ablations.measures.reading.texts import Readings, Say, Texts, padded
 from ablations.measures.settings import Grouping, InfluenceSettings
 from ablations.measures.similarity import pwcca
 from ablations.measures.similarity.indices import REFUSED_BELOW, require_tokens
@@ -186,7 +186,7 @@ def _both_versions(objective: Objective, split: Split, chosen: Chosen) -> list[T
     """Return the other tokens' states of layers 1 to L, ND each, then the same when the chosen tokens are
     hidden."""
     encoder, settings = objective.encoder.eval(), objective.run.objective
-    tokens_BT = _rows(split, chosen.sentence_S).to(objective.device)
+    tokens_BT = padded(map(split.sentence, chosen.sentence_S.tolist())).to(objective.device)
     hidden_BT = torch.zeros_like(tokens_BT, dtype=torch.bool)
     hidden_BT[torch.arange(len(tokens_BT)), torch.from_numpy(chosen.position_S).to(objective.device)] = True
     is_text_BT = torch.from_numpy(is_text_token(tokens_BT.cpu().numpy())).to(objective.device)
@@ -204,11 +204,6 @@ def _both_versions(objective: Objective, split: Split, chosen: Chosen) -> list[T
         states_BTD = block(states_BTD, seen)
         normal.append(states_BTD[other_BT].float())
     return normal + without
-
-
-def _rows(split: Split, sentence_S: NDArray[np.int64]) -> Tensor:
-    sentences = [torch.from_numpy(split.sentence(i).astype(np.int64)) for i in sentence_S.tolist()]
-    return torch.nn.utils.rnn.pad_sequence(sentences, batch_first=True, padding_value=PAD)
 
 
 def _fewest_others(split: Split, chosen: Mapping[str, Chosen]) -> int:

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from sklearn.tree import DecisionTreeClassifier
 from torch import Tensor
 
-from ablations.measures.reading.texts import Readings, Say
+from ablations.measures.reading.texts import Readings, Say, padded
 from ablations.measures.settings import ValidationSettings
 from ablations.measures.visible_tokens import VisibleTokens
 from lightning_modules.config import InputFormat, RunSettings
 from lightning_modules.config.training import word_order_name
 from lightning_modules.data.sequences import NO_PAIR, PAIR, PairLoss, Sequences, formatted, with_negative_pairs
 from lightning_modules.data.token_store import Split, Tokens
-from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK, PAD, decode, starts_word
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK, decode, starts_word
 from lightning_modules.data.word_order import reordered
 from lightning_modules.model.heads import IGNORED, LossSum
 from lightning_modules.objectives.masked_lm import EVALUATED, MaskedLM
@@ -68,7 +68,7 @@ def validation(objective: Objective, tokens: Tokens, settings: ValidationSetting
     whole, *treated = evaluate_changed(
         objective,
         tokens.validation,
-        [_as_it_is, *treatments.values()],
+        [lambda batch: batch, *treatments.values()],
         also=None if visible is None else visible.read,
     )
     yield from _losses(objective, tokens, tokens.validation, whole)
@@ -121,10 +121,6 @@ TREATMENTS: dict[str, Treatment] = {
     "kept": lambda shown_N, label_N: shown_N == label_N,
     "random": lambda shown_N, label_N: (shown_N != MASK) & (shown_N != label_N),
 }
-
-
-def _as_it_is(batch: Batch) -> Batch:
-    return batch
 
 
 def _treatments(objective: Objective) -> Mapping[tuple[str, bool], Callable[[Batch], Batch]]:
@@ -259,18 +255,11 @@ def translations(
     hypotheses: dict[int, str] = {}
     for start in range(0, len(order), SENTENCES_AT_ONCE):
         chosen = order[start : start + SENTENCES_AT_ONCE].tolist()
-        rows = _padded([split.sentence(i) for i in chosen]).to(objective.device)
+        rows = padded(map(split.sentence, chosen)).to(objective.device)
         for i, ids in zip(chosen, objective.translate(rows, max_length=max_length), strict=True):
             hypotheses[i] = decode(tokens.target_tokenizer, ids)
     references = [decode(tokens.target_tokenizer, split.target_sentence(i).tolist()) for i in whole.tolist()]
     return [hypotheses[i] for i in whole.tolist()], references
-
-
-def _padded(sentences: list[NDArray[np.integer]]) -> torch.Tensor:
-    rows = torch.full((len(sentences), max(map(len, sentences))), PAD, dtype=torch.int64)
-    for row, ids in zip(rows, sentences, strict=True):
-        row[: len(ids)] = torch.from_numpy(ids.astype(np.int64))
-    return rows
 
 
 def bleu(hypotheses: list[str], references: list[str]) -> float:

@@ -5,7 +5,7 @@ Letters: N tokens, D width.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from lightning_modules.config import Data, LanguageData
 from lightning_modules.data.packing import consecutive, pack
 from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.token_store import Split, Tokens
+from lightning_modules.data.tokenizer import PAD
 from lightning_modules.data.treebank import language_sentences, read_treebank
 from lightning_modules.errors import CheckpointError
 from lightning_modules.model.encoder import Encoder
@@ -41,6 +42,12 @@ def layer_states(objective: Objective, split: Split, sample: Sample) -> list[NDA
     """
     batches = states_in_batches(objective, split, sample)
     return [torch.cat(layer).numpy() for layer in zip(*batches, strict=True)]
+
+
+def padded(sentences: Iterable[NDArray[np.integer]]) -> torch.Tensor:
+    """Return sentences as rows of ids, with PAD on the right."""
+    rows = [torch.from_numpy(ids.astype(np.int64)) for ids in sentences]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
 
 
 def shown_states(

@@ -37,11 +37,11 @@ from torch import Tensor
 
 from ablations.errors import MeasureError
 from ablations.measures.jackknife import errors, sentence_blocks
-from ablations.measures.reading.texts import Readings, Say
+from ablations.measures.reading.texts import Readings, Say, padded
 from ablations.tasks.language_models.sentence_scores import LogProbabilities, masked_log_probabilities
 from ablations.tasks.settings import ConditionalIndependenceSettings
 from lightning_modules.data.token_store import Split
-from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK, PAD
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
 
@@ -154,8 +154,7 @@ def scores(
     order = np.argsort(split.lengths[pairs.sentence_S], kind="stable")  # similar lengths need little padding
     for chosen in np.split(order, range(SENTENCES_AT_ONCE, len(order), SENTENCES_AT_ONCE)):
         sentence_B = pairs.sentence_S[chosen]
-        rows = [torch.from_numpy(split.sentence(i).astype(np.int64)) for i in sentence_B.tolist()]
-        tokens_BT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
+        tokens_BT = padded(map(split.sentence, sentence_B.tolist()))
         if second_S is not None:
             tokens_BT[torch.arange(len(chosen)), pairs.first_S[chosen] + 1] = torch.from_numpy(second_S[chosen])
         place_T = np.arange(tokens_BT.shape[1])

@@ -30,7 +30,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from ablations.measures.reading.alignment import NO_WORD
-from ablations.measures.reading.texts import Readings, Say
+from ablations.measures.reading.texts import Readings, Say, padded
 from ablations.tasks.examples import trees_of
 from ablations.tasks.language_models.sentence_scores import LogProbabilities, draw, masked_log_probabilities
 from ablations.tasks.settings import ParsingSettings
@@ -43,7 +43,7 @@ from ablations.tasks.trees import (
     maximum_spanning_tree,
     resampled_error,
 )
-from lightning_modules.data.tokenizer import MASK, PAD
+from lightning_modules.data.tokenizer import MASK
 from lightning_modules.data.treebank import LabelledSentence
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
@@ -151,10 +151,9 @@ def pair_information(
             sweep_R[:, None],
             side_2,
         )
-        rows = [torch.from_numpy(trees[number].ids_T) for number in sentence_B.tolist()]
         information_KP2[:, chosen] = conditional_information(
             model,
-            torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD).to(device),
+            padded(trees[number].ids_T for number in sentence_B.tolist()).to(device),
             torch.from_numpy(pair_B2).to(device),
             uniform_BR2=torch.from_numpy(uniform_BR2.astype(np.float32)).to(device),
             stops=stops,
