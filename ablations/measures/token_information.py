@@ -234,24 +234,14 @@ def each_layer(
         assert states_of is not None, "masked LM's output needs the text to be read anew"
         unseen_LND = _hidden_states(hidden_tokens(sample, types), sample, states_of)
     for question in questions:
-        sentence_N = sample.sentence_N[question.place_N]
-        layers = unseen_LND if question.hidden and unseen_LND is not None else states_LND
-        for layer, states_ND in enumerate(layers):
-            asked_ND = states_ND[question.place_N]
-            yield LayerQuestion(
-                question.group, layer, asked_ND, question.label_N, sentence_N, question.place_N, question.hidden
-            )
-        if normed_ND is not None and question.group is None:
-            after_ND = normed_ND[question.place_N]
-            yield LayerQuestion(
-                AFTER_FINAL_NORM,
-                len(states_LND) - 1,
-                after_ND,
-                question.label_N,
-                sentence_N,
-                question.place_N,
-                hidden=False,
-            )
+        group, place_N, label_N, hidden = question
+        sentence_N = sample.sentence_N[place_N]
+        layers = unseen_LND if hidden and unseen_LND is not None else states_LND
+        named_layers = [(group, layer, states_ND) for layer, states_ND in enumerate(layers)]
+        if normed_ND is not None and group is None:
+            named_layers.append((AFTER_FINAL_NORM, len(states_LND) - 1, normed_ND))
+        for name, layer, states_ND in named_layers:
+            yield LayerQuestion(name, layer, states_ND[place_N], label_N, sentence_N, place_N, hidden)
 
 
 def questions_of(sample: Sample, settings: QuestionSettings, output: Output) -> list[Question]:

@@ -417,21 +417,9 @@ def read_task(plugin: Plugin) -> Task:
         raise SpecProblems(tuple(sorted(problems))) from error
     if problems:
         raise SpecProblems(tuple(sorted(problems)))
-    return Task(
-        name=plugin.name,
-        kind=file.kind,
-        metric=file.metric,
-        chance=METRICS[file.kind][file.metric],
-        text=file.text,
-        label=file.label,
-        start=file.start,
-        files=MappingProxyType(file.files),
-        where=MappingProxyType(file.where),
-        divided_by=file.divided_by,
-        positive=file.positive,
-        groups=file.groups,
-        probe=file.probe,
-    )
+    read_only = {name: MappingProxyType(getattr(file, name)) for name in ("files", "where")}
+    chance = METRICS[file.kind][file.metric]
+    return Task(**dict(file) | read_only | {"name": plugin.name, "chance": chance})
 
 
 def files_now(settings: MeasureSettings, data_root: Path) -> str | None:

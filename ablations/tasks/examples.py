@@ -44,7 +44,7 @@ def is_entity_tag(tag: str) -> bool:
     return tag == OUTSIDE or tag.partition("-")[0] in CONTINUES | _ALONE_OR_FIRST
 
 
-DIVISION = {"train": 0.70, "validation": 0.85, "test": 1.0}
+DIVISION: dict[Split, float] = {"train": 0.70, "validation": 0.85, "test": 1.0}
 """End of each split in [0, 1), if one file serves all splits. A hash of the value of `divided_by` gives each
 example its place in [0, 1)."""
 
@@ -232,14 +232,6 @@ def _is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list)
-
-
 def _is_number(value: Any) -> bool:
     try:
         return math.isfinite(float(value))
@@ -255,13 +247,14 @@ def _is_place(value: Any) -> bool:
 
 def _held(task: Task) -> dict[str, tuple[str, Callable[[Any], bool]]]:
     """Return, for each column of a task, what it must hold, in words, and a check of a value."""
-    text, words = ("text", _is_text), ("a list of words", _is_list)
-    held: dict[str, tuple[str, Callable[[Any], bool]]] = dict.fromkeys(
-        task.text, words if task.kind == "tagging" else text
-    )
+    text = ("text", lambda value: isinstance(value, str))
+    held: dict[str, tuple[str, Callable[[Any], bool]]] = dict.fromkeys(task.text, text)
     match task.kind:
         case "tagging":
-            held[task.label] = ("a list of tags", _is_list)
+            kinds = {task.text[0]: "words", task.label: "tags"}
+            held = {
+                name: (f"a list of {kind}", lambda value: isinstance(value, list)) for name, kind in kinds.items()
+            }
         case "span":
             held |= {task.label: text, task.start or "": ("a number of characters", _is_place)}
         case "regression":
@@ -270,8 +263,11 @@ def _held(task: Task) -> dict[str, tuple[str, Callable[[Any], bool]]]:
 
 
 def _split_of(value: str) -> Split:
-    share = derive(0, "split", value) / 2**63 % 1.0
-    return next(split for split in SPLITS if share < DIVISION[split])
+    return _split_at(derive(0, "split", value) / 2**63 % 1.0, DIVISION)
+
+
+def _split_at(share: float, division: Mapping[Split, float]) -> Split:
+    return next(split for split, below in division.items() if share < below)
 
 
 def _examples(task: Task, rows: list[dict[str, Any]]) -> Examples:
@@ -451,8 +447,5 @@ def trees_of(
     if isinstance(settings, ParsingSettings):
         return sentences
     share_S = uniforms(derive(0, "trees"), np.arange(len(sentences)))
-    return [sentence for sentence, share in zip(sentences, share_S, strict=True) if _split_at(share) == split]
-
-
-def _split_at(share: float) -> Split:
-    return next(split for split, below in TREE_DIVISION.items() if share < below)
+    shares = zip(sentences, share_S, strict=True)
+    return [sentence for sentence, share in shares if _split_at(share, TREE_DIVISION) == split]

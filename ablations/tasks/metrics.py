@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from sklearn import metrics
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
@@ -161,18 +161,10 @@ def _f1(task: Task, predicted: Sequence[Any], right: Sequence[Any]) -> float:
     return float(metrics.f1_score(*is_positive, zero_division=0.0))
 
 
-def _pearson(task: Task, answers: Sequence[float], right: Sequence[float]) -> float:
-    """Return Pearson's correlation; 0 if one side is constant, because a constant tells nothing."""
-    if np.ptp(answers) == 0 or np.ptp(right) == 0:
-        return 0.0
-    return float(stats.pearsonr(answers, right).statistic)
-
-
-def _spearman(task: Task, answers: Sequence[float], right: Sequence[float]) -> float:
-    """Return Spearman's correlation; 0 if one side is constant."""
-    if np.ptp(answers) == 0 or np.ptp(right) == 0:
-        return 0.0
-    return float(stats.spearmanr(answers, right).statistic)
+def correlation(of: Callable[..., Any], first: ArrayLike, second: ArrayLike) -> float:
+    """Return a correlation of scipy, such as `stats.spearmanr`; 0 if one side is constant, because a constant
+    tells nothing."""
+    return 0.0 if np.ptp(first) == 0 or np.ptp(second) == 0 else float(of(first, second).statistic)
 
 
 def _entity_f1(task: Task, answers: Sequence[Sequence[str]], right: Sequence[Sequence[str]]) -> float:
@@ -187,10 +179,6 @@ def _entity_f1(task: Task, answers: Sequence[Sequence[str]], right: Sequence[Seq
 def _overlap_f1(task: Task, answers: Sequence[str], right: Sequence[str]) -> float:
     """Return the mean F1 of the words of two answers (Rajpurkar et al. 2016, section 6.1)."""
     return float(np.mean([word_overlap(a, b) for a, b in zip(answers, right, strict=True)]))
-
-
-def _exact_match(task: Task, answers: Sequence[str], right: Sequence[str]) -> float:
-    return exact_match(answers, right)
 
 
 def exact_match(answers: Sequence[str], right: Sequence[str]) -> float:
@@ -243,11 +231,11 @@ _SCORERS: dict[Metric, Callable[[Task, Sequence[Any], Sequence[Any]], float]] = 
     "accuracy": _accuracy,
     "matthews": _matthews,
     "f1": _f1,
-    "pearson": _pearson,
-    "spearman": _spearman,
+    "pearson": lambda task, answers, right: correlation(stats.pearsonr, answers, right),
+    "spearman": lambda task, answers, right: correlation(stats.spearmanr, answers, right),
     "entity_f1": _entity_f1,
     "overlap_f1": _overlap_f1,
-    "exact_match": _exact_match,
+    "exact_match": lambda task, answers, right: exact_match(answers, right),
 }
 
 

@@ -118,32 +118,18 @@ def from_left_to_right(
     Args:
         rows: number of sentences of a batch.
     """
-    sentences: list[Sentence] = []
-    for first in range(0, count, rows):
-        sentences += _batch_from_left_to_right(
-            model, np.arange(first, min(first + rows, count)), max_length, key, drawn, device
-        )
-    return sentences
-
-
-def _batch_from_left_to_right(
-    model: NextLogProbabilities,
-    number_B: NDArray[np.int64],
-    max_length: int,
-    key: int,
-    drawn: Draw,
-    device: torch.device,
-) -> list[Sentence]:
     finished: dict[int, Sentence] = {}
-    open_B, tokens_BT = number_B, torch.full((len(number_B), 1), START, device=device)
-    while len(open_B):
-        uniform_B = uniforms(key, open_B, np.array([tokens_BT.shape[1]]))
-        next_B = drawn(model(tokens_BT), torch.from_numpy(uniform_B).to(device))
-        tokens_BT = torch.cat([tokens_BT, next_B[:, None]], dim=1)
-        ended_B = (next_B == END).cpu().numpy() | (tokens_BT.shape[1] == max_length)
-        finished |= dict(zip(open_B[ended_B].tolist(), tokens_BT.cpu().numpy()[ended_B], strict=True))
-        open_B, tokens_BT = open_B[~ended_B], tokens_BT[torch.from_numpy(~ended_B).to(device)]
-    return [finished[number] for number in number_B.tolist()]
+    for first in range(0, count, rows):
+        open_B = np.arange(first, min(first + rows, count))
+        tokens_BT = torch.full((len(open_B), 1), START, device=device)
+        while len(open_B):
+            uniform_B = uniforms(key, open_B, np.array([tokens_BT.shape[1]]))
+            next_B = drawn(model(tokens_BT), torch.from_numpy(uniform_B).to(device))
+            tokens_BT = torch.cat([tokens_BT, next_B[:, None]], dim=1)
+            ended_B = (next_B == END).cpu().numpy() | (tokens_BT.shape[1] == max_length)
+            finished |= dict(zip(open_B[ended_B].tolist(), tokens_BT.cpu().numpy()[ended_B], strict=True))
+            open_B, tokens_BT = open_B[~ended_B], tokens_BT[torch.from_numpy(~ended_B).to(device)]
+    return [finished[number] for number in range(count)]
 
 
 # All at once -----------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from ablations.errors import MeasureError
 from ablations.measures.reading.texts import Readings, Texts
 from ablations.tasks.encoding import EncodedTexts, encode_pairs, encode_texts, pooled_states, tfidf_features
 from ablations.tasks.examples import Examples, examples_of, source_of, subset
-from ablations.tasks.metrics import share_error
+from ablations.tasks.metrics import correlation, share_error
 from ablations.tasks.settings import NEXT_SENTENCE, RetrievalSettings
 from ablations.tasks.transfer import heads
 from ablations.tasks.transfer.heads import Classes, Head, TunedStates, scale_of
@@ -112,7 +112,7 @@ def require(settings: RetrievalSettings, texts: Texts, run: RunSettings) -> None
     for part in settings.parts(built_in=run.data.kind == "language"):
         if part.task_name == NEXT_SENTENCE and part.problem(run.data, texts.data_root) is None:
             for split in ("validation", "train"):
-                enough_followed(texts.tokens, split, FEWEST_PAIRS, fewest=FEWEST_PAIRS)
+                enough_followed(texts.tokens, split, FEWEST_PAIRS)
 
 
 def relatedness_rows(
@@ -158,8 +158,8 @@ def next_sentence_rows(
         MeasureError: a text has fewer than `FEWEST_PAIRS` pairs, or the loss of the cross-encoder is no
             longer a number.
     """
-    queries = enough_followed(tokens, "validation", settings.candidates_wanted, fewest=FEWEST_PAIRS)
-    learned = enough_followed(tokens, "train", settings.training_pairs_wanted, fewest=FEWEST_PAIRS)
+    queries = enough_followed(tokens, "validation", settings.candidates_wanted)
+    learned = enough_followed(tokens, "train", settings.training_pairs_wanted)
     top: Vectors | None = None
     for vectors in _vectors(objective, tokens, *queries, max_length=max_length):
         for row in recalls(vectors):
@@ -186,8 +186,7 @@ def relatedness(vectors: Vectors, related_P: Sequence[float]) -> Row:
     """Return the rank correlation of cosines with given numbers; 0 if one side is constant. The standard
     error is Bonett & Wright's (2000)."""
     cosine_P = (vectors.first_PD * vectors.second_PD).sum(1)
-    constant = np.ptp(cosine_P) == 0 or np.ptp(related_P) == 0
-    rho = 0.0 if constant else float(stats.spearmanr(cosine_P, related_P).statistic)
+    rho = correlation(stats.spearmanr, cosine_P, related_P)
     error = (1 - rho**2) * np.sqrt((1 + rho**2 / 2) / max(1, len(cosine_P) - 3))
     return _row(vectors, "spearman", rho, error, floor=0.0)
 
@@ -306,18 +305,18 @@ def followed_sentences(split: Split, tokenizer: Tokenizer, count: int) -> Follow
     return pairs
 
 
-def enough_followed(tokens: Tokens, split: Literal["train", "validation"], count: int, *, fewest: int) -> Followed:
+def enough_followed(tokens: Tokens, split: Literal["train", "validation"], count: int) -> Followed:
     """Return pairs of sentences of a split that follow each other (`followed_sentences`).
 
     Raises:
-        MeasureError: there are fewer than `fewest`.
+        MeasureError: there are fewer than `FEWEST_PAIRS`.
     """
     pairs = followed_sentences(getattr(tokens, split), tokens.tokenizer, count)
-    if (number := len(pairs.first)) < fewest:
+    if (number := len(pairs.first)) < FEWEST_PAIRS:
         raise MeasureError(
             f"data.{split} has {number} {'pair' if number == 1 else 'pairs'} of sentences that follow each "
-            f"other in a document and occur nowhere else, but {NEXT_SENTENCE} needs {fewest}; give more text, "
-            f"or leave {NEXT_SENTENCE} out of the measure's tasks."
+            f"other in a document and occur nowhere else, but {NEXT_SENTENCE} needs {FEWEST_PAIRS}; give more "
+            f"text, or leave {NEXT_SENTENCE} out of the measure's tasks."
         )
     return pairs
 
