@@ -16,7 +16,7 @@ from ablations.catalogue import Measure
 from ablations.measures.settings import RunDistanceSettings
 from ablations.results import read_sealed, sealed
 from ablations.runs.identity import PlannedRun
-from ablations.runs.rows import checkpoints, key
+from ablations.runs.rows import checkpoints, instead, key
 from ablations.wording import several
 from lightning_modules.files import write_whole
 
@@ -44,8 +44,7 @@ def distance_settings(measures: Sequence[Measure]) -> RunDistanceSettings | None
 
 def pairs(planned: Sequence[PlannedRun], settings: RunDistanceSettings) -> list[Pair]:
     """Return the pairs to compare whose runs are both trained and have their last checkpoint."""
-    trained = [item for item in planned if item.directory.is_done()]
-    return planned_pairs(trained, settings.arms, across_seeds=settings.across_seeds)
+    return _asked_pairs([item for item in planned if item.directory.is_done()], settings)
 
 
 def planned_pairs(planned: Sequence[PlannedRun], arms: Sequence[str] = (), *, across_seeds: bool) -> list[Pair]:
@@ -155,16 +154,16 @@ def still_open(
 ) -> list[Pair]:
     """Return the pairs without rows for these settings, among runs that are trained or will be."""
     unmeasured = itertools.chain.from_iterable(pairs_to_measure(folder, planned, settings).values())
-    to_come = (pair for pair in _asked_pairs(planned, settings) if {*map(_id, pair)} & {*to_train})
-    return list({(_id(pair.first), _id(pair.second)): pair for pair in (*unmeasured, *to_come)}.values())
+    by_ids = {(pair.first.run_id, pair.second.run_id): pair for pair in unmeasured}
+    for pair in _asked_pairs(planned, settings):
+        ids = (pair.first.run_id, pair.second.run_id)
+        if not {*ids}.isdisjoint(to_train):
+            by_ids[ids] = pair
+    return list(by_ids.values())
 
 
 def _asked_pairs(planned: Sequence[PlannedRun], settings: RunDistanceSettings) -> list[Pair]:
     return planned_pairs(planned, settings.arms, across_seeds=settings.across_seeds)
-
-
-def _id(item: PlannedRun) -> str:
-    return item.run_id
 
 
 def compare(
@@ -198,15 +197,5 @@ def compare(
         frame = pd.DataFrame(distances).assign(measure=settings.kind, key=key(settings))
         started = {run_id: item.directory.provenance().get("started") for run_id, item in runs.items()}
         frame = frame.assign(**{column: frame[run].map(started) for column, run in STARTED.items()})
-        _put(folder, frame)
-
-
-def _put(folder: Path, new: pd.DataFrame) -> None:
-    """Add rows to the file, in place of those of the same pairs, steps and settings; whole or not at all."""
-    before, key_columns = rows(folder), ["key", "run_id", "other_run_id", "step"]
-    if len(before):
-        is_replaced = pd.MultiIndex.from_frame(before[key_columns]).isin(
-            pd.MultiIndex.from_frame(new[key_columns])
-        )
-        new = pd.concat([before[~is_replaced], new], ignore_index=True)
-    write_whole(folder / "comparisons.parquet", sealed(new))
+        frame = instead(rows(folder), frame, by=("key", "run_id", "other_run_id", "step"))
+        write_whole(folder / "comparisons.parquet", sealed(frame))

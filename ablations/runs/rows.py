@@ -234,14 +234,14 @@ def progress(directory: RunDirectory) -> int:
 def put(run_dir: Path, new: pd.DataFrame) -> None:
     """Write the rows of one measure at one step into a run's file, in place of its earlier ones; whole or not
     at all."""
-    write_whole(run_dir / "measures.parquet", sealed(_instead(rows(run_dir), new)))
+    write_whole(run_dir / "measures.parquet", sealed(instead(rows(run_dir), new)))
 
 
 def put_predictions(run_dir: Path, new: pd.DataFrame) -> None:
     """Write the predictions of one measure at one step into a run's file, in place of its earlier ones; whole
     or not at all."""
     # Texts repeat with each metric and step: a large dictionary page holds each once.
-    written = sealed(_instead(predictions(run_dir), new), compression="zstd", dictionary_pagesize_limit=2**26)
+    written = sealed(instead(predictions(run_dir), new), compression="zstd", dictionary_pagesize_limit=2**26)
     write_whole(run_dir / PREDICTIONS, written)
 
 
@@ -260,14 +260,12 @@ def predictions(run_dir: Path, columns: Sequence[str] | None = None) -> pd.DataF
     return read_sealed(path, remedy=MEASURES_AGAIN, columns=names).to_pandas().astype(types)
 
 
-def _instead(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
-    """Return the earlier rows of other measures and steps, and then the new rows."""
+def instead(before: pd.DataFrame, new: pd.DataFrame, by: Sequence[str] = ("key", "step")) -> pd.DataFrame:
+    """Return the earlier rows that differ from all new rows in these columns, and then the new rows."""
     if before.empty:
         return new
-    is_replaced = pd.MultiIndex.from_frame(before[["key", "step"]]).isin(
-        pd.MultiIndex.from_frame(new[["key", "step"]])
-    )
-    return pd.concat([before[~is_replaced], new], ignore_index=True)
+    earlier, later = (pd.MultiIndex.from_frame(table[list(by)]) for table in (before, new))
+    return pd.concat([before[~earlier.isin(later)], new], ignore_index=True)
 
 
 def refusals(run_dir: Path) -> dict[str, str]:
