@@ -102,13 +102,9 @@ def load(
         file = ClaimFile.model_validate(document.content)
     except ValidationError as error:
         claim_faults += faults(error, ClaimFile)
-    problems = {
-        *document.problems,
-        *document.problems_of(claim_faults),
-    }
-    if problems:
+    problems = {*document.problems, *document.problems_of(claim_faults)}
+    if problems or file is None:
         raise SpecProblems(tuple(sorted(problems)))
-    assert file is not None  # an error of pydantic is among the problems
     return Claims(path.stem, path.read_bytes(), file.claims)
 
 

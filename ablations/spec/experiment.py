@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
@@ -35,21 +36,13 @@ and its identity."""
 # Names -----------------------------------------------------------------------------------------------
 
 
-def _folder_name(name: str, pattern: str, characters: str) -> str:
+def _folder_name(name: str, *, pattern: str, characters: str) -> str:
     if re.fullmatch(pattern, name) and len(name) <= LONGEST_NAME:
         return name
     raise ValueError(
         f"must consist of {characters} and start with a letter or a digit ({LONGEST_NAME} characters at most), "
         f"but is {shown(name)}"
     )
-
-
-def _small_name(name: str) -> str:
-    return _folder_name(name, "[a-z0-9][a-z0-9._-]*", "lower-case letters, digits and ._-")
-
-
-def _arm_name(name: str) -> str:
-    return _folder_name(name, "[A-Za-z0-9][A-Za-z0-9._+=,-]*", "letters, digits and ._+=,-")
 
 
 def _not_empty(question: str) -> str:
@@ -67,11 +60,16 @@ def _experiment_name(name: str) -> str:
     return name
 
 
+_SMALL, _OF_ARM = "[a-z0-9][a-z0-9._-]*", "[A-Za-z0-9][A-Za-z0-9._+=,-]*"
 SmallName = Annotated[
-    str, AfterValidator(_small_name), Field(json_schema_extra={"pattern": "^[a-z0-9][a-z0-9._-]*$"})
+    str,
+    AfterValidator(partial(_folder_name, pattern=_SMALL, characters="lower-case letters, digits and ._-")),
+    Field(json_schema_extra={"pattern": f"^{_SMALL}$"}),
 ]
 ArmName = Annotated[
-    str, AfterValidator(_arm_name), Field(json_schema_extra={"pattern": "^[A-Za-z0-9][A-Za-z0-9._+=,-]*$"})
+    str,
+    AfterValidator(partial(_folder_name, pattern=_OF_ARM, characters="letters, digits and ._+=,-")),
+    Field(json_schema_extra={"pattern": f"^{_OF_ARM}$"}),
 ]
 """Name of an arm. It may have the characters of generated names, as in ``mlm,ratio=0.4,norm=pre``."""
 

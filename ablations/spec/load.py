@@ -24,7 +24,7 @@ from ablations.spec import given_settings
 from ablations.spec.contrasts import ClaimFile
 from ablations.spec.experiment import SECTIONS, Arm, Experiment, Overrides, Run, SeedsUntilDecided
 from ablations.spec.figures import published_problems
-from ablations.spec.grid import arm_faults, expand, runs, sections, shared, written_arms
+from ablations.spec.grid import arm_faults, runs, sections, shared, written_arms
 from ablations.spec.matching import unmatched
 from ablations.spec.tuning import tune_faults
 from ablations.tasks.datasets import TASKS
@@ -83,7 +83,7 @@ def load(
 
 
 def located(
-    error: AblationsError, spec: Path, arm: str, *, overrides: Sequence[str] = (), measure: str | None = None
+    error: AblationsError, spec: Path, arm: str, *, overrides: Sequence[str], measure: str | None
 ) -> SpecError:
     """Return the error as a line that begins with the place in the spec that it is about.
 
@@ -101,7 +101,7 @@ def located(
 
 
 def unfit_files(
-    spec: Path, sentences: Iterable[tuple[str, str | None, str]], *, overrides: Sequence[str] = ()
+    spec: Path, sentences: Iterable[tuple[str, str | None, str]], *, overrides: Sequence[str]
 ) -> SpecProblems:
     """Return sentences about files as problems of the spec that names them. A sentence that several arms
     share appears once.
@@ -126,7 +126,7 @@ def _place(document: yamlfile.Document, sentence: str, arm: str, measure: str | 
     if measure is not None:
         kinds = [entry if isinstance(entry, str) else entry["kind"] for entry in document.content["measures"]]
         return ("measures", kinds.index(measure))
-    settings = next((entry for entry in _arms(document.content) if entry.name == arm), None)
+    settings = next((entry for entry in written_arms(document.content)[0] if entry.name == arm), None)
     if settings is None:
         return ("arms", arm)
     setting = re.search(rf"\b(?:{'|'.join(SECTIONS)})(?:\.\w+)+", sentence)
@@ -143,13 +143,6 @@ def _file_of_text(arm: Arm, sentence: str) -> KeyPath:
             if isinstance(name, str) and re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", sentence):
                 return ("data", split)
     return ()
-
-
-def _arms(content: dict[str, Any]) -> list[Arm]:
-    """Return the arms of a spec that has no faults."""
-    experiment = Experiment.model_validate(content)
-    overrides = {name: arm.written() for name, arm in experiment.arms.items()}
-    return expand(shared(experiment.written()), overrides, experiment.grid)[0]
 
 
 def _is_about_section(fault: Fault) -> bool:
