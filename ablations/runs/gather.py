@@ -123,8 +123,8 @@ MUST_AGREE = {
 do not."""
 
 
-MEASURED = [name for name in run_rows.ROW_COLUMNS if name not in run_rows.OWN_COLUMNS]
-"""Columns that a measure writes."""
+MEASURED = {name: kind for name, kind in run_rows.ROW_COLUMNS.items() if name not in run_rows.OWN_COLUMNS}
+"""Columns that a measure writes, with their types."""
 
 
 def gather(
@@ -158,7 +158,7 @@ def gather(
     rows = run_rows.of_these(rows, keys)
     _require_same_text(rows, planned)
     tables = [
-        _named(rows.drop(columns=run_rows.OWN_COLUMNS), experiment, planned),
+        _named(rows.drop(columns=run_rows.OWN_COLUMNS), experiment, [planned[run] for run in rows["run"]]),
         *_logged(rows, experiment, planned),
     ]
     runs = pd.concat([part["run"] for part in tables]).to_numpy()
@@ -185,9 +185,8 @@ def _require_same_text(rows: pd.DataFrame, planned: Sequence[PlannedRun]) -> Non
         raise ResultsError(f"{planned[run].directory.path}: {measure} was measured on other {MUST_AGREE[column]}.")
 
 
-def _named(rows: pd.DataFrame, experiment: str, planned: Sequence[PlannedRun]) -> pd.DataFrame:
-    """Return the rows with the columns experiment, run_id, arm and seed of their run."""
-    items = [planned[run] for run in rows["run"]]
+def _named(rows: pd.DataFrame, experiment: str, items: Sequence[PlannedRun]) -> pd.DataFrame:
+    """Return the rows with the columns experiment, run_id, arm and seed; `items` has the run of each row."""
     return rows.assign(
         experiment=pd.Series(experiment, rows.index, dtype="string"),
         run_id=pd.Series([item.run_id for item in items], rows.index, dtype="string"),
@@ -208,7 +207,7 @@ def _comparisons(compared: pd.DataFrame, experiment: str, planned: Sequence[Plan
         pairs[pair.first.run_id, pair.second.run_id].append(pair)
     for (run_id, other_run_id), rows in compared.groupby(["run_id", "other_run_id"], sort=False):
         for first, second in pairs.get((str(run_id), str(other_run_id)), ()):
-            yield _as_table(_records(rows.assign(group=second.run.arm)), experiment, first)
+            yield _named(_typed(rows.assign(group=second.run.arm)), experiment, [first] * len(rows))
 
 
 def _logged(rows: pd.DataFrame, experiment: str, planned: Sequence[PlannedRun]) -> Iterator[pd.DataFrame]:
@@ -230,18 +229,13 @@ def _logged(rows: pd.DataFrame, experiment: str, planned: Sequence[PlannedRun]) 
         ]
         records += [row | {"run": int(run)} for row in of_log]
     if records:
-        columns = {name: run_rows.ROW_COLUMNS[name] for name in MEASURED} | {"run": "int64"}
-        yield _named(pd.DataFrame(records).reindex(columns=[*columns]).astype(columns), experiment, planned)
+        runs = [row["run"] for row in records]
+        yield _named(_typed(pd.DataFrame(records)), experiment, [planned[run] for run in runs]).assign(run=runs)
 
 
-def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    named = rows.drop(columns=[*run_rows.OWN_COLUMNS, *measure_pairs.STARTED], errors="ignore")
-    return [{str(name): value for name, value in row.items()} for row in named.to_dict("records")]
-
-
-def _as_table(records: Sequence[Mapping[str, Any]], experiment: str, item: PlannedRun) -> pd.DataFrame:
-    about = {"experiment": experiment, "run_id": item.run_id, "arm": item.run.arm, "seed": item.run.seed}
-    return results.table({**record, **about} for record in records)
+def _typed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns that a measure writes, with their types."""
+    return rows.reindex(columns=[*MEASURED]).astype(MEASURED)
 
 
 def update(
