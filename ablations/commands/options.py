@@ -197,10 +197,14 @@ def powers_of(workspace: Any, pilot: Path | None = None) -> list[Any]:
     )
 
 
-def notes_of(workspace: Any, pilot: Path | None = None) -> list[str]:
-    """Return sentences about a spec that a user should know before its runs start."""
+def notes_of(workspace: Any, powers: list[Any]) -> list[str]:
+    """Return sentences about a spec that a user should know before its runs start.
+
+    Args:
+        powers: the power of its claims, from `powers_of`.
+    """
     chances: list[str] = []
-    if powers := powers_of(workspace, pilot):
+    if powers:
         from reports.claims.power import unlikely
 
         chances = unlikely(powers, seeds=len(workspace.experiment.all_seeds))

@@ -18,6 +18,7 @@ from ablations.commands.options import (
     json_option,
     notes_of,
     out_option,
+    powers_of,
     require_possible,
     slots_option,
     spec_argument,
@@ -101,7 +102,9 @@ def run(
     while goes_on:
         open_runs = workspace.todo(workspace.select(arms, seeds))
         todo = [item for item in open_runs if item.directory.path not in given_up]
-        notes = notes_of(workspace) if todo and is_idle else []  # only once, not after each look
+        notes = (
+            notes_of(workspace, powers_of(workspace)) if todo and is_idle else []
+        )  # only once, not after each look
         interrupted, failures = complete(workspace, todo, place, here, notes=notes)
         failed |= failures is None or bool(failures)
         given_up |= set(failures or ())
@@ -316,7 +319,7 @@ def show_dry_run(
     from ablations.runs.terminal import plan_table
 
     content = workspace.plan(selected, slots=here.slots, devices=here.devices)
-    notes = [*notes_of(workspace), *content.notes]
+    notes = [*notes_of(workspace, powers_of(workspace)), *content.notes]
     plan_table(content.model_copy(update={"notes": notes}))
 
 

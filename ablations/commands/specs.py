@@ -280,9 +280,9 @@ def plan(
     require_possible(out)
     workspace = Workspace.open(spec, overrides=overrides, out=out, data_root=data_root)
     content = workspace.plan(slots=slots, devices=devices)
-    notes = [*notes_of(workspace, pilot), *content.notes]
-    content = content.model_copy(update={"notes": notes})
     powers = powers_of(workspace, pilot)
+    notes = [*notes_of(workspace, powers), *content.notes]
+    content = content.model_copy(update={"notes": notes})
     if as_json:
         written = content.model_dump(mode="json", exclude_unset=True)
         keys = ("experiment", "runs", "pairs_to_compare", "left_out", "seconds", "notes")

@@ -120,9 +120,6 @@ def compare_runs(workspace: Workspace, *, recompute: bool = False) -> bool:
     settings = measure_pairs.distance_settings(workspace.experiment.measures)
     assert settings is not None, "nobody asked for distances between runs"
 
-    def say(line: str) -> None:
-        console.print(line)
-
     for item in workspace.planned:
         if item.directory.is_done():
             create(item)  # with the present places of its files
@@ -132,7 +129,7 @@ def compare_runs(workspace: Workspace, *, recompute: bool = False) -> bool:
             workspace.planned,
             settings,
             data_root=workspace.data_root,
-            say=say,
+            say=console.print,
             recompute=recompute,
         )
     except (MeasureError, CheckpointError, DataError, RunDirectoryError) as error:

@@ -346,7 +346,7 @@ def looks_of(experiment: Experiment, *, arms: Sequence[str], folder: Path) -> Lo
         return fresh
     try:
         kept = Looks.model_validate(read_json(path))
-    except (ValueError, ValidationError) as error:
+    except ValueError as error:
         raise ResultsError(
             f"{path} cannot be read; delete it, and `ablate run` judges the claims again at each look, with the "
             "same results."

@@ -89,9 +89,7 @@ def check(
         self_contained(spec, planned, data_root=data_root, overrides=overrides)
     except SpecProblems as error:
         problems += error.problems
-    if unfit := list(_missing_loggers(planned)):
-        problems += load.unfit_files(spec, unfit, overrides=overrides).problems
-    if unfit := list(_unfit_measures(experiment, planned[0].arm, data_root)):
+    if unfit := [*_missing_loggers(planned), *_unfit_measures(experiment, planned[0].arm, data_root)]:
         problems += load.unfit_files(spec, unfit, overrides=overrides).problems
     if problems:
         raise SpecProblems(tuple(sorted(problems)))
