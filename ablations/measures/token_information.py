@@ -165,7 +165,7 @@ def _layer_rows(
         }
 
 
-def clusters_within(sample: Sample, settings: TokenInformationSettings, output: Output = None) -> int:
+def clusters_within(sample: Sample, settings: TokenInformationSettings) -> int:
     """Return the number of clusters for which the smaller half of the sentences has ten tokens per cluster.
 
     The halves are drawn with seed 0. If there are several questions, the one with the smallest half decides. The
@@ -174,7 +174,7 @@ def clusters_within(sample: Sample, settings: TokenInformationSettings, output: 
     Raises:
         MeasureError: the text has fewer than two sentences, or no token that is asked for.
     """
-    fewest = min(_smaller_halves(questions_of(sample, settings, output), sample, seed=0))
+    fewest = min(_smaller_halves(questions_of(sample, settings, output=None), sample, seed=0))
     return max(2, min(settings.clusters, fewest // TOKENS_PER_CLUSTER))
 
 
@@ -218,8 +218,8 @@ def each_layer(
     sample: Sample,
     *,
     types: int,
-    normed_ND: NDArray[np.float32] | None = None,
-    states_of: StatesOf | None = None,
+    normed_ND: NDArray[np.float32] | None,
+    states_of: StatesOf | None,
 ) -> Iterator[LayerQuestion]:
     """Yield each question to each layer.
 

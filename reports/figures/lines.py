@@ -167,7 +167,7 @@ def _draw_published(curve: PublishedCurve, *, ax: Axes) -> None:
 
 
 def _draw_mean(
-    summary: DataFrame, places: list[int], *, ax: Axes, line: Line, look: PanelLook, aside: float = 0.0
+    summary: DataFrame, places: list[int], *, ax: Axes, line: Line, look: PanelLook, aside: float
 ) -> None:
     """Draw mean and band of one line. The line breaks at a place without a number.
 
