@@ -18,7 +18,7 @@ from ablations import results
 from ablations.analyse import folder as analyse_folder
 from ablations.analyse import measures as analyse_measures
 from ablations.analyse import minimal_pairs
-from ablations.analyse.arms import SEED, ModelArm, Say, Subject, SubjectModel, arms_of, name_of_all, twins_of
+from ablations.analyse.arms import SEED, ModelArm, Say, Subject, SubjectModel, arms_of, twins_of
 from ablations.analyse.folder import MeasureResults, Row, forget_kept, keep, kept_file, read_kept, rows_and_doubts
 from ablations.analyse.measures import AnyMeasure
 from ablations.analyse.model import HuggingFaceModel, load
@@ -158,7 +158,7 @@ def analyse(
 def _folder_of_results(out: Path, name: str | None, folders: Sequence[Path], arms: Sequence[ModelArm]) -> Path:
     """Return the folder of results, after checking that it can be written to and that it belongs to no
     experiment and to no other models."""
-    default_name = name_of_all(analyse_folder.name_from_folder(folder) for folder in folders)
+    default_name = "-and-".join(map(analyse_folder.name_from_folder, folders))
     target = analyse_folder.results_folder(out, default_name if name is None else name)
     models = {arm.run_id: arm.folder for arm in arms}
     analyse_folder.require_own(target, models, [arm.untrained_id for arm in arms])
@@ -361,9 +361,9 @@ def _why_nothing(doubts: list[str], text: Path, subject: Subject) -> str:
     sample, width = subject.read.sample, subject.model.width
     if len(doubts) == 1 or len(sample) >= REFUSED_BELOW * width:
         return doubts[0]
-    counted = f"{len(sample):,} token{'s' * (len(sample) != 1)} in {sample.sentences:,} sentence"
+    counted = f"{several(len(sample), 'token')} in {several(sample.sentences, 'sentence')}"
     return (
-        f"{text} has {counted}{'s' * (sample.sentences != 1)}, which is too few for any measure of a model of "
+        f"{text} has {counted}, which is too few for any measure of a model of "
         f"width {width:,}; give at least {REFUSED_BELOW * width:,} tokens."
     )
 

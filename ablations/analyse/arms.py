@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -188,11 +188,6 @@ def _require_one_architecture(checkpoints: Sequence[Checkpoint], configs: Sequen
 def label(arm: ModelArm, checkpoint: Checkpoint) -> str:
     """Return the arm's name for a line of progress; in a series, with the step."""
     return arm.name if checkpoint.step is None else f"{arm.name}, step {checkpoint.step:,}"
-
-
-def name_of_all(names: Iterable[str]) -> str:
-    """Return the name of an analysis of several models: their names, joined."""
-    return "-and-".join(names)
 
 
 class SubjectModel(NamedTuple):

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from ablations.errors import MeasureError
+from ablations.wording import listed
 
 WEIGHTS = (
     "model.safetensors",
@@ -108,13 +109,11 @@ def checked_config(folder: Path) -> dict[str, Any]:
         )
     if kind not in SUPPORTED:
         raise MeasureError(
-            f"{folder}: models of model_type {kind!r} cannot be analysed, expected {', '.join(SUPPORTED[:-1])} "
-            f"or {SUPPORTED[-1]}; use a model of one of these types."
+            f"{folder}: models of model_type {kind!r} cannot be analysed, expected {listed(SUPPORTED)}; "
+            f"use a model of one of these types."
         )
     if not weight_files(folder):
-        raise MeasureError(
-            f"{folder} has no weights; expected {', '.join(WEIGHTS[:-1])} or {WEIGHTS[-1]} beside config.json."
-        )
+        raise MeasureError(f"{folder} has no weights; expected {listed(WEIGHTS)} beside config.json.")
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
         raise MeasureError(
             "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, so a checkpoint could execute code; unset this variable."

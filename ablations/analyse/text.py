@@ -18,7 +18,7 @@ from ablations.analyse.model import HuggingFaceModel, hidden_states
 from ablations.errors import DataError, MeasureError
 from ablations.measures.reading.labels import Span, spans_of, token_labels
 from ablations.measures.reading.sample import Sample, whole_sentences
-from ablations.wording import shown
+from ablations.wording import listed, shown
 from lightning_modules.data.tables import ENDINGS, Columns, file_source, format_of, text_columns
 from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START
 from lightning_modules.data.treebank import LabelledSentence
@@ -41,7 +41,7 @@ def sentences(path: Path, *, column: str | None = None) -> Iterator[str]:
     ending = format_of(path)
     if ending is None:
         raise DataError(
-            f"{path} has an unknown ending, expected {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]} (all except "
+            f"{path} has an unknown ending, expected {listed(ENDINGS)} (all except "
             "parquet also with .gz); convert or rename the file."
         )
     if ending == ".txt" and column is not None:
@@ -67,9 +67,9 @@ def _column(path: Path, column: str | None) -> str:
         return names[0]
     name = USUAL_COLUMN if column is None else column
     if name not in names:
-        listed = ", ".join(map(repr, names)) or "none"
+        in_file = ", ".join(map(repr, names)) or "none"
         raise DataError(
-            f"{path} has no column {name!r} with text (columns with text: {listed}); name one of these with "
+            f"{path} has no column {name!r} with text (columns with text: {in_file}); name one of these with "
             "--column."
         )
     return name
@@ -182,8 +182,8 @@ def read_by_all(
     models: Sequence[HuggingFaceModel],
     source: Path,
     *,
-    gold: Sequence[LabelledSentence] = (),
-    column: str | None = None,
+    gold: Sequence[LabelledSentence],
+    column: str | None,
     tokens: int,
 ) -> list[ReadText]:
     """Return the text as each model reads it, with the same sentences for all models.
