@@ -42,6 +42,8 @@ class Mark(NamedTuple):
 
 
 START = Mark(1, 1)
+NOWHERE = Mark(0, 0)
+"""Place of a problem of a file that has no text to point at."""
 
 
 class EntryMarks(NamedTuple):
@@ -156,11 +158,6 @@ def plain_value(text: str) -> str | int | float | bool | None:
     return text
 
 
-def _refuse_file(path: Path, sentence: str) -> NoReturn:
-    """Raise the problem of a file that has no text to point at."""
-    raise SpecProblems((Problem(str(path), 0, 0, sentence),))
-
-
 def _stop(file: str | Path, sentence: str, place: Mark = START) -> NoReturn:
     """Raise a single problem, after which the rest of the file cannot be read."""
     raise SpecProblems((Problem(str(file), *place, sentence),))
@@ -178,11 +175,11 @@ def text_of(path: Path) -> str:
     except (FileNotFoundError, NotADirectoryError):
         meant = nearest(path.name, [sibling.name for sibling in path.parent.glob("*.yaml")])
         hint = f"; did you mean {path.with_name(meant)}?" if meant else ""
-        _refuse_file(path, f"this file does not exist{hint}")
+        _stop(path, f"this file does not exist{hint}", NOWHERE)
     except IsADirectoryError:
-        _refuse_file(path, "this is a folder; name a file")
+        _stop(path, "this is a folder; name a file", NOWHERE)
     except OSError as error:
-        _refuse_file(path, f"this file cannot be read: {error.strerror}")
+        _stop(path, f"this file cannot be read: {error.strerror}", NOWHERE)
     if len(content) > LARGEST_FILE:
         _stop(
             path,
