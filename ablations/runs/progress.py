@@ -55,8 +55,7 @@ def carry_out(
 
         prepare_text(workspace, items, console)
         workspace.write_plan()
-        for item in todo.values():
-            create(item)
+        todo = {item.run_id: item for item in workspace.make_run_folders([*todo.values()])}
         signalled, outcomes = _through(workspace, pool, todo, console)
     failed = say_failed(outcomes, console)
     interrupted = signalled or any(outcome.code == ExitCode.INTERRUPTED for outcome in outcomes)

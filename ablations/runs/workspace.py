@@ -44,6 +44,7 @@ from lightning_modules.data import corpus, token_store
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.data.treebank import read_treebank
 from lightning_modules.errors import DataError
+from lightning_modules.files import locked, make_folder
 from lightning_modules.training.run_directory import RunDirectory
 
 
@@ -316,6 +317,26 @@ class Workspace:
             return 0
         pairs = measure_pairs.pairs_to_measure(self.folder, self.planned, settings, recompute=recompute)
         return sum(map(len, pairs.values()))
+
+    def make_run_folders(self, items: Sequence[PlannedRun]) -> list[PlannedRun]:
+        """Make the folders of runs that are to be trained or measured, and return the runs with their folders.
+
+        If another command has made a folder for the same run meanwhile, under the name of an arm of its own,
+        the run gets that folder. Otherwise it would be trained twice.
+        """
+
+        def placed(item: PlannedRun) -> PlannedRun:
+            path = existing.get(item.run_id, item.directory.path)
+            return item if path == item.directory.path else item._replace(directory=RunDirectory(path))
+
+        make_folder(self.out / "runs")
+        with locked(self.out / "runs" / ".lock"):
+            existing = identity.folders(self.out)
+            self.planned[:] = map(placed, self.planned)
+            items = [placed(item) for item in items]
+            for item in items:
+                identity.create(item)
+        return items
 
     def plan(self, selected: Sequence[PlannedRun] | None = None, *, slots: int = 1, devices: int = 1) -> Plan:
         """Return the plan of the selected runs and of the trials before them; of all runs unless some are

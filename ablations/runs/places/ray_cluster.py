@@ -21,7 +21,7 @@ from rich.console import Console
 
 from ablations.errors import AblationsError
 from ablations.runs.calibration import longest_first
-from ablations.runs.identity import PlannedRun, create
+from ablations.runs.identity import PlannedRun
 from ablations.runs.launch import Outcome
 from ablations.runs.places import arrays, job, ray_nodes
 from ablations.runs.places.place import PlaceFile, RayPlace, RayResources
@@ -77,8 +77,7 @@ def carry_out(
 
         prepare_text(workspace, todo, console)
         workspace.write_plan()
-        for item in todo:
-            create(item)
+        todo = workspace.make_run_folders(todo)
         if _has_started(workspace) and any(item.directory.is_locked() for item in todo):
             console.print("runs of an earlier command are still at work; waiting until they are saved")
             require_free(todo, "was not started here", patience=SECONDS_TO_SAVE)

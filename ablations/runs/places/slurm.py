@@ -20,7 +20,7 @@ from rich.console import Console
 
 from ablations.errors import AblationsError, SpecError
 from ablations.runs.calibration import longest_first
-from ablations.runs.identity import PlannedRun, create
+from ablations.runs.identity import PlannedRun
 from ablations.runs.launch import Outcome
 from ablations.runs.places import arrays
 from ablations.runs.places.arrays import Array, JobFiles
@@ -265,7 +265,7 @@ def carry_out(
 
     prepare_text(workspace, items, console)
     workspace.write_plan()
-    number, of_others = _submit_missing(workspace, todo, place)
+    todo, number, of_others = _submit_missing(workspace, todo, place)
     if number:
         console.print(f"submitted: {several(number, 'run')}")
     lost = (
@@ -297,20 +297,20 @@ def carry_out(
 
 def _submit_missing(
     workspace: Workspace, items: Sequence[PlannedRun], place: PlaceFile[SlurmPlace]
-) -> tuple[int, set[str]]:
-    """Submit the runs that no job in the queue has. Return their number, and the names of the runs whose job was
-    submitted for other measures."""
+) -> tuple[list[PlannedRun], int, set[str]]:
+    """Submit the runs that no job in the queue has. Return all runs with their folders, the number of those
+    submitted, and the names of the runs whose job was submitted for other measures."""
     for folder in (workspace.folder / "slurm", workspace.out / "runs"):
         make_folder(folder)
     with locked(workspace.out / "runs" / ".slurm.lock"):  # two commands at once must not submit the same runs
-        for item in items:  # holds the lock of each run for an instant, which another command takes for a process
-            create(item)
+        # Holds the lock of each run for an instant, which another command takes for a process.
+        todo = workspace.make_run_folders(items)
         watched = in_queue(workspace.out)
-        missing = to_submit(workspace, items, watched)
+        missing = to_submit(workspace, todo, watched)
         of_others = for_other_measures(workspace, watched)
         require_free(missing, "is no job in the queue")
         _submit_all(submissions(workspace, missing, place=place.content), before=place.before)
-    return len(missing), of_others
+    return todo, len(missing), of_others
 
 
 def to_submit(workspace: Workspace, items: Sequence[PlannedRun], watched: Sequence[Watched]) -> list[PlannedRun]:

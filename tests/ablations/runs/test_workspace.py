@@ -50,6 +50,22 @@ def test_a_logger_that_is_not_installed_is_refused_before_a_run_and_not_when_res
     workspace.require_loggers()
 
 
+def test_two_commands_at_once_share_a_run_whatever_its_arms_are_called(tmp_path):
+    """Both opened their specs before either had made a folder. The run was trained twice, in two folders."""
+    both = []
+    for name in ("base", "mlm"):
+        spec = tmp_path / f"{name}.yaml"
+        spec.write_text(json.dumps(SPEC | {"name": name, "arms": {name: ARMS["mlm"], f"{name}2": {}}}))
+        both.append(opened(spec))
+    first, second = (workspace.make_run_folders(workspace.planned) for workspace in both)
+    assert [item.directory.path for item in second] == [item.directory.path for item in first]
+    assert second == both[1].planned
+    assert {path.name for path in (tmp_path / "out/runs").iterdir()} == {
+        ".lock",
+        *(item.directory.path.name for item in first),
+    }
+
+
 def test_looking_tokenises_nothing_and_says_that_steps_are_not_matched(spec):
     workspace = opened(spec)
     assert not (spec.parent / "out").exists()

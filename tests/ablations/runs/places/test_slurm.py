@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from ablations.cli import main
 from ablations.errors import SpecError
 from ablations.measures.settings import ValidationSettings
+from ablations.runs import identity
 from ablations.runs.identity import create
 from ablations.runs.places import arrays, place, slurm
 from ablations.runs.places.slurm import QueuedJob, QueueError
@@ -428,7 +429,7 @@ def test_two_commands_at_once_are_no_strangers_to_each_other(workspace, command,
         with suppress(RunBusyError), item.directory.lock(patience=0):
             time.sleep(0.2)
 
-    monkeypatch.setattr(slurm, "create", slow)
+    monkeypatch.setattr(identity, "create", slow)
     monkeypatch.setattr(slurm, "watch", lambda *_, **options: (False, []))
     settings = place.PlaceFile(None, place.SlurmPlace())
     create(workspace.planned[0])
