@@ -24,7 +24,7 @@ from reports.page.figures import PageFigure, claimed_metrics, figures, plugin_fi
 from reports.page.flips import Answers, answers_of, compare_questions, sides_of
 from reports.page.summary import grouped, notices, summary
 from reports.scores.factors import factors
-from reports.scores.runs import corruptions, joined
+from reports.scores.runs import compared_arms, corruptions, joined
 from reports.scores.spread import HOW_TO_READ, OF_HEADS, OF_SCORES, spread_panels, spread_tables
 from reports.scores.tables import OverExamples, score_tables
 from reports.statistics.summaries import NO_MEAN, gain, last_step, means_of_arms, multi_bootstrap
@@ -93,6 +93,7 @@ def content(
         "provenance": _provenance(experiment, judged.files),
         "runs": runs,
         "arms": arms,
+        "compared": _compared(table, plan.arms, shown),
         "corruptions": corruptions(table, arms=plan.arms),
         "figures": [figure.entry() for figure in shown],
         "tuning": None if plan.tuning is None else tuning_entry(plan.tuning, of_trials),
@@ -108,6 +109,16 @@ def content(
         "over_examples": claims_over_examples(judged, predicted),
         "spec": experiment.spec,
     }
+
+
+def _compared(table: DataFrame, arms: Sequence[str], shown: Sequence[PageFigure]) -> dict[str, Any] | None:
+    """Return the scores of all arms with their differences from the first; None if there are none, or if the table
+    of a figure has them already."""
+    factors_shown = [figure.factor for figure in shown if figure.factor is not None]
+    if any({*arms} <= {*factor.arms, factor.untrained} for factor in factors_shown):
+        return None
+    compared = compared_arms(table, arms)
+    return compared if compared["rows"] else None
 
 
 def tuning_entry(tuning: Tuning, panels: Sequence[Panel]) -> dict[str, Any]:

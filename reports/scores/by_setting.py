@@ -22,7 +22,7 @@ from reports.figures.panel import FigureText, Panel, Shown, facts, facts_of, nam
 from reports.figures.style import arm_styles
 from reports.scores.factors import Factor, Level
 from reports.scores.runs import RUN_SCORES, RunScore, tasks_of
-from reports.statistics.summaries import NO_MEAN, mean_interval
+from reports.statistics.summaries import differences, mean_interval
 from reports.words import is_absent, number, setting_name, signed_interval
 
 
@@ -55,13 +55,13 @@ def points_in_words(points: Sequence[Mapping[str, Any]], *, digits: int, referen
     for line in dict.fromkeys(point["line"] for point in placed):
         of_line = [point for point in placed if point["line"] == line]
         means = ", ".join(f"{point['at']} {number(point['mean'], digits)}" for point in of_line)
-        differences = ", ".join(
+        minus_reference = ", ".join(
             f"{point['at']} {signed_interval(point['difference'], digits)}"
             for point in of_line
             if point["difference"]
         )
         sentences.append(f"{line}: {means}." if line else f"{means}.")
-        sentences.append(f"Difference from {reference}: {differences}." if differences else "")
+        sentences.append(f"Difference from {reference}: {minus_reference}." if minus_reference else "")
     floors = [point["floor"] for point in placed if not is_absent(point["floor"])]
     if floors:
         sentences.append(f"Chance level {number(sum(floors) / len(floors), digits)}.")
@@ -332,7 +332,7 @@ def _points(rows: DataFrame, levels: Sequence[Level], factor: Factor) -> list[di
     """Return the mean of each arm, its interval and its mean chance level. The untrained encoder comes last,
     without a place."""
     summary = mean_interval(rows, by=["arm"]).set_index("arm")
-    differences = _differences(rows, levels, factor)
+    difference_by_arm = _differences(rows, levels, factor)
     floors = rows.groupby("arm")["floor"].mean()
     placed = [(level.arm, level.value, level.at, factor.lines[level.line]) for level in levels]
     start = [(arm, "untrained", None, "") for arm in summary.index if arm == factor.untrained]
@@ -341,29 +341,18 @@ def _points(rows: DataFrame, levels: Sequence[Level], factor: Factor) -> list[di
         | {name: float(summary.loc[arm, name]) for name in ("mean", "low", "high")}
         | {"band": "" if is_absent(float(summary.loc[arm, "low"])) else "seeds"}
         | {"seeds": int(summary.loc[arm, "seeds"]), "floor": float(floors[arm])}
-        | {"difference": differences.get(arm)}
+        | {"difference": difference_by_arm.get(arm)}
         for arm, value, at, line in [*placed, *start]
     ]
 
 
 def _differences(rows: DataFrame, levels: Sequence[Level], factor: Factor) -> dict[str, dict[str, Any]]:
-    """Return, by arm, the score minus that of the arm of the same line at the reference's value, as the mean over
-    the seeds that both arms have, with its t interval. Lines without such an arm have no differences."""
+    """Return, by arm, the `differences` from the arm of the same line at the reference's value. Lines without such
+    an arm have none."""
     place = next((level.at for level in levels if level.arm == factor.reference), None)
     base_by_line = {level.line: level.arm for level in levels if level.at == place}
-    values = rows.pivot(index="seed", columns="arm", values="value")
     compared = [level for level in levels if level.at != place and level.line in base_by_line]
-    differences = [
-        (values[level.arm] - values[base_by_line[level.line]]).rename("value").reset_index().assign(arm=level.arm)
-        for level in compared
-    ]
-    if not differences:
-        return {}
-    return {
-        summary["arm"]: {name: summary[name] for name in NO_MEAN}
-        for summary in mean_interval(concat(differences), by=["arm"]).to_dict("records")
-        if summary["seeds"]
-    }
+    return differences(rows, {level.arm: base_by_line[level.line] for level in compared})
 
 
 def _along(levels: Sequence[Level], factor: Factor) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pandas import DataFrame, Series, concat
 
 from ablations.wording import listed
 from reports.figures.curves import plugin_digits, plugin_unit, with_columns
-from reports.statistics.summaries import NO_MEAN, last_step, means_of_arms
+from reports.statistics.summaries import NO_MEAN, differences, last_step, means_of_arms
 from reports.words import MINUS, are_whole, in_order, is_absent, is_of_plugin, words_of_metric
 
 ARM_AND_SEED = ["arm", "seed"]
@@ -332,6 +332,36 @@ RUN_SCORES = (
     ),
 )
 """Scores in the order of a figure's panels."""
+
+
+def compared_arms(table: DataFrame, arms: Sequence[str]) -> dict[str, Any]:
+    """Return every score of whole runs by arm: the mean over seeds with its 95% t interval, and the difference
+    within each seed from the first arm.
+
+    Gains have no difference between arms that predict different things.
+
+    Returns:
+        `base`, the first arm; `columns`, each with `title`, `unit`, `digits` and `tasks`; and `rows`, each with
+        `arm`, `seeds` and `cells` by title. Arms without scores, and scores of a single arm, are left out.
+    """
+    base, columns = arms[0], []
+    rows_by_arm: dict[str, dict[str, Any]] = {arm: {"arm": arm, "seeds": 0, "cells": {}} for arm in arms}
+    for score in RUN_SCORES:
+        rows = score.rows(table)
+        rows = rows[rows["value"].notna()]
+        if rows["arm"].nunique() < 2:
+            continue
+        same = rows
+        if "prediction" in rows:
+            same = rows[rows["prediction"].isin(rows.loc[rows["arm"] == base, "prediction"])]
+        difference_by_arm = differences(same, dict.fromkeys(arms[1:], base))
+        for (arm, _), mean in means_of_arms(rows.assign(name=score.title)).items():
+            row = rows_by_arm[arm]
+            row["seeds"] = max(row["seeds"], mean["seeds"])
+            row["cells"][score.title] = mean | {"difference": difference_by_arm.get(arm)}
+        tasks = tasks_of(table, score)
+        columns.append({"title": score.title, "unit": score.unit, "digits": score.digits, "tasks": tasks})
+    return {"base": base, "columns": columns, "rows": [row for row in rows_by_arm.values() if row["cells"]]}
 
 
 RATES = ("hidden", "masked", "random", "kept", "collision_rate")

@@ -22,7 +22,7 @@ Letters: S seeds, N examples, U units that are drawn (examples, or groups of the
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,6 +68,26 @@ def mean_interval(table: DataFrame, *, by: Sequence[str], confidence: float = 0.
         margin = stats.t.ppf((1 + confidence) / 2, degrees) * summary["error"].to_numpy()
         summary["low"], summary["high"] = summary["mean"] - margin, summary["mean"] + margin
     return summary[[*by, "mean", "low", "high", "seeds"]]
+
+
+def differences(table: DataFrame, base_by_arm: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return, by arm, its value minus that of its base within each seed: the mean over the seeds that both have,
+    with Student's t interval, as plain data with the keys of `NO_MEAN`. Arms without such a seed are missing.
+
+    The interval is not corrected for the number of differences.
+
+    Args:
+        table: rows with the columns `arm`, `seed` and `value`, one for each run.
+        base_by_arm: the arm that is subtracted, by arm.
+    """
+    values = table.pivot(index="seed", columns="arm", values="value")
+    wanted = [(arm, base) for arm, base in base_by_arm.items() if {arm, base} <= {*values}]
+    if not wanted:
+        return {}
+    paired = DataFrame({arm: values[arm] - values[base] for arm, base in wanted})
+    long = paired.reset_index().melt("seed", var_name="arm", value_name="value")
+    rows = mean_interval(long, by=["arm"]).to_dict("records")
+    return {row["arm"]: {key: row[key] for key in NO_MEAN} for row in rows if row["seeds"]}
 
 
 NO_MEAN = {"mean": None, "low": None, "high": None, "seeds": 0}

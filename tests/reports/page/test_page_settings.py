@@ -7,11 +7,12 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from ablations import results
 from reports.folder import read
 from reports.page import page
-from reports.scores.runs import RUN_SCORES, joined
+from reports.scores.runs import RUN_SCORES, compared_arms, joined
 from tests.support.fake_experiment import ARMS, folder_name, rows, settings, write
 from tests.support.fake_scores import score_rows
 from tests.support.html_page import Page, strict_json
@@ -145,6 +146,53 @@ def test_arms_that_differ_in_more_have_no_such_figure(tmp_path):
     folder = made(tmp_path, change=two, arms=three, table_rows=rows(three))
     page.write(folder)
     assert all(figure["kind"] != "settings" for figure in strict_json(folder / "report.json")["figures"])
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory):
+    """Arms of which two differ in more than one setting."""
+
+    def two(arm, own):
+        by_ratio(arm, own)
+        own["encoder"]["num_hidden_layers"] = ARMS.index(arm) + 1
+
+    folder = made(tmp_path_factory.mktemp("apart"), change=two)
+    page.write(folder)
+    return folder
+
+
+def test_arms_are_compared_with_the_first_within_each_seed_unless_a_table_of_a_setting_has_it_already(
+    folder, apart
+):
+    assert strict_json(folder / "report.json")["compared"] is None
+    compared = strict_json(apart / "report.json")["compared"]
+    assert compared["base"] == "mlm"
+    table = results.read(apart / "results.parquet")
+    scores = table[(table["measure"] == "fine_tuning") & (table["metric"] == "score")]
+    scores = scores[~scores["group"].str.contains("[@/]")]
+    by_task = scores.pivot(index=["arm", "seed"], columns="group", values="value")
+    means = by_task.dropna(axis=1).mean(axis=1).unstack("arm")  # over the tasks that every run has
+    for row in compared["rows"]:
+        cell = row["cells"]["Fine-tuning"]
+        assert cell["mean"] == pytest.approx(means[row["arm"]].mean())
+        if row["arm"] == "mlm":
+            assert cell["difference"] is None
+            continue
+        paired = stats.ttest_rel(means[row["arm"]], means["mlm"]).confidence_interval(0.95)
+        assert (cell["difference"]["low"], cell["difference"]["high"]) == pytest.approx(tuple(paired))
+    header, body = Page(apart / "report.html").table("Scores at the last step")
+    assert header[:3] == ["Arm", "Seeds", "Gain over no context (nats)"]
+    assert [row[0] for row in body] == list(ARMS)
+    assert "## Arms compared" in (apart / "report.md").read_text(encoding="utf-8")
+
+
+def test_gains_of_arms_that_predict_other_things_are_not_subtracted(apart):
+    table = results.read(apart / "results.parquet")
+    is_loss = (table["measure"] == "validation") & (table["metric"] == "loss")
+    table.loc[is_loss & (table["arm"] == "mt"), "n"] += 7
+    by_arm = {row["arm"]: row["cells"]["Gain over no context"] for row in compared_arms(table, ARMS)["rows"]}
+    assert by_arm["mt"]["difference"] is None
+    assert by_arm["clm"]["difference"]["mean"] == pytest.approx(by_arm["clm"]["mean"] - by_arm["mlm"]["mean"])
 
 
 def test_later_figures_say_only_what_is_new(tmp_path):
