@@ -213,7 +213,7 @@ def test_figures_stand_alone_as_files(folder, whole):
 
 
 def test_tables_have_captions_and_headers_with_scopes(whole):
-    assert len(whole.tables) == 8  # arms, runs, and for each figure its curves and the numbers of two panels
+    assert len(whole.tables) == 9  # arms twice, runs, and for each figure its curves and the numbers of two panels
     assert all(table["caption"].strip() for table in whole.tables)
     assert all(attributes.get("scope") in ("col", "row") for tag, attributes in whole.tags if tag == "th")
     assert all(len(row) == len(table["rows"][0]) for table in whole.tables for row in table["rows"])
@@ -229,6 +229,7 @@ def test_headings_come_in_order_and_tell_the_story(whole):
         "article-tiny",
         "Figure 1. Change between consecutive layers",
         "What was run",
+        "Arms compared",
         "Figure 2. Information about the input token",
         "Runs",
         "Provenance",

@@ -190,6 +190,7 @@ def test_the_twin_says_what_the_page_says(twin, whole):
         *(
             "runs",
             "arms",
+            "compared",
             "corruptions",
             "figures",
             "tuning",

@@ -50,8 +50,9 @@ def twin(folder):
 def test_the_section_has_its_tables_its_figures_and_the_runs_in_this_order(shown):
     headings = [data for tag, data in shown.texts if tag == "h2"]
     assert [heading.partition(". ")[2] or heading for heading in headings] == [
-        *("Change between consecutive layers", "What was run", "Contents", "Information about the input token"),
-        *("Tasks", "Scores by number of training examples", "Masked tokens and their independence of each other"),
+        *("Change between consecutive layers", "What was run", "Contents", "Arms compared"),
+        *("Information about the input token", "Tasks"),
+        *("Scores by number of training examples", "Masked tokens and their independence of each other"),
         *("Runs", "Pre-training, layers and tasks together", "Provenance", "Spec"),
     ]
     tables = [data for tag, data in shown.texts if tag == "h3" and data.startswith("Table")]
