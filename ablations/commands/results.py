@@ -47,13 +47,16 @@ def claims(
         raise click.UsageError("--new writes claims for the spec without changed settings; leave --set out.")
     if new:
         from ablations.skeletons import claims as claim_skeleton
+        from ablations.spec import load
 
         path = claim_skeleton.write(spec)
+        named = load.load(spec, beside="unread").claims
         click.echo(
             f"{path} is written with a first claim for you to change; `ablate validate --claims-schema` "
             "explains every key"
         )
-        click.echo(f"next: set `claims: [{path.stem}]` in {spec}, then `ablate validate {spec}`")
+        change = "" if path.stem in named else f"set `claims: [{', '.join([*named, path.stem])}]` in {spec}, then "
+        click.echo(f"next: {change}`ablate validate {spec}`")
         return
     from ablations.errors import SpecError
     from ablations.runs.workspace import Workspace

@@ -97,6 +97,21 @@ def test_it_says_where_it_wrote_and_what_is_next(tmp_path):
     assert ablate("validate", spec).exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("named", "change"),
+    [
+        ("[mine]", ""),
+        ("[theirs, mine]", ""),
+        ("[theirs]", "set `claims: [theirs, mine]` in {spec}, then "),
+    ],
+)
+def test_what_is_next_leaves_the_claims_that_the_spec_names(tmp_path, named, change):
+    spec = write(tmp_path, f"{SPEC}claims: {named}\n")
+    assert ablate("claims", spec, "--new").output.splitlines()[-1] == (
+        f"next: {change.format(spec=spec)}`ablate validate {spec}`"
+    )
+
+
 def test_a_spec_may_name_its_claims_before_they_are_written(tmp_path):
     spec = write(tmp_path, SPEC + "claims: [mine]\n")
     path = tmp_path / "claims" / "mine.yaml"
