@@ -4,6 +4,7 @@ import pytest
 
 from ablations.tasks.datasets import TASKS
 from ablations.wording import listed
+from lightning_modules.config.objectives import OBJECTIVES
 from tests.support.wrong_specs import KINDS, edited
 
 WITH_ANSWERS = [name for name, task in TASKS.items() if task.kind != "minimal_pairs"]
@@ -144,12 +145,12 @@ VALUES = [
     (
         "kind: masked_lm",
         "kind: maskd_lm",
-        '6:19: objective must be one of 8 kinds, but is "maskd_lm"; did you mean masked_lm?',
+        f'6:19: objective must be one of {len(OBJECTIVES)} kinds, but is "maskd_lm"; did you mean masked_lm?',
     ),
     (
         "kind: masked_lm",
         "kind: bert",
-        '6:19: objective must be one of 8 kinds, but is "bert"; did you mean masked_lm?',
+        f'6:19: objective must be one of {len(OBJECTIVES)} kinds, but is "bert"; did you mean masked_lm?',
     ),
     (
         "kind: masked_lm",

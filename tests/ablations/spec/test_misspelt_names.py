@@ -22,6 +22,7 @@ from ablations.tasks.datasets import TASKS
 from ablations.tasks.settings import ConditionalIndependenceSettings
 from ablations.wording import FEW, must_be, percentage_as_share
 from lightning_modules.config import RunSettings
+from lightning_modules.config.objectives import OBJECTIVES
 from lightning_modules.data.language import minimal_pairs
 from tests.support.claim_files import GOOD, write
 from tests.support.grouped_sample import sample
@@ -401,7 +402,7 @@ def test_another_name_of_an_objective_is_known(kind, meant, tmp_path):
     with pytest.raises(SpecError) as caught:
         load.load(spec)
     assert str(caught.value) == (
-        f'{spec}:4:19: objective must be one of 8 kinds, but is "{kind}"; did you mean {meant}?'
+        f'{spec}:4:19: objective must be one of {len(OBJECTIVES)} kinds, but is "{kind}"; did you mean {meant}?'
     )
 
 
