@@ -341,7 +341,7 @@ def write_record(record: Gathered, measured: Iterable[tuple[str, MeasuredStep]],
 
 
 def version(path: str | Path, *, age: float = SETTLED_SECONDS) -> Version:
-    """Return the version of a file.
+    """Return the version of a file: its inode, size and times, which change when the file is written.
 
     The file is opened, as an NFS client then asks its server; without that it may answer from memory.
 

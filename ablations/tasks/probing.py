@@ -262,8 +262,10 @@ States = Mapping[Split, NDArray[np.float32]]
 
 
 def _mixes(parts: Mapping[Split, Probed], weight_L: NDArray[np.float64]) -> States:
-    """Return the mix of each split, standardised as a layer is: features that differ between layers have a smaller
-    variance in their mean, and the penalty on the weights would be larger."""
+    """Return the mix of each split, standardised as a layer is.
+
+    A mean over layers lowers the variance of features that differ between layers. Without standardising, the
+    probe would need larger weights for them, which its penalty punishes."""
     states = {split: mixed(part.states_LND, weight_L) for split, part in parts.items()}
     scaler = StandardScaler().fit(states["train"])
     return {split: scaler.transform(states_ND) for split, states_ND in states.items()}

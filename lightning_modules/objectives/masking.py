@@ -320,7 +320,9 @@ class Units:
         return self._candidate
 
     def candidates(self, source: PackedRows, *, epoch_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_] | None:
-        """Return which tokens of a batch may be hidden, shape N; None means all. Ignore it at special tokens.
+        """Return which tokens of a batch may be hidden, shape N; None means all.
+
+        Special tokens are never hidden, whatever their entry.
 
         With label words, either the label word of a sentence or its other tokens may be hidden. Which of them
         depends on (seed, epoch, sentence) alone.
