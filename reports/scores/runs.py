@@ -281,7 +281,8 @@ def tasks_of(table: DataFrame, score: RunScore) -> str:
 def _by_run(rows: DataFrame, *, value: str) -> DataFrame:
     groups = rows.groupby(RUN, sort=False, dropna=False)
     # If one layer or task has no number or no chance level, their sum or mean has none.
-    numbers = groups[["value", "floor"]].agg(_whole(value))
+    columns = groups[["value", "floor"]]
+    numbers = columns.agg(value).where(columns.count().eq(groups.size(), axis=0))
     return numbers.join(groups.agg(n=("n", "min"))).reset_index()
 
 

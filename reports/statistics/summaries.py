@@ -84,7 +84,8 @@ def differences(table: DataFrame, base_by_arm: Mapping[str, str]) -> dict[str, d
     wanted = [(arm, base) for arm, base in base_by_arm.items() if {arm, base} <= {*values}]
     if not wanted:
         return {}
-    paired = DataFrame({arm: values[arm] - values[base] for arm, base in wanted})
+    arms, bases = (list(names) for names in zip(*wanted, strict=True))
+    paired = values[arms] - values[bases].to_numpy()
     long = paired.reset_index().melt("seed", var_name="arm", value_name="value")
     rows = mean_interval(long, by=["arm"]).to_dict("records")
     return {row["arm"]: {key: row[key] for key in NO_MEAN} for row in rows if row["seeds"]}
