@@ -83,20 +83,10 @@ def _environment(**options: Any) -> Environment:
         lstrip_blocks=True,
         **options,
     )
-    written = (
-        "anywhere",
-        "count",
-        "duration",
-        "interval",
-        "signed_interval",
-        "moment",
-        "number",
-        "part_of_whole",
-        "percent",
-    )
+    written = ("anywhere", "count", "duration", "interval", "moment", "number", "part_of_whole", "percent")
     environment.filters |= {name: getattr(words, name) for name in written}
     environment.filters |= {name: getattr(claim_words, name) for name in claim_words.FILTERS}
-    filters = (words.tuning_remark, words.spread_sd, words.spread_share)
+    filters = (words.signed_interval, words.tuning_remark, words.spread_sd, words.spread_share)
     environment.filters |= {each.__name__: each for each in filters}
     environment.filters |= {"known": lambda values: values or words.ABSENT, "mark": mark}
     return environment
