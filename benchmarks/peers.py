@@ -29,6 +29,7 @@ from benchmarks.alternating import Side
 from benchmarks.text import LENGTH, VOCABULARY, blocks
 from lightning_modules.data.token_store import Split
 from lightning_modules.data.tokenizer import END, PAD, SPECIAL_TOKENS, START
+from lightning_modules.errors import DataError
 from lightning_modules.model.numerics import wait
 
 Loop = Literal["default", "best"]
@@ -241,17 +242,23 @@ def _rows(split: Split, *, grouped: bool, seed: int = 0, rows: int = SENTENCES) 
 
 def _orders(length_S: np.ndarray, *, grouped: bool, seed: int = 0, rows: int = SENTENCES) -> Iterator[np.ndarray]:
     """Yield endless batches of sentence numbers in random order; with `grouped`, each batch has sentences of
-    similar length."""
+    similar length.
+
+    Raises:
+        DataError: there are fewer sentences than a batch has.
+    """
     rng = np.random.default_rng(seed)
-    size = rows * MEGABATCH
+    size = rows * min(MEGABATCH, len(length_S) // rows)
+    if not size:
+        raise DataError(f"a batch of the peer has {rows} rows, but the text only {len(length_S)}; give more text.")
     while True:
         order = rng.permutation(len(length_S))
         for start in range(0, len(order) - size + 1, size):
             part = order[start : start + size]
             if grouped:
                 part = part[np.argsort(-length_S[part], kind="stable")]
-            batches = part.reshape(MEGABATCH, rows)
-            yield from (batches[rng.permutation(MEGABATCH)] if grouped else batches)
+            batches = part.reshape(-1, rows)
+            yield from (batches[rng.permutation(len(batches))] if grouped else batches)
 
 
 def _padded(rows: list[np.ndarray], *, value: int = PAD) -> torch.Tensor:

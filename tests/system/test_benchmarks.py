@@ -23,6 +23,7 @@ from benchmarks.alternating import Rates, Side, alternate
 from benchmarks.text import LENGTH, VOCABULARY, blocks, passages
 from lightning_modules.config import FilesData, operations_per_token
 from lightning_modules.data.token_store import Split, prepare
+from lightning_modules.errors import DataError
 from lightning_modules.objectives.masked_lm import MaskedLM
 from tests.support.tiny_text import settings, write_pairs
 
@@ -210,6 +211,22 @@ def test_batches_of_a_peer_have_the_rows_and_the_length_that_are_asked_for(littl
     assert batch["input_ids"].shape[0] == 24
     assert batch["input_ids"].shape[1] % 8 == 0
     assert int(batch["attention_mask"].sum()) == real
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+@pytest.mark.parametrize(("sentences", "used"), [(10, 8), (20, 20), (1100, 1000)])
+def test_an_epoch_of_a_peer_has_each_sentence_at_most_once(grouped, sentences, used):
+    """Also in a text of fewer sentences than the 50 batches of 4 that are sorted by length together."""
+    batches = peers._orders(np.arange(sentences), grouped=grouped, rows=4)
+    epochs = [np.concatenate([next(batches) for _ in range(used // 4)]) for _ in range(2)]
+    assert all(len(set(epoch.tolist())) == used for epoch in epochs)
+    assert not np.array_equal(*epochs)
+
+
+def test_a_text_that_fills_no_batch_of_a_peer_is_refused():
+    with pytest.raises(DataError) as error:
+        next(peers._orders(np.ones(63), grouped=True))
+    assert str(error.value) == "a batch of the peer has 64 rows, but the text only 63; give more text."
 
 
 def test_grids_are_told_as_one_wall_time_over_the_floor_of_all_runs(little_text, tmp_path, monkeypatch):
