@@ -30,7 +30,7 @@ from benchmarks.training import our_run
 from lightning_modules.model.numerics import keep_freed_memory, matrix_rate
 
 PARTS = {
-    "linear maps and vocabulary: products": ("mm", "addmm"),
+    "linear maps and vocabulary: products": ("mm", "addmm", "addmm_"),
     "attention: products": ("bmm", "baddbmm"),
     "attention: softmax of it and of the vocabulary": ("_softmax", "softmax"),
     "attention: heads apart and together": ("clone",),
@@ -115,7 +115,7 @@ def _products(name: str, read: list[Tensor]) -> float:
     """Return the operations of a matrix product, 0 for other operations."""
     if name not in PRODUCTS:
         return 0.0
-    left, right = (read[1], read[2]) if name in ("addmm", "baddbmm") else (read[0], read[1])
+    left, right = (read[0], read[1]) if name in ("mm", "bmm") else (read[1], read[2])
     return 2.0 * left.numel() * right.shape[-1]
 
 
@@ -175,14 +175,16 @@ def main(data_root: Path, out: Path, threads: int, only: str) -> None:
     os.environ["OMP_NUM_THREADS"] = str(threads)
     torch.set_num_threads(threads)
     keep_freed_memory()
-    for name in SHAPES:
-        if only in name:
-            kind, packing, shape = name.split()
-            layers, width = map(int, shape.split("x"))
-            read = text.pairs if kind == "translation" else text.english
-            tokens = read(data_root, store=out / "tokens")
-            _, side = our_run(kind, layers, width, tokens, packed=packing == "packed")
-            Console(width=160).print(table(name, measured(side())))
+    names = [name for name in SHAPES if only in name]
+    if not names:
+        raise click.ClickException(f"--only: no step has {only!r} in its name, only {', '.join(SHAPES)}.")
+    for name in names:
+        kind, packing, shape = name.split()
+        layers, width = map(int, shape.split("x"))
+        read = text.pairs if kind == "translation" else text.english
+        tokens = read(data_root, store=out / "tokens")
+        _, side = our_run(kind, layers, width, tokens, packed=packing == "packed")
+        Console(width=160).print(table(name, measured(side())))
 
 
 def table(name: str, rows: list[dict[str, Any]]) -> Table:

@@ -24,6 +24,7 @@ from benchmarks.text import LENGTH, VOCABULARY, blocks, passages
 from lightning_modules.config import FilesData, operations_per_token
 from lightning_modules.data.token_store import Split, prepare
 from lightning_modules.errors import DataError
+from lightning_modules.model.heads import summed_cross_entropy
 from lightning_modules.objectives.masked_lm import MaskedLM
 from tests.support.tiny_text import settings, write_pairs
 
@@ -109,6 +110,34 @@ def test_the_parts_of_a_step_have_the_floors_of_their_operations(monkeypatch):
     assert told["sum"]["calls"] == sum(row["calls"] for row in told.values() if "calls" in row) / 2
     assert all(row["alone"] > 0 for row in told.values() if "alone" in row)
     assert states_ND.equal(torch.ones(8, 16))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_parts_of_a_step_have_all_products_of_the_vocabulary(monkeypatch, dtype):
+    """The gradient of the embeddings is added in place in fp32, and multiplied before it is added in bf16."""
+    monkeypatch.setattr(parts, "matrix_rate", lambda device, dtype: 1.0)
+    N, D, V = 8, 16, 32
+    hidden_ND, embeddings_VD = (torch.ones(n, D, dtype=dtype, requires_grad=True) for n in (N, V))
+    label_N = torch.zeros(N, dtype=torch.long)
+
+    def step():
+        summed_cross_entropy(hidden_ND, embeddings_VD, None, label_N).backward()
+        return 1.0
+
+    told = {row["part"]: row for row in parts.measured(Side("", step))}
+    of_logits_and_their_gradients = 3 * 2 * N * D * V
+    sums_of_the_bias = 2 * N * V
+    products = told["linear maps and vocabulary: products"]["products"]
+    assert products == of_logits_and_their_gradients + sums_of_the_bias
+
+
+def test_parts_of_no_step_are_refused():
+    told = CliRunner().invoke(parts.main, ["--data-root", ".", "--only", "8x8"])
+    assert (told.exit_code, told.output) == (
+        1,
+        "Error: --only: no step has '8x8' in its name, only masked_lm packed 6x256, masked_lm packed 4x128, "
+        "masked_lm sentences 6x256, causal_lm packed 6x256, translation sentences 6x256.\n",
+    )
 
 
 def test_the_table_says_which_share_of_a_step_is_its_floor():
