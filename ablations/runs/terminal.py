@@ -144,6 +144,7 @@ def console_for_tables() -> Console:
 
 def compact(number: float) -> str:
     """Return a count with three digits and a prefix: 1.02M, 375k, 1.9T."""
+    number = float(f"{number:.3g}")  # rounded first: 999,999 is 1M and not 1e+03k
     for size, letter in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:.3g}{letter}"

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ablations.runs.records import Plan, RunRecord, RunStatus
-from ablations.runs.terminal import MOST_ROWS, duration, plan_table, state_in_words, status_table
+from ablations.runs.terminal import MOST_ROWS, compact, duration, plan_table, state_in_words, status_table
 from lightning_modules.training.run_directory import RunState
 from reports.page.terminal import NARROWEST_CLAIM, claims_table
 
@@ -124,6 +124,22 @@ def test_only_what_a_table_of_claims_shows_is_explained(capsys, monkeypatch):
 )
 def test_a_time_is_in_hours_however_long_it_is(seconds, text):
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0"),
+        (999.4, "999"),
+        (999.5, "1k"),
+        (999_499, "999k"),
+        (999_936, "1M"),
+        (1.0249e6, "1.02M"),
+        (999.9e12, "1P"),
+    ],
+)
+def test_a_count_has_three_digits_and_the_prefix_of_the_rounded_number(number, text):
+    assert compact(number) == text
 
 
 def status_of(plan):
