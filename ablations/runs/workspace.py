@@ -329,8 +329,8 @@ class Workspace:
             path = existing.get(item.run_id, item.directory.path)
             return item if path == item.directory.path else item._replace(directory=RunDirectory(path))
 
-        make_folder(self.out / "runs")
-        with locked(self.out / "runs" / ".lock"):
+        make_folder(self.out)
+        with locked(self.out / ".runs.lock"):
             existing = identity.folders(self.out)
             self.planned[:] = map(placed, self.planned)
             items = [placed(item) for item in items]

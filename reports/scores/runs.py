@@ -352,10 +352,10 @@ def compared_arms(table: DataFrame, arms: Sequence[str]) -> dict[str, Any]:
         rows = rows[rows["value"].notna()]
         if rows["arm"].nunique() < 2:
             continue
-        same = rows
+        comparable = rows
         if "prediction" in rows:
-            same = rows[rows["prediction"].isin(rows.loc[rows["arm"] == base, "prediction"])]
-        difference_by_arm = differences(same, dict.fromkeys(arms[1:], base))
+            comparable = rows[rows["prediction"].isin(rows.loc[rows["arm"] == base, "prediction"])]
+        difference_by_arm = differences(comparable, dict.fromkeys(arms[1:], base))
         for (arm, _), mean in means_of_arms(rows.assign(name=score.title)).items():
             row = rows_by_arm[arm]
             row["seeds"] = max(row["seeds"], mean["seeds"])

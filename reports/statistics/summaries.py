@@ -81,10 +81,10 @@ def differences(table: DataFrame, base_by_arm: Mapping[str, str]) -> dict[str, d
         base_by_arm: the arm that is subtracted, by arm.
     """
     values = table.pivot(index="seed", columns="arm", values="value")
-    wanted = [(arm, base) for arm, base in base_by_arm.items() if {arm, base} <= {*values}]
-    if not wanted:
+    compared = [(arm, base) for arm, base in base_by_arm.items() if {arm, base} <= {*values}]
+    if not compared:
         return {}
-    arms, bases = (list(names) for names in zip(*wanted, strict=True))
+    arms, bases = (list(names) for names in zip(*compared, strict=True))
     paired = values[arms] - values[bases].to_numpy()
     long = paired.reset_index().melt("seed", var_name="arm", value_name="value")
     rows = mean_interval(long, by=["arm"]).to_dict("records")

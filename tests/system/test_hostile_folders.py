@@ -191,9 +191,12 @@ def test_a_reason_reaches_the_terminal_as_text(text, capsys, monkeypatch, tmp_pa
     monkeypatch.setattr("ablations.runs.progress._through", partial(_failed, item, text))
     monkeypatch.setattr("ablations.runs.prepare.prepare_text", lambda *_: None)
     monkeypatch.setattr("ablations.runs.launch.start_process", lambda _: None)
-    monkeypatch.setattr("ablations.runs.progress.create", lambda _: None)
     workspace = SimpleNamespace(
-        out=tmp_path, data_root=tmp_path, experiment=SimpleNamespace(measures=()), write_plan=lambda: None
+        out=tmp_path,
+        data_root=tmp_path,
+        experiment=SimpleNamespace(measures=()),
+        write_plan=lambda: None,
+        make_run_folders=list,
     )
     monkeypatch.setattr("ablations.runs.progress.longest_first", lambda items: items)
     _, (failed,) = carry_out(workspace, [item], devices=1, slots=1)
