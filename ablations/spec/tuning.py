@@ -16,7 +16,7 @@ from ablations.spec.experiment import LONGEST_NAME, Arm, Experiment, Range, Run,
 from ablations.spec.grid import MOST_ARMS, arm_faults, arms_of, changed_by, setting_paths, settings_of
 from ablations.spec.matching import lasting
 from ablations.wording import exact_number, guess, listed, shown
-from lightning_modules.config import RunSettings
+from lightning_modules.config import RunSettings, operations_per_token
 
 Values = dict[str, Any]
 """Values of tuned settings, by dotted path."""
@@ -72,6 +72,8 @@ def tune_faults(experiment: Experiment) -> Iterator[Fault]:
         )
         return
     unfit = [fault for path in tune.settings for fault in _value_faults(tune, path, tuned)]
+    if not unfit and experiment.match == "flops":
+        unfit = list(_operation_faults(tune, tuned))
     yield from unfit or _number_faults(tune, tuned)
 
 
@@ -137,13 +139,32 @@ def _value_faults(tune: Tune, path: str, arms: Sequence[Arm]) -> Iterator[Fault]
         yield Fault(place, sentence, "key")
         return
     searched = tune.settings[path]
-    values = [searched.low, searched.high] if isinstance(searched, Range) else list(searched)
-    for index, value in enumerate(values):
+    for index, value in enumerate(_tried(searched)):
         for arm in arms:
             of_value = [fault.sentence for fault in arm_faults(changed_by(arm, {path: value}))]
             if of_value:
                 inner = () if isinstance(searched, Range) else (index,)
                 yield Fault((*place, *inner), f"arm {arm.name}: {of_value[0]}")
+                break
+
+
+def _tried(searched: tuple[Any, ...] | Range) -> Sequence[Any]:
+    """Return the listed values, or both ends of a range."""
+    return (searched.low, searched.high) if isinstance(searched, Range) else searched
+
+
+def _operation_faults(tune: Tune, arms: Sequence[Arm]) -> Iterator[Fault]:
+    """Yield the tuned settings that change the operations of a step. All trials of an arm take equally many
+    steps, but `match: flops` gives the runs of the chosen values other steps."""
+    for path, searched in tune.settings.items():
+        for arm in arms:
+            changed = [changed_by(arm, {path: value}) for value in _tried(searched)]
+            if len({operations_per_token(settings_of(each)) for each in (arm, *changed)}) > 1:
+                sentence = (
+                    f"tune.settings has {path}, but it changes the operations of a step of arm {arm.name}, and "
+                    "match: flops holds them equal; remove it, or write match: steps"
+                )
+                yield Fault(("tune", "settings", path), sentence, "key")
                 break
 
 

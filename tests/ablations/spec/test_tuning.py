@@ -107,6 +107,20 @@ def test_a_setting_in_which_arms_differ_is_refused(tmp_path):
     assert tuned_arms(load(write_spec(tmp_path, arms=arms, tune=tune))) == ["fast"]
 
 
+@pytest.mark.parametrize("values", [[32, 64], {"low": 32, "high": 64}])
+def test_with_equal_operations_no_setting_is_tuned_that_changes_them(tmp_path, values):
+    tune = {"settings": {"encoder.intermediate_size": values} | RATES, "budget": 8}
+    with pytest.raises(SpecProblems) as raised:
+        load(write_spec(tmp_path, match="flops", tune=tune))
+    (problem,) = raised.value.problems
+    assert problem.sentence == (
+        "tune.settings has encoder.intermediate_size, but it changes the operations of a step of arm mlm, and "
+        "match: flops holds them equal; remove it, or write match: steps"
+    )
+    load(write_spec(tmp_path, match="steps", tune=tune))
+    load(write_spec(tmp_path, match="flops", tune={"settings": RATES | {"encoder.dropout": [0.0, 0.1]}}))
+
+
 def test_a_value_that_an_arm_refuses_is_found_at_its_place(tmp_path):
     spec = write_spec(tmp_path, tune={"settings": {"training.learning_rate": [1e-3, -1]}})
     with pytest.raises(SpecProblems) as raised:
