@@ -102,7 +102,7 @@ def lightning(folder: Path, tokens: Tokens, *, rounds: int) -> dict[str, Any]:
     for number in range(rounds):
         directory = _run_folder(folder / "runs" / f"lightning-{number}", run, tokens)
         start(directory, data_root=folder, accelerator="cpu", stop=StopRequest())
-        speeds.append((speed(directory), rate(bare, seconds=directory.state()["seconds"])))
+        speeds.append((speed(directory), rate(bare, seconds=directory.state().seconds or 0.0)))
     return _ratio("masked LM, 6 x 256, under Lightning", "bare loop", run, speeds, target=0.95)
 
 

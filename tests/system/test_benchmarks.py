@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from ablations.runs.places import slurm
 from ablations.spec.experiment import Experiment
 from ablations.spec.grid import runs
-from benchmarks import alternating, cluster_faults, equal_time, gpu, parts, peers, pretended_slurm, scale
+from benchmarks import alternating, cluster_faults, commands, equal_time, gpu, parts, peers, pretended_slurm, scale
 from benchmarks import floor as floors
 from benchmarks.__main__ import main, readable, table
 from benchmarks.alternating import Rates, Side, alternate
@@ -256,6 +256,15 @@ def test_a_text_that_fills_no_batch_of_a_peer_is_refused():
     with pytest.raises(DataError) as error:
         next(peers._orders(np.ones(63), grouped=True))
     assert str(error.value) == "a batch of the peer has 64 rows, but the text only 63; give more text."
+
+
+def test_a_run_under_lightning_is_timed_against_the_bare_loop(little_text, tmp_path, monkeypatch):
+    monkeypatch.setattr(commands, "RUN", commands.RUN | {"layers": 1, "width": 64, "tokens_per_step": 256})
+    monkeypatch.setattr(commands, "STEPS", 6)
+    (tmp_path / "tokens").symlink_to(little_text.folder.parent)
+    told = commands.lightning(tmp_path, little_text, rounds=2)
+    assert told["rounds"] == 2
+    assert 0 < told["low"] <= told["ratio"] <= told["high"]
 
 
 def test_grids_are_told_as_one_wall_time_over_the_floor_of_all_runs(little_text, tmp_path, monkeypatch):
