@@ -422,6 +422,11 @@ def read_task(plugin: Plugin) -> Task:
     return Task(**dict(file) | read_only | {"name": plugin.name, "chance": chance})
 
 
+READING_VERSION = "2"
+"""Version of the reading of declared tasks. It counts up whenever the same files are read as other examples, while
+those of the catalogue stay as they are."""
+
+
 def files_now(settings: MeasureSettings, data_root: Path) -> str | None:
     """Return sixteen hex digits of a hash over the contents of the files that a measure reads: those of its
     tasks, its treebank, and those that declare tasks.
@@ -433,8 +438,9 @@ def files_now(settings: MeasureSettings, data_root: Path) -> str | None:
     tasks = [task_called(name) for name in names if name in TASKS or plugins.is_text(name)]
     files = [path for task in tasks for path in task.files.values()]
     files += [treebank] if (treebank := getattr(settings, "treebank", None)) else []
-    files += [str(plugins.load(name).path) for name in names if plugins.is_text(name)]
-    places = [data_root / path for path in files]
+    declared = [str(plugins.load(name).path) for name in names if plugins.is_text(name)]
+    places = [data_root / path for path in [*files, *declared]]
     if not places or not all(place.is_file() for place in places):
         return None
-    return hashlib.sha256("".join(map(sha256, places)).encode()).hexdigest()[:16]
+    version = READING_VERSION if declared else ""
+    return hashlib.sha256("".join([*map(sha256, places), version]).encode()).hexdigest()[:16]

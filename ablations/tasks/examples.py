@@ -100,8 +100,9 @@ class Examples:
 def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: int | None = None) -> Examples:
     """Read all examples of a split.
 
-    The context of a span is the sentence of the paragraph that holds the answer, because the encoders here
-    read sentences.
+    Texts and words have single spaces, as the sentences of a corpus have. Questions and contexts of spans keep
+    their white space, as the places of answers count it. The context of a span is the sentence of the paragraph
+    that holds the answer, because the encoders here read sentences.
 
     Args:
         language_seed: seed of the built-in language, from which its tasks are made.
@@ -281,8 +282,8 @@ def _examples(task: Task, rows: list[dict[str, Any]]) -> Examples:
             ]
             contexts, answers = [context for context, _ in spans], [answer for _, answer in spans]
             return Examples([row[task.text[0]] for row in rows], contexts, None, answers)
-    first = [row[task.text[0]] for row in rows]
-    second = [row[task.text[1]] for row in rows] if len(task.text) > 1 else None
+    first, *others = ([" ".join(row[name].split()) for row in rows] for name in task.text)
+    second = others[0] if others else None
     match task.kind:
         case "minimal_pairs":
             groups = [tuple(str(row[name]) for name in task.groups) for row in rows]
@@ -306,7 +307,8 @@ def _tagged(task: Task, rows: list[dict[str, Any]]) -> Examples:
                 f"task {task.name}: example {number} has an empty word or tag, expected text; correct or remove "
                 f"it."
             )
-    words, tags = ([[str(entry) for entry in each] for each in column] for column in (words, tags))
+    words = [[" ".join(str(entry).split()) for entry in each] for each in words]
+    tags = [[str(entry) for entry in each] for each in tags]
     if task.metric == "entity_f1":
         _check_entity_tags(task, tags)
     return Examples([" ".join(sentence) for sentence in words], None, words, tags)

@@ -9,9 +9,10 @@ from ablations.cli import main
 from ablations.errors import SpecError
 from ablations.metric_groups import groups_of
 from ablations.spec import load
+from ablations.tasks import datasets
 from ablations.tasks.datasets import files_now, task_called
 from ablations.tasks.examples import read_examples
-from ablations.tasks.settings import FrozenFeaturesSettings, ProbingSettings, RetrievalSettings
+from ablations.tasks.settings import FrozenFeaturesSettings, ParsingSettings, ProbingSettings, RetrievalSettings
 from lightning_modules import plugins
 from lightning_modules.errors import DataError
 from tests.support.spec_files import write_spec
@@ -119,6 +120,16 @@ def test_another_declaration_is_other_content(folder):
     before = files_now(settings, folder)
     (folder / "animals.yaml").write_text(CLASSES + "probe: true\n")
     assert files_now(settings, folder) != before
+
+
+def test_another_reading_of_declared_tasks_is_other_content_of_theirs_alone(folder, monkeypatch):
+    declared = ProbingSettings.model_validate({"kind": "probing", "tasks": ["animals.yaml"]})
+    parsing = ParsingSettings.model_validate({"kind": "parsing", "treebank": "train.tsv"})
+    before = [files_now(settings, folder) for settings in (declared, parsing)]
+    monkeypatch.setattr(datasets, "READING_VERSION", "of another day")
+    after = [files_now(settings, folder) for settings in (declared, parsing)]
+    assert after[0] != before[0]
+    assert after[1] == before[1]
 
 
 def test_a_claim_may_name_its_group(folder):

@@ -193,6 +193,17 @@ def test_classes_and_numbers_are_read_from_their_columns(tmp_path):
     assert TASKS["sst2"].problem(tmp_path) == f"classification/sst2/train.parquet is not in {tmp_path}"
 
 
+def test_white_space_in_a_text_or_word_is_one_space_as_in_a_corpus(tmp_path):
+    texts = ["good\r\n\tfilm ", "\u00a0not\u2009so  good"]
+    write(tmp_path / "classification/sst2/test.parquet", sentence=texts, label=[1, 0])
+    assert read_examples(TASKS["sst2"], "test", data_root=tmp_path).first == ["good film", "not so good"]
+    write(tmp_path / "classification/stsb/test.parquet", sentence1=texts, sentence2=texts[::-1], label=[1, 2])
+    stsb = read_examples(TASKS["stsb"], "test", data_root=tmp_path)
+    assert (stsb.first, stsb.second) == (["good film", "not so good"], ["not so good", "good film"])
+    write(tmp_path / "ner/wikigold/test.parquet", tokens=[["20\u00a0000", "Rome\n"]], ner_tags=[["O", "I-LOC"]])
+    assert read_examples(TASKS["wikigold"], "test", data_root=tmp_path).words == [["20 000", "Rome"]]
+
+
 def test_one_file_may_hold_many_tasks(tmp_path):
     write(
         tmp_path / "probing/test.parquet",
