@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -246,6 +247,17 @@ def test_a_finished_experiment_is_left_as_it_is_without_torch_and_figures(tmp_pa
     assert {"report.md", "results.parquet", "spec.yaml", "provenance.json"} <= {
         path.name for path in published.iterdir()
     }
+
+
+def test_ctrl_c_during_the_imports_ends_the_command_without_a_traceback(tmp_path):
+    """In the place of click a module that Ctrl-C interrupts."""
+    (tmp_path / "click.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    script = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["ablate"]
+    module, _, function = script.partition(":")
+    command = [sys.executable, "-c", f"import {module}; {module}.{function}()"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
 def test_sigterm_before_the_first_run_leaves_nothing_half_written(tmp_path, data_root):
