@@ -184,6 +184,34 @@ def test_parts_of_claims_need_no_scrolling_on_a_phone_and_stay_a_table(pages, op
     )
 
 
+BROKEN_WORDS = """
+() => {
+  // Pieces between the hyphens of a name that stand on more than one line.
+  const broken = [];
+  for (const head of document.querySelectorAll(".parts tbody th")) {
+    const name = head.firstChild;
+    for (const piece of name.data.matchAll(/[^-\\s]+/g)) {
+      const range = document.createRange();
+      range.setStart(name, piece.index);
+      range.setEnd(name, piece.index + piece[0].length);
+      if (range.getClientRects().length > 1) broken.push(piece[0]);
+    }
+  }
+  return broken;
+}
+"""
+
+
+def test_a_wide_table_of_parts_breaks_names_only_at_hyphens(pages, opened):
+    """A table that is wider than the page made the column of names 35 pixels wide: "translati on-changes"."""
+    tab = opened(pages["claims"])
+    tab.evaluate("""() => document.querySelectorAll(".parts tbody tr").forEach((row) => {
+      row.querySelector("th").firstChild.data = "translation-reconstructs-at-each-layer ";
+      row.querySelector("td[data-head=Effect]").textContent = "0.0042 [0.0017, 0.0067] ".repeat(3);
+    })""")
+    assert tab.evaluate(BROKEN_WORDS) == []
+
+
 def cells(table, column):
     return [text.strip() for text in table.locator(f"tbody tr > :nth-child({column})").all_inner_texts()]
 
