@@ -182,11 +182,13 @@ def _draw_levels(marks: SettingMarks, points: Sequence[Mapping[str, Any]], *, ax
     bands = np.array(
         [point[end] for point in points for end in ("low", "high") if not is_absent(point[end])], float
     )
-    places = sorted({point["x"] for point in points})
-    floors = [float(np.mean([point["floor"] for point in points if point["x"] == place])) for place in places]
+    lines: dict[Any, list[tuple[float, float]]] = {}  # lines of other sizes may have other chance levels
+    for point in sorted(points, key=lambda point: point["x"]):
+        lines.setdefault(point["line"], []).append((point["x"], point["floor"]))
+    floors = [floor for level in lines.values() for _, floor in level if np.isfinite(floor)]
     untrained = [point["mean"] for point in marks.points if point["x"] is None]
     levels = {
-        "floor": (f"chance level ({marks.floor})", [floor for floor in floors if np.isfinite(floor)]),
+        "floor": (f"chance level ({marks.floor})", floors),
         "untrained": ("untrained", untrained),
     }
     inside: list[str] = []
@@ -197,7 +199,8 @@ def _draw_levels(marks: SettingMarks, points: Sequence[Mapping[str, Any]], *, ax
     fit_values(ax, values, bands, np.array([number for name in inside for number in levels[name][1]], float))
     handles = []
     if "floor" in inside:
-        handles += ax.plot(places, floors, color=GREY, linestyle="--", lw=1, zorder=1, gid="floor")
+        style: dict[str, Any] = {"color": GREY, "linestyle": "--", "lw": 1, "zorder": 1, "gid": "floor"}
+        handles += [ax.plot(*zip(*level, strict=True), **style)[0] for level in lines.values()][:1]
     if "untrained" in inside:
         handles.append(
             ax.axhline(untrained[0], color="black", linestyle=(0, (1, 2)), lw=1, zorder=1, gid="untrained")

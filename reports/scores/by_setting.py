@@ -63,8 +63,9 @@ def points_in_words(points: Sequence[Mapping[str, Any]], *, digits: int, referen
         sentences.append(f"{line}: {means}." if line else f"{means}.")
         sentences.append(f"Difference from {reference}: {minus_reference}." if minus_reference else "")
     floors = [point["floor"] for point in placed if not is_absent(point["floor"])]
-    if floors:
-        sentences.append(f"Chance level {number(sum(floors) / len(floors), digits)}.")
+    if floors:  # arms of other sizes may have other levels, which have no mean
+        ends = dict.fromkeys(number(end(floors), digits) for end in (min, max))
+        sentences.append(f"Chance level {' to '.join(ends)}.")
     sentences += [f"Untrained {number(point['mean'], digits)}." for point in points if point["x"] is None]
     return " ".join(filter(None, sentences))
 

@@ -17,7 +17,14 @@ from reports.figures import files
 from reports.figures.by_setting import MOST_ROWS, SettingMap, SettingMarks, by_setting
 from reports.figures.lines import written_above
 from reports.figures.style import FIXED_STYLES, arm_styles
-from reports.scores.by_setting import FIGURES_IN_SIGHT, MOST_LINES, MOST_MARKS, map_notes, setting_figures
+from reports.scores.by_setting import (
+    FIGURES_IN_SIGHT,
+    MOST_LINES,
+    MOST_MARKS,
+    map_notes,
+    points_in_words,
+    setting_figures,
+)
 from reports.scores.factors import Level
 from reports.scores.runs import RUN_SCORES
 from tests.support.setting_panels import ARMS, GAIN, NOISE, PLACES, factor, panels, rows
@@ -151,6 +158,18 @@ def test_lines_are_told_apart_by_dashes_and_stand_beside_each_other():
     left, right = (line.get_transform().transform((0, 0))[0] for line in (first, second))
     assert right - left == pytest.approx(13 / 72 * ax.get_figure().dpi)
     assert [text.get_text() for text in ax.get_legend().get_texts()][:2] == ["pairs", "segments"]
+
+
+def test_lines_with_chance_levels_of_their_own_have_no_mean_of_them():
+    """Sums over 2 and 4 layers with chance levels of 0.95 and 2.85 had a chance level of 1.9, which no arm has."""
+    two = factor({"mlm": 32.0, "clm": 64.0, "mt": 32.0}, lines=("2 layers", "4 layers"), of={"mt": 1})
+    levels = (*two.levels[:3], Level("untrained", 1, 64.0, "64"))
+    (*_, panel) = panels(chosen=two._replace(levels=levels, untrained=None))
+    of_line = {"2 layers": 0.95, "4 layers": 2.85}
+    points = [point | {"floor": of_line[point["line"]]} for point in panel.content.points]
+    ax = by_setting(panel.content._replace(points=points), ax=Figure().subplots())
+    assert sorted(set(line.get_ydata()) for line in artists(ax, "floor")) == [{0.95}, {2.85}]
+    assert points_in_words(points, digits=2, reference="32").endswith(" Chance level 0.95 to 2.85.")
 
 
 def test_gains_of_other_predictions_have_a_panel_of_their_own_or_none():
