@@ -162,7 +162,7 @@ MINIMAL_PAIRS = TableText(
 PROBING = TableText(
     measure="probing",
     title="Probes",
-    n="test examples",
+    n="test examples; for compression, training examples",
     scores=(
         ScoreRow("accuracy", "accuracy, mix of layers"),
         ScoreRow("selectivity", "selectivity, mix of layers"),

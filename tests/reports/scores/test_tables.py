@@ -314,6 +314,18 @@ def test_probes_above_chance_that_tell_no_more_than_frequencies_are_named():
     ]
 
 
+def test_n_of_probes_counts_training_examples_where_the_code_of_their_answers_is_scored():
+    """n of compression is the number of training examples, and the table said that n counts test examples."""
+    made = [
+        score("mlm", seed, 0.7, measure="probing", n=n) | {"metric": metric}
+        for metric, n in (("accuracy", 1398), ("compression", 500))
+        for seed in range(3)
+    ]
+    (table,) = score_tables(results.table(made), arms=["mlm"])
+    assert {row["metric"]: row["n"] for row in table["rows"]} == {"accuracy": [1398], "compression": [500]}
+    assert table["n"] == "test examples; for compression, training examples"
+
+
 def test_many_tasks_are_counted_and_parts_always():
     made = [score("mlm", seed, 0.5 + (seed - 1) / 100, task=f"t{i}") for i in range(8) for seed in range(3)]
     made += [score("mlm", seed, 0.9 + seed / 100) for seed in range(3)]
