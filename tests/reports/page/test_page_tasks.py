@@ -144,6 +144,13 @@ def test_the_file_of_a_table_has_the_n_of_each_arm():
     }
 
 
+def test_the_caption_of_the_joined_table_explains_only_its_columns(tmp_path):
+    """Without `token_information` it explained information, of which the table has no column."""
+    text = Page(page.write(write(tmp_path, arms=("mlm",), seeds=(0,), table_rows=[score("mlm", 0, 0.8)]))).text
+    assert "Compare losses only between runs that predict the same thing." in text
+    assert "Information is about the input token" not in text
+
+
 def test_with_one_seed_the_caption_says_what_the_error_is_over(tmp_path):
     made = [score("mlm", 0, 0.8, standard_error=0.01)]
     folder = write(tmp_path, arms=("mlm",), seeds=(0,), table_rows=made)
