@@ -13,10 +13,12 @@ The folders of the runs say what is done. job-N.json only counts attempts and ke
 
 import os
 import platform
+import re
 import signal
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,14 +26,27 @@ from typing import TYPE_CHECKING
 from ablations.runs.places import arrays
 from ablations.runs.places.arrays import Ending, JobFiles
 from ablations.wording import several
-from lightning_modules.errors import STOP_SIGNALS, ExitCode
+from lightning_modules.errors import STOP_SIGNALS, ExitCode, FilesError
+from lightning_modules.files import read_file
 from lightning_modules.provenance import accept_machine
+from lightning_modules.training.run_directory import RunDirectoryError
 
 if TYPE_CHECKING:
     from ablations.runs.launch import Outcome, Pool
 
 NEVER_AGAIN = (ExitCode.WRONG_SETTINGS, ExitCode.WRONG_DATA, ExitCode.NOT_FINITE)
 """Exit codes of training that would fail in the same way again."""
+
+BEGUN = "without progress so far"
+"""Words in the line of a job's log with which each attempt begins."""
+
+OVER_MEMORY = re.compile("^slurmstepd.*(exceeded memory limit.*being killed|oom[-_]kill event)", re.MULTILINE)
+"""Line of a job's log after SLURM, or the kernel in its place, killed a process that used too much memory."""
+
+LACKED_MEMORY = (
+    "its job used more memory than it has, so SLURM ended it; raise memory in the file of --place, or lower "
+    "runs_at_once."
+)
 
 
 def begin(job: JobFiles) -> bool:
@@ -45,17 +60,27 @@ def begin(job: JobFiles) -> bool:
         give_up(job)
     elif open_runs := worth_trying(job):
         job.write(attempts.model_copy(update={"without_progress": number, "progress": progress_now}))
-        print(f"attempt {number} without progress so far; to do: {' '.join(open_runs)}", flush=True)
+        print(f"attempt {number} {BEGUN}; to do: {' '.join(open_runs)}", flush=True)
     return bool(worth_trying(job))
 
 
 def is_left(job: JobFiles) -> bool:
     """Return whether a run is left that is worth another attempt. After too many attempts without progress
     the job gives up."""
+    if lacked_memory(job):
+        for name in worth_trying(job):
+            note(job, name, LACKED_MEMORY, is_final=False)
     attempts = job.attempts()
     if attempts.without_progress >= job.array.tries and progress(job) <= attempts.progress:
         give_up(job)
     return bool(worth_trying(job))
+
+
+def lacked_memory(job: JobFiles) -> bool:
+    """Return whether SLURM killed a process of the present attempt because the job used too much memory. Only the
+    job's log says so."""
+    logs = [read_file(path).decode(errors="replace") for path in job.folder.glob(f"*_{job.number}.log")]
+    return any(OVER_MEMORY.search(log.rpartition(BEGUN)[2]) for log in logs)
 
 
 def worth_trying(job: JobFiles) -> list[str]:
@@ -79,12 +104,13 @@ def give_up(job: JobFiles) -> None:
         log = job.directory(name).path / "log.txt"
         logs = f"{log} and the logs in {job.folder}" if log.exists() else f"the logs in {job.folder}"
         reason = before.message if before else f"its job was ended each time; read {logs}"
-        note(
-            job,
-            name,
-            f"given up after {several(job.array.tries, 'attempt')} without progress: {reason}",
-            is_final=True,
-        )
+        message = f"given up after {several(job.array.tries, 'attempt')} without progress: {reason}"
+        note(job, name, message, is_final=True)
+        directory = job.directory(name)
+        code = ExitCode.OUT_OF_MEMORY if reason == LACKED_MEMORY else ExitCode.FAILED
+        with suppress(RunDirectoryError, FilesError), directory.lock():  # for the page
+            if not directory.is_trained():
+                directory.write_state("failed", message=message, exit_code=int(code))
 
 
 def note(job: JobFiles, name: str, message: str, *, is_final: bool) -> None:

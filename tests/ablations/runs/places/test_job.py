@@ -80,6 +80,47 @@ def test_a_job_that_is_always_ended_from_outside_gives_up_when_it_begins(make_jo
     assert [job.begin(one) for _ in range(4)] == [True, True, False, False]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "slurmstepd-n1: error: StepId=1.0 exceeded memory limit (192073728 > 157286400), being killed",
+        "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=1.0. Some of your processes may have been "
+        "killed by the cgroup out-of-memory handler.",
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0. Some of the step tasks have been OOM Killed.",
+    ],
+)
+def test_a_job_that_slurm_ends_for_its_memory_says_so(make_job, line, capfd):
+    """SLURM 22, 23 and later write this, and nothing else knows it. The page takes the reason from the state of
+    the run. A limit that was only touched, and what earlier attempts wrote, count for nothing."""
+    one = make_job(tries=2)
+    log = one.folder / "12_0.log"
+    (one.folder / "12_10.log").write_text(f"{line}\n")  # of another job
+    job.note(one, one.run_names[0], "its worker process died (signal SIGKILL).", is_final=False)
+    assert job.begin(one)
+    log.write_text(capfd.readouterr().out + "slurmstepd: error: Exceeded job memory limit at some point.\n")
+    assert job.is_left(one)
+    assert list(one.attempts().endings) == one.run_names[:1]
+    with log.open("a") as file:
+        file.write(f"{line}\n")
+    assert job.is_left(one)
+    reason = (
+        "its job used more memory than it has, so SLURM ended it; raise memory in the file of --place, or lower "
+        "runs_at_once."
+    )
+    assert {ending.message for ending in one.attempts().endings.values()} == {reason}
+    assert job.begin(one)
+    with log.open("a") as file:
+        file.write(capfd.readouterr().out)
+    assert not job.lacked_memory(one)
+    assert not job.is_left(one)
+    for name in one.run_names:
+        state = one.directory(name).state()
+        assert state.state == "failed"
+        assert state.message == f"given up after 2 attempts without progress: {reason}"
+        assert state.exit_code == ExitCode.OUT_OF_MEMORY
+        assert one.attempts().endings[name].message == state.message
+
+
 def test_a_run_that_fails_for_good_leaves_the_others(make_job):
     one = make_job()
     job.begin(one)
