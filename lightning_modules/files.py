@@ -121,11 +121,19 @@ def make_folder(path: Path) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Check that a folder can be made and written to, without leaving anything behind.
+    """Check that a folder can be made and written to, without leaving anything behind, and that there is one for
+    temporary files, without which torch cannot be imported.
 
     Raises:
-        FilesError: as `make_folder`.
+        FilesError: as `make_folder`; or no folder for temporary files can be written to.
     """
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise FilesError(
+            "no folder for temporary files can be written to, mostly because the disk is full; free some space, "
+            "or name a folder in the variable TMPDIR, then start again."
+        ) from error
     with _refused_folder(path):
         existing = path.absolute()
         while not (existing.exists() or existing.is_symlink()):

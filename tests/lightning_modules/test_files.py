@@ -308,3 +308,20 @@ def test_a_folder_that_fails_leaves_nothing_and_what_a_kill_left_is_no_hindrance
     with pytest.raises(stop):
         write_half()
     assert list(tmp_path.rglob("*")) == [tmp_path / "b"]
+
+
+def test_without_a_folder_for_temporary_files_there_is_a_sentence(tmp_path):
+    """As on a full disk: no file may get a byte. `import torch` would end in a traceback."""
+    code = (
+        "import resource, signal, sys, pathlib, lightning_modules.files as files\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        "try: files.require_writable(pathlib.Path(sys.argv[1]))\n"
+        "except files.FilesError as error: print(error)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ended.stdout == (
+        "no folder for temporary files can be written to, mostly because the disk is full; free some space, or "
+        "name a folder in the variable TMPDIR, then start again.\n"
+    )
