@@ -66,9 +66,10 @@ def interval(summary: dict[str, Any], digits: int = 2, scale: float = 1) -> str:
     return f"{mean} ± {number(summary['high'] - summary['mean'], digits, scale)}"
 
 
-def signed_interval(summary: dict[str, Any], digits: int = 2) -> str:
-    """Return a mean difference with its sign and half the width of its interval: ``+0.17 ± 0.03``."""
-    return "+" * (summary["mean"] > 0) + interval(summary, digits)
+def signed_interval(summary: dict[str, Any], digits: int = 2, scale: float = 1) -> str:
+    """Return a mean difference with its sign and half the width of its interval, times `scale`:
+    ``+0.17 ± 0.03``."""
+    return "+" * (summary["mean"] > 0) + interval(summary, digits, scale)
 
 
 def duration(seconds: float | None) -> str:

@@ -124,9 +124,10 @@ def _code(value: str) -> Written:
 COLUMNS = (
     *("task", "part", "metric", "layer", "arm", "beside", "mean", "low", "high"),
     *("band", "seeds", "floor", "verdict", "n"),
+    *("difference", "difference_low", "difference_high"),
 )
 """Columns of scores; a row has an arm, or one of the columns beside the arms. In rows of arms, n is that of the
-arm's smallest run; in other rows it is the largest n of all arms."""
+arm's smallest run; in other rows it is the largest n of all arms. The difference is that from the first arm."""
 
 
 def score_csv(table: dict[str, Any]) -> str:
@@ -138,8 +139,16 @@ def score_csv(table: dict[str, Any]) -> str:
             shared = {name: row[name] for name in ("task", "metric", "layer")} | {"part": title or None}
             shared["n"] = max(row["n"], default=None)
             rows += [shared | {"beside": head, "mean": value} for head, value in row["beside"].items()]
-            rows += [shared | {"arm": arm} | cell | {"n": cell["examples"]} for arm, cell in row["arms"].items()]
+            rows += [
+                shared | {"arm": arm} | cell | {"n": cell["examples"]} | _difference_columns(cell["difference"])
+                for arm, cell in row["arms"].items()
+            ]
     return _csv(DataFrame(rows, columns=list(COLUMNS)).astype({"seeds": "Int64", "n": "Int64"}))
+
+
+def _difference_columns(difference: dict[str, Any] | None) -> dict[str, Any]:
+    by_key = {"difference": "mean", "difference_low": "low", "difference_high": "high"}
+    return {column: difference and difference[key] for column, key in by_key.items()}
 
 
 def joined_csv(table: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from ablations.wording import listed
 from reports.figures.curves import order, with_columns
 from reports.folder import QUICK
 from reports.scores.texts import TABLES, ScoreRow, SharedColumn, TableText
-from reports.statistics.summaries import NORMAL_95, ROUNDING, bands, last_step
+from reports.statistics.summaries import NORMAL_95, ROUNDING, bands, differences, last_step
 from reports.words import FIELDS, count, in_order, is_absent, known_task, metric_words, parts
 
 
@@ -182,6 +182,8 @@ class TaskScore(NamedTuple):
     """Chance level, as mean over runs."""
     n: list[int]
     """Different values of n, in order."""
+    rows: DataFrame
+    """Rows of the score, one for each run."""
 
 
 OverExamples = Mapping[tuple[str, str, str, str], Mapping[str, float]]
@@ -205,6 +207,8 @@ class ScoreRows(NamedTuple):
     baselines: dict[Key, TaskScore]
     arms: list[str]
     """Arms with a score, in order."""
+    base: str
+    """First arm of the experiment. Others are compared with it."""
     over_examples: OverExamples
     """Intervals of all measures; empty if no predictions are kept."""
 
@@ -233,7 +237,8 @@ def score_tables(
         metrics = {score.metric for score in text.scores if score.judged} or {s.metric for s in text.scores}
         scored = measure_rows[measure_rows["metric"].isin(metrics) & measure_rows["value"].notna()]
         if not scored.empty:
-            rows = ScoreRows(split(measure_rows), baselines, order(scored, arms), over_examples or {})
+            scored_arms = order(scored, arms)
+            rows = ScoreRows(split(measure_rows), baselines, scored_arms, arms[0], over_examples or {})
             tables.append(_table(rows, text, arms=arms))
     for built in tables:
         built["says"][:0] = [QUICK] * (built["measure"] in quick)
@@ -273,7 +278,7 @@ def split(rows: DataFrame) -> dict[Key, TaskScore]:
                 }
         n = sorted({int(n) for n in part["n"].dropna()})
         name = group if isinstance(group, str) else None
-        scores[name, str(metric), str(place)] = TaskScore(cells, float(part["floor"].mean()), n)
+        scores[name, str(metric), str(place)] = TaskScore(cells, float(part["floor"].mean()), n, part)
     return scores
 
 
@@ -296,6 +301,7 @@ def _table(rows: ScoreRows, text: TableText, *, arms: Sequence[str]) -> Table:
         "says": chance_sentences(body, arms=rows.arms, without=without, text=text),
         "arms": rows.arms,
         "beside": _heads(body, text),
+        "base": rows.base,
         "bands": sorted({cell["band"] for row in body for cell in row["arms"].values()} - {""}),
         "chance": text.chance,
         "rows": body,
@@ -336,6 +342,8 @@ def _body(rows: ScoreRows, text: TableText, listing: Listing) -> Iterator[dict[s
             if not part or not cells or _said_already(score, entry, text):
                 continue
             judged = score.judged and not is_absent(part.floor)
+            decides = judged and not decided
+            shown = {arm: _cell(cell, score, judged=judged) for arm, cell in cells.items()}
             row = {
                 "task": entry.group,
                 "label": entry.label,
@@ -345,17 +353,24 @@ def _body(rows: ScoreRows, text: TableText, listing: Listing) -> Iterator[dict[s
                 "layer": score.layer or None,
                 "scored": score.label or metric_words(entry.group),
                 "judged": judged,
-                "decides": judged and not decided,
+                "decides": decides,
                 "scale": score.scale,
                 "digits": score.digits,
                 "n": part.n,
                 "beside": _shared_numbers(rows, text, part, entry, score),
-                "arms": {arm: _cell(cell, score, judged=judged) for arm, cell in cells.items()},
+                "arms": _with_differences(shown, part, rows.base) if decides else shown,
             }
             yield row
             if both := _over_examples(rows, text, row):
                 yield row | {"first": False, "scored": OVER_EXAMPLES, "judged": False, "decides": False} | both
             first, decided = False, decided or judged
+
+
+def _with_differences(cells: dict[str, Cell], part: TaskScore, base: str) -> dict[str, Cell]:
+    """Return the cells with the difference from the first arm within each seed; it is None without an interval."""
+    compared = differences(part.rows, {arm: base for arm in cells if arm != base})
+    known = {arm: difference for arm, difference in compared.items() if not is_absent(difference["low"])}
+    return {arm: cell | {"difference": known.get(arm)} for arm, cell in cells.items()}
 
 
 def _over_examples(rows: ScoreRows, text: TableText, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -365,7 +380,7 @@ def _over_examples(rows: ScoreRows, text: TableText, row: Mapping[str, Any]) -> 
     for arm, cell in row["arms"].items():
         interval = rows.over_examples.get((text.measure, row["task"], row["metric"], arm))
         if interval is not None and row["layer"] is None:
-            cells[arm] = cell | interval | {"band": OVER_EXAMPLES, "verdict": ""}
+            cells[arm] = cell | interval | {"band": OVER_EXAMPLES, "verdict": "", "difference": None}
     return {"beside": {}, "arms": cells} if cells else {}
 
 
@@ -379,7 +394,7 @@ def _cell(cell: Cell, score: ScoreRow, *, judged: bool) -> Cell:
     """Return a number with its verdict. It has no interval if seeds cannot differ."""
     if score.constant and cell["low"] == cell["high"]:
         cell = cell | {"low": float("nan"), "high": float("nan"), "band": ""}
-    return cell | {"verdict": beside_chance(cell, cell["floor"]) if judged else ""}
+    return cell | {"verdict": beside_chance(cell, cell["floor"]) if judged else "", "difference": None}
 
 
 HIGHEST_TAIL = 0.025

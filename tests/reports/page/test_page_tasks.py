@@ -73,7 +73,7 @@ def test_names_are_unique_references_hold_and_rows_are_whole(shown):
     assert not shown.foreign
 
 
-def test_a_table_of_scores_as_it_is_read(shown, twin):
+def test_a_table_of_scores_as_it_is_read(folder, shown, twin):
     header, body = shown.table("Table 1: scores times 100, mean over seeds ± half its 95% t interval; n counts")
     assert header == ["Task", "Chance", "TF-IDF or words", *ARMS, "n"]
     assert [row[0] for row in body] == [
@@ -82,6 +82,12 @@ def test_a_table_of_scores_as_it_is_read(shown, twin):
     cells = row_of(twin["tasks"][0], "cola")["arms"]
     expected = f"{100 * cells['mlm']['mean']:.1f} ± {100 * (cells['mlm']['high'] - cells['mlm']['mean']):.1f}"
     assert body[0][:4] == ["cola Matthews correlation", "0.0", "20.0", expected]
+    difference = cells["clm"]["difference"]
+    half = 100 * (difference["high"] - difference["mean"])
+    signed = f"{100 * difference['mean']:+.1f} ± {half:.1f}".replace("-", MINUS)
+    assert body[0][4].endswith(signed)
+    assert f" ({signed})" in (folder / "report.md").read_text()
+    assert "In grey: difference of the main score from mlm within each seed." in shown.text
     assert body[0][-1] == "872"
     assert body[1][2] == NONE
 
@@ -98,7 +104,10 @@ def test_every_verdict_is_marked_in_sight_and_in_words(shown, twin):
     for sign, kind in (("†", "at"), ("‡", "below")):
         marked = [cell for table in shown.tables for row in table["rows"] for cell in row if sign in cell]
         assert len(marked) == sum(cell["verdict"] == kind for cell in cells)
-        assert all(re.search(rf"{sign} \({kind} (chance|the adjacency chain)\)$", cell) for cell in marked)
+        assert all(
+            re.search(rf"{sign} \({kind} (chance|the adjacency chain)\)($| ?[+{MINUS}\d])", cell)
+            for cell in marked
+        )
     titles = [a["title"] for _, a in shown.tags if a.get("class") == "mark"]
     assert len(titles) == sum(cell["verdict"] in ("at", "below") for cell in cells)
     for table in twin["tasks"]:
@@ -121,6 +130,8 @@ def test_tables_are_files_too_and_their_loss_is_noticed(folder, twin, tmp_path):
         cells = [row["arms"] for part in (table, *table["folded"]) for row in part["rows"]]
         means = [cell["mean"] for arms in cells for cell in arms.values()]
         assert sorted(frame.loc[frame["arm"].notna(), "mean"]) == pytest.approx(sorted(means))
+        lows = [cell["difference"]["low"] for arms in cells for cell in arms.values() if cell["difference"]]
+        assert sorted(frame["difference_low"].dropna()) == pytest.approx(sorted(lows))
         trees = ("ud_en_ewt", "sweeps=250", "sweeps=500", "sweeps=1000")
         assert set(frame["task"].dropna()) <= {*TASKS, *PAIRS, *trees}
         assert pd.read_csv(folder / table["csv"], dtype=str)["n"].dropna().str.isdecimal().all()

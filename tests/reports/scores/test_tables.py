@@ -52,6 +52,33 @@ def test_cells_are_means_over_seeds_at_the_last_step_with_t_intervals(tables, sc
             assert (cell["band"], cell["seeds"]) == ("seeds", 3)
 
 
+def test_main_scores_have_their_difference_from_the_first_arm_within_each_seed():
+    values = {"mlm": (0.50, 0.60, 0.71), "clm": (0.52, 0.63, 0.72), "mt": (0.40, 0.55)}
+    made = [score(arm, seed, v, task="sst2") for arm, by_seed in values.items() for seed, v in enumerate(by_seed)]
+    made += [
+        score(arm, seed, 0.5 + seed / 10, task="sst2", metric="shuffled_score")
+        for arm in values
+        for seed in (0, 1)
+    ]
+    (table,) = score_tables(results.table(made), arms=["mlm", "clm", "mt"])
+    main, shuffled = table["rows"]
+    assert table["base"] == "mlm"
+    low, high = stats.ttest_rel(values["clm"], values["mlm"]).confidence_interval()
+    assert main["arms"]["clm"]["difference"] == pytest.approx({"mean": 0.02, "low": low, "high": high, "seeds": 3})
+    assert main["arms"]["mt"]["difference"]["mean"] == pytest.approx(-0.075)  # over the two seeds of both
+    assert main["arms"]["mlm"]["difference"] is None
+    assert {cell["difference"] for cell in shuffled["arms"].values()} == {None}
+
+
+def test_there_is_no_difference_of_one_seed_or_without_the_first_arm():
+    single = results.table([score("mlm", 0, 0.5), score("clm", 0, 0.6)])
+    (table,) = score_tables(single, arms=["mlm", "clm"])
+    assert {cell["difference"] for cell in table["rows"][0]["arms"].values()} == {None}
+    others = results.table([score(arm, seed, 0.5 + seed / 9) for arm in ("clm", "mt") for seed in range(3)])
+    (table,) = score_tables(others, arms=["mlm", "clm", "mt"])
+    assert {cell["difference"] for cell in table["rows"][0]["arms"].values()} == {None}
+
+
 def test_each_score_names_its_metric(tables):
     named = {row["task"]: row["scored"] for row in tables["fine_tuning"]["rows"] if row["metric"] == "score"}
     assert named == {
