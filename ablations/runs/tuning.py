@@ -103,13 +103,16 @@ class Search:
                 "arms the settings of the spec are shown; `ablate run` trains the trials first."
             )
         sentences += self.without_choice()
+        arms_at_edge: dict[str, list[str]] = {}
         for tuned in self.tuning.arms:
             if tuned.at_edge and tuned.chosen is not None:
                 values = settings_in_words({path: tuned.chosen[path] for path in tuned.at_edge})
-                sentences.append(
-                    f"tune: the best value of arm {tuned.arm} is at the edge of the tried values ({values}), so "
-                    "a better value may be outside; add values on that side."
-                )
+                arms_at_edge.setdefault(values, []).append(tuned.arm)
+        for values, arms in arms_at_edge.items():
+            sentences.append(
+                f"tune: the best value of {'arm' if len(arms) == 1 else 'arms'} {listed(arms, 'and')} is at the "
+                f"edge of the tried values ({values}), so a better value may be outside; add values on that side."
+            )
         return sentences
 
 

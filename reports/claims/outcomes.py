@@ -29,6 +29,7 @@ from scipy import special
 from ablations.catalogue import LOGGED
 from ablations.runs.records import Looks
 from ablations.spec.contrasts import Claim
+from ablations.wording import listed
 from reports.claims.contrasts import effects
 from reports.claims.select import NotMeasured, SeedTable
 from reports.claims.verdicts import ALPHA, DECIDED, Judgement, decide, judge, ways_to_fail
@@ -57,14 +58,14 @@ def measured(
     existing = set(rows.seeds if arms is None else arms)
     missing = []
     if lacking := [arm for arm in claim.needs.arms if arm not in existing]:
-        missing.append(f"the experiment has no arm {', '.join(lacking)}")
+        missing.append(f"the experiment has no arm {listed(lacking)}")
     unmeasured = [name for name in claim.needs.measures if name not in rows.measures]
     if lacking := [name for name in unmeasured if name not in measures]:
-        missing.append(f"there are no results of {', '.join(lacking)}")
+        missing.append(f"there are no results of {listed(lacking)}")
     if missing and claim.needs.spec:
         missing[0] = f"needs {claim.needs.spec}, because {missing[0]}"
     if open_here := [name for name in unmeasured if name in measures]:
-        missing.append(f"there are no results of {', '.join(open_here)} yet; `ablate run` computes them")
+        missing.append(f"there are no results of {listed(open_here)} yet; `ablate run` computes them")
     parts: dict[str, SeedEffects] = {}
     for name, effect in (claim.provided | claim.parts).items():
         try:

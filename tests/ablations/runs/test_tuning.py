@@ -114,6 +114,14 @@ def test_an_arm_is_tuned_when_all_its_trials_have_ended(spec):
     ]
 
 
+def test_arms_with_the_same_value_at_the_edge_share_a_sentence(spec):
+    end_all(opened(spec), [3.0, 2.0, 1.0])
+    assert opened(spec).warnings()[0] == (
+        "tune: the best value of arms mlm and clm is at the edge of the tried values (training.learning_rate "
+        "0.004), so a better value may be outside; add values on that side."
+    )
+
+
 @pytest.mark.parametrize(
     "ending",
     [

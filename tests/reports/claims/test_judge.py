@@ -442,7 +442,7 @@ def test_a_task_that_the_claim_names_and_nobody_measured_is_the_reason_for_not_r
 def test_a_claim_that_cannot_be_judged_here_says_which_experiment_has_what_it_needs():
     claim = shipped()["8"]
     found = measured(claim, SeedTable(frame(claim, 3)), arms=("mlm",))
-    assert found.missing[0] == "needs unmasking.yaml, because the experiment has no arm n1, corpus"
+    assert found.missing[0] == "needs unmasking.yaml, because the experiment has no arm n1 or corpus"
 
 
 def test_what_is_asked_for_and_not_there_yet_is_no_reason_to_go_elsewhere():
