@@ -35,7 +35,8 @@ def plan_table(plan: Plan) -> None:
     console = console_for_tables()
     console.print(table)
     print_plainly(plan.notes, console)
-    todo = [several(len(plan.runs), "run"), f"{sum(run.is_open for run in plan.runs)} to do"]
+    runs = {run.run_id: run for run in plan.runs}.values()  # arms with equal settings share runs
+    todo = [several(len(runs), "run"), f"{sum(run.is_open for run in runs)} to do"]
     if plan.trials:
         todo.append(f"{several(len(plan.trials), 'trial')} before them")
     if plan.pairs_to_compare:

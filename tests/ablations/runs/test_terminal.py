@@ -146,6 +146,13 @@ def status_of(plan):
     status_table([RunStatus(run, RunState()) for run in plan.runs])
 
 
+def test_runs_that_arms_share_are_counted_once(capsys, monkeypatch):
+    shared = [run(arm, "done", measures=1, not_measured=[]) for arm in ("mlm", "mlm,ratio=0.15")]
+    more = [run(arm, "planned").model_copy(update={"run_id": "9876543210"}) for arm in ("clm", "clm,ratio=0.4")]
+    plan = PLAN.model_copy(update={"runs": [*shared, *more]})
+    assert "\n2 runs, 1 to do; time left: 0:00:01\n" in printed(lambda: plan_table(plan), capsys, monkeypatch)
+
+
 @pytest.mark.parametrize("show", [plan_table, status_of])
 def test_of_many_runs_each_arm_has_a_row_with_its_states(show, capsys, monkeypatch):
     states = ["done"] * 120 + ["running"] * 2 + ["failed"]
