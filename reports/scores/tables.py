@@ -369,8 +369,8 @@ def _body(rows: ScoreRows, text: TableText, listing: Listing) -> Iterator[dict[s
 def _with_differences(cells: dict[str, Cell], part: TaskScore, base: str) -> dict[str, Cell]:
     """Return the cells with the difference from the first arm within each seed; it is None without an interval."""
     compared = differences(part.rows, {arm: base for arm in cells if arm != base})
-    known = {arm: difference for arm, difference in compared.items() if not is_absent(difference["low"])}
-    return {arm: cell | {"difference": known.get(arm)} for arm, cell in cells.items()}
+    with_interval = {arm: difference for arm, difference in compared.items() if not is_absent(difference["low"])}
+    return {arm: cell | {"difference": with_interval.get(arm)} for arm, cell in cells.items()}
 
 
 def _over_examples(rows: ScoreRows, text: TableText, row: Mapping[str, Any]) -> dict[str, Any]:
