@@ -232,7 +232,8 @@ def _checked(path: Path, *, overrides: tuple[str, ...], data_root: Path | None) 
         run_workspace.check(path, experiment, planned, data_root=data_root, overrides=overrides)
         notices += doubts.validated_on_training({arm: s.data for arm, s in arms.items()}, data_root)
         notices += tasks_not_run(experiment.measures, list(arms.items()), data_root=data_root)
-    yield f"{path}: good, {several(len(planned), 'run')}"
+    runs = {(decided[run.arm], run.seed) for run in planned}  # arms with equal settings share runs
+    yield f"{path}: good, {several(len(runs), 'run')}"
     claim_files = claims_file.load_named(experiment.claims, spec=path)
     groups = claims_file.groups_of_measures(list(experiment.measures), {s.data.kind for s in arms.values()})
     kinds = [settings.kind for settings in experiment.measures]

@@ -274,7 +274,10 @@ class Workspace:
     def seeds_to_come(self) -> list[str]:
         """Return a sentence on the seeds so far and the looks to come; an empty list if the seeds are a fixed
         list."""
-        return [] if self.looks is None else [looks_in_words(self.looks, self.arms)]
+        if self.looks is None:
+            return []
+        first = {item.run_id for item in self.planned if item.run.seed == self.experiment.all_seeds[0]}
+        return [looks_in_words(self.looks, self.arms, runs_a_seed=len(first))]
 
     def with_look(self, look: Look) -> "Workspace":
         """Return the workspace with one more look; looks.json is not written."""

@@ -56,6 +56,15 @@ def test_a_shell_completes_commands_options_and_files(typed, completed):
     assert set(result.stdout.splitlines()) == completed
 
 
+def test_validate_counts_runs_that_arms_share_once(tmp_path, data_root):
+    spec = write_spec(tmp_path, grid={"base": "mlm", "axes": {"objective.masking.ratio": [0.15, 0.4]}})
+    assert ablate("validate", spec, "--data-root", data_root).stdout == (
+        f"{spec}: good, 6 runs\n"
+        "  mlm and mlm,ratio=0.15 have equal settings, so they share their runs and every difference between them "
+        "is 0.\n"
+    )
+
+
 def test_validate_names_every_problem_of_every_file_and_exits_with_2(tmp_path, data_root):
     good = write_spec(tmp_path)
     bad = tmp_path / "bad.yaml"

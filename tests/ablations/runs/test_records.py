@@ -117,6 +117,14 @@ def test_an_arm_that_is_added_later_begins_with_the_first_look(spec):
     assert seeds_of(opened(more))["c"] == [10, 11, 12]
 
 
+def test_runs_that_arms_share_are_counted_once_in_the_most_runs_of_all_looks(spec):
+    shared = written(spec.parent, arms=SPEC["arms"] | {"same-as-a": SPEC["arms"]["a"]})
+    assert opened(shared).seeds_to_come() == [
+        "seeds: 3 for 3 arms planned so far; the claims are judged with 3, 4, 5 and 6 seeds, and arms of open "
+        "claims get more seeds, up to 12 runs in all."
+    ]
+
+
 def test_an_arm_that_was_removed_is_not_counted_and_keeps_its_seeds(spec):
     workspace = opened(spec)
     write_looks(some(seeds_of={"a": 6, "b": 3, "gone": 4}, taken=[Look(seeds=3, arms=["a"])]), workspace.folder)
