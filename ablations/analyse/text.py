@@ -87,8 +87,8 @@ class TokenisedText(NamedTuple):
     types: NDArray[np.int64] | None
     """Segment of each token. None if the model does not read segments."""
     is_text: NDArray[np.bool_]
-    """Whether each token is text. Unknown pieces are text. Special tokens are not, even if the text spells
-    them out, and neither is white space that stands alone between two of these."""
+    """Whether each token is text. Unknown pieces are text. Special tokens are not text, even if the sentence
+    spells them out. White space alone between two special tokens is not text."""
     spans: NDArray[np.int64] | None
     """Place of each token in its sentence, in characters: its first, and the one after its last; (0, 0) for a
     token without characters. None for a slow tokenizer, which does not give places."""

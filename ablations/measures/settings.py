@@ -56,9 +56,9 @@ class LayerChangeSettings(LabelledSettings):
     """Kinds of groups that also have rows: tokens by frequency rank, or by part of speech. All groups of a
     kind have equally many tokens."""
     group_tokens: int | None = Field(None, ge=100)
-    """Number of tokens of each group. Groups with fewer tokens are left out. A number below five for each
-    unit of the encoder's width counts as that. Default: the size of the smallest group with at least ten for
-    each unit of the width."""
+    """Number of tokens of each group. Groups with fewer tokens are left out. A number below
+    five tokens for each unit of the encoder's width is raised to five. Default: the size of the smallest group
+    that has at least ten tokens for each unit of the width."""
 
 
 class QuestionSettings(StateSettings):

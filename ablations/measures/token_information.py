@@ -78,7 +78,7 @@ class LayerQuestion(NamedTuple):
     group: str | None
     layer: int
     states_ND: NDArray[np.float32]
-    """States of the occurrences of the question."""
+    """States of the occurrences that the question is about."""
     label_N: NDArray[np.int64]
     sentence_N: NDArray[np.int64]
     place_N: NDArray[np.int64]

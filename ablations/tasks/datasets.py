@@ -423,8 +423,8 @@ def read_task(plugin: Plugin) -> Task:
 
 
 READING_VERSION = "2"
-"""Version of the reading of declared tasks. It counts up whenever the same files are read as other examples, while
-those of the catalogue stay as they are."""
+"""Version of the reading of declared tasks. It is raised when the same files give other examples in a declared
+task, and the tasks of the catalogue do not change."""
 
 
 def files_now(settings: MeasureSettings, data_root: Path) -> str | None:

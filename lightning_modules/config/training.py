@@ -221,8 +221,8 @@ class TrainingSettings(Settings):
 
     @property
     def changes_frequencies(self) -> bool:
-        """Return whether words are less or more frequent in the training text of a run than in the whole text:
-        it uses some sentences alone, or draws its words anew."""
+        """Return whether words have other frequencies in the training text of a run than in the whole text: the
+        run uses only some sentences, or draws its words anew."""
         return self.sentences is not None or self.word_order.kind in ("corpus", "uniform")
 
     @field_validator("loggers")

@@ -291,7 +291,7 @@ class Saver(Callback):
             raise Interrupted
 
     def _agree(self, *wishes: bool) -> list[bool]:
-        """Return for each wish whether any device has it."""
+        """Return, for each wish of this device, whether at least one device has the same wish."""
         if self._control is None:
             return list(wishes)
         votes = torch.tensor([float(wish) for wish in wishes])

@@ -148,8 +148,8 @@ class SeedTable:
         return tuple(in_all[1:])
 
     def last(self, arm: str, seed: int, measure: str, metric: str) -> list[Cell]:
-        """Return the cells of a run at the end of its training; none if this measure has only earlier steps of
-        it."""
+        """Return the cells of a run at the end of its training; none if only earlier steps of the run were
+        measured."""
         step = self._last.get((arm, seed, measure))
         if step is not None and step < self.end[arm]:
             return []

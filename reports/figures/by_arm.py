@@ -369,8 +369,8 @@ def _by_gain(curves: Sequence[Curve]) -> list[Curve]:
 
 
 def _depths(rows: DataFrame, shown: Shown, arms: list[str]) -> dict[int, list[str]]:
-    """Return the arms by the number of layers of their encoders, beginning with the depth of the first arm
-    that has rows. Arms without rows are in the first list. If the axis is not layers, all arms are."""
+    """Return the arms by the number of layers of their encoders, beginning with the depth of the first arm that
+    has rows. Arms without rows are in the first list. All arms are in it if the axis is not layers."""
     if own_axis(shown.measure) != "layer" or shown.axis is not None:
         return {0: arms}
     layers = rows["layer_to"].fillna(rows["x"]).groupby(rows["arm"]).max()

@@ -67,7 +67,8 @@ class PanelArms(NamedTuple):
 
 
 def families(arms: Sequence[str]) -> list[PanelArms]:
-    """Return the arms in groups of at most `MOST_LINES`; a single group if there are no more arms than that.
+    """Return the arms in groups of at most `MOST_LINES`; a single group if there are `MOST_LINES` arms or
+    fewer.
 
     Arms whose names begin with the same word stay together as far as there is room. Small families share a
     group.
@@ -103,8 +104,8 @@ def _alike(arms: Sequence[str], *, words: int) -> list[list[str]]:
 
 
 def _size(arms: Sequence[str]) -> int:
-    """Return the size of the groups if arms are divided equally into as few groups of `USUAL_LINES` as hold
-    them."""
+    """Return the number of arms in each group if the groups are of equal size, at most `USUAL_LINES`, and as
+    few as possible."""
     return ceil(len(arms) / ceil(len(arms) / USUAL_LINES))
 
 

@@ -1,11 +1,11 @@
 """Factors of an experiment: the settings in which its arms differ one at a time, read from the settings of
 their runs.
 
-A setting gets a figure if two arms differ in it and in nothing else. Settings that follow from it do not
-count: the warm-up of longer training, the wider inside of a wider encoder, or the steps if `match` decides
-them. Nor do settings that were tuned for each arm. Another objective, another text and untrained weights are no
-settings in this sense. Other figures compare those arms, and arms with different texts are not measured on the
-same tokens.
+A setting gets a figure if two arms differ in it and in nothing else. Settings that follow from it do not count:
+the warm-up of longer training, the intermediate size of a wider encoder, or the steps if `match` decides them.
+Settings that were tuned for each arm do not count either. Another objective, another text and untrained weights
+are no settings in this sense: other figures compare arms that differ in them, and arms with different texts are
+not measured on the same tokens.
 """
 
 import json

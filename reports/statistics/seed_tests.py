@@ -163,11 +163,12 @@ def _errors(values_S: Vector, text_error: Vector, text_blocks: int) -> list[tupl
 def one_sided(
     effects: ArrayLike, *, against: float = 0.0, text_error: ArrayLike = 0.0, text_blocks: int = 0
 ) -> Vector:
-    """Return the probability of the one-sided t test along the last axis: of a mean at least this high if the
-    true mean is `against`. It is the larger of the probabilities with and without the error of the text.
+    """Return the probability of the one-sided t test along the last axis: how likely is a mean this high or
+    higher if the true mean is `against`? The test is made with and without the error of the text, and the
+    larger probability is returned.
 
-    If all seeds show the same number, the sign-flip test replaces the test without the error of the text. It is
-    then the sign test: 2^-n above `against`, else 1.
+    If all seeds show the same number, the sign-flip test replaces the t test without the error of the text. Its
+    probability is 2^-n if the number is above `against`, else 1.
     """
     values = np.asarray(effects, float)
     size = values.shape[-1]

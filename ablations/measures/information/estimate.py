@@ -331,7 +331,7 @@ def information_of(
 def most_frequent(labels_N: Labels, types: int) -> np.ndarray:
     """Return which occurrences have one of the `types` most frequent labels. Ties go to the lower label.
 
-    Returns all occurrences if there are no more labels than that.
+    Returns all occurrences if there are `types` labels or fewer.
 
     Raises:
         MeasureError: labels that are no integers or none at all, or `types` below 1.

@@ -40,10 +40,11 @@ LONGEST_STRETCH = 24
 """Largest number of characters of a stretch."""
 
 FOUND_AGAIN = 4
-"""Number of words in a row that are found again and so settle what the stretches before them stand for."""
+"""Number of consecutive words that must be found in the text again before the stretches before them are
+settled."""
 
 LOOKED_AT = 40
-"""Number of words after which the first stretch is settled even without that."""
+"""Number of words after which the first stretch is settled, even if no consecutive words were found again."""
 
 
 def align(text: str, words: Sequence[str], spans_T: Sequence[tuple[int, int]], *, where: str) -> NDArray[np.int64]:

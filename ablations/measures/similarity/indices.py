@@ -154,8 +154,8 @@ def _summed(hsic: Callable[[AnySide, AnySide], Tensor], xs: Iterable[AnySide], y
 
 
 def _ratio(cross: Tensor, x_own: Tensor, y_own: Tensor) -> float:
-    """Return the ratio, clipped to -1 and 1: it lies within by Cauchy-Schwarz, and rounding must not break
-    that."""
+    """Return the ratio, clipped to [-1, 1]. By Cauchy-Schwarz it lies in this interval, but rounding may move
+    it out."""
     return (cross / (x_own.sqrt() * y_own.sqrt())).clamp(-1, 1).item()
 
 

@@ -92,8 +92,8 @@ class Sums:
 
     @torch.inference_mode(False)
     def combined(self, other: "Sums", *, sign: int) -> "Sums":
-        """Return these sums plus `sign` times the others, on the device of these. Both have the same origin
-        and pairs."""
+        """Return these sums plus `sign` times those of `other`, on the device of these sums. Both have the same
+        origin and pairs."""
         result = copy(self)
         result.tokens = self.tokens + sign * other.tokens
         device = self._beside_FM.device
@@ -330,7 +330,7 @@ class Moments:
         return self._combined(other, sign=1)
 
     def __sub__(self, other: "Moments") -> "Moments":
-        """Return the moments of these tokens without those of the other, which must be among these.
+        """Return the moments without the tokens of `other`, whose tokens must be among these.
 
         Raises:
             MeasureError: their pairs or origins differ, or the other has more tokens.

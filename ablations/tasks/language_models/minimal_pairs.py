@@ -235,8 +235,8 @@ def compared(good_N: Floats, bad_N: Floats) -> Floats:
 
 
 def differ_in_whole_words(good: Pieces, bad: Pieces) -> bool:
-    """Return whether each word that differs is one piece. Words differ if they are left after both sentences
-    have lost their common beginning, and then their common end."""
+    """Return whether each word in which two sentences differ is one piece. The common beginning and then the
+    common end of the sentences are removed; the other words differ."""
     a, b = _words(good), _words(bad)
     shorter = min(len(a), len(b))
     begin = next((i for i in range(shorter) if a[i] != b[i]), shorter)

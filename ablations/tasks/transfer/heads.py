@@ -55,7 +55,7 @@ INITIAL_DEVIATION = 0.02
 """Standard deviation of the head's initial weights (Devlin et al. 2019)."""
 
 FAINTEST = 1e-3
-"""Smallest deviation of a feature, as a share of the strongest feature's. A smaller one counts as this."""
+"""Smallest deviation by which a feature is divided, as a share of the largest deviation of a feature."""
 
 Floats = NDArray[np.float32]
 

@@ -108,7 +108,7 @@ def rows(readings: Readings, settings: RetrievalSettings, say: Say) -> Iterator[
 
 
 def require(settings: RetrievalSettings, texts: Texts, run: RunSettings) -> None:
-    """Raise a MeasureError if a text that says which sentences follow each other has too few that do."""
+    """Raise a MeasureError if a text with documents has too few sentences that follow each other."""
     for part in settings.parts(built_in=run.data.kind == "language"):
         if part.task_name == NEXT_SENTENCE and part.problem(run.data, texts.data_root) is None:
             for split in ("validation", "train"):
@@ -142,13 +142,13 @@ def next_sentence_rows(
     max_length: int,
     say: Say = lambda line: None,
 ) -> Iterator[Row]:
-    """Yield rows on how well the sentence that follows is found: `recall_at_1`, `recall_at_20`,
-    `reciprocal_rank` and `recall_at_1_reranked`.
+    """Yield rows on how well the next sentence is found: `recall_at_1`, `recall_at_20`, `reciprocal_rank` and
+    `recall_at_1_reranked`.
 
-    The candidates are the sentences that follow all queries. The first three are of layers and TF-IDF as in
-    `relatedness_rows`. For the last, the cross-encoder has ranked the 20 nearest of the centred top layer
-    again, and the chance level (`floor`) is that of a random order of these. Each text is encoded once for
-    all rows but the last.
+    The candidates are the next sentences of all queries. The first three metrics are of layers and TF-IDF as in
+    `relatedness_rows`. For the last metric, the cross-encoder ranks the 20 nearest candidates of the centred
+    top layer again. Its chance level (`floor`) is that of a random order of these 20. Each text is encoded once
+    for all rows but the last.
 
     Args:
         tokens: a text that says which sentences follow each other (`documents`).
