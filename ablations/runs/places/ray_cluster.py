@@ -41,6 +41,9 @@ SECONDS_WITHOUT_FIRST_NODE = 20.0
 """Longest wait in seconds for an answer of the first node. After a minute without one, Ray itself ends this
 process."""
 
+NO_CLUSTER = "Could not find any running Ray instance"
+"""Error of Ray on a machine that is a node of no cluster, if the address is `auto`."""
+
 
 class RayError(AblationsError, RuntimeError):
     """Error of Ray: it is not installed, does not answer, or refuses."""
@@ -212,6 +215,11 @@ def connected(address: str) -> Iterator[Any]:
                 "cluster to ~/.ray/auth_token with mode 0600, then give the command again."
             ) from error
         reason = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
+        if reason == NO_CLUSTER:
+            raise RayError(
+                "there is no cluster of Ray on this machine; start one with `ray start --head`, join one with "
+                "`ray start --address=ADDRESS`, or write the address of one into the file of --place."
+            ) from None
         raise RayError(
             f"the cluster of Ray at {address} cannot be used ({reason}); start one with `ray start --head`, or "
             "write the address of another into the file of --place (this machine needs its token and the same "

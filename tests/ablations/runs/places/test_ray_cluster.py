@@ -116,6 +116,23 @@ def test_a_cluster_that_is_not_there_is_one_sentence(monkeypatch):
     )
 
 
+def test_a_machine_of_no_cluster_is_one_sentence(monkeypatch):
+    def init(**options):
+        raise ConnectionError("Could not find any running Ray instance. Please specify the one to connect to.")
+
+    errors = SimpleNamespace(AuthenticationError=type("AuthenticationError", (Exception,), {}))
+    monkeypatch.setattr(ray_cluster, "find_spec", lambda name: "there")
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init, exceptions=errors))
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/nowhere")
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    with pytest.raises(RayError) as error, connected("auto"):
+        pass
+    assert str(error.value) == (
+        "there is no cluster of Ray on this machine; start one with `ray start --head`, join one with `ray start "
+        "--address=ADDRESS`, or write the address of one into the file of --place."
+    )
+
+
 def test_a_first_node_that_is_lost_is_one_sentence(monkeypatch):
     monkeypatch.setattr(ray_cluster, "SECONDS_WITHOUT_FIRST_NODE", 0.0)
     with socket.socket() as first:
