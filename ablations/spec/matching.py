@@ -1,4 +1,5 @@
-"""Matching of arms: equal steps, predictions or operations (FLOPs) in all arms. No torch.
+"""Matching of arms: equal steps, predictions or operations (FLOPs) in all arms. Torch is loaded only to count
+predictions in a text.
 
 The first trained arm has the steps that the spec writes. The steps of every other arm are set so that it
 predicts as many tokens, or takes as many operations, as the first one. The tokens per step stay as they are.
@@ -38,16 +39,18 @@ def matched(
     first = {run.arm: run.settings for run in reversed(trained)}
     if why := unmatched(experiment.match, {arm: settings.objective for arm, settings in first.items()}):
         raise SpecError(f"{experiment.name}: {why}.")
-    from lightning_modules.objectives.predictions import (
-        predictions_per_token,  # imported here, as most specs do not need it
-    )
+
+    def counted(run: RunSettings) -> float:
+        tokens = text(run)
+        from lightning_modules.objectives.predictions import predictions_per_token  # loads torch
+
+        return predictions_per_token(run, tokens)
 
     def of_step(run: RunSettings) -> float:
         words, per_step = "pairs" in run.objective.predictions, run.training.tokens_per_step
         if experiment.match == "predictions":
-            return predictions_per_token(run, text(run)) * per_step
-        pairs = predictions_per_token(run, text(run)) if words else None
-        return operations_per_token(run, pairs=pairs) * per_step
+            return counted(run) * per_step
+        return operations_per_token(run, pairs=counted(run) if words else None) * per_step
 
     rates = {arm: of_step(settings) for arm, settings in first.items()}
     reference = rates[trained[0].arm] * trained[0].settings.training.max_steps

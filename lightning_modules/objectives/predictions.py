@@ -1,4 +1,4 @@
-"""Numbers of predictions of a run, expected from its settings and counted in its text. It needs no torch.
+"""Numbers of predictions of a run, expected from its settings and counted in its text.
 
 Letters: S sentences of an epoch, Q sequences, N tokens, V vocabulary.
 """

@@ -131,8 +131,13 @@ def test_a_second_sentence_is_found(code, found):
 
 @pytest.mark.parametrize(
     "command",
-    [["--help"], ["validate", "experiments/smoke.yaml"], ["plan", "experiments/article-tiny.yaml"]],
-    ids=lambda command: command[0],
+    [
+        ["--help"],
+        ["validate", "experiments/smoke.yaml"],
+        ["plan", "experiments/article-tiny.yaml"],
+        ["plan", "experiments/masking-schedule.yaml"],  # match: predictions, on a text without a token store
+    ],
+    ids=lambda command: command[-1],
 )
 def test_looking_does_not_load_torch(command, tmp_path):
     code = (
