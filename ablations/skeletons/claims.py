@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ablations.catalogue import Measure, metrics_of, suits
+from ablations.catalogue import Measure, card, metrics_of, suits
 from ablations.errors import SpecError
 from ablations.measures.settings import RunDistanceSettings
 from ablations.spec import claims as claims_file
@@ -86,7 +86,10 @@ CLAIM_TEMPLATES = {
     ),
     "generation": ClaimTemplate("metric: fluency", "writes less fluent sentences", "0.05", "nats"),
 }
-"""Templates by measure, for measures that can compare arms. Each reads the number that is compared most."""
+"""Templates by measure, for numbers that are compared more than the first metric of the card."""
+
+NOT_COMPARED = ("baselines", "pictures")
+"""Measures that a claim cannot compare between arms."""
 
 APART = "{kind: apart, metric: pwcca, pairs: ...}"
 """Effect of a claim that reads `run_distance`."""
@@ -142,12 +145,25 @@ def _comments(experiment: Experiment) -> Iterator[str]:
         elif settings.kind == "validation":
             yield f"#   {{measure: validation, metric: loss}}: {metrics}\n"
             yield "#   {measure: learning, metric: gain}, the same over the course of training: gain or loss\n"
-        elif settings.kind in CLAIM_TEMPLATES:
+        elif settings.kind not in NOT_COMPARED:
             yield f"#   {_of(settings.kind)}: {metrics}\n"
 
 
+def _template(measure: str) -> ClaimTemplate:
+    """Return the template of a measure. A measure without one, such as a plugin's, reads the first metric of
+    its card."""
+    if measure in CLAIM_TEMPLATES:
+        return CLAIM_TEMPLATES[measure]
+    facts = card(measure)
+    name = facts.metrics[0].replace("_", " ")
+    of = f"metric: {facts.metrics[0]}" + (', groups: ["*"]' if facts.groups else "")
+    in_top = facts.layers == "all"
+    says = f"has a higher {name}" + (" in the top layer" if in_top else "")
+    return ClaimTemplate(of + (", layers: top" if in_top else ""), says, "0.01", name)
+
+
 def _of(measure: str) -> str:
-    return f"{{measure: {measure}, {CLAIM_TEMPLATES[measure].of}}}"
+    return f"{{measure: {measure}, {_template(measure).of}}}"
 
 
 def _first_claim(experiment: Experiment, runs: Mapping[str, Run], *, spec: Path) -> str:
@@ -182,7 +198,7 @@ def _has(settings: Measure, run: Run) -> bool:
     """Return whether the table has numbers of this run and measure that a claim may read."""
     if isinstance(settings, RunDistanceSettings):
         return run.settings.objective.has_layers and (not settings.arms or run.arm in settings.arms)
-    return settings.kind in CLAIM_TEMPLATES and suits(settings, run.settings)
+    return settings.kind not in NOT_COMPARED and suits(settings, run.settings)
 
 
 def _layers(run: Run) -> str:
@@ -200,7 +216,7 @@ def _written(measure: str, arms: Sequence[str], runs: Mapping[str, Run], *, fami
         says = f"{arms[0]} and {arms[1]} differ more from each other than the seeds of each arm do."
         effect = f"{APART.replace('...', f'[[{names}]]')[:-1]}, unit: distance}}"
     else:
-        reading = CLAIM_TEMPLATES[measure]
+        reading = _template(measure)
         of = _of(measure).replace("metric: loss", f"metric: {_loss(runs[arms[0]])}")
         says = f"{arms[0]} {reading.says} than {arms[-1]}."
         minus = f", minus: {_quoted(arms[1])}" if len(arms) == 2 else ""

@@ -67,6 +67,19 @@ def test_every_measure_alone_is_compared(tmp_path, measure):
     assert verdict(loaded.claims[0])
 
 
+def test_the_measure_of_a_plugin_is_compared_by_its_first_metric(tmp_path):
+    shutil.copy(EXPERIMENTS.parent / "docs" / "plugins" / "my_measures.py", tmp_path)
+    rank = '{kind: "my_measures.py:Rank"}'
+    spec = write(tmp_path, SPEC.replace("[validation]", f"[{rank}]") + "claims: [mine]\n")
+    written = claim_skeleton.write(spec).read_text(encoding="utf-8")
+    (claim,) = claims_file.load_named(load.load(spec).claims, spec=spec)[0].claims
+    (of,) = claim.effect.quantities()
+    assert (of.measure, of.metric, of.layers) == ("my_measures.py:Rank", "rank", "top")
+    assert claim.says == "mlm has a higher rank in the top layer than 1."
+    assert "#   {measure: my_measures.py:Rank, metric: rank, layers: top}: rank\n" in written
+    assert verdict(claim)
+
+
 KINDS = (
     *("masked_lm", "causal_lm", "translation", "mixture", "replaced_token", "permutation_lm", "skip_gram"),
     "naive_bidirectional_lm",

@@ -129,7 +129,8 @@ MEASURES = [kind for kind in map(kind_of, models_in(get_args(Measure)[0])) if ki
 def test_an_unknown_measure_is_answered_with_the_nearest_and_nothing_else(tmp_path, kind):
     (sentence,) = sentences(tmp_path, SPEC.replace("[validation]", f"[{kind[:-1]}]"))
     assert sentence == (
-        f'spec.yaml:7:12: an entry of measures must be one of 19 kinds, but is "{kind[:-1]}"; did you mean {kind}?'
+        f"spec.yaml:7:12: an entry of measures must be one of {len(MEASURES)} kinds, but is "
+        f'"{kind[:-1]}"; did you mean {kind}?'
     )
 
 
