@@ -13,6 +13,7 @@ from ablations import results
 from reports.folder import read
 from reports.page import page
 from reports.scores.runs import RUN_SCORES, compared_arms, joined
+from reports.words import signed_interval
 from tests.support.fake_experiment import ARMS, folder_name, rows, settings, write
 from tests.support.fake_scores import score_rows
 from tests.support.html_page import Page, strict_json
@@ -184,6 +185,22 @@ def test_arms_are_compared_with_the_first_within_each_seed_unless_a_table_of_a_s
     assert header[:3] == ["Arm", "Seeds", "Gain over no context (nats)"]
     assert [row[0] for row in body] == list(ARMS)
     assert "## Arms compared" in (apart / "report.md").read_text(encoding="utf-8")
+
+
+def test_differences_in_markdown_are_escaped_once(apart):
+    """Rendered, two backslashes before a sign are one: the page of GitHub showed "(\\+0.047 ± 0.052)"."""
+    text = (apart / "report.md").read_text(encoding="utf-8")
+    compared = strict_json(apart / "report.json")["compared"]
+    digits = {column["title"]: column["digits"] for column in compared["columns"]}
+    differences = [
+        signed_interval(cell["difference"], digits[title])
+        for row in compared["rows"]
+        for title, cell in row["cells"].items()
+        if cell["difference"]
+    ]
+    assert any(written.startswith("+") for written in differences)
+    assert all(f" ({page.escaped(written)})" in text for written in differences)
+    assert "\\\\" not in text
 
 
 def test_gains_of_arms_that_predict_other_things_are_not_subtracted(apart):
