@@ -75,9 +75,10 @@ def _tabular(columns: str, heads: Sequence[str], rows: Iterable[Sequence[str]], 
 
 
 def _claims(claims: Sequence[dict[str, Any]]) -> str:
+    numbered = any(claim["number"] for claim in claims)
     rows = [
         [
-            str(claim["number"] or ""),
+            *[str(claim["number"] or "")] * numbered,
             escaped(claim["says"]),
             escaped(_verdict(claim)),
             escaped(headline_effect(claim)),
@@ -87,8 +88,8 @@ def _claims(claims: Sequence[dict[str, Any]]) -> str:
     ]
     notes = ["Effect: mean over seeds, with its interval, of the part that decides; n counts seeds."]
     return _tabular(
-        r"rp{0.4\linewidth}p{0.2\linewidth}lr",
-        ["No.", "Claim", "Verdict", r"Effect {[}interval{]}", "$n$"],
+        "r" * numbered + r"p{0.4\linewidth}p{0.2\linewidth}lr",
+        [*["No."] * numbered, "Claim", "Verdict", r"Effect {[}interval{]}", "$n$"],
         rows,
         notes,
     )

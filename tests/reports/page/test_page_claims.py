@@ -517,6 +517,18 @@ def test_markdown_says_the_same_of_claims_arms_and_runs(folder, shown, said):
         assert not seeds or f"- Seeds to decide all open parts: {seeds}\n" in source
 
 
+def test_tables_have_no_column_of_numbers_if_no_claim_has_one(tmp_path):
+    folder = made(tmp_path, text=re.sub(r"    number: \d+\n", "", TEXT), names=("layers",))
+    page.write(folder)
+    head, *body = markdown_tables(folder)[0]
+    assert head == ["Claim", "Verdict", "Effect [interval]", "n", "Published", "Expected"]
+    assert {len(row) for row in body} == {6}
+    latex = (folder / "tables/claims.tex").read_text(encoding="utf-8")
+    assert "\n\\begin{tabular}{@{}p{0.4\\linewidth}p{0.2\\linewidth}lr@{}}\n" in latex
+    assert "\nClaim & Verdict & Effect {[}interval{]} & $n$ \\\\\n" in latex
+    assert "\nIt changes more. & " in latex
+
+
 def test_hostile_text_is_text_in_page_and_markdown(tmp_path):
     hostile = f"{HOSTILE} | `x` [a](http://example.org) $y$ __b__"
     quoted = json.dumps(hostile, ensure_ascii=False)  # a file with control characters is refused
