@@ -23,10 +23,17 @@ def printable(text: str) -> str:
 
 
 def nearest(word: str, names: Collection[str]) -> str | None:
-    """Return the name that a misspelt word most likely meant, or the only name that contains it, or None."""
-    similar = 0.8 if "." in word else 0.6  # two paths below the same section always share many letters
+    """Return the name that a misspelt word most likely meant, or the only name that contains it, or None.
+
+    A name of which the word is a whole part (`time` of `time_limit`) comes before one with similar letters.
+    """
     lower = {name.lower(): name for name in names}
-    close = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=similar)
+    close = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=0.8)
+    if not close:
+        whole = [small for small in lower if word.lower() in small.split("_")]
+        # Two paths below the same section always share many letters.
+        similar = [] if "." in word else difflib.get_close_matches(word.lower(), lower, n=1, cutoff=0.6)
+        close = whole if len(whole) == 1 else similar
     if close:
         return lower[close[0]]
     containing = [name for small, name in lower.items() if len(word) > 2 and word.lower() in small]

@@ -27,6 +27,11 @@ def test_the_nearest_name_or_the_only_one_that_contains_the_word(word, meant):
     assert guess(word, NAMES) == (f"; did you mean {meant}?" if meant else "")
 
 
+def test_a_whole_part_of_a_name_is_nearer_than_similar_letters():
+    assert nearest("time", ["tries", "time_limit"]) == "time_limit"
+    assert nearest("time", ["tries", "time_limit", "time_left"]) == "tries"  # two names have the part
+
+
 def test_names_in_capitals_are_found_too():
     assert nearest("nouns", ["NOUN", "VERB"]) == nearest("NOUNS", ["NOUN", "VERB"]) == "NOUN"
 

@@ -482,13 +482,22 @@ def dry_run(workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFi
 def in_queue(out: Path) -> list[Watched]:
     """Return the jobs of an output root that are in the queue, with their runs.
 
+    A copy of an output root has the files of the same jobs, which train the runs of the original alone. So jobs
+    of another folder that this machine can see are left out.
+
     Raises:
         QueueError: SLURM cannot be asked.
     """
     folders = arrays.written(out)
     queued = [job for job in queued_jobs() if job.name in folders]
     files = {name: arrays.read(folders[name]) for name in {job.name for job in queued}}
-    return [Watched(job, files[job.name][job.element]) for job in queued]
+    watched = [Watched(job, files[job.name][job.element]) for job in queued]
+    return [job for job in watched if _is_same(Path(job.files.array.runs), out / "runs")]
+
+
+def _is_same(trained: Path, runs: Path) -> bool:
+    """Return whether jobs train these runs: two folders that this machine can see are the same one."""
+    return not (trained.exists() and runs.exists()) or trained.samefile(runs)
 
 
 def _look(workspace: Workspace) -> tuple[set[str] | None, str]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 
 import pytest
 
@@ -56,6 +57,22 @@ def test_listing_arrays_executes_no_plugin(with_plugin, tmp_path, monkeypatch, h
     assert [watched.files.run_names for watched in slurm.in_queue(tmp_path)] == [["mlm-s0-0000000000"]]
     assert job.missing("mlm-s0-0000000000") is None  # an untrained run
     assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_jobs_of_the_original_are_not_those_of_a_copied_output_root(tmp_path, monkeypatch, is_here):
+    """Where the original cannot be seen, as with another mount, the jobs may train these runs."""
+    root = tmp_path / "root"
+    folder = made(root, records={}, measures=[])
+    (root / "runs").mkdir()
+    shutil.copytree(root, tmp_path / "copy")
+    (tmp_path / "link").symlink_to(root)
+    queued = [QueuedJob("1_0", arrays.job_name(folder), 0, "RUNNING", "None")]
+    monkeypatch.setattr(slurm, "queued_jobs", lambda: queued)
+    assert len(slurm.in_queue(root)) == len(slurm.in_queue(tmp_path / "link")) == 1
+    if not is_here:
+        root.rename(tmp_path / "elsewhere")
+    assert len(slurm.in_queue(tmp_path / "copy")) == (0 if is_here else 1)
 
 
 def test_listing_arrays_keeps_the_tasks_of_the_present_spec(tmp_path):
