@@ -45,12 +45,14 @@ def tables(page: dict[str, Any]) -> dict[str, str]:
     """Return each table of the page that has rows, by the name of its file without the ending.
 
     `claims` has the verdicts with effect, interval and n. `arms` has what each arm learned in pre-training.
-    The others are the tables of tasks.
+    `compared` has the scores of whole runs with the differences between arms. The others are the tables of tasks.
     """
     judged = [claim for claim in page["claims"] if claim["plot"]]
     written = {"claims": _claims(judged)} if judged else {}
     if any(not words.is_absent(arm["loss"]["mean"]) for arm in page["arms"]):
         written["arms"] = _arms(page["arms"])
+    if page["compared"]:
+        written["compared"] = _compared(page["compared"])
     written |= {table["name"]: _scores(table) for table in page["tasks"] if table["rows"]}
     return {name: f"{_head(page)}{text}" for name, text in written.items()}
 
@@ -119,12 +121,38 @@ def _arms(arms: Sequence[dict[str, Any]]) -> str:
             str(arm["loss"]["seeds"]),
         ]
         for arm in arms
+        if arm["loss"]["seeds"]
     ]
     notes = [
         "Mean over seeds, plus or minus half its 95% t interval; n counts seeds.",
         "Compare losses only between arms that predict the same thing.",
     ]
     return _tabular("l" + "r" * (len(shown) + 1), ["Arm", *(head for head, _, _ in shown), "$n$"], rows, notes)
+
+
+def _compared(compared: dict[str, Any]) -> str:
+    def shown(cell: dict[str, Any] | None, digits: int) -> str:
+        if cell is None:
+            return escaped(words.ABSENT)
+        difference = cell["difference"]
+        beside = f" ({words.signed_interval(difference, digits)})" if difference else ""
+        return escaped(words.interval(cell, digits) + beside)
+
+    columns = compared["columns"]
+    rows = [
+        [
+            escaped(row["arm"]),
+            *(shown(row["cells"].get(column["title"]), column["digits"]) for column in columns),
+            str(row["seeds"]),
+        ]
+        for row in compared["rows"]
+    ]
+    heads = [column["title"] + (f" ({column['unit']})" if column["unit"] != "1" else "") for column in columns]
+    notes = [
+        "Mean over seeds, plus or minus half its 95% t interval; n counts seeds.",
+        f"In brackets: difference from {' '.join(compared['base'].split())} within each seed.",
+    ]
+    return _tabular("l" + "r" * (len(columns) + 1), ["Arm", *map(escaped, heads), "$n$"], rows, notes)
 
 
 def _scores(table: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ from reports.claims import words
 from reports.page import page
 from reports.page.latex import escaped, tables
 from reports.page.page import publish
+from reports.words import interval, signed_interval
 from tests.support import claim_page, score_page
 from tests.support.html_page import strict_json
 
@@ -64,7 +65,10 @@ def test_scores_are_those_of_the_page_and_marks_are_explained(scored):
         assert len(rows) == len(table["rows"])
         assert {len(row) for row in rows} == {columns}
         assert ("\\textsuperscript{a}" in text) == ("\\textsuperscript{a} at " in text)
-    assert {path.stem for path in scored.glob("tables/*.tex")} == {"arms", *(one["name"] for one in twin["tasks"])}
+    assert {path.stem for path in scored.glob("tables/*.tex")} == {
+        *("arms", "compared"),
+        *(one["name"] for one in twin["tasks"]),
+    }
     assert {f"tables/{path.name}" for path in scored.glob("tables/*")} <= set(twin["files"])
 
 
@@ -73,6 +77,31 @@ def test_arms_have_a_row_each(scored):
     assert [row[0] for row in rows_of(text)] == ["mlm", "clm", "mt", "untrained"]
     assert r"1.82 $\pm$ " in text
     assert all(row[-1] == "3" for row in rows_of(text))
+
+
+def test_arms_without_a_run_have_no_row(scored):
+    twin = strict_json(scored / "report.json")
+    for name in ("loss", "gain", "perplexity"):
+        twin["arms"][1][name] = {"mean": None, "low": None, "high": None, "seeds": 0}
+    assert [row[0] for row in rows_of(tables(twin)["arms"])] == ["mlm", "mt", "untrained"]
+
+
+def test_scores_of_whole_runs_have_their_differences_in_brackets(scored):
+    compared = strict_json(scored / "report.json")["compared"]
+    text = (scored / "tables/compared.tex").read_text(encoding="utf-8")
+    assert "% In brackets: difference from mlm within each seed.\n" in text
+    rows = rows_of(text)
+    assert [row[0] for row in rows] == [row["arm"] for row in compared["rows"]]
+    for place, column in enumerate(compared["columns"], start=1):
+        cell = compared["rows"][-1]["cells"].get(column["title"])
+        if cell is None:
+            assert rows[-1][place] == escaped("–")
+            continue
+        difference = cell["difference"]
+        beside = f" ({signed_interval(difference, column['digits'])})" if difference else ""
+        assert rows[-1][place] == escaped(interval(cell, column["digits"]) + beside)
+    assert any(" (" in cell for cell in rows[-1])
+    assert " (" not in rows[0][1]
 
 
 def test_changed_settings_are_said_above_a_table(scored):

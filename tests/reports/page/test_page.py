@@ -70,7 +70,7 @@ def test_the_same_experiment_gives_the_same_bytes_and_no_leftovers(folder):
     assert everything() == before
     files = {str(path) for path in before}
     drawn = {f"figures/{name}.{kind}" for name in PANELS for kind in ("svg", "csv")}
-    written = {"report.html", "report.md", "report.json", "tables/arms.tex"}
+    written = {"report.html", "report.md", "report.json", "tables/arms.tex", "tables/compared.tex"}
     assert files == {"plan.json", "spec.yaml", "results.parquet"} | written | drawn
 
 

@@ -197,7 +197,7 @@ def test_figures_that_a_page_no_longer_has_are_gone_and_a_users_own_files_stay(t
         path.write_text("mine")
     told = strict_json(folder / "report.json")
     figures = sorted(f"figures/{name}.{kind}" for name in PANELS for kind in ("svg", "csv"))
-    assert told["files"] == [*figures, "tables/arms.tex"]
+    assert told["files"] == [*figures, "tables/arms.tex", "tables/compared.tex"]
     lost = [name for name in told["files"] if name.startswith("figures/layer_change")]
     assert lost
     kept = results.table(row for row in rows() if row["measure"] != "layer_change")
