@@ -103,7 +103,11 @@ def give_up(job: JobFiles) -> None:
         before = job.attempts().endings.get(name)
         log = job.directory(name).path / "log.txt"
         logs = f"{log} and the logs in {job.folder}" if log.exists() else f"the logs in {job.folder}"
-        reason = before.message if before else f"its job was ended each time; read {logs}"
+        reason = (
+            before.message
+            if before
+            else f"its job was ended each time, by a time limit that is too short or otherwise; read {logs}"
+        )
         message = f"given up after {several(job.array.tries, 'attempt')} without progress: {reason}"
         note(job, name, message, is_final=True)
         directory = job.directory(name)

@@ -70,7 +70,8 @@ def test_after_attempts_without_progress_the_job_gives_up_and_says_why(make_job)
         "given up after 2 attempts without progress: its worker process died (signal SIGKILL)."
     )
     assert endings[one.run_names[1]].message == (
-        f"given up after 2 attempts without progress: its job was ended each time; read the logs in {one.folder}"
+        f"given up after 2 attempts without progress: its job was ended each time, by a time "
+        f"limit that is too short or otherwise; read the logs in {one.folder}"
     )
     assert arrays.endings(one.folder.parents[2]) == endings
 
