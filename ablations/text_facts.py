@@ -1,12 +1,9 @@
 """Facts about the text of an experiment before anything is trained: lengths, unknown tokens, cut and repeated
 sentences, and sentences of validation and of tasks that are also in the training text.
 
-Two sentences are the same if they have the same words in the same order. Only a hash of 64 bits is kept of
-each sentence.
+Two sentences are the same if they have the same words in the same order.
 """
 
-import hashlib
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,10 +20,8 @@ from ablations.tasks.datasets import task_called
 from ablations.tasks.settings import NEXT_SENTENCE, RetrievalSettings, TaskSettings
 from ablations.wording import listed, several
 from lightning_modules.config import Data, RunSettings
-from lightning_modules.data.corpus import SPLITS, open_corpus
-
-SHARED_SHARE = 0.01
-"""Share of sentences or examples that are also in the training text. From this share on there is a warning."""
+from lightning_modules.data.corpus import open_corpus
+from lightning_modules.data.tokenising import sentence_hashes
 
 
 class SplitFacts(NamedTuple):
@@ -46,10 +41,12 @@ class SplitFacts(NamedTuple):
     """Number of sentences that are cut at `data.max_length`."""
     unknown: int
     """Number of tokens that are [UNK]."""
-    repeated: int
-    """Number of sentences that repeat an earlier sentence of the same split."""
+    repeated: int | None
+    """Number of sentences that repeat an earlier sentence of the same split. None if tokens were made before
+    2026-11-28, when this was not counted."""
     in_training: int | None
-    """Number of sentences that are also in the training text. None for the training text itself."""
+    """Number of sentences that are also in the training text. None for the training text itself, and as for
+    `repeated`."""
 
 
 class TaskFacts(NamedTuple):
@@ -87,14 +84,8 @@ def text_facts(data: Data, report: Mapping[str, Any], tasks: Iterable[str], *, d
     Raises:
         DataError: a file of a task is damaged.
     """
-    corpus = open_corpus(data, data_root=data_root)
-    facts, train_S = [], np.empty(0, np.uint64)
-    for split in (name for name in SPLITS if name in corpus.splits):
-        hashes_S = _hashes(row.text for row in corpus.rows(split))
-        different_S = np.unique(hashes_S)
-        if split == "train":
-            train_S = different_S
-        counted = report["splits"][split]
+    facts = []
+    for split, counted in report["splits"].items():
         source, lengths = counted["source"], counted["source"]["whole_length_percentiles"]
         facts.append(
             SplitFacts(
@@ -107,19 +98,15 @@ def text_facts(data: Data, report: Mapping[str, Any], tasks: Iterable[str], *, d
                 longest=lengths["100"],
                 cut=source["cut"],
                 unknown=source["unknown"],
-                repeated=len(hashes_S) - len(different_S),
-                in_training=None if split == "train" else int(np.isin(hashes_S, train_S).sum()),
+                repeated=counted.get("repeated"),
+                in_training=counted.get("in_training"),
             )
         )
-    return TextFacts(facts, [_task_facts(name, data, train_S, data_root) for name in tasks])
-
-
-def _hashes(texts: Iterable[str]) -> NDArray[np.uint64]:
-    """Return a hash of each sentence, shape S. Different sentences share a hash with probability 2^-64."""
-    hashes = array("Q")
-    for text in texts:
-        hashes.frombytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
-    return np.frombuffer(hashes, np.uint64)
+    train_S = np.empty(0, np.uint64)
+    if names := list(tasks):
+        corpus = open_corpus(data, data_root=data_root)
+        train_S = sentence_hashes(row.text for row in corpus.rows("train"))
+    return TextFacts(facts, [_task_facts(name, data, train_S, data_root) for name in names])
 
 
 def _task_facts(name: str, data: Data, train_S: NDArray[np.uint64], data_root: Path) -> TaskFacts:
@@ -129,27 +116,19 @@ def _task_facts(name: str, data: Data, train_S: NDArray[np.uint64], data_root: P
     examples = read_examples(task_called(name), "test", data_root=data_root, language_seed=language_seed)
     shared_N = np.zeros(len(examples), np.bool_)
     for texts in filter(None, (examples.first, examples.second)):
-        shared_N |= np.isin(_hashes(" ".join(text.split()) for text in texts), train_S)
+        shared_N |= np.isin(sentence_hashes(" ".join(text.split()) for text in texts), train_S)
     return TaskFacts(name, len(examples), int(shared_N.sum()))
 
 
 def warnings(facts: TextFacts, report: Mapping[str, Any]) -> list[str]:
     """Return a sentence for everything in a text that was probably not intended."""
-    return [*doubts.unfit_tokens({"": report}), *_shared(facts)]
+    return [*doubts.unfit_text({"": report}), *_shared(facts)]
 
 
 def _shared(facts: TextFacts) -> Iterator[str]:
-    for part in facts.splits:
-        share = (part.in_training or 0) / max(1, part.sentences)
-        if share >= SHARED_SHARE:
-            yield (
-                f"data.{part.split}: {several(part.in_training or 0, 'sentence')} ({share:.0%}) are also in "
-                "data.train, so losses and measures look better than they are; remove these sentences from one "
-                "of the two files."
-            )
     for task in facts.tasks:
         share = task.in_training / max(1, task.examples)
-        if share >= SHARED_SHARE:
+        if share >= doubts.SHARED_SHARE:
             yield (
                 f"{task.task}: {several(task.in_training, 'test example')} ({share:.0%}) have a text that is "
                 "also a sentence of data.train, so scores may look better than they are; remove them from the "

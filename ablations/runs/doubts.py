@@ -22,6 +22,8 @@ UNKNOWN_SHARE = 0.01
 """Smallest share of [UNK] among the tokens of a split that gives a warning."""
 DROPPED_SHARE = 0.1
 """Smallest share of dropped tokens of a split (`data.max_length`) that gives a warning."""
+SHARED_SHARE = 0.01
+"""Smallest share of sentences or test examples that are also in the training text that gives a warning."""
 
 
 def same_runs(arms: Mapping[str, RunSettings], decided_by_arm: Mapping[str, Hashable], *, seeds: int) -> list[str]:
@@ -111,13 +113,16 @@ def validated_on_training(arms: Mapping[str, Data], data_root: Path) -> list[str
     return _by_arm({arm: list(_shared(data, data_root)) for arm, data in arms.items()})
 
 
-def unfit_tokens(arms: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return a sentence for each split with many unknown or dropped tokens.
+def unfit_text(arms: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each split with many unknown tokens, dropped tokens or sentences of the training
+    text.
 
     Args:
         arms: report of each arm's token store (tokens.json); empty if the store is not made yet.
     """
-    return _by_arm({arm: [*_unknown(report), *_dropped(report)] for arm, report in arms.items()})
+    return _by_arm(
+        {arm: [*_unknown(report), *_dropped(report), *_in_training(report)] for arm, report in arms.items()}
+    )
 
 
 def _by_arm(sentences_by_arm: Mapping[str, Iterable[str]]) -> list[str]:
@@ -177,6 +182,21 @@ def _dropped(report: Mapping[str, Any]) -> Iterator[str]:
                 f"data.{split}: {_percent(share)} of the tokens of its {noun} come after the first "
                 f"{report['settings']['max_length']} (data.max_length) and were dropped; write one sentence a "
                 "line, or raise data.max_length."
+            )
+
+
+def _in_training(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each split that shares sentences with the training text. The built-in language
+    repeats short sentences by chance, which is no mistake of the user."""
+    if report.get("settings", {}).get("kind") == "language":
+        return
+    for split, facts in report.get("splits", {}).items():
+        shared = facts.get("in_training", 0)  # older token stores do not count them
+        if shared and (share := shared / facts["sentences"]) >= SHARED_SHARE:
+            are = "is" if shared == 1 else "are"
+            yield (
+                f"data.{split}: {several(shared, 'sentence')} ({_percent(share)}) {are} also in data.train, so "
+                "losses and measures look better than they are; remove these sentences from one of the two."
             )
 
 

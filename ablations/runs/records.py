@@ -53,6 +53,8 @@ class DataRecord(Record):
     description: str | None = None
     train_sentences: int | None = None
     validation_sentences: int | None = None
+    validation_in_training: int | None = None
+    """Number of sentences to validate on that are also in the training text. None if they were not counted."""
     train_tokens: int | None = None
     vocab_size: int | None = None
     cut: dict[str, int] = {}

@@ -435,6 +435,7 @@ class Workspace:
             description=_in_words(self.planned[0].run.settings.data),
             train_sentences=report["splits"]["train"]["sentences"],
             validation_sentences=report["splits"]["validation"]["sentences"],
+            validation_in_training=report["splits"]["validation"].get("in_training"),
             train_tokens=report["splits"]["train"]["source"]["tokens"],
             vocab_size=report["vocab_size"],
             cut=cut,
@@ -498,7 +499,7 @@ class Workspace:
             *doubts.validated_on_training(
                 {arm: item.run.settings.data for arm, item in arms.items()}, self.data_root
             ),
-            *doubts.unfit_tokens({arm: reports[item.tokens] for arm, item in arms.items()}),
+            *doubts.unfit_text({arm: reports[item.tokens] for arm, item in arms.items()}),
         ]
 
     def earlier_runs(self) -> list[str]:

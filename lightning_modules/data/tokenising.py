@@ -4,9 +4,11 @@ Memory stays bounded: sentences pass through in batches, arrays grow on disk.
 Letters: B sentences of a batch, N their tokens one after the other, V vocabulary.
 """
 
+import hashlib
 import io
 import itertools
 import time
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -69,14 +71,20 @@ def write_tokens(
         path = folder / f"{PREFIX[side]}tokenizer.json"
         path.write_text(tokenizer.to_str(), encoding="utf-8")
         synced(path)
-    reports = {}
+    reports, train_S = {}, np.empty(0, np.uint64)
     for split in corpus.splits:
         rows = train if split == "train" else corpus.rows(split)
         sides = {
             side: _Side(folder / f"{split}.{PREFIX[side]}", tokenizer, settings.max_length)
             for side, tokenizer in tokenizers_by_side.items()
         }
-        reports[split] = _write_split(folder, split, rows, sides, say)
+        reports[split], hashes_S = _write_split(folder, split, rows, sides, say)
+        different_S = np.unique(hashes_S)
+        reports[split]["repeated"] = len(hashes_S) - len(different_S)
+        if split == "train":
+            train_S = different_S
+        else:
+            reports[split]["in_training"] = int(np.isin(hashes_S, train_S).sum())
         for sentence in _remarks(split, reports[split], settings):
             say(sentence)
     train.discard()
@@ -94,10 +102,13 @@ def _write_split(
     rows: "Sentences | _KeptRows",
     sides: dict[str, "_Side"],
     say: Callable[[str], None],
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], NDArray[np.uint64]]:
+    """Write the files of a split; return a report on them and the hashes of its S sentences."""
+    hashes: list[NDArray[np.uint64]] = []
     documents, spoken = _GrowingArray(folder / f"{split}.documents.npy", np.int32), time.monotonic()
     for batch in _batches(rows):
         sides["source"].add([row.text for row in batch])
+        hashes.append(sentence_hashes(row.text for row in batch))
         if "target" in sides:
             sides["target"].add([row.target for row in batch if row.target is not None])
         documents.append(np.array([row.document for row in batch]))
@@ -105,12 +116,21 @@ def _write_split(
             say(f"data.{split}: {documents.length:,} sentences cut into sub-words so far.")
             spoken = time.monotonic()
     documents.close()
-    return {
+    report = {
         "sentences": documents.length,
         "documents": batch[-1].document + 1,  # never unbound: a split has at least one sentence
         "skipped": rows.skipped,
         **{name: side.close(counts=split == "train") for name, side in sides.items()},
     }
+    return report, np.concatenate(hashes)
+
+
+def sentence_hashes(texts: Iterable[str]) -> NDArray[np.uint64]:
+    """Return a hash of each sentence, shape S. Different sentences share a hash with probability 2^-64."""
+    hashes = array("Q")
+    for text in texts:
+        hashes.frombytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
+    return np.frombuffer(hashes, np.uint64)
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:

@@ -334,10 +334,11 @@ def _steps(experiment: ReportedExperiment) -> str:
 
 def _text(experiment: ReportedExperiment) -> str:
     data = experiment.plan.data
+    in_both = f" ({data.validation_in_training:,} of them also to train on)" if data.validation_in_training else ""
     facts = (
         (data.train_sentences, "sentence", " to train on"),
         (data.train_tokens, "token", " in them"),
-        (data.validation_sentences, "sentence", " to validate on"),
+        (data.validation_sentences, "sentence", f" to validate on{in_both}"),
         (data.vocab_size, "sub-word", " in the vocabulary"),
     )
     counts = ", ".join(f"{several(value, noun)}{of}" for value, noun, of in facts if value is not None)

@@ -66,7 +66,7 @@ def test_sentences_are_counted_as_they_are(spec):
     assert validation["unknown"] == 3  # the bytes of a snowman
     assert (
         "data.validation: 3 sentences (60%) are also in data.train, so losses and measures look better than "
-        "they are; remove these sentences from one of the two files."
+        "they are; remove these sentences from one of the two."
     ) in text["notes"]
 
 

@@ -13,7 +13,7 @@ from ablations.runs.doubts import (
     copies,
     differ_in_unread,
     equal_arms,
-    unfit_tokens,
+    unfit_text,
     validated_on_training,
 )
 from ablations.runs.workspace import Workspace
@@ -107,11 +107,11 @@ def report(tmp_path):
 
 def test_a_split_that_is_mostly_unknown_or_cut_off_is_named(report):
     lines = sentences(200, seed=0)
-    plain = report("\n".join(lines), "\n".join(lines[:9]))
+    plain = report("\n".join(lines), "\n".join(sentences(9, seed=1)))
     greek = report("\n".join(lines), "ὁ ἄνθρωπος\n" * 9)
     book = report("\n".join(lines), " ".join(lines))
-    assert unfit_tokens({"a": plain, "b": {}}) == []
-    (unknown,) = unfit_tokens({"a": greek})
+    assert unfit_text({"a": plain, "b": {}}) == []
+    (unknown,) = unfit_text({"a": greek})
     share = round(100 * greek["splits"]["validation"]["source"]["unknown_share"])
     assert share > 50
     assert unknown == (
@@ -121,10 +121,28 @@ def test_a_split_that_is_mostly_unknown_or_cut_off_is_named(report):
     facts = book["splits"]["validation"]["source"]
     assert (facts["tokens"], facts["cut"]) == (32, 1)
     dropped = 100 * (1 - 32 / facts["whole_length_percentiles"]["100"])
-    assert unfit_tokens({"a": plain, "b": book}) == [
+    assert unfit_text({"a": plain, "b": book}) == [
         f"b: data.validation: {dropped:.1f}% of the tokens of its sentences come after the first 32 "
         "(data.max_length) and were dropped; write one sentence a line, or raise data.max_length."
     ]
+
+
+def test_a_split_that_shares_a_hundredth_of_its_sentences_with_the_training_text_is_named(report):
+    """Other files can share sentences too, which comparing files does not show."""
+    train, others = sentences(200, seed=0), sentences(400, seed=1)
+    below = report("\n".join(train), "\n".join([*others[:100], train[5]]))
+    above = report("\n".join(train), "\n".join([*others[:98], f" {train[5]}"]))
+    assert below["splits"]["validation"]["in_training"] == above["splits"]["validation"]["in_training"] == 1
+    assert unfit_text({"a": below}) == []
+    (sentence,) = unfit_text({"a": above})
+    assert sentence == (
+        "data.validation: 1 sentence (1%) is also in data.train, so losses and measures look better than they "
+        "are; remove these sentences from one of the two."
+    )
+    del above["splits"]["validation"]["in_training"]
+    assert unfit_text({"a": above}) == [], "stores of earlier versions do not count them"
+    below["splits"]["validation"]["in_training"] = 60
+    assert unfit_text({"a": below | {"settings": {"kind": "language"}}}) == []
 
 
 def test_unknown_tokens_of_a_given_tokenizer_are_its_own(tmp_path):
@@ -137,7 +155,7 @@ def test_unknown_tokens_of_a_given_tokenizer_are_its_own(tmp_path):
     said = []
     stored = prepare(text, data_root=tmp_path, store=tmp_path / "store", progress=said.append).report
     assert "data.train: data.tokenizer made [UNK] of 18 pieces of the sentences." in said
-    assert unfit_tokens({"a": stored})[0] == (
+    assert unfit_text({"a": stored})[0] == (
         "data.train: 40% of the tokens of its sentences are [UNK], because data.tokenizer does not know them; "
         "losses and measures on this text say little."
     )
@@ -149,7 +167,7 @@ def test_unknown_tokens_of_a_given_tokenizer_are_its_own(tmp_path):
 def test_all_of_a_split_is_only_said_if_nothing_is_missing(unknown, written):
     facts = {"unknown_share": unknown, "tokens": 32, "cut": 0, "sentences": 9}
     facts |= {"whole_length_percentiles": {"50": 5, "99": 9, "100": 9}, "max_length": 32}
-    (sentence,) = unfit_tokens({"": {"splits": {"validation": {"source": facts}}, "max_length": 32}})
+    (sentence,) = unfit_text({"": {"splits": {"validation": {"source": facts}}, "max_length": 32}})
     assert f"data.validation: {written} of the tokens" in sentence
 
 

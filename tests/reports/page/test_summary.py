@@ -205,7 +205,7 @@ def test_what_was_cut_is_said_of_each_split_and_shared_runs_are_timed_once(tmp_p
     cut = {"sentence to train on": 28, "translation to train on": 1, "sentence to validate on": 2}
     folder = write(tmp_path, arms=("mlm", "clm"), seeds=(0,))
     plan = json.loads((folder / "plan.json").read_text())
-    plan["data"]["cut"] = cut
+    plan["data"] |= {"cut": cut, "validation_in_training": 12}
     plan["runs"][1] |= {key: plan["runs"][0][key] for key in ("run_id", "folder")}
     (folder / "plan.json").write_text(json.dumps(plan))
     said = summary(experiment_folder.read(folder))
@@ -213,6 +213,7 @@ def test_what_was_cut_is_said_of_each_split_and_shared_runs_are_timed_once(tmp_p
         " Cut at the maximum length: 28 sentences to train on, 1 translation to train on and 2 sentences to "
         "validate on. " in said
     )
+    assert "4,000 sentences to validate on (12 of them also to train on), 1,024 sub-words" in said
     assert said.endswith("Training took 57 s in all.")
 
 
