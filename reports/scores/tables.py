@@ -6,7 +6,7 @@ chance level. Whole tasks have rows; their parts are folded below.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,13 +90,14 @@ MOST_NAMED = 6
 """Largest number of tasks or arms that are named; more are counted."""
 
 Row = Mapping[str, Any]
+Cell = dict[str, Any]
 
 
 def chance_sentences(
     rows: Sequence[Row], *, arms: Sequence[str], without: Sequence[str], text: TableText, counts: bool = False
 ) -> list[str]:
     """Return sentences for above a table: what is at chance, below chance or not judged, and which arms have
-    no score.
+    fewer seeds or no score.
 
     Args:
         rows: rows of the table; those that decide are the main scores of their tasks.
@@ -106,13 +107,14 @@ def chance_sentences(
     main = [row for row in rows if row["decides"]]
     sentences = _of_main(main, arms, text.chance, counts=counts) if main else []
     sentences += _of_others([row for row in rows if row["judged"] and not row["decides"]], arms, text.chance)
+    sentences += _fewer_seeds(rows, arms, counts=counts)
     if without:
         sentences.append(f"No score: {_named(without, [*arms, *without])}.")
     return sentences
 
 
 def _of_main(rows: Sequence[Row], arms: Sequence[str], chance: str, *, counts: bool) -> list[str]:
-    at, below, unknown = (_where(rows, arms, verdict, counts=counts) for verdict in ("at", "below", ""))
+    at, below, unknown = (_where(rows, arms, _judged(verdict), counts=counts) for verdict in ("at", "below", ""))
     sentences = []
     if at:
         sentences.append(f"At {chance} (the interval includes it): {'; '.join(at)}.")
@@ -130,18 +132,40 @@ def _of_others(rows: Sequence[Row], arms: Sequence[str], chance: str) -> list[st
     """Return a short sentence on the rows that do not decide, grouped by their score."""
     phrases = []
     for kind in dict.fromkeys(row["scored"] for row in rows):
-        tasks = _where([row for row in rows if row["scored"] == kind], arms, "at", "below", counts=False)
+        of_kind = [row for row in rows if row["scored"] == kind]
+        tasks = _where(of_kind, arms, _judged("at", "below"), counts=False)
         phrases += [f"{kind} ({'; '.join(tasks)})"] if tasks else []
     return [f"Further scores that are not above {chance}: {listed(phrases, 'and')}."] if phrases else []
 
 
-def _where(rows: Sequence[Row], arms: Sequence[str], *verdicts: str, counts: bool) -> list[str]:
-    """Return on which tasks the arms have one of these results against the chance level; arms with the same tasks
-    are joined: ``untrained on all 9 tasks``, ``mlm and clm on cola``, ``mt on 3 of 9 tasks``."""
+def _fewer_seeds(rows: Sequence[Row], arms: Sequence[str], *, counts: bool) -> list[str]:
+    """Return a sentence on the arms that have fewer seeds on some tasks than others have; empty if all have
+    equally many."""
+    first = [row for row in rows if row["first"]]
+    seeds = sorted({cell["seeds"] for row in first for cell in row["arms"].values()})
+    fewer = [
+        f"{where} ({few})" for few in seeds[:-1] for where in _where(first, arms, _has_seeds(few), counts=counts)
+    ]
+    return [f"Fewer than {seeds[-1]} seeds: {'; '.join(fewer)}."] if fewer else []
+
+
+def _has_seeds(number_of: int) -> Callable[[Cell], bool]:
+    return lambda cell: cell["seeds"] == number_of
+
+
+def _judged(*verdicts: str) -> Callable[[Cell], bool]:
+    return lambda cell: cell["verdict"] in verdicts
+
+
+def _where(
+    rows: Sequence[Row], arms: Sequence[str], is_counted: Callable[[Cell], bool], *, counts: bool
+) -> list[str]:
+    """Return on which tasks the cells of the arms are counted; arms with the same tasks are joined:
+    ``untrained on all 9 tasks``, ``mlm and clm on cola``, ``mt on 3 of 9 tasks``."""
     together: dict[str, list[str]] = {}
     for arm in arms:
         scored = [row for row in rows if arm in row["arms"]]
-        tasks = [row["task"] or row["label"] for row in scored if row["arms"][arm]["verdict"] in verdicts]
+        tasks = [row["task"] or row["label"] for row in scored if is_counted(row["arms"][arm])]
         if not tasks:
             continue
         if len(tasks) == len(scored) and len(tasks) > 1:
@@ -165,7 +189,6 @@ def mark(verdict: str, chance: str) -> str:
     return f"{verdict} {chance}" if verdict in ("at", "below") else ""
 
 
-Cell = dict[str, Any]
 Table = dict[str, Any]
 
 Key = tuple[str | None, str, str]

@@ -296,6 +296,20 @@ def test_sentences_say_what_the_marks_say():
     ]
 
 
+def test_arms_with_fewer_seeds_on_a_task_are_named():
+    counts = {("rte", "mlm"): 3, ("rte", "clm"): 2, ("sst2", "mlm"): 3, ("sst2", "clm"): 3}
+    counts |= {(task, "mt"): 2 for task in ("rte", "sst2")}
+    made = [
+        score(arm, seed, 0.9 + seed / 1000, task=task)
+        for (task, arm), seeds in counts.items()
+        for seed in range(seeds)
+    ]
+    (table,) = score_tables(results.table(made), arms=["mlm", "clm", "mt"])
+    assert table["says"][-1] == "Fewer than 3 seeds: clm on rte (2); mt on both tasks (2)."
+    (table,) = score_tables(results.table([row for row in made if row["seed"] < 2]), arms=["mlm", "clm", "mt"])
+    assert not [sentence for sentence in table["says"] if sentence.startswith("Fewer")]
+
+
 def test_when_all_is_above_chance_it_is_said_and_what_is_not_judged_too():
     made = [score("mlm", seed, 0.9 + seed / 100) for seed in range(3)]
     assert score_tables(results.table(made), arms=["mlm"])[0]["says"] == ["Every main score is above chance."]
@@ -303,6 +317,7 @@ def test_when_all_is_above_chance_it_is_said_and_what_is_not_judged_too():
     assert table["says"] == [
         "Not judged, because there is no interval: clm on rte.",
         "Every other main score is above chance.",
+        "Fewer than 3 seeds: clm on rte (1).",
     ]
 
 
