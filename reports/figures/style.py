@@ -19,6 +19,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
+from scipy.optimize import isotonic_regression
 
 from ablations.wording import listed
 from reports.words import count
@@ -327,22 +328,10 @@ def spread(places: Sequence[float], heights: Sequence[float]) -> list[float]:
     sizes = np.array([heights[i] for i in order])
     below = np.cumsum(sizes) - sizes / 2  # middle of each label in a pile without gaps
     lowest = np.array([places[i] for i in order]) - below
-    middles = np.clip(_rising(lowest), 0, max(0.0, 1 - sizes.sum())) + below
+    rising = isotonic_regression(lowest).x if lowest.size else lowest
+    middles = np.clip(rising, 0, max(0.0, 1 - sizes.sum())) + below
     by_label = dict(zip(order, middles.tolist(), strict=True))
     return [by_label[i] for i in range(len(places))]
-
-
-def _rising(values: np.ndarray) -> np.ndarray:
-    """Return the nearest numbers to the values that never fall; neighbours that fall are replaced by their
-    mean."""
-    pools: list[tuple[float, int]] = []
-    for value in values.tolist():
-        pools.append((value, 1))
-        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
-            (first, first_size), (second, second_size) = pools[-2:]
-            size = first_size + second_size
-            pools[-2:] = [((first * first_size + second * second_size) / size, size)]
-    return np.array([mean for mean, size in pools for _ in range(size)])
 
 
 TICK_LETTERS = 36
