@@ -132,12 +132,10 @@ def _by_setting(path: str, tuned: Sequence[TunedArm], styles: Mapping[str, Style
 
 
 def _points_of(arm: TunedArm, path: str, x_of: Mapping[str, float]) -> list[dict[str, Any]]:
-    lowest: dict[str, float | None] = {}
+    losses: dict[str, list[float]] = {}
     for trial in arm.trials:
-        at, before = shown(trial.values[path]), lowest.get(shown(trial.values[path]))
-        lowest[at] = (
-            trial.loss if before is None else min(before, trial.loss if trial.loss is not None else before)
-        )
+        losses.setdefault(shown(trial.values[path]), []).extend([] if trial.loss is None else [trial.loss])
+    lowest = {value: min(ended, default=None) for value, ended in losses.items()}
     best = min(loss for loss in lowest.values() if loss is not None)
     chosen = None if arm.chosen is None else shown(arm.chosen[path])
     return [
