@@ -19,6 +19,7 @@ has the simulations by which this rule was chosen.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -28,7 +29,7 @@ from scipy import special
 
 from ablations.catalogue import LOGGED
 from ablations.runs.records import Looks
-from ablations.spec.contrasts import Claim
+from ablations.spec.contrasts import Claim, Effect
 from ablations.wording import listed
 from reports.claims.contrasts import effects
 from reports.claims.select import NotMeasured, SeedTable
@@ -69,29 +70,25 @@ def measured(
     parts: dict[str, SeedEffects] = {}
     for name, effect in (claim.provided | claim.parts).items():
         try:
-            more_parts = effects(effect, rows)
+            for part_name, part in _named_parts(name, effect, rows):
+                parts[part_name] = part._replace(
+                    condition=part.condition or name in claim.provided,
+                    in_each_seed=name in claim.provided and effect.in_each_seed,
+                )
         except NotMeasured as error:
             if not missing:  # otherwise the reasons above already explain it
                 missing.append(str(error))
-            continue
-        more_parts = {
-            part_name: part._replace(
-                condition=part.condition or name in claim.provided,
-                in_each_seed=name in claim.provided and effect.in_each_seed,
-            )
-            for part_name, part in more_parts.items()
-        }
-        parts |= {"-".join(filter(None, (name, part_name))): part for part_name, part in more_parts.items()}
     beside: dict[str, SeedEffects] = {}
     for name, effect in claim.beside.items():
-        try:
-            more_parts = {
-                part_name: part._replace(condition=False) for part_name, part in effects(effect, rows).items()
-            }
-            beside |= {"-".join(filter(None, (name, part_name))): part for part_name, part in more_parts.items()}
-        except NotMeasured:
-            continue
+        with suppress(NotMeasured):
+            named = _named_parts(name, effect, rows)
+            beside |= {part_name: part._replace(condition=False) for part_name, part in named}
     return MeasuredClaim(claim, parts, beside, tuple(missing))
+
+
+def _named_parts(name: str, effect: Effect, rows: SeedTable) -> list[tuple[str, SeedEffects]]:
+    """Return the parts of an effect, each with the name of the effect before its own."""
+    return [("-".join(filter(None, (name, part_name))), part) for part_name, part in effects(effect, rows).items()]
 
 
 End = Literal["decided", "not testable", "futile", "out of seeds", "open"]
