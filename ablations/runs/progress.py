@@ -41,7 +41,7 @@ def carry_out(
         FilesError: the output root cannot be written to.
     """
     require_writable(workspace.out)  # before anything is started that would have nowhere to write
-    console = Console(markup=False, highlight=False)  # a reason may hold [brackets]
+    console = Console(markup=False, highlight=False, emoji=False)  # a reason may hold [brackets]
     todo = {item.run_id: item for item in longest_first(items)}
     with Pool(
         slots=max(1, min(slots, len(todo))),
@@ -115,7 +115,7 @@ def compare_runs(workspace: Workspace, *, recompute: bool = False) -> bool:
     they cannot be computed."""
     from ablations.runs import measure_pairs
 
-    console = Console(markup=False, highlight=False)  # a reason may hold [brackets]
+    console = Console(markup=False, highlight=False, emoji=False)  # a reason may hold [brackets]
     settings = measure_pairs.distance_settings(workspace.experiment.measures)
     assert settings is not None, "nobody asked for distances between runs"
 

@@ -139,8 +139,9 @@ def console_for_tables() -> Console:
     A notebook counts as no terminal. rich would take it for one, because its kernel asks for colours
     (FORCE_COLOR).
     """
-    console = Console()
-    return console if console.file.isatty() or os.environ.get("COLUMNS") else Console(width=WIDTH)
+    console = Console(emoji=False)  # the :100: of a line number is no emoji
+    is_wide = console.file.isatty() or os.environ.get("COLUMNS")
+    return console if is_wide else Console(width=WIDTH, emoji=False)
 
 
 def compact(number: float) -> str:

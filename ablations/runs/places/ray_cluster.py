@@ -71,7 +71,7 @@ def carry_out(
             nothing is submitted then.
     """
     require_writable(workspace.out)
-    console = Console(file=sys.stdout, markup=False, highlight=False)
+    console = Console(file=sys.stdout, markup=False, highlight=False, emoji=False)
     todo = longest_first(items)
     messages = workspace.folder / "ray" / "messages.txt"
     with connected(place.content.address) as ray:  # fails at once if there is no cluster

@@ -259,7 +259,7 @@ def carry_out(
     require_plain_path(workspace.folder)
     in_queue(workspace.out)  # fails at once if SLURM is not there
     require_partitions(place)
-    console = Console(markup=False, highlight=False)
+    console = Console(markup=False, highlight=False, emoji=False)
     todo = longest_first(items)
     from ablations.runs.prepare import prepare_text  # imports torch
 

@@ -5,7 +5,16 @@ import re
 import pytest
 
 from ablations.runs.records import Plan, RunRecord, RunStatus
-from ablations.runs.terminal import MOST_ROWS, compact, duration, plan_table, state_in_words, status_table
+from ablations.runs.terminal import (
+    MOST_ROWS,
+    compact,
+    console_for_tables,
+    duration,
+    plan_table,
+    print_plainly,
+    state_in_words,
+    status_table,
+)
 from lightning_modules.training.run_directory import RunState
 from reports.page.terminal import NARROWEST_CLAIM, claims_table
 
@@ -97,6 +106,12 @@ def test_a_claim_is_whole_at_every_width(columns, capsys, monkeypatch):
         "0.0123",
     ):
         assert part in text.partition("can see: the smallest")[0]
+
+
+def test_the_line_number_of_a_problem_is_no_emoji(capsys):
+    problem = "claims/article.yaml:100:5: claims.says must not be empty"
+    print_plainly([problem], console_for_tables())
+    assert capsys.readouterr().out == f"{problem}\n"
 
 
 def test_only_what_a_table_of_claims_shows_is_explained(capsys, monkeypatch):
