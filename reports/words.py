@@ -333,12 +333,13 @@ class MetricWords(NamedTuple):
 
 ENTROPY = "entropy of the labels"
 
+PWCCA = MetricWords(f"1 {MINUS} PWCCA similarity", f"1 {MINUS} PWCCA", "rows shuffled")
+DEBIASED_CKA = MetricWords(f"1 {MINUS} debiased CKA", f"1 {MINUS} debiased CKA", "rows shuffled")
+
 METRICS = {
     ("learning", "gain"): MetricWords("Gain over no context", "gain over no context (nats)", "no context", "nats"),
-    ("layer_change", "pwcca"): MetricWords(f"1 {MINUS} PWCCA similarity", f"1 {MINUS} PWCCA", "rows shuffled"),
-    ("layer_change", "debiased_cka"): MetricWords(
-        f"1 {MINUS} debiased CKA", f"1 {MINUS} debiased CKA", "rows shuffled"
-    ),
+    ("layer_change", "pwcca"): PWCCA,
+    ("layer_change", "debiased_cka"): DEBIASED_CKA,
     ("token_information", "cross_fitted"): MetricWords(
         "Cross-fitted estimate", "cross-fitted information (nats)", "labels shuffled", "nats", ceiling=ENTROPY
     ),
@@ -355,10 +356,8 @@ METRICS = {
         "nats",
         ceiling=ENTROPY,
     ),
-    ("run_distance", "pwcca"): MetricWords(f"1 {MINUS} PWCCA similarity", f"1 {MINUS} PWCCA", "rows shuffled"),
-    ("run_distance", "debiased_cka"): MetricWords(
-        f"1 {MINUS} debiased CKA", f"1 {MINUS} debiased CKA", "rows shuffled"
-    ),
+    ("run_distance", "pwcca"): PWCCA,
+    ("run_distance", "debiased_cka"): DEBIASED_CKA,
     ("neighbours", "same_token"): MetricWords("Same token", "share with the same token", "neighbours at random"),
     ("neighbours", "position_distance"): MetricWords(
         "Distance of positions", "difference of positions (tokens)", "neighbours at random", "tokens", digits=2
@@ -392,9 +391,7 @@ METRICS = {
     ("geometry", "update_norm"): MetricWords(
         "Size of the update", "update / state (ratio of norms)", "rows shuffled"
     ),
-    ("influence", "pwcca"): MetricWords(
-        f"1 {MINUS} PWCCA similarity", f"1 {MINUS} PWCCA", "a token beside it", digits=5
-    ),
+    ("influence", "pwcca"): PWCCA._replace(floor="a token beside it", digits=5),
     ("probing", "accuracy"): MetricWords("Accuracy", "accuracy", "most frequent answer"),
     ("probing", "selectivity"): MetricWords(
         "Selectivity", "accuracy minus that of control task", "most frequent answers"
