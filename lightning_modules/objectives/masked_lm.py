@@ -4,7 +4,6 @@ Its loss is the cross-entropy over the vocabulary, which `lightning_modules/mode
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,32 +58,19 @@ class Masker:
         candidate_N = self._units.candidates(source, epoch_N=drawn_N, seed=seed)
         if where_N is not None:
             candidate_N = where_N if candidate_N is None else where_N & candidate_N
-        return self._mask(
-            packed,
+        return mask_tokens(
+            source,
             self.masking,
-            seed,
+            vocab_size=self._vocab_size,
+            seed=seed,
             ratio=self.masking.ratio_at(packed.number, self._max_steps),
-            showing_N=None if self.masking.predict is None else source.showing_N,
             candidate_N=candidate_N,
             joined_N=self._units.joined(source, epoch_N=drawn_N, seed=seed),
         )
 
     def evaluation(self, packed: PackedStep) -> Corrupted:
         """Return the corruption for evaluation, which is fixed for all arms and seeds."""
-        return self._mask(packed, EVALUATED, EVALUATION_SEED)
-
-    def _mask(self, packed: PackedStep, masking: MaskingSettings, seed: int, **arguments: Any) -> Corrupted:
-        source = packed.source
-        return mask_tokens(
-            source.ids_N,
-            epoch_N=source.epoch_N,
-            sentence_N=source.sentence_N,
-            position_N=source.offset_N,
-            masking=masking,
-            vocab_size=self._vocab_size,
-            seed=seed,
-            **arguments,
-        )
+        return mask_tokens(packed.source, EVALUATED, vocab_size=self._vocab_size, seed=EVALUATION_SEED)
 
 
 class MaskedLM(Objective):

@@ -59,16 +59,12 @@ COUNTED = ("candidates", "hidden", "masked", "random", "random_unchanged", "kept
 
 
 def mask_tokens(
-    ids_N: NDArray[np.integer],
-    *,
-    epoch_N: NDArray[np.integer],
-    sentence_N: NDArray[np.integer],
-    position_N: NDArray[np.integer],
+    source: PackedRows,
     masking: MaskingSettings,
+    *,
     vocab_size: int,
     seed: int,
     ratio: float | None = None,
-    showing_N: NDArray[np.integer] | None = None,
     candidate_N: NDArray[np.bool_] | None = None,
     joined_N: NDArray[np.bool_] | None = None,
 ) -> Corrupted:
@@ -84,34 +80,31 @@ def mask_tokens(
     (seed, epoch, sentence) and on the sentence itself, on nothing else.
 
     Args:
-        position_N: offset in the sentence.
         ratio: masking ratio of this step. By default that of `masking`.
-        showing_N: number, for each token, of the repetition of its sentence. Needed if `masking.predict` is
-            given.
         candidate_N: which tokens a lexicon allows to be hidden. By default all that are not special.
         joined_N: which tokens are hidden together with the token before. By default each token is a unit.
     """
     key = derive(seed, "corruption")
-    drawn_N = epoch_N if masking.copies is None else epoch_N % masking.copies
+    drawn_N = source.epoch_N if masking.copies is None else source.epoch_N % masking.copies
 
     def draw(purpose: int, where: NDArray[np.int64] | slice) -> NDArray[np.float64]:
-        return uniforms(key, drawn_N[where], sentence_N[where], position_N[where], np.array([purpose]))
+        return uniforms(key, drawn_N[where], source.sentence_N[where], source.offset_N[where], np.array([purpose]))
 
     ratio = masking.ratio if ratio is None else ratio
-    is_text_N = ids_N >= FIRST_WORD_ID
+    is_text_N = source.ids_N >= FIRST_WORD_ID
     allowed_N = is_text_N if candidate_N is None else is_text_N & candidate_N
-    start_N = _starts(epoch_N, sentence_N, showing_N)
+    start_N = _starts(source)
     n_N, allowed_count_N = _sum_of_segment(is_text_N, start_N), _sum_of_segment(allowed_N, start_N)
-    rotation_N = uniforms(key, drawn_N, sentence_N)
+    rotation_N = uniforms(key, drawn_N, source.sentence_N)
     leader_N = None if joined_N is None else _leaders(joined_N, allowed_N, start_N)
     point_N = _points(masking, allowed_N, leader_N, allowed_count_N, start_N, draw(0, slice(None)), rotation_N)
-    hidden_N, selected_N = _chosen(masking, ratio, point_N, n_N, allowed_count_N, showing_N)
+    hidden_N, selected_N = _chosen(masking, ratio, point_N, n_N, allowed_count_N, source.showing_N)
     hidden_N, selected_N = hidden_N & allowed_N, selected_N & allowed_N
     hidden = np.flatnonzero(hidden_N)
     # All tokens of a span are treated alike (Joshi et al. 2020, section 3.1); other units are not.
     treatment = draw(1, leader_N[hidden] if masking.select.kind == "span" and leader_N is not None else hidden)
     masked, replaced = hidden[treatment < masking.mask], hidden[_between(treatment, masking.mask, masking.random)]
-    shown_N = ids_N.astype(np.int64)
+    shown_N = source.ids_N.astype(np.int64)
     words = _replacements(draw(2, replaced), shown_N[replaced], vocab_size, differ=masking.random_differs)
     unchanged = np.count_nonzero(words == shown_N[replaced])
     shown_N[masked], shown_N[replaced] = MASK, words
@@ -124,7 +117,7 @@ def _chosen(
     point_N: NDArray[np.float64],
     n_N: NDArray[np.int64],
     allowed_count_N: NDArray[np.int64],
-    showing_N: NDArray[np.integer] | None,
+    showing_N: NDArray[np.int64],
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return the masks (hidden, predicted): a token is hidden if its point is in the window of its
     repetition."""
@@ -141,7 +134,7 @@ def _chosen(
         np.minimum(hidden_count_N, allowed_count_N),
         np.minimum(predicted_count_N, allowed_count_N),
     )
-    first_N = 0.0 if showing_N is None else showing_N * hidden_count_N
+    first_N = showing_N * hidden_count_N
     hidden_N = (point_N - first_N) % np.maximum(allowed_count_N, 1) < hidden_count_N
     if masking.predict is None:
         return hidden_N, hidden_N
@@ -263,14 +256,11 @@ def _middles(
     return middle[leader_N]
 
 
-def _starts(
-    epoch_N: NDArray[np.integer], sentence_N: NDArray[np.integer], showing_N: NDArray[np.integer] | None
-) -> NDArray[np.int64]:
+def _starts(source: PackedRows) -> NDArray[np.int64]:
     """Return for each token the place where its sentence, or this repetition of its sentence, starts."""
-    new = np.ones(len(sentence_N), dtype=bool)
-    new[1:] = (sentence_N[1:] != sentence_N[:-1]) | (epoch_N[1:] != epoch_N[:-1])
-    if showing_N is not None:
-        new[1:] |= showing_N[1:] != showing_N[:-1]
+    new = np.zeros(len(source.ids_N), dtype=bool)
+    for column_N in (source.sentence_N, source.epoch_N, source.showing_N):
+        new[1:] |= column_N[1:] != column_N[:-1]
     return np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))
 
 

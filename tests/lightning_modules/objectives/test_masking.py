@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from lightning_modules.config import MaskingSettings
+from lightning_modules.data.packing import PackedRows
 from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, MASK, START
-from lightning_modules.objectives.masking import COUNTED, mask_tokens
+from lightning_modules.objectives.masking import COUNTED, Corrupted, mask_tokens
 from lightning_modules.randomness import derive, uniforms
 
 V = 200
@@ -23,6 +24,19 @@ def text(lengths: list[int], *, epoch: int = 0, seed: int = 0) -> dict[str, Any]
         position += list(range(length + 2))
     flat = {"sentence_N": np.array(sentence), "position_N": np.array(position)}
     return {"ids_N": np.array(ids), "epoch_N": np.full(len(ids), epoch)} | flat
+
+
+def masked(flat: dict[str, Any], masking: MaskingSettings, *, showing_N=None, **options: Any) -> Corrupted:
+    """Mask the sentences of `text`; those of a step without repetitions unless `showing_N` is given."""
+    nothing_N = np.zeros(len(flat["ids_N"]), np.int64)
+    source = PackedRows((1, len(nothing_N)), *[nothing_N] * (len(PackedRows._fields) - 1))._replace(
+        ids_N=flat["ids_N"],
+        epoch_N=flat["epoch_N"],
+        sentence_N=flat["sentence_N"],
+        offset_N=flat["position_N"],
+        showing_N=nothing_N if showing_N is None else showing_N,
+    )
+    return mask_tokens(source, masking, **options)
 
 
 def reference(ids_N, *, epoch_N, sentence_N, position_N, masking, vocab_size, seed, joined_N=None):
@@ -74,11 +88,11 @@ def units_of(candidates, joined_N):
 def test_equals_the_plain_reference(ratio, count, units):
     masking = MaskingSettings(ratio=ratio, mask=0.5, random=0.3, keep=0.2, count=count)
     flat = text([1, 7, 20, 3, 11] * 5)
-    arguments = {**flat, "masking": masking, "vocab_size": V, "seed": 3}
+    arguments = {"masking": masking, "vocab_size": V, "seed": 3}
     if units != "tokens":
         arguments["joined_N"] = np.random.default_rng(1).random(len(flat["ids_N"])) < 0.4
-    ours = mask_tokens(**arguments)
-    shown, selected = reference(**arguments)
+    ours = masked(flat, **arguments)
+    shown, selected = reference(**flat, **arguments)
     assert np.array_equal(ours.selected_N, selected)
     assert np.array_equal(ours.shown_N, shown)
 
@@ -86,7 +100,7 @@ def test_equals_the_plain_reference(ratio, count, units):
 def test_rates_are_those_asked_for():
     lengths = [3, 5, 8, 13, 21] * 4000
     flat = text(lengths)
-    ours = mask_tokens(**flat, masking=MaskingSettings(), vocab_size=V, seed=0)
+    ours = masked(flat, masking=MaskingSettings(), vocab_size=V, seed=0)
     n, k = sum(lengths), int(ours.selected_N.sum())
     # Only the rounding of each sentence is random: its variance is at most 1/4 a sentence.
     assert abs(k - 0.15 * n) < 4 * np.sqrt(len(lengths) / 4)
@@ -99,7 +113,7 @@ def test_rates_are_those_asked_for():
 
 def test_special_tokens_are_never_selected_and_never_drawn():
     flat = text([6] * 5000)
-    ours = mask_tokens(**flat, masking=MaskingSettings(ratio=1, mask=0, random=1, keep=0), vocab_size=V, seed=0)
+    ours = masked(flat, masking=MaskingSettings(ratio=1, mask=0, random=1, keep=0), vocab_size=V, seed=0)
     special = flat["ids_N"] < FIRST_WORD_ID
     assert not ours.selected_N[special].any()
     assert ours.selected_N[~special].all()
@@ -114,7 +128,7 @@ def test_special_tokens_are_never_selected_and_never_drawn():
 
 def test_every_position_of_a_sentence_is_selected_equally_often():
     flat = text([10] * 20_000)
-    ours = mask_tokens(**flat, masking=MaskingSettings(), vocab_size=V, seed=0)
+    ours = masked(flat, masking=MaskingSettings(), vocab_size=V, seed=0)
     rate = ours.selected_N.reshape(-1, 12)[:, 1:-1].mean(0)
     assert np.abs(rate - 0.15).max() < 4 * np.sqrt(0.15 * 0.85 / 20_000)  # four standard errors
 
@@ -122,15 +136,15 @@ def test_every_position_of_a_sentence_is_selected_equally_often():
 def test_depends_on_seed_epoch_and_sentence_and_on_nothing_beside_them():
     flat = text([9, 14, 6, 30])
     arguments = {"masking": MaskingSettings(ratio=0.5), "vocab_size": V}
-    whole = mask_tokens(**flat, **arguments, seed=1)
+    whole = masked(flat, **arguments, seed=1)
     second = flat["sentence_N"] == 1
-    alone = mask_tokens(**{name: values[second] for name, values in flat.items()}, **arguments, seed=1)
+    alone = masked({name: values[second] for name, values in flat.items()}, **arguments, seed=1)
     assert np.array_equal(alone.shown_N, whole.shown_N[second])
     backwards = np.argsort(-flat["sentence_N"], kind="stable")
-    turned = mask_tokens(**{name: values[backwards] for name, values in flat.items()}, **arguments, seed=1)
+    turned = masked({name: values[backwards] for name, values in flat.items()}, **arguments, seed=1)
     assert np.array_equal(turned.shown_N, whole.shown_N[backwards])
-    other_epoch = mask_tokens(**(flat | {"epoch_N": flat["epoch_N"] + 1}), **arguments, seed=1)
-    other_seed = mask_tokens(**flat, **arguments, seed=2)
+    other_epoch = masked((flat | {"epoch_N": flat["epoch_N"] + 1}), **arguments, seed=1)
+    other_seed = masked(flat, **arguments, seed=2)
     assert not np.array_equal(other_epoch.selected_N, whole.selected_N)
     assert not np.array_equal(other_seed.selected_N, whole.selected_N)
 
@@ -139,9 +153,7 @@ def test_depends_on_seed_epoch_and_sentence_and_on_nothing_beside_them():
 def test_every_unit_is_hidden_equally_often_whatever_its_length(count):
     flat = text([10] * 5_000)  # sentences of units of 1, 2, 3 and 4 tokens
     joined = np.tile(np.array([0, 0, 0, 1, 0, 1, 1, 0, 1, 1, 1, 0], bool), 5_000)  # START, 1, 2, 3, 4, END
-    ours = mask_tokens(
-        **flat, masking=MaskingSettings(ratio=0.3, count=count), vocab_size=V, seed=0, joined_N=joined
-    )
+    ours = masked(flat, masking=MaskingSettings(ratio=0.3, count=count), vocab_size=V, seed=0, joined_N=joined)
     hidden = ours.selected_N.reshape(-1, 12)[:, [1, 2, 4, 7]]
     assert np.abs(hidden.mean(0) - 0.3).max() < 4 * np.sqrt(0.3 * 0.7 / 5_000)  # four standard errors
     whole = ours.selected_N.reshape(-1, 12)
@@ -155,7 +167,7 @@ def test_units_of_two_tokens_are_hidden_as_often_as_single_tokens(count):
     flat = text([8] * 20_000)
     joined = np.tile(np.array([0, 0, 0, 0, 1, 0, 0, 0, 0, 0], bool), 20_000)
     masking = MaskingSettings(count=count)
-    ours = mask_tokens(**flat, masking=masking, vocab_size=V, seed=0, joined_N=joined)
+    ours = masked(flat, masking=masking, vocab_size=V, seed=0, joined_N=joined)
     share = 1 / 8 if count == "fixed" else 0.15
     rates = ours.selected_N.reshape(-1, 10)[:, 1:-1].mean(0)
     assert np.abs(rates - share).max() < 4 * np.sqrt(share * (1 - share) / 20_000)  # four standard errors
@@ -163,7 +175,7 @@ def test_units_of_two_tokens_are_hidden_as_often_as_single_tokens(count):
 
 def test_fixed_counts_are_rounded_as_python_rounds():
     lengths = list(range(1, 61))
-    ours = mask_tokens(**text(lengths), masking=MaskingSettings(count="fixed"), vocab_size=V, seed=0)
+    ours = masked(text(lengths), masking=MaskingSettings(count="fixed"), vocab_size=V, seed=0)
     starts = np.cumsum([0, *(np.array(lengths) + 2)])[:-1]
     hidden = np.add.reduceat(ours.selected_N.astype(int), starts)
     assert hidden.tolist() == [max(1, round(0.15 * n)) for n in lengths]
@@ -176,7 +188,7 @@ def test_the_number_hidden_varies_as_count_says():
     starts = np.concatenate([[0], np.cumsum(np.array(lengths) + 2)[:-1]])
 
     def counts(count):
-        ours = mask_tokens(**flat, masking=MaskingSettings(count=count), vocab_size=V, seed=0)
+        ours = masked(flat, masking=MaskingSettings(count=count), vocab_size=V, seed=0)
         return np.add.reduceat(ours.selected_N.astype(int), starts).reshape(-1, 3)
 
     assert (counts("fixed") == [1, 3, 6]).all()  # 1.05, 3 and 6.15 to the nearest
@@ -188,14 +200,14 @@ def test_the_number_hidden_varies_as_count_says():
 
 
 def test_fixed_counts_hide_at_least_one_token():
-    ours = mask_tokens(**text([1, 2, 3] * 50), masking=MaskingSettings(count="fixed"), vocab_size=V, seed=0)
+    ours = masked(text([1, 2, 3] * 50), masking=MaskingSettings(count="fixed"), vocab_size=V, seed=0)
     assert ours.selected_N.sum() == 150
 
 
 @pytest.mark.parametrize("copies", [1, 3])
 def test_static_masks_come_back_after_their_copies(copies):
     arguments = {"masking": MaskingSettings(copies=copies), "vocab_size": V, "seed": 0}
-    epochs = [mask_tokens(**text([30] * 20, epoch=epoch), **arguments) for epoch in range(2 * copies)]
+    epochs = [masked(text([30] * 20, epoch=epoch), **arguments) for epoch in range(2 * copies)]
     for first, again in zip(epochs[:copies], epochs[copies:], strict=True):
         assert np.array_equal(first.shown_N, again.shown_N)
         assert np.array_equal(first.selected_N, again.selected_N)
@@ -206,7 +218,7 @@ def test_a_random_word_may_be_the_original_or_never_is():
     flat = text([10] * 8000)
     for differs, expected in ((False, 1 / (V - FIRST_WORD_ID)), (True, 0)):
         masking = MaskingSettings(ratio=1, mask=0, random=1, keep=0, random_differs=differs)
-        ours = mask_tokens(**flat, masking=masking, vocab_size=V, seed=0)
+        ours = masked(flat, masking=masking, vocab_size=V, seed=0)
         is_text = flat["ids_N"] >= FIRST_WORD_ID
         same = (ours.shown_N == flat["ids_N"])[is_text]
         assert abs(same.mean() - expected) <= 4 * np.sqrt(expected / same.size)  # four standard errors
@@ -220,7 +232,7 @@ def test_a_random_word_may_be_the_original_or_never_is():
 
 def test_what_was_done_is_counted():
     flat = text([30] * 300)
-    ours = mask_tokens(**flat, masking=MaskingSettings(mask=0.5, random=0.3, keep=0.2), vocab_size=V, seed=0)
+    ours = masked(flat, masking=MaskingSettings(mask=0.5, random=0.3, keep=0.2), vocab_size=V, seed=0)
     counted = dict(zip(COUNTED, ours.counts.tolist(), strict=True))
     hidden = ours.selected_N
     assert counted["hidden"] == hidden.sum() == counted["masked"] + counted["random"] + counted["kept"]
@@ -242,7 +254,7 @@ def test_corruption_and_prediction_rates_apart(ratio, predict, count):
     shown = []
     for showing in range(showings):
         showing_N = np.full(len(flat["ids_N"]), showing)
-        ours = mask_tokens(**flat, masking=masking, vocab_size=V, seed=0, showing_N=showing_N)
+        ours = masked(flat, masking=masking, vocab_size=V, seed=0, showing_N=showing_N)
         asked[showing] = ours.selected_N
         shown.append(ours)
     assert asked.sum(0).max() == 1
@@ -278,7 +290,7 @@ def test_a_schedule_of_the_corruption_leaves_the_share_predicted(predict):
         for showing in range(masking.repeats_at(step, 4)):
             showing_N = np.full(len(flat["ids_N"]), showing)
             settings = {"masking": masking, "vocab_size": V, "seed": 0, "ratio": ratio}
-            ours = mask_tokens(**flat, **settings, showing_N=showing_N)
+            ours = masked(flat, **settings, showing_N=showing_N)
             # Whole numbers of the 20 tokens, so that nothing is rounded at random.
             assert ours.counts[COUNTED.index("hidden")] == round(ratio * 10_000)
             asked += int(ours.selected_N.sum())
@@ -290,10 +302,10 @@ def test_all_showings_of_a_step_are_what_each_is_alone():
     flat = text([9, 14, 6])
     both = {name: np.tile(values, 3) for name, values in flat.items()}
     showing_N = np.repeat([0, 1, 2], len(flat["ids_N"]))
-    whole = mask_tokens(**both, masking=masking, vocab_size=V, seed=5, showing_N=showing_N)
+    whole = masked(both, masking=masking, vocab_size=V, seed=5, showing_N=showing_N)
     for showing in range(3):
         mine = showing_N == showing
-        alone = mask_tokens(**flat, masking=masking, vocab_size=V, seed=5, showing_N=showing_N[mine])
+        alone = masked(flat, masking=masking, vocab_size=V, seed=5, showing_N=showing_N[mine])
         assert np.array_equal(alone.shown_N, whole.shown_N[mine])
         assert np.array_equal(alone.selected_N, whole.selected_N[mine])
 
@@ -303,7 +315,7 @@ def test_a_lexicon_loses_as_many_tokens_as_no_lexicon_would():
     flat = text(lengths)
     rng = np.random.default_rng(0)
     allowed = rng.random(len(flat["ids_N"])) < 0.4
-    ours = mask_tokens(**flat, masking=MaskingSettings(), vocab_size=V, seed=0, candidate_N=allowed)
+    ours = masked(flat, masking=MaskingSettings(), vocab_size=V, seed=0, candidate_N=allowed)
     assert not ours.selected_N[~allowed].any()
     is_text = flat["ids_N"] >= FIRST_WORD_ID
     assert ours.counts[COUNTED.index("candidates")] == (allowed & is_text).sum()
