@@ -22,7 +22,7 @@ from reports import folder as experiment_folder
 from reports.claims.judge import finite, judge_claims
 from reports.folder import ReportedExperiment
 from reports.statistics.seed_tests import t_interval
-from reports.statistics.summaries import ROUNDING, gain, last_step
+from reports.statistics.summaries import ROUNDING, gain, validation_losses
 
 CONFIDENCE = 0.95
 """Confidence of the intervals of differences."""
@@ -269,11 +269,8 @@ def _results(old: ReportedExperiment, new: ReportedExperiment) -> list[dict[str,
 def _validation(experiment: ReportedExperiment) -> dict[tuple[str, str], dict[int, float]]:
     """Return validation loss and gain after the last step, as a number for each seed, by arm and name."""
     table = experiment.table
-    loss = last_step(
-        table[(table["measure"] == "validation") & (table["metric"] == "loss") & table["group"].isna()]
-    )
     by_arm: dict[tuple[str, str], dict[int, float]] = {}
-    for name, rows in (("loss", loss), ("gain", gain(table))):
+    for name, rows in (("loss", validation_losses(table)), ("gain", gain(table))):
         rows = rows[rows["value"].notna()]
         for arm, seed, value in zip(rows["arm"], rows["seed"], rows["value"], strict=True):
             by_arm.setdefault((arm, name), {})[int(seed)] = float(value)

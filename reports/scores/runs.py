@@ -12,7 +12,7 @@ from pandas import DataFrame, Series, concat
 
 from ablations.wording import listed
 from reports.figures.curves import plugin_digits, plugin_unit, with_columns
-from reports.statistics.summaries import NO_MEAN, differences, last_step, means_of_arms
+from reports.statistics.summaries import NO_MEAN, differences, last_step, means_of_arms, validation_losses
 from reports.words import MINUS, are_whole, in_order, is_absent, is_of_plugin, words_of_metric
 
 ARM_AND_SEED = ["arm", "seed"]
@@ -232,10 +232,8 @@ def gains(table: DataFrame) -> DataFrame:
     Runs count as predicting the same if they have equally many predictions and the same loss of that guess.
     Losses of different predictions cannot be compared.
     """
-    rows = with_columns(table)
-    rows = rows[(rows["measure"] == "validation") & (rows["metric"] == "loss") & rows["group"].isna()]
-    rows = last_step(rows)
-    rows = rows.assign(value=rows["floor"] - rows["value"], least=0.0)
+    rows = validation_losses(with_columns(table))
+    rows = rows.assign(value=rows["floor"] - rows["value"])
     rows = rows[np.isfinite(rows["value"].to_numpy(float))]
     guess = rows["floor"].round(6).astype("string")  # the last digits depend on the division into batches
     predictions = (
@@ -243,7 +241,7 @@ def gains(table: DataFrame) -> DataFrame:
         .groupby(rows["arm"])
         .transform(lambda values: "; ".join(sorted(set(values))))
     )
-    return rows.assign(floor=rows["least"], prediction=predictions)[[*RUN, "value", "floor", "n", "prediction"]]
+    return rows.assign(floor=0.0, prediction=predictions)[[*RUN, "value", "floor", "n", "prediction"]]
 
 
 def total_change(table: DataFrame) -> DataFrame:

@@ -170,6 +170,12 @@ def last_step(table: DataFrame) -> DataFrame:
     return table[(table["step"] == last).fillna(False).astype(bool) | last.isna()]
 
 
+def validation_losses(table: DataFrame) -> DataFrame:
+    """Return the rows of the validation loss over all predictions, at each run's last step."""
+    rows = table[(table["measure"] == "validation") & (table["metric"] == "loss")]
+    return last_step(rows[rows["group"].isna()] if "group" in rows else rows)
+
+
 def gain(table: DataFrame) -> DataFrame:
     """Return the gain of each run over the best guess without context, in nats per predicted token.
 
@@ -177,10 +183,7 @@ def gain(table: DataFrame) -> DataFrame:
     validation loss on the same predictions, at the last step. A model that only knows how often each token
     occurs, and what is shown in its place, has 0; a worse model is negative.
     """
-    rows = table[(table["measure"] == "validation") & (table["metric"] == "loss")]
-    if "group" in rows:
-        rows = rows[rows["group"].isna()]
-    rows = last_step(rows)
+    rows = validation_losses(table)
     return rows.assign(value=rows["floor"] - rows["value"])[["arm", "seed", "value"]].reset_index(drop=True)
 
 
