@@ -161,9 +161,8 @@ def gather(
         _named(rows.drop(columns=run_rows.OWN_COLUMNS), experiment, [planned[run] for run in rows["run"]]),
         *_logged(rows, experiment, planned),
     ]
-    runs = pd.concat([part["run"] for part in tables]).to_numpy()
-    table = results.concat(part.drop(columns="run") for part in tables)
-    tables = [table.iloc[runs.argsort(kind="stable")]]  # for each run first measures, then its log
+    in_order = pd.concat(tables).sort_values("run", kind="stable")  # for each run first measures, then its log
+    tables = [in_order.drop(columns="run")]
     if compared is not None:
         compared = measure_pairs.of_last_trainings(compared, planned)
         tables += _comparisons(compared[compared["key"].isin(keys)], experiment, planned)
@@ -204,7 +203,7 @@ def _comparisons(compared: pd.DataFrame, experiment: str, planned: Sequence[Plan
     run_ids = {*compared["run_id"], *compared["other_run_id"]}  # in a large grid few runs are compared
     items = [item for item in planned if item.run_id in run_ids]
     for pair in measure_pairs.planned_pairs(items, across_seeds=True):
-        pairs[pair.first.run_id, pair.second.run_id].append(pair)
+        pairs[pair.ids].append(pair)
     for (run_id, other_run_id), rows in compared.groupby(["run_id", "other_run_id"], sort=False):
         for first, second in pairs.get((str(run_id), str(other_run_id)), ()):
             yield _named(_typed(rows.assign(group=second.run.arm)), experiment, [first] * len(rows))

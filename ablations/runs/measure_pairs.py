@@ -29,6 +29,11 @@ class Pair(NamedTuple):
     first: PlannedRun
     second: PlannedRun
 
+    @property
+    def ids(self) -> tuple[str, str]:
+        """Return the identities of both runs."""
+        return self.first.run_id, self.second.run_id
+
 
 STARTED = {"started": "run_id", "other_started": "other_run_id"}
 """Columns with the start of a run's training, each with the column that names the run."""
@@ -102,8 +107,7 @@ def pairs_to_measure(
     measured = _measured(folder, planned, settings)
     open_pairs: dict[tuple[str, Step], list[Pair]] = defaultdict(list)
     # Arms with equal settings share their runs, so that several pairs of arms may be one pair of runs.
-    by_ids = {(pair.first.run_id, pair.second.run_id): pair for pair in pairs(planned, settings)}
-    for ids, pair in by_ids.items():
+    for ids, pair in {pair.ids: pair for pair in pairs(planned, settings)}.items():
         first, second = (checkpoints(item.directory.path, settings) for item in pair)
         for step in first:
             if step in second and (recompute or (*ids, step) not in measured):
@@ -136,7 +140,7 @@ def to_train_again(
     measured = _measured(folder, planned, settings)
     trained = {item.run_id: item for item in planned if item.directory.is_trained()}
     gone = {run_id for run_id, item in trained.items() if not item.directory.is_done()}
-    pairs_of_ids = [(first.run_id, second.run_id) for first, second in _asked_pairs(planned, settings)]
+    pairs_of_ids = [pair.ids for pair in _asked_pairs(planned, settings)]
     to_repeat: set[str] = set()
     while True:
         all_to_train = to_repeat.union(to_train)
@@ -154,12 +158,8 @@ def still_open(
 ) -> list[Pair]:
     """Return the pairs without rows for these settings, among runs that are trained or will be."""
     unmeasured = itertools.chain.from_iterable(pairs_to_measure(folder, planned, settings).values())
-    by_ids = {(pair.first.run_id, pair.second.run_id): pair for pair in unmeasured}
-    for pair in _asked_pairs(planned, settings):
-        ids = (pair.first.run_id, pair.second.run_id)
-        if not {*ids}.isdisjoint(to_train):
-            by_ids[ids] = pair
-    return list(by_ids.values())
+    unfinished = [pair for pair in _asked_pairs(planned, settings) if not {*pair.ids}.isdisjoint(to_train)]
+    return list({pair.ids: pair for pair in (*unmeasured, *unfinished)}.values())
 
 
 def _asked_pairs(planned: Sequence[PlannedRun], settings: RunDistanceSettings) -> list[Pair]:
@@ -190,7 +190,7 @@ def compare(
         distances = run_distance(
             {run_id: checkpoints(item.directory.path, settings)[step] for run_id, item in runs.items()},
             {run_id: item.directory for run_id, item in runs.items()},
-            [(pair.first.run_id, pair.second.run_id) for pair in chosen],
+            [pair.ids for pair in chosen],
             settings,
             data_root=data_root,
         )
