@@ -115,8 +115,10 @@ def test_another_plan_other_measures_and_a_changed_table_are_gathered_again(runs
     assert len(update(runs, tmp_path)) == 6
 
 
-def test_files_that_were_just_written_are_read_again(tmp_path, read_files):
-    """Their next version could have the same times, where times are coarse."""
+def test_files_that_were_just_written_are_read_again(tmp_path, read_files, monkeypatch):
+    """Their next version could have the same times, where times are coarse. A minute counts as just now, so that
+    the test may be slow."""
+    monkeypatch.setitem(gather.version.__kwdefaults__, "age", 60.0)
     (tmp_path / "it").mkdir()
     runs = [add_run(tmp_path, "mlm")]
     for _ in range(2):
