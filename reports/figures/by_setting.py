@@ -22,7 +22,7 @@ from pandas import DataFrame
 
 from reports.figures.by_arm import shown_name
 from reports.figures.files import LEGEND_LINE_INCHES, PANEL_INCHES
-from reports.figures.lines import fit_values, where_beyond, write_above, written_above
+from reports.figures.lines import fit_values, intervals_beyond, where_beyond, write_above, written_above
 from reports.figures.maps import draw_cells
 from reports.figures.panel import BEYOND, FigureKind
 from reports.figures.style import LINES, TICK_LETTERS, Style, mark_points, thinned
@@ -212,6 +212,7 @@ def _draw_levels(marks: SettingMarks, points: Sequence[Mapping[str, Any]], *, ax
         for name, (label, numbers) in levels.items()
         if numbers and name not in inside
     ]
+    beyond += intervals_beyond(ax, bands)
     if beyond:
         write_above(ax, "\n".join(beyond))
     return handles

@@ -233,6 +233,7 @@ def _fit_ends(
         notes.append(f"dashed: chance level ({look.floor})")
     elif floors.size:
         beyond.append(where_beyond(ax, written, name=f"chance level ({look.floor})"))
+    beyond += intervals_beyond(ax, bands)
     if notes or beyond:
         write_above(ax, "\n".join([*notes, *beyond]))
 
@@ -324,6 +325,16 @@ def where_beyond(ax: Axes, floors: np.ndarray, *, name: str) -> str:
     bottom, top = ax.get_ylim()
     arrow = "↑" * bool(floors.max() > top) + "↓" * bool(floors.min() < bottom)
     return f"{name}: {where} {arrow}"
+
+
+def intervals_beyond(ax: Axes, bands: np.ndarray) -> list[str]:
+    """Return a note on intervals that leave the axis, with the ends that are farthest away: ``intervals reach:
+    4.81 ↑``. It is empty if all intervals fit."""
+    bottom, top = ax.get_ylim()
+    farthest = np.array(
+        [end for end in (bands.min(initial=bottom), bands.max(initial=top)) if not bottom <= end <= top]
+    )
+    return [where_beyond(ax, farthest, name="intervals reach")] if farthest.size else []
 
 
 def _digits(value: float) -> int:

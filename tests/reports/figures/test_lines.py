@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from ablations import results
 from reports.figures.lines import write_above, written_above
@@ -31,6 +32,16 @@ def test_a_floor_far_off_is_written_out_and_does_not_flatten_the_curves(floor, t
     ax = token_information(information([[2.0, 1.0]], floor=floor), ax=axes())
     np.testing.assert_allclose(ax.get_ylim(), [0.94, 2.06])  # the curve and a margin of 6%
     assert written_above(ax) == ["n = 1 seed", f"chance level (labels shuffled): {text}"]
+
+
+def test_intervals_beyond_the_axis_are_written_out():
+    """The interval of two seeds is 12.7 standard errors wide to each side."""
+    ax = token_information(information([[2.0, 1.0], [2.3, 1.1]], floor=1.2), ax=axes())
+    high = 2.15 + stats.t.ppf(0.975, 1) * np.std([2.0, 2.3], ddof=1) / 2**0.5
+    assert high > ax.get_ylim()[1]
+    assert written_above(ax)[-1] == f"intervals reach: {high:.2f} ↑"
+    ax = token_information(information([[2.0, 1.0], [2.01, 1.01]], floor=1.2), ax=axes())
+    assert not [note for note in written_above(ax) if note.startswith("intervals")]
 
 
 def test_a_ceiling_that_all_arms_have_is_one_thin_line():
