@@ -318,12 +318,16 @@ def written_above(ax: Axes) -> list[str]:
     return [line for note in notes for line in note.splitlines()]
 
 
-def where_beyond(ax: Axes, floors: np.ndarray, *, name: str) -> str:
-    """Return the numbers beyond the axis in words: ``chance level (rows shuffled): 4.81 ↑``."""
-    lowest, highest = (number(value, _digits(value)) for value in (floors.min(), floors.max()))
+def where_beyond(ax: Axes, numbers: np.ndarray, *, name: str, digits: int = FEWEST_DIGITS) -> str:
+    """Return the numbers beyond the axis in words: ``chance level (rows shuffled): 4.81 ↑``.
+
+    Args:
+        digits: least number of decimals.
+    """
+    lowest, highest = (number(end, max(digits, _digits(end))) for end in (numbers.min(), numbers.max()))
     where = lowest if lowest == highest else f"{lowest} to {highest}"
     bottom, top = ax.get_ylim()
-    arrow = "↑" * bool(floors.max() > top) + "↓" * bool(floors.min() < bottom)
+    arrow = "↑" * bool(numbers.max() > top) + "↓" * bool(numbers.min() < bottom)
     return f"{name}: {where} {arrow}"
 
 
@@ -331,10 +335,12 @@ def intervals_beyond(ax: Axes, bands: np.ndarray) -> list[str]:
     """Return a note on intervals that leave the axis, with the ends that are farthest away: ``intervals reach:
     4.81 ↑``. It is empty if all intervals fit."""
     bottom, top = ax.get_ylim()
-    farthest = np.array(
-        [end for end in (bands.min(initial=bottom), bands.max(initial=top)) if not bottom <= end <= top]
-    )
-    return [where_beyond(ax, farthest, name="intervals reach")] if farthest.size else []
+    ends = (bands.min(initial=bottom), bands.max(initial=top))
+    farthest = np.array([end for end in ends if not bottom <= end <= top])
+    if not farthest.size:
+        return []
+    digits = 1 - int(np.floor(np.log10(top - bottom)))  # an interval may reach just beyond the axis
+    return [where_beyond(ax, farthest, name="intervals reach", digits=max(FEWEST_DIGITS, digits))]
 
 
 def _digits(value: float) -> int:
