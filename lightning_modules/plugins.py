@@ -53,7 +53,8 @@ class Plugin:
 class _Search:
     """Places where plugin files are looked for, and the plugins that were loaded from there."""
 
-    folder: Path = Path()
+    folder: Path | None = None
+    """Folder of the spec that the user named; None without one, as for a folder of results."""
     files: tuple[Path, ...] = ()
     loaded: dict[str, Plugin] = field(default_factory=dict)
     modules: dict[tuple[Path, str], ModuleType] = field(default_factory=dict)
@@ -73,9 +74,10 @@ def is_text(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(TEXT, value) is not None
 
 
-def look_beside(spec: Path) -> None:
-    """Look for plugin files in the folder of this spec from now on, and forget all loaded plugins."""
-    _search.folder = spec.absolute().parent
+def look_beside(spec: Path | None) -> None:
+    """Look for plugin files in the folder of this spec from now on, and forget all loaded plugins. With None only
+    the files of `give_files` are used."""
+    _search.folder = None if spec is None else spec.absolute().parent
     _search.loaded.clear()
 
 
@@ -85,16 +87,23 @@ def give_files(paths: Iterable[Path]) -> None:
     _search.loaded.clear()
 
 
-def load(name: str) -> Plugin:
+def load(name: str, *, sha256: str | None = None) -> Plugin:
     """Return the plugin of a name, as it was when it was first loaded for the present spec.
 
+    Args:
+        sha256: hash that its source must have. A file with another hash is not executed.
+
     Raises:
-        PluginError: there is no such file or entry point, it cannot be executed, or it has no such part.
+        PluginError: the user named no such file, there is no such file or entry point, it cannot be executed, it
+            has no such part, or its source has another hash.
     """
     if name not in _search.loaded:
         is_of_file = _is_file_name(name)
-        _search.loaded[name] = _of_file(name, _place(name)) if is_of_file else _of_package(name)
-    return _search.loaded[name]
+        _search.loaded[name] = _of_file(name, _place(name), sha256) if is_of_file else _of_package(name)
+    plugin = _search.loaded[name]
+    if sha256 not in (None, plugin.sha256):
+        raise _changed(name, plugin.path)
+    return plugin
 
 
 def loaded() -> list[Plugin]:
@@ -120,10 +129,21 @@ def recall(records: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def _place(name: str) -> Path:
-    """Return the path of a plugin file: the one given with `--plugin`, or the one beside the spec."""
+    """Return the path of a plugin file: the one given with `--plugin`, or the one beside the spec.
+
+    Raises:
+        PluginError: the user named neither. Results of somebody else must not choose what is executed.
+    """
     file = name.partition(":")[0]
     given = next((path for path in _search.files if path.name == Path(file).name), None)
-    return given or _search.folder / file
+    if given is not None:
+        return given
+    if _search.folder is None:
+        raise PluginError(
+            f"{name}: a file that only a folder of results names is not read; if you trust it, name it with "
+            "--plugin."
+        )
+    return _search.folder / file
 
 
 def _is_file_name(name: str) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from ablations.commands.options import FILE, FOLDER, GivenPath, command, out_option, publish_option
+from ablations.commands.options import FILE, FOLDER, GivenPath, command, out_option, plugin_option, publish_option
 from ablations.commands.results import show_page
 
 
@@ -18,13 +18,18 @@ from ablations.commands.results import show_page
 @click.option(
     "--encoder", "encoder_alone", is_flag=True, help="Write only the encoder, without heads and decoder."
 )
+@plugin_option
 def export(run_dir: Path, folder: Path, all_steps: bool, encoder_alone: bool) -> None:
     """Write a trained run as a Hugging Face folder.
 
     Stock classes of transformers load the folder. RUN_DIR is a folder under OUT/runs. DIR is new or empty.
     """
+    from lightning_modules import plugins
     from lightning_modules.export import folder as exports
+    from lightning_modules.training.run_directory import RunDirectory
 
+    for name, record in RunDirectory(run_dir).description().get("plugins", {}).items():
+        plugins.load(name, sha256=record.get("sha256"))  # refused without --plugin: the run may be from others
     options: dict[str, Any] = {"encoder_alone": encoder_alone, "origin": origin_of(run_dir)}
     written = (
         exports.export_series(run_dir, folder, **options)

@@ -243,14 +243,16 @@ def _renew_places(planned: PlannedRun) -> None:
 
 def _with_present_places(written: dict[str, Any], planned: PlannedRun) -> dict[str, Any]:
     """Return the content of a run.json with the text, the initial weights and the plugins of the spec. Their
-    content is part of the identity, so only their places can differ."""
+    content is part of the identity, so only their places can differ. Plugins that the spec does not name are
+    dropped: nobody has read their files."""
     present = description(planned)
     settings = written.get("settings")
     if not isinstance(settings, dict):
         return written
     places = {name: present["settings"][name] for name in ("data", "init") if name in present["settings"]}
     plugins = {"plugins": present["plugins"]} if "plugins" in present else {}
-    return written | {"settings": settings | places} | plugins
+    others = {name: value for name, value in written.items() if name != "plugins"}
+    return others | {"settings": settings | places} | plugins
 
 
 def description(planned: PlannedRun) -> dict[str, Any]:

@@ -6,7 +6,7 @@ They are drawn beside the curves of the experiment.
 """
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -93,33 +93,22 @@ class NamedFigure:
             raise plugins.failure(self.name, self.path, error) from error
 
 
-def load_figure(name: str) -> NamedFigure:
+def load_figure(name: str, *, sha256: str | None = None) -> NamedFigure:
     """Return the user's own figure with the name that a spec gives it.
 
+    Args:
+        sha256: hash that its source must have, as a plan records it.
+
     Raises:
-        PluginError: it cannot be loaded, or is no figure.
+        PluginError: it cannot be loaded, has another hash, or is no figure.
     """
-    plugin = plugins.load(name)
+    plugin = plugins.load(name, sha256=sha256)
     if not isinstance(plugin.part, OwnFigure):
         raise PluginError(
             f"{name} must be an OwnFigure of ablations.spec.figures, but is {kind_of_part(plugin.part)}; "
             "correct the file."
         )
     return NamedFigure(name, plugin.path, plugin.part)
-
-
-def planned_figure(name: str, record: Mapping[str, str]) -> NamedFigure:
-    """Return a figure of a plan, from the file that the plan recorded.
-
-    Args:
-        name: name of the figure in the spec.
-        record: `Plugin.record` of the figure in the plan.
-
-    Raises:
-        PluginError: its file is gone, or the content has changed.
-    """
-    plugins.recall({name: record})
-    return load_figure(name)
 
 
 def _checked(name: str) -> str:

@@ -40,20 +40,21 @@ NO_CLAIMS = (
 
 
 def load(
-    path: Path, *, overrides: Sequence[str] = (), beside: Literal["checked", "unread"] = "checked"
+    path: Path, *, overrides: Sequence[str] = (), beside: Literal["checked", "unread", "foreign"] = "checked"
 ) -> Experiment:
     """Return the experiment that a spec file describes, after checking all of it and the files beside it.
 
     Args:
         overrides: settings from the command line that override the file, each as KEY=VALUE (`given_settings`).
         beside: `unread` skips the files of claims and of published curves that the spec names. They may not be
-            written yet, and a folder of results has no published curves.
+            written yet, and a folder of results has no published curves. `foreign` skips them too, and executes
+            no file beside the spec, because a folder of results may be from somebody else.
 
     Raises:
         SpecProblems: the spec, or a file of claims or curves that it names, has problems; the error has all
             of them.
     """
-    plugins.look_beside(path)
+    plugins.look_beside(None if beside == "foreign" else path)
     document = given_settings.read(path, overrides)
     spec_faults = list(_arm_faults(document.content, document.option_by_path))
     try:

@@ -289,7 +289,7 @@ def _settings(before: Path, after: Path) -> dict[str, Any]:
     """Return the differences between the specs, or the reason why they are not compared: one is missing, or
     is no good spec today."""
     try:
-        specs = [load.load(folder / "spec.yaml", beside="unread") for folder in (before, after)]
+        specs = [load.load(folder / "spec.yaml", beside="foreign") for folder in (before, after)]
     except SpecError as error:
         return {"not_compared": str(error).partition("\n")[0], "changes": []}
     return {"not_compared": None, "changes": [change._asdict() for change in changed_settings(*specs)]}

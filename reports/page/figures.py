@@ -16,7 +16,7 @@ from pandas import DataFrame
 
 from ablations.errors import PluginError
 from ablations.spec.contrasts import Ahead, Claim, Difference
-from ablations.spec.figures import NamedFigure, PublishedPoint, planned_figure
+from ablations.spec.figures import NamedFigure, PublishedPoint, load_figure
 from ablations.wording import listed
 from reports.claims.judge import NOT_JUDGED, Judged
 from reports.claims.verdicts import DECIDED
@@ -283,12 +283,13 @@ def plugin_figures(
     figures.
 
     Args:
-        records: `Plugin.record` of each figure, by its name in the spec.
+        records: `Plugin.record` of each figure, by its name in the spec. Its path is not used, because the folder
+            may be from somebody else.
     """
     figures, failures = [], {}
     for name, record in records.items():
         try:
-            text, panels = _plugin_figure(table, planned_figure(name, record))
+            text, panels = _plugin_figure(table, load_figure(name, sha256=record.get("sha256")))
             for panel in panels:
                 draw(panel)
         except PluginError as error:

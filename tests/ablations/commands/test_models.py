@@ -1,5 +1,8 @@
 """The origin of a run: questions of its experiments, and losses by step."""
 
+import hashlib
+import json
+
 import pandas as pd
 from click.testing import CliRunner
 
@@ -17,6 +20,26 @@ def plan(out, name, *run_ids, question="Why?"):
     (out / name).mkdir()
     runs = [{"run_id": run_id, "folder": f"a-s0-{run_id}", "arm": "a", "seed": 0} for run_id in run_ids]
     write_json(out / name / "plan.json", {"experiment": name, "question": question, "arms": ["a"], "runs": runs})
+
+
+def test_a_run_from_elsewhere_cannot_choose_what_is_executed(tmp_path):
+    canary, run = tmp_path / "canary", tmp_path / "runs" / "mlm-s0-0123456789"
+    run.mkdir(parents=True)
+    source = f"import pathlib\npathlib.Path({str(canary)!r}).touch()\n"
+    (run / "evil.py").write_text(source)
+    record = {"path": str(run / "evil.py"), "sha256": hashlib.sha256(source.encode()).hexdigest()}
+    about = {"run_id": "0123456789", "arm": "mlm", "seed": 0, "tokens": "t", "settings": {}}
+    (run / "run.json").write_text(json.dumps(about | {"plugins": {"evil.py:Rare": record}}))
+    command = ["export", str(run), str(tmp_path / "exported")]
+    result = CliRunner().invoke(main, command)
+    assert not canary.exists()
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "evil.py:Rare: a file that only a folder of results names is not read; if you trust it, name it with "
+        "--plugin.\n",
+    )
+    result = CliRunner().invoke(main, [*command, "--plugin", str(run / "evil.py")])
+    assert "evil.py has no Rare" in result.stderr
 
 
 def test_a_run_without_plan_and_measures_has_no_origin(make_run):

@@ -1,6 +1,8 @@
 """Identity of runs: what changes it and what does not."""
 
+import hashlib
 import importlib.util
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -163,6 +165,23 @@ def test_a_damaged_description_of_a_done_run_stays_for_the_worker_to_say(data_ro
     path.write_bytes(b"{")
     create(item)
     assert path.read_bytes() == b"{"
+
+
+def test_a_done_run_loses_a_plugin_that_its_spec_does_not_name(data_root, tmp_path):
+    """Its folder may be from somebody else, and workers execute the plugins that run.json names."""
+    item = placed_runs((Run("mlm", 0, settings()),), out=tmp_path, data_root=data_root)[0]
+    done(item)
+    path, canary = item.directory.path / "run.json", tmp_path / "canary"
+    source = f"import pathlib\npathlib.Path({str(canary)!r}).touch()\nRare = 1\n"
+    (tmp_path / "evil.py").write_text(source)
+    record = {"path": str(tmp_path / "evil.py"), "sha256": hashlib.sha256(source.encode()).hexdigest()}
+    before = item.directory.description()
+    planted = before | {"plugins": {"evil.py:Rare": record}}
+    path.write_text(json.dumps(planted | {"checksum": checksum(planted)}))
+    create(item)
+    assert item.directory.settings() == settings()
+    assert item.directory.description() == before
+    assert not canary.exists()
 
 
 def test_a_done_run_takes_the_present_place_of_its_plugin(data_root, tmp_path):

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from ablations.cli import main
 from ablations.commands.results import show_page
 from ablations.spec.figures import OwnFigure
+from lightning_modules import plugins
 from reports.page import page
 from tests.support.fake_experiment import ARMS, CHANGE, rows, write
 
@@ -32,7 +33,8 @@ LossByChange = OwnFigure(title="mine", how_to_read=("read it",), rows=rows, draw
 
 
 def planned(folder, sources):
-    """Name a figure of each source, by the name of its file, in the plan of an experiment; returns the files."""
+    """Name a figure of each source, by the name of its file, in the plan of an experiment, and give their files
+    as --plugin does; returns the files."""
     paths = {name: folder.parent / name for name in sources}
     figures = {}
     for name, source in sources.items():
@@ -41,12 +43,26 @@ def planned(folder, sources):
         figures[f"{name}:LossByChange"] = record
     plan = json.loads((folder / "plan.json").read_text())
     (folder / "plan.json").write_text(json.dumps(plan | {"figures": figures}))
+    plugins.give_files(paths.values())
     return paths
+
+
+def of_plugins(paths):
+    """Return the options that give the files."""
+    return [word for path in paths.values() for word in ("--plugin", str(path))]
+
+
+@pytest.fixture(autouse=True)
+def nothing_given():
+    """A folder of results alone, as in a command without --plugin."""
+    plugins.look_beside(None)
+    yield
+    plugins.give_files(())
 
 
 def test_the_template_is_the_last_figure_with_picture_csv_and_json(tmp_path):
     folder = write(tmp_path)
-    planned(folder, {"my_figure.py": TEMPLATE.read_text()})
+    paths = planned(folder, {"my_figure.py": TEMPLATE.read_text()})
     html = page.write(folder).read_text()
     figure = json.loads((folder / "report.json").read_text())["figures"][-1]
     assert (figure["name"], figure["title"]) == (NAME, "Validation loss and change of tokens")
@@ -66,11 +82,12 @@ def test_the_template_is_the_last_figure_with_picture_csv_and_json(tmp_path):
     assert f'<section aria-labelledby="{NAME}">' in html
     assert f"{NAME}-curves" not in html, "there are no curves"
     assert "Each point is a run at its last step" in (folder / "report.md").read_text()
-    listed = CliRunner().invoke(main, ["figure", str(folder)], catch_exceptions=False).output
+    given = of_plugins(paths)
+    listed = CliRunner().invoke(main, ["figure", str(folder), *given], catch_exceptions=False).output
     name, _, title = listed.splitlines()[-1].partition("  Figure ")
     assert (name.strip(), title[2:]) == (NAME, ". Validation loss and change of tokens")
     drawn = CliRunner().invoke(
-        main, ["figure", str(folder), NAME, "--out", str(folder.parent)], catch_exceptions=False
+        main, ["figure", str(folder), NAME, *given, "--out", str(folder.parent)], catch_exceptions=False
     )
     assert drawn.exit_code == 0
     assert (folder / "print" / f"{NAME}-paper.pdf").is_file()
@@ -139,11 +156,12 @@ def test_figures_that_fail_are_notices_and_all_else_is_drawn(tmp_path, capsys):
     html = (folder / "report.html").read_text()
     assert all(html.count(f"{name}.py:LossByChange: ") == 1 for name in FAILING)
     assert json.loads((folder / "report.json").read_text())["figures"] == json.loads(before)["figures"]
-    listed = CliRunner().invoke(main, ["figure", str(folder)])
+    given = of_plugins(paths)
+    listed = CliRunner().invoke(main, ["figure", str(folder), *given])
     assert (listed.exit_code, listed.stderr) == (1, terminal.err)
     assert "layer_change-pwcca" in listed.stdout
     for name, text in expected.items():
-        result = CliRunner().invoke(main, ["figure", str(folder), f"{name}_py_LossByChange"])
+        result = CliRunner().invoke(main, ["figure", str(folder), f"{name}_py_LossByChange", *given])
         assert (result.exit_code != 0, result.stderr) == (True, f"{text}\n")
     assert CliRunner().invoke(main, ["figure", str(folder), "layer_change-pwcca"]).exit_code == 0
 
@@ -165,6 +183,33 @@ def test_a_source_that_is_not_that_of_the_plan_is_not_executed(tmp_path, capsys)
     paths["my_figure.py"].write_text("raise SystemExit")
     (notice,), _ = failing(folder, capsys)
     assert "has changed since the run was planned" in notice["text"]
+
+
+@pytest.mark.parametrize("verb", ["report", "figure", "diff"])
+@pytest.mark.parametrize("place", ["path of the plan", "folder of the results", "folder of the command"])
+def test_a_folder_of_results_cannot_choose_what_is_executed(tmp_path, monkeypatch, verb, place):
+    """Somebody else may have made the folder: `report` executed the file that its plan named, and `diff` one
+    beside its spec."""
+    folder, canary = write(tmp_path / "from"), tmp_path / "canary"
+    (path,) = planned(folder, {"evil.py": f"import pathlib; pathlib.Path({str(canary)!r}).touch()"}).values()
+    if place == "folder of the results":
+        path.rename(folder / "evil.py")
+    elif place == "folder of the command":
+        monkeypatch.chdir(path.parent)
+    arms = "arms: {mlm: {objective: {kind: masked_lm}}}\nseeds: [0]\nmeasures: [validation, 'evil.py:Rank']\n"
+    spec = f"name: grid\nversion: 1\ndata: {{kind: language}}\n{arms}figures: ['evil.py:LossByChange']\n"
+    (folder / "spec.yaml").write_text(spec)
+    arguments = [str(folder), str(folder)] if verb == "diff" else [str(folder)]
+    result = CliRunner().invoke(main, [verb, *arguments, "--out", str(tmp_path / "out")])
+    assert not canary.exists()
+    sentence = (
+        "evil.py:LossByChange: a file that only a folder of results names is not read; if you trust it, name it "
+        "with --plugin."
+    )
+    if verb == "diff":
+        assert (result.exit_code, result.stderr) == (0, "")
+    else:
+        assert (result.exit_code, result.stderr) == (1, f"failed: {sentence}\n")
 
 
 def test_one_paragraph_in_place_of_several_is_refused():
