@@ -220,14 +220,16 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
 
 
 def _files_before(folder: Path) -> set[str]:
-    """Return the files in figures/ and tables/ of the existing page, as its report.json names them."""
+    """Return the files in figures/ and tables/ of the existing page, as its report.json names them. Without those
+    behind links to folders: they may belong to others."""
     try:
         report = read_json(folder / "report.json")
     except (OSError, ValueError):
         return set()
-    names = report.get("files") if isinstance(report, dict) else None
-    listed = names if isinstance(names, list) else []
-    return {name for name in listed if isinstance(name, str) and is_made(name)}
+    files = report.get("files") if isinstance(report, dict) else None
+    listed = files if isinstance(files, list) else []
+    names = {name for name in listed if isinstance(name, str) and is_made(name)}
+    return {name for name in names if not (folder / name).parent.is_symlink()}
 
 
 def is_made(name: str) -> bool:

@@ -18,6 +18,7 @@ from lightning_modules.training.checkpoint import AtomicCheckpoints, write_safet
 from lightning_modules.training.log import JsonLinesLogger
 from lightning_modules.training.run_directory import RunDirectory
 from reports import folder as results_folder
+from reports.page import page
 from tests.support.fake_experiment import write
 from tests.support.hostile import NAMES, watched
 
@@ -178,6 +179,21 @@ def test_a_folder_is_not_written_through_a_link(tmp_path, target):
         (temporary / "new").write_text("x")
     assert list((tmp_path / "folder").iterdir()) == []
     assert not (tmp_path / "missing").exists()
+
+
+@pytest.mark.parametrize("name", ["figures/theirs.svg", "figures/../theirs.svg", "../theirs.svg", "/theirs.svg"])
+def test_a_page_removes_no_file_outside_its_folder(tmp_path, name):
+    """An earlier page names the files that a new one replaces, and a folder of figures may be a link."""
+    folder, victims = write(tmp_path / "out"), tmp_path / "victims"
+    victims.mkdir()
+    for victim in (victims / "theirs.svg", tmp_path / "out" / "theirs.svg", folder / "theirs.svg"):
+        victim.write_text("x")
+    (folder / "figures").symlink_to(victims)
+    (folder / "report.json").write_text(json.dumps({"files": [name]}))
+    page.write(folder)
+    assert (victims / "theirs.svg").exists()
+    assert (folder / "theirs.svg").exists()
+    assert (tmp_path / "out" / "theirs.svg").exists()
 
 
 def test_no_module_unpacks_archives_or_executes_what_it_reads():
