@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ablations.errors import ResultsError, SpecError
 from ablations.spec.experiment import Experiment, Run, SeedsUntilDecided
@@ -158,11 +158,13 @@ class RunRecord(Record):
 class TrialRecord(Record):
     """Trial of a tuned arm."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
+
     values: dict[str, Any]
     """Tried values of the tuned settings, by dotted path."""
     run_ids: list[str]
     """Identities of the trial's runs, one for each seed of the trials."""
-    losses: list[float | None]
+    losses: list[float | None] = Field(min_length=1)
     """Validation loss of each run after its last step, in nats; None if training diverged."""
 
     @property

@@ -1,5 +1,6 @@
 """Tables of runs in the terminal."""
 
+import math
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -154,8 +155,8 @@ def compact(number: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return seconds as h:mm:ss; a dash for None."""
-    if seconds is None:
+    """Return seconds as h:mm:ss; a dash for None, and for what is no number."""
+    if seconds is None or not math.isfinite(seconds):
         return "-"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
@@ -166,7 +167,7 @@ def _add_row(table: Table, *cells: str | Text) -> None:
 
     rich could do both itself, but would take a fifth of a second for 1,000 rows.
     """
-    row = [Text(cell) if isinstance(cell, str) else cell for cell in cells]
+    row = [Text(printable(cell)) if isinstance(cell, str) else cell for cell in cells]
     table.add_row(*row)
     for column, cell in zip(table.columns, row, strict=True):
         if column.no_wrap:

@@ -236,7 +236,9 @@ def _before(path: Path) -> Tuning | None:
     if not path.exists():
         return None
     try:
-        return Tuning.model_validate(read_json(path))
+        tuning = Tuning.model_validate(read_json(path))
+        _losses(tuning)
+        return tuning
     except ValueError as error:
         raise ResultsError(f"{path} cannot be read; delete it, and `ablate run` writes it again.") from error
 

@@ -45,7 +45,7 @@ from lightning_modules.data.token_store import Tokens
 from lightning_modules.data.treebank import read_treebank
 from lightning_modules.errors import DataError
 from lightning_modules.files import locked, make_folder
-from lightning_modules.training.run_directory import RunDirectory
+from lightning_modules.training.run_directory import DAMAGED_DESCRIPTION, RunDirectory, RunDirectoryError
 
 
 def self_contained(
@@ -554,6 +554,8 @@ def all_statuses(out: Path) -> list[RunStatus]:
     for path in sorted((out / "runs").glob("*/run.json")):
         directory = RunDirectory(path.parent)
         run = directory.description()
+        if not {"arm", "seed", "run_id"} <= run.keys():
+            raise RunDirectoryError(f"{path} {DAMAGED_DESCRIPTION}")
         statuses.append(_status(directory, run["arm"], run["seed"], run["run_id"]))
     return statuses
 

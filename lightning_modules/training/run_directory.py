@@ -48,7 +48,7 @@ StateName = Literal["planned", "running", "done", "failed", "interrupted"]
 class RunState(BaseModel):
     """Content of state.json of a run. Keys of a later version are ignored; missing keys are None."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, use_attribute_docstrings=True)
 
     state: StateName = "planned"
     step: int | None = None
@@ -79,6 +79,23 @@ class RunState(BaseModel):
     """Exit code of the training that failed."""
     checksum: str | None = None
     """SHA-256 (hex) of all other fields. It shows whether a byte has changed on the disk."""
+
+
+DAMAGED_DESCRIPTION = (
+    "cannot be read or has changed since it was written; delete the file, then `ablate run` writes it again."
+)
+"""What is wrong with a damaged run.json, and what to do."""
+
+
+class _Description(BaseModel):
+    """Types of the keys of run.json."""
+
+    run_id: str = ""
+    arm: str = ""
+    seed: int = 0
+    tokens: str = ""
+    settings: dict[str, Any] = {}
+    plugins: dict[str, dict[str, str]] = {}
 
 
 class RunDirectoryError(AblationsError, RuntimeError):
@@ -138,8 +155,8 @@ class RunDirectory:
         """
         content = self._read(
             "run.json",
-            "cannot be read or has changed since it was written; delete the file, then `ablate run` writes it "
-            "again.",
+            DAMAGED_DESCRIPTION,
+            parse=_described,
         )
         if content is not None:
             return content
@@ -461,6 +478,13 @@ class RunDirectory:
                 return True
             finally:
                 os.close(descriptor)
+
+
+def _described(written: bytes) -> dict[str, Any]:
+    """Return the content of run.json, or raise a ValueError if a key is of another type."""
+    content: dict[str, Any] = json.loads(written)
+    _Description.model_validate(content, strict=True)
+    return content
 
 
 def checksum(fields: Mapping[str, Any]) -> str:

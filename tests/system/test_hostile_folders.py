@@ -89,6 +89,18 @@ def test_what_is_planted_for_a_file_that_is_made_again_counts_as_none(tmp_path, 
     assert time.monotonic() - begin < 2
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_what_is_no_number_in_the_state_of_a_run_is_one_sentence(tmp_path, number):
+    """`ablate status` ended with a traceback, because no time can be made of it."""
+    (tmp_path / "state.json").write_text(f'{{"state": "done", "seconds": {number}}}')
+    with pytest.raises(RunDirectoryError) as error:
+        RunDirectory(tmp_path).state()
+    assert str(error.value) == (
+        f"{tmp_path / 'state.json'} cannot be read or has changed since it was written, so the progress of the "
+        "run is unknown; delete the file, then `ablate run` continues from the last checkpoint."
+    )
+
+
 def test_an_ordinary_file_is_read_also_behind_a_link(tmp_path):
     (tmp_path / "file").write_bytes(b"content")
     (tmp_path / "link").symlink_to("file")
@@ -211,6 +223,15 @@ def _failed(item, text, workspace, pool, todo, console):
     with display([item], console) as show_end:
         show_end(item, outcome)
     return False, [outcome]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_name_of_an_arm_reaches_the_terminal_as_text(command, capsys):
+    """`ablate status` without a spec shows the names that run.json has."""
+    run = RunRecord(run_id="1", folder="mlm-s0-1", arm=f"mlm{command}", seed=0)
+    status_table([RunStatus(run, RunState())])
+    printed = capsys.readouterr().out
+    assert not set(re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", printed))
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,6 +1,7 @@
 """Trials on disk: which losses count, when an arm is tuned, and what stays when folders go."""
 
 import json
+import math
 import shutil
 import sys
 
@@ -212,10 +213,21 @@ def test_the_loss_of_a_trial_is_the_mean_over_its_seeds_and_diverged_with_any_of
     assert [trial.loss for trial in tuned.arms[0].trials] == [3.0, pytest.approx(2.6), None]
 
 
-def test_a_damaged_tuned_json_is_named(spec):
+@pytest.mark.parametrize(
+    "trial",
+    [
+        3,
+        {"values": {}, "run_ids": ["0"], "losses": []},
+        {"values": {}, "run_ids": ["0"], "losses": [1.0, 2.0]},
+        {"values": {}, "run_ids": ["0"], "losses": [math.nan]},
+    ],
+    ids=str,
+)
+def test_a_damaged_tuned_json_is_named(spec, trial):
     folder = opened(spec).folder
     folder.mkdir(parents=True)
-    (folder / "tuned.json").write_text('{"settings": 3}')
+    about = {"settings": {}, "seeds": [9], "part_of_steps": 0.5}
+    (folder / "tuned.json").write_text(json.dumps(about | {"arms": [{"arm": "mlm", "trials": [trial]}]}))
     with pytest.raises(ResultsError) as raised:
         opened(spec)
     assert str(raised.value) == (

@@ -1,6 +1,7 @@
 """A spec with its output root: which runs there are, without making anything."""
 
 import json
+import math
 
 import pytest
 
@@ -127,7 +128,20 @@ def test_a_damaged_report_of_the_text_is_one_sentence(spec, damaged):
     )
 
 
-@pytest.mark.parametrize("damaged", ["null", "[1]", "{"])
+RUN = {"run_id": "0123456789", "arm": "mlm", "seed": 0, "tokens": "t", "settings": {}}
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        "null",
+        "[1]",
+        "{",
+        "{}",
+        *(json.dumps(RUN | {name: value}) for name, value in [("arm", None), ("seed", "0"), ("plugins", [1])]),
+        json.dumps(RUN | {"seed": math.nan}),
+    ],
+)
 def test_a_damaged_record_of_a_run_is_one_sentence_in_the_status_of_all(tmp_path, damaged):
     path = tmp_path / "runs" / "mlm-s0-0123456789" / "run.json"
     path.parent.mkdir(parents=True)
