@@ -41,6 +41,9 @@ from lightning_modules.training.data_module import (
 
 SENTENCES_AT_ONCE = 128
 
+MOST_NATS = 700.0
+"""Largest loss whose perplexity is computed, as in the log of training. From 710 on a float cannot hold it."""
+
 
 def rows(readings: Readings, settings: ValidationSettings, say: Say) -> Iterator[dict[str, Any]]:
     """Compute the rows of `validation` of a run."""
@@ -109,8 +112,9 @@ def _losses(
         metric = "loss" if name in unigram else "objective_loss"
         yield {"metric": metric, "group": group, "value": mean, "floor": floor, "unit": "nats", "n": count}
         if name in unigram:
-            perplexity = {"metric": "perplexity", "value": math.exp(mean), "floor": math.exp(floor)}
-            yield perplexity | {"group": group, "unit": "", "n": count}
+            value, chance = (math.exp(min(nats, MOST_NATS)) for nats in (mean, floor))
+            row = {"metric": "perplexity", "group": group, "value": value, "floor": chance}
+            yield row | {"unit": "", "n": count}
 
 
 Treatment = Callable[[Tensor, Tensor], Tensor]

@@ -142,6 +142,17 @@ def shared(hypotheses, references, units, longest):
     return counts_O3.T
 
 
+def test_a_loss_whose_perplexity_no_float_holds_has_the_largest_perplexity(tokens):
+    """Training with a rate of 1,000 ends with such losses; it stops only where a loss is infinite."""
+    objective = build(settings("causal_lm", objective={"head": "linear"}), tokens)
+    with torch.no_grad():
+        objective.head.weight.mul_(1e6)
+    rows = validation(objective, tokens, ValidationSettings(kind="validation"))
+    value = {row["metric"]: row["value"] for row in rows}
+    assert value["loss"] > 1000
+    assert value["perplexity"] == math.exp(700)
+
+
 def test_chrf_counts_the_references_of_empty_translations():
     """By hand: the F of mean precision and mean recall, where recall counts twice."""
     same, mine, theirs = shared(HYPOTHESES, REFERENCES, lambda text: text.replace(" ", ""), 6)
