@@ -78,8 +78,9 @@ def validation(objective: Objective, tokens: Tokens, settings: ValidationSetting
     yield from _by_treatment(dict(zip(treatments, treated, strict=True)))
     if visible is not None:
         yield from visible.rows()
-    for name in settings.input_formats:
-        yield from _in_format(objective, tokens.validation, name)
+    if not objective.run.objective.reads_sentences_alone:
+        for name in settings.input_formats:
+            yield from _in_format(objective, tokens.validation, name)
     for order in settings.word_orders:
         split, _ = reordered(
             tokens.validation,

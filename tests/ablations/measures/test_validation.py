@@ -142,6 +142,13 @@ def shared(hypotheses, references, units, longest):
     return counts_O3.T
 
 
+@pytest.mark.parametrize("kind", ["translation", "skip_gram"])
+def test_who_reads_one_sentence_at_a_time_has_no_loss_in_other_input_formats(tokens, kind):
+    asked = ValidationSettings(kind="validation", input_formats=("sentence_pair", "full_sentences"))
+    rows = validation(build(settings(kind), tokens), tokens, asked)
+    assert {row.get("group") for row in rows} == {None}
+
+
 def test_a_loss_whose_perplexity_no_float_holds_has_the_largest_perplexity(tokens):
     """Training with a rate of 1,000 ends with such losses; it stops only where a loss is infinite."""
     objective = build(settings("causal_lm", objective={"head": "linear"}), tokens)
