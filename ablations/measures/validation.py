@@ -234,6 +234,8 @@ def _translation_scores(
     objective: Translation, tokens: Tokens, settings: ValidationSettings
 ) -> Iterator[dict[str, Any]]:
     hypotheses, references = translations(objective, tokens, tokens.validation, settings.translations)
+    if not references:  # every pair was cut at `max_length`
+        return
     shuffled = [references[i] for i in np.random.default_rng(0).permutation(len(references))]
     for metric, score in (("bleu", bleu), ("chrf", chrf)):
         yield {

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from ablations.measures.settings import ValidationSettings
-from ablations.measures.validation import bleu, chrf, validation
+from ablations.measures.validation import _translation_scores, bleu, chrf, validation
 from ablations.measures.visible_tokens import TURNS
 from lightning_modules.data.tokenizer import MASK
 from lightning_modules.model.heads import IGNORED
@@ -178,6 +179,12 @@ def test_bleu_is_smoothed_and_counts_empty_translations_as_short():
     expected = 100 * math.exp(1 - theirs[0] / mine[0]) * math.exp(np.log(precision_O).mean())
     assert bleu(hypotheses, references) == pytest.approx(expected)
     assert bleu(REFERENCES, REFERENCES) == pytest.approx(100)
+
+
+def test_where_every_pair_was_cut_translations_have_no_rows(tokens):
+    objective = build(settings("translation", data={"max_length": 8}), tokens)
+    cut = replace(tokens, validation=tokens.validation.head(0))
+    assert [*_translation_scores(objective, cut, ValidationSettings(kind="validation"))] == []
 
 
 def test_without_sentences_translations_have_no_score():
