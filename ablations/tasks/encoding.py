@@ -85,7 +85,8 @@ class EncodedTexts:
         return {
             "tokens_BT": tokens_BT,
             "sequence_BT": inside_BT,
-            "position_BT": torch.arange(T).expand_as(tokens_BT).contiguous(),
+            # Padding may reach beyond `max_length`, where the encoder has no positions.
+            "position_BT": torch.arange(T).clamp(max=longest - 1).expand_as(tokens_BT).contiguous(),
             "segment_BT": after_first_BT * inside_BT,
             "part_BT": part_BT,
         }

@@ -140,6 +140,17 @@ def test_states_do_not_depend_on_padding_or_company(objective, tokens):
             np.testing.assert_allclose(together[layer, number], expected, atol=2e-6)  # float32
 
 
+def test_padding_reaches_beyond_the_longest_sentence_of_the_encoder(tokens):
+    """Rows are padded to a multiple of 8; this encoder has position embeddings for 12 tokens."""
+    objective = build(settings("masked_lm", data={"max_length": 12}), tokens).eval()
+    rows = encode_texts(["cat " * 30, "the dog"], tokens.tokenizer, max_length=12)
+    assert [*rows.lengths_N] == [12, 4]
+    assert rows.batch(np.array([0]))["tokens_BT"].shape == (1, 16)
+    together = pooled_states(objective, rows)
+    alone = pooled_states(objective, encode_texts(["the dog"], tokens.tokenizer, max_length=12))
+    np.testing.assert_allclose(together[:, 1:], alone, rtol=1e-4, atol=1e-6)  # float32
+
+
 def test_the_top_is_what_a_head_reads(tokens):
     objective = build(settings(encoder={"norm": "pre"}), tokens).eval()
     batch = encode_texts(["the dog"], tokens.tokenizer, max_length=LONG).batch(np.array([0]))
