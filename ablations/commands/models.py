@@ -28,6 +28,7 @@ def export(run_dir: Path, folder: Path, all_steps: bool, encoder_alone: bool) ->
     from lightning_modules.export import folder as exports
     from lightning_modules.training.run_directory import RunDirectory
 
+    plugins.look_beside(None)
     for name, record in RunDirectory(run_dir).description().get("plugins", {}).items():
         plugins.load(name, sha256=record.get("sha256"))  # refused without --plugin: the run may be from others
     options: dict[str, Any] = {"encoder_alone": encoder_alone, "origin": origin_of(run_dir)}
