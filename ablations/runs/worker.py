@@ -150,6 +150,11 @@ def measure_rows(
     rows = list((resolve_name(function) if isinstance(function, str) else function)(readings, settings, say))
     if settings.plugin is not None:
         _require_rows(rows, settings)
+    if not rows:
+        raise MeasureError(
+            "there is nothing to measure in this text for this run, so there are no numbers; give more text, or "
+            "leave the measure out."
+        )
     if not isinstance(settings, StateSettings):
         return rows, None
     digest = readings.texts.validation(settings).sample.digest

@@ -12,7 +12,7 @@ from lightning_modules.config import MaskingSettings, RunSettings, SkipGramSetti
 from lightning_modules.config.masking import Cloze, GenericWords, OwnSelection
 from lightning_modules.config.objectives import Predicted
 from lightning_modules.data.sequences import epochs
-from lightning_modules.data.token_store import Tokens
+from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.data.tokenizer import FIRST_WORD_ID
 from lightning_modules.data.word_order import training_text
 from lightning_modules.errors import DataError
@@ -121,7 +121,11 @@ def _tokens_of_sort(sort: Predicted, run: RunSettings, tokens: Tokens, epoch: Ep
 
 
 def require_predictions(run: RunSettings, tokens: Tokens) -> None:
-    """Raise a DataError if a lexicon is expected to leave less than one token to predict in some step."""
+    """Raise a DataError if there is nothing to predict: a lexicon is expected to leave less than one token in some
+    step, or skip-gram has no sentence of two tokens."""
+    if isinstance(run.objective, SkipGramSettings):
+        sentences = run.training.sentences
+        _require_pairs(tokens.train if sentences is None else tokens.train.head(sentences))
     masking = getattr(run.objective, "masking", None)
     if masking is None or not isinstance(masking.select, Cloze | GenericWords | OwnSelection):
         return
@@ -137,4 +141,13 @@ def require_predictions(run: RunSettings, tokens: Tokens) -> None:
             f"objective.masking.select: {prefix}{masking.select.kind} leaves {least:.2g} tokens to predict in a "
             f"step (training.tokens_per_step = {tokens_per_step:,}), expected at least 1; give more frequent "
             "words, or raise objective.masking.ratio."
+        )
+
+
+def _require_pairs(text: Split) -> None:
+    """Raise a DataError if no sentence of a text has two tokens that are not special."""
+    if np.add.reduceat(text.ids >= FIRST_WORD_ID, text.offsets[:-1], dtype=np.int64).max() < 2:
+        raise DataError(
+            "skip_gram learns from pairs of words, but no sentence of data.train has two tokens; give text with "
+            "longer sentences, or remove the arm."
         )

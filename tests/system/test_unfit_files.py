@@ -256,6 +256,27 @@ def test_text_without_pairs_or_words_is_found_before_any_run_starts(text, traini
     assert not (tmp_path / "out" / "runs").exists()
 
 
+def test_skip_gram_on_sentences_of_one_token_is_refused_before_any_run_starts(tmp_path):
+    for name in ("train.txt", "validation.txt"):
+        (tmp_path / name).write_text("\n".join("abcde" * 40))
+    spec = tmp_path / "needs.yaml"
+    spec.write_text(
+        "name: needs\nversion: 1\ndata: {kind: files, train: train.txt, validation: validation.txt, vocab_size: "
+        "16}\n"
+        "encoder: {num_hidden_layers: 1, hidden_size: 8, num_attention_heads: 1}\n"
+        "training: {max_steps: 2, tokens_per_step: 128}\n"
+        "arms:\n  fine: {objective: {kind: masked_lm}}\n  needy: {objective: {kind: skip_gram}}\nseeds: [0]\n"
+    )
+    result = ablate("run", spec, "--out", tmp_path / "out", "--data-root", tmp_path)
+    assert result.exit_code == 2
+    assert re.fullmatch(
+        rf"{re.escape(str(spec))}:\d+:\d+: arm needy: skip_gram learns from pairs of words, but no sentence of "
+        r"data\.train has two tokens; give text with longer sentences, or remove the arm\.\n",
+        result.stderr,
+    )
+    assert not (tmp_path / "out" / "runs").exists()
+
+
 def test_too_few_sentences_that_follow_each_other_are_found_before_any_run_starts(tmp_path):
     spec = tmp_path / "needs.yaml"
     spec.write_text(

@@ -4,6 +4,7 @@ import math
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -30,6 +31,7 @@ from ablations.runs.worker import MEASURES, measure, measure_rows
 from ablations.tasks.datasets import files_now
 from ablations.tasks.settings import BaselinesSettings, MinimalPairsSettings, ProbingSettings
 from lightning_modules import plugins
+from lightning_modules.data.token_store import Split
 from lightning_modules.data.tokenizer import END, MASK, PAD, START, decode
 from lightning_modules.errors import ExitCode, Interrupted, OutOfMemoryError, StopRequest
 from lightning_modules.objectives import build
@@ -155,6 +157,27 @@ def test_a_measure_that_is_refused_does_not_take_the_others_away(make_run, token
     with pytest.raises(MeasureError, match=r"^token_information: "):
         measure(directory, tokens, [too_many, scores], data_root=directory.path, say=lambda _: None)
     assert run_rows.missing_measures(directory.path, [too_many, scores], data_root=directory.path) == [too_many]
+
+
+def test_a_measure_without_rows_is_refused_and_the_run_says_why(make_run, tokens):
+    """Otherwise it would be measured again at each `ablate run`, and nobody would know why it has no numbers."""
+    directory = make_run(settings("skip_gram", training={"max_steps": 1}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    scores = ValidationSettings(kind="validation")
+    single = replace(tokens, validation=single_tokens(3))
+    with pytest.raises(MeasureError) as error:
+        measure(directory, single, [scores], data_root=directory.path, say=lambda _: None)
+    assert str(error.value) == (
+        "validation: there is nothing to measure in this text for this run, so there are no numbers; give more "
+        "text, or leave the measure out."
+    )
+    assert list(run_rows.refusals(directory.path)) == [run_rows.key(scores)]
+
+
+def single_tokens(sentences):
+    """Sentences of one token each."""
+    ids = np.tile(np.array([START, 50, END], np.uint16), sentences)
+    return Split(ids=ids, offsets=np.arange(sentences + 1) * 3, documents=np.zeros(sentences, np.int32))
 
 
 def test_a_damaged_file_of_a_task_takes_no_other_measure_away_and_the_run_says_why(make_run, tokens, tmp_path):
