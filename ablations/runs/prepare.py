@@ -58,7 +58,8 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
             run = item.run.settings
             alike.setdefault((run.encoder.hidden_size, run.objective.kind, run.seed), item)
         texts = Texts(prepared, runs_on_text[0].run.settings.data, data_root=workspace.data_root)
-        for item, settings in itertools.product(alike.values(), workspace.experiment.measures):
+        measures = (*workspace.experiment.measures, *workspace.later_measures)
+        for item, settings in itertools.product(alike.values(), measures):
             if not suits(settings, item.run.settings):
                 continue
             with _located(workspace, item.run.arm, measure=settings.kind):

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ablations.catalogue import caveats, for_run
+from ablations.catalogue import Measure, caveats, for_run
 from ablations.errors import Problem, SpecError, SpecProblems
 from ablations.runs import doubts, identity, plan, tuning
 from ablations.runs.identity import PlannedRun
@@ -136,6 +136,8 @@ class Workspace:
     settings of the spec."""
     looks: Looks | None = None
     """Looks at the claims; None if the seeds are a fixed list."""
+    later_measures: tuple[Measure, ...] = ()
+    """Measures that are computed only on later runs, after the trials, but whose text is checked now."""
 
     @classmethod
     def open(
@@ -303,8 +305,12 @@ class Workspace:
 
     def for_trials(self) -> "Workspace":
         """Return a copy of the workspace without measures. It is for trials, of which only the validation
-        loss is read."""
-        return replace(self, experiment=self.experiment.model_copy(update={"measures": ()}))
+        loss is read. The text is checked for the measures all the same, before the trials are trained."""
+        return replace(
+            self,
+            experiment=self.experiment.model_copy(update={"measures": ()}),
+            later_measures=self.experiment.measures,
+        )
 
     def lacking(self) -> dict[str, Lacking]:
         """Return what each trained run lacks, by its identity."""

@@ -11,6 +11,9 @@ from lightning_modules import plugins
 from lightning_modules.errors import PluginError
 from lightning_modules.plugins import Plugin
 
+MOST = 2**31
+"""Bound of sizes and distances in tokens. Larger numbers do not fit into the arrays that hold them."""
+
 
 class Settings(BaseModel):
     """Base of all settings. Unknown keys are errors, values are not converted to other types, and settings

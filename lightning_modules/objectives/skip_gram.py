@@ -66,7 +66,7 @@ def pairs_per_token(settings: SkipGramSettings, split: Split, counts_V: NDArray[
     before = np.concatenate([[0], np.cumsum(kept_N)])
     left_S = before[split.offsets[1:]] - before[split.offsets[:-1]]
     window, pairs = settings.window, 0.0
-    for distance in range(1, window + 1):
+    for distance in range(1, min(window, left_S.max()) + 1):
         pairs += 2 * float(np.maximum(left_S - distance, 0).sum()) * (window - distance + 1) / window
     return pairs / len(split.ids)
 
@@ -167,7 +167,7 @@ def _neighbours(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the places of both tokens of every pair; the second is in reach of the first."""
     centres, contexts = [], []
-    for distance in range(1, window + 1):
+    for distance in range(1, min(window, max(1, len(sequence_N) - 1)) + 1):
         left = np.flatnonzero(sequence_N[distance:] == sequence_N[:-distance])
         for centre, context in ((left, left + distance), (left + distance, left)):
             near = reach_N[centre] >= distance

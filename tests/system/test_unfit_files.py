@@ -179,6 +179,22 @@ def test_text_too_short_for_a_measure_is_found_before_the_first_run(tmp_path, da
     assert not (tmp_path / "out/runs").exists()
 
 
+def test_text_too_short_for_a_measure_is_found_before_the_trials_of_tune(tmp_path, data_root):
+    spec = write_spec(
+        tmp_path,
+        measures=["validation", {"kind": "layer_change", "tokens": 100}],
+        encoder={"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2},
+        tune={"settings": {"training.learning_rate": [1e-3, 2e-3]}},
+    )
+    result = ablate("run", spec, "--out", tmp_path / "out", "--data-root", data_root)
+    assert result.exit_code == 2
+    assert (
+        ": arm mlm,learning_rate=0.001: measure layer_change: layer_change needs at least 5 tokens per feature"
+        in result.stderr
+    )
+    assert not (tmp_path / "out/runs").exists()
+
+
 @pytest.mark.parametrize(
     ("arm", "sentence"),
     [

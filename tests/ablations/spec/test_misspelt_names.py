@@ -82,6 +82,20 @@ def test_a_share_that_is_none_is_answered_with_what_to_write(tmp_path, written, 
     assert sentences(tmp_path, spec) == [f"spec.yaml:4:47: objective.masking.ratio {sentence}"]
 
 
+@pytest.mark.parametrize(
+    ("where", "setting"),
+    [
+        ("data: {kind: language", "data.vocab_size"),
+        ("masking: {ratio: 0.15", "objective.masking.copies"),
+    ],
+)
+def test_a_size_that_no_array_holds_is_refused(tmp_path, where, setting):
+    """It was accepted, and ended in an overflow during a run."""
+    name = setting.rpartition(".")[2]
+    (sentence,) = sentences(tmp_path, SPEC.replace(where, f"{where}, {name}: {10**20}"))
+    assert sentence.endswith(f": {setting} must be less than {2**31}, but is {10**20}; lower it")
+
+
 # Words and kinds --------------------------------------------------------------------------------------
 
 

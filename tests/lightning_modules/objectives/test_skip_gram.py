@@ -89,7 +89,7 @@ def plain_pairs(objective, split, *, epoch, seed):
 
 
 @pytest.mark.parametrize("subsample", [None, 0.02])
-@pytest.mark.parametrize("window", [1, 4])
+@pytest.mark.parametrize("window", [1, 4, 10**6])
 def test_pairs_are_those_of_a_plain_double_loop(window, subsample):
     objective = skip_gram(window=window, subsample=subsample, negatives=2)
     split = split_of([SPLIT.sentence(i)[1:-1] for i in range(12)])  # rows hold several sentences
