@@ -17,7 +17,7 @@ from reports import folder as experiment_folder
 from reports.claims.judge import judge_claims
 from reports.figures.by_setting import by_setting
 from reports.figures.curves import learned
-from reports.figures.files import DPI, MEDIA, draw_panel, panel_called, save
+from reports.figures.files import DPI, MEDIA, draw_panel, panel_called, render, save
 from reports.figures.groups import choose_groups, draw_groups, group_lines
 from reports.figures.lines import written_above
 from reports.page.content import page_figures
@@ -201,3 +201,14 @@ def test_a_name_that_is_no_figure_is_said_with_the_nearest(page_panels):
         "without a name lists them."
     )
     assert panel_called("layer_change-pwcca", page_panels).metric == "pwcca"
+
+
+def test_places_are_written_in_hundredths_of_a_point_and_words_as_they_are():
+    ax = Figure(figsize=(3, 2)).subplots()
+    ax.plot([0.1234567, 0.7654321], [1 / 3, 2 / 3])
+    ax.set_title("x = 0.1234567")
+    svg = render(ax.figure, name="places")
+    assert "x = 0.1234567" in svg
+    assert not re.search(r' (d|x|y)="[^"]*\.\d{3}', svg)
+    assert "rotate(-0 " not in svg
+    assert re.search(r' d="M \d+\.\d\d \d+\.\d\d', svg)
