@@ -71,20 +71,16 @@ def write_tokens(
         path = folder / f"{PREFIX[side]}tokenizer.json"
         path.write_text(tokenizer.to_str(), encoding="utf-8")
         synced(path)
-    reports, train_S = {}, np.empty(0, np.uint64)
+    reports: dict[str, dict[str, Any]] = {}
+    train_S: NDArray[np.uint64] | None = None
     for split in corpus.splits:
         rows = train if split == "train" else corpus.rows(split)
         sides = {
             side: _Side(folder / f"{split}.{PREFIX[side]}", tokenizer, settings.max_length)
             for side, tokenizer in tokenizers_by_side.items()
         }
-        reports[split], hashes_S = _write_split(folder, split, rows, sides, say)
-        different_S = np.unique(hashes_S)
-        reports[split]["repeated"] = len(hashes_S) - len(different_S)
-        if split == "train":
-            train_S = different_S
-        else:
-            reports[split]["in_training"] = int(np.isin(hashes_S, train_S).sum())
+        reports[split], hashes_S = _write_split(folder, split, rows, sides, say, train_S=train_S)
+        train_S = hashes_S if train_S is None else train_S  # train comes first
         for sentence in _remarks(split, reports[split], settings):
             say(sentence)
     train.discard()
@@ -102,8 +98,14 @@ def _write_split(
     rows: "Sentences | _KeptRows",
     sides: dict[str, "_Side"],
     say: Callable[[str], None],
+    *,
+    train_S: NDArray[np.uint64] | None,
 ) -> tuple[dict[str, Any], NDArray[np.uint64]]:
-    """Write the files of a split; return a report on them and the hashes of its S sentences."""
+    """Write the files of a split; return a report on them and the hashes of its S sentences.
+
+    Args:
+        train_S: hashes of the training sentences; None for these themselves.
+    """
     hashes: list[NDArray[np.uint64]] = []
     documents, spoken = _GrowingArray(folder / f"{split}.documents.npy", np.int32), time.monotonic()
     for batch in _batches(rows):
@@ -116,13 +118,16 @@ def _write_split(
             say(f"data.{split}: {documents.length:,} sentences cut into sub-words so far.")
             spoken = time.monotonic()
     documents.close()
+    hashes_S = np.concatenate(hashes)
     report = {
         "sentences": documents.length,
         "documents": batch[-1].document + 1,  # never unbound: a split has at least one sentence
         "skipped": rows.skipped,
+        "repeated": len(hashes_S) - len(np.unique(hashes_S)),
+        **({} if train_S is None else {"in_training": int(np.isin(hashes_S, train_S).sum())}),
         **{name: side.close(counts=split == "train") for name, side in sides.items()},
     }
-    return report, np.concatenate(hashes)
+    return report, hashes_S
 
 
 def sentence_hashes(texts: Iterable[str]) -> NDArray[np.uint64]:
