@@ -45,8 +45,8 @@ class SplitFacts(NamedTuple):
     """Number of sentences that repeat an earlier sentence of the same split. None if tokens were made before
     2026-11-28, when this was not counted."""
     in_training: int | None
-    """Number of sentences that are also in the training text. None for the training text itself, and as for
-    `repeated`."""
+    """Number of sentences that are also in the training text. None for the training text itself, and if tokens
+    were made before 2026-11-28."""
 
 
 class TaskFacts(NamedTuple):

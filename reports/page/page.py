@@ -220,8 +220,8 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
 
 
 def _files_before(folder: Path) -> set[str]:
-    """Return the files in figures/ and tables/ of the existing page, as its report.json names them. Without those
-    behind links to folders: they may belong to others."""
+    """Return the files in figures/ and tables/ of the existing page, as its report.json names them. Files behind
+    links to folders are left out, as they may belong to others."""
     try:
         report = read_json(folder / "report.json")
     except (OSError, ValueError):
