@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -267,6 +268,15 @@ def test_ctrl_c_during_the_imports_ends_the_command_without_a_traceback(tmp_path
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+def test_a_terminal_without_utf_8_gets_every_sign_that_it_lacks_by_its_number():
+    folders = [str(ROOT / "experiments/results" / name) for name in ("article-tiny", "tuned-tiny")]
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    command = [sys.executable, "-c", "import ablations; ablations.main()", "diff", *folders]
+    ended = subprocess.run(command, env=environment, capture_output=True, encoding="latin-1")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert re.search(r"effect, nats +\\u2212[0-9.]+", ended.stdout)
 
 
 def test_sigterm_before_the_first_run_leaves_nothing_half_written(tmp_path, data_root):
