@@ -387,6 +387,9 @@ def _require_weights(model: Any, whole: Any, states: list[Tensor], loading: dict
         name: f"{name} (in the file with shape {tuple(shape)})" for name, shape, _ in loading["mismatched_keys"]
     }
     lacking = {name: name for name in loading["missing_keys"]} | misfits
+    for name, module in whole.named_modules():
+        if hasattr(module, "create_weight"):  # positions of sines, which no file needs to hold
+            lacking.pop(f"{name}.weight", None)
     parameters = {name: value for name, value in whole.named_parameters(remove_duplicate=False) if name in lacking}
     if not parameters:
         return

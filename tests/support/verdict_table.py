@@ -1,9 +1,9 @@
 """Tables of verdicts in Markdown pages, which are made from the published claims.json of the experiments.
 
 A page names its table in a comment: below `<!-- verdicts on real text -->` stand the numbered claims that are
-decided there, and sentences on the other ones and on the built-in language, each claim by the experiment with
-most seeds, whatever its verdict; below `<!-- verdicts on all numbered claims -->` all of them with every verdict
-by kind of text. A table ends at `<!-- end of the verdicts -->`.
+decided there, and a sentence on the other ones, each claim by the experiment with most seeds, whatever its
+verdict; below `<!-- verdicts on all numbered claims -->` all of them with every verdict by kind of text. A table
+ends at `<!-- end of the verdicts -->`.
 """
 
 import json
@@ -68,9 +68,7 @@ def _decided_on_real_text(published: list[Published], place: str) -> str:
         for verdict in UNDECIDED
     }
     words = "; ".join(f"{verdict}: {listed(numbers, 'and')}" for verdict, numbers in others.items() if numbers)
-    sentences = [f"Measured on real text and {words}."] if words else []
-    sentences += _on_built_in_language([claim for claim in published if not claim.on_real_text])
-    return heads + "".join(rows) + "".join(f"\n{sentence}\n" for sentence in sentences)
+    return heads + "".join(rows) + (f"\nMeasured on real text and {words}.\n" if words else "")
 
 
 def _with_most_seeds(claims: list[Published]) -> list[Published]:
@@ -81,20 +79,6 @@ def _with_most_seeds(claims: list[Published]) -> list[Published]:
         number = str(claim.entry["number"])
         most[number] = max(most.get(number, 0), claim.entry["n"])
     return [claim for claim in measured if claim.entry["n"] == most[str(claim.entry["number"])]]
-
-
-def _on_built_in_language(published: list[Published]) -> list[str]:
-    """Return a sentence that lists the claims by their verdict; empty if none was measured."""
-    measured = [claim.entry for claim in _with_most_seeds(published)]
-    if not measured:
-        return []
-    numbers: dict[str, list[str]] = {verdict: [] for verdict in (*DECIDED, "judged in different ways", *UNDECIDED)}
-    for number in dict.fromkeys(str(entry["number"]) for entry in measured):
-        every = {entry["verdict"] for entry in measured if str(entry["number"]) == number}
-        numbers[every.pop() if len(every) == 1 else "judged in different ways"].append(number)
-    seeds = sorted(entry["n"] for entry in measured)
-    words = "; ".join(f"**{verdict}** {listed(of, 'and')}" for verdict, of in numbers.items() if of)
-    return [f"On the small built-in language, with {seeds[0]} to {seeds[-1]} seeds: {words}."]
 
 
 def _all_numbered(published: list[Published], place: str) -> str:
