@@ -280,7 +280,7 @@ def require_resources(
     for arm in dict.fromkeys(item.run.arm for item in items):
         resources = place.content.of_arm(arm)
         if resources.gpu_type is not None and resources.gpu_type not in types:
-            choice = listed(types) if types else "left out, because Ray knows no GPU type in this cluster,"
+            choice = listed(types) if types else "left out, because Ray knows no GPU type in this cluster"
             guessed = guess(resources.gpu_type, types)
             sentence = f"arm {arm}: gpu_type must be {choice}, but is {shown(resources.gpu_type)}{guessed}"
             raise place.refusal(place.path_of("gpu_type", arm), sentence)

@@ -60,6 +60,11 @@ def test_what_no_node_has_is_refused_with_what_the_nodes_have(workspace):
     assert refusal(workspace, gpus=1, gpu_type="A10") == (
         '--on ray: arm a: gpu_type must be A100, but is "A10"; did you mean A100?'
     )
+    with pytest.raises(SpecError) as error:
+        require_resources(NODES[:1], workspace.planned, PlaceFile(None, RayPlace(gpu_type="A10")))
+    assert str(error.value) == (
+        '--on ray: arm a: gpu_type must be left out, because Ray knows no GPU type in this cluster, but is "A10"'
+    )
     for place in ({"gpus": 0.25, "gpu_type": "A100"}, {"gpus": 4, "devices": 4}, {"cpus": 8, "memory": "16G"}):
         require_resources(NODES, workspace.planned, PlaceFile(None, RayPlace(**place)))
 
