@@ -49,8 +49,8 @@ def scontrol(folder: Path, arguments: list[str]) -> str:
 
 
 def sinfo(folder: Path, arguments: list[str]) -> str:
-    """Return the name of the default partition, its number of nodes, its limit and its GPUs, which it lacks."""
-    return f"work* {NODES} infinite (null)\n"
+    """Return the default partition with its number of nodes, its limit, the cores of a node and no GPUs."""
+    return f"work* {NODES} infinite 8 (null)\n"
 
 
 def scancel(folder: Path, arguments: list[str]) -> str:

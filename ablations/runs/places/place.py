@@ -336,12 +336,14 @@ def load(path: Path | None, kind: type[AnyPlace], *, arms: Sequence[str]) -> Pla
 
 
 class Partition(NamedTuple):
-    """Number of nodes, longest time and GPUs of a partition of a SLURM cluster."""
+    """Number of nodes, longest time, cores and GPUs of a partition of a SLURM cluster."""
 
     nodes: int
     """Number of nodes."""
     time_limit: str
     """Longest time as SLURM writes it, as in ``1-00:00:00`` or ``30:00``; ``infinite`` is no limit."""
+    cpus: int
+    """Number of cores of the node that has most."""
     gpus: tuple[Mapping[str, float], ...]
     """For each kind of node, the number of GPUs by their type; see `gpus_of_node`."""
 

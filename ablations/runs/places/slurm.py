@@ -157,11 +157,12 @@ def cancel_command(jobs: Iterable[QueuedJob]) -> str:
 def partitions() -> dict[str, Partition]:
     """Return the partitions of this cluster, by name. The default partition also has the name ""."""
     by_name: dict[str, Partition] = {}
-    for line in _answer_of(["sinfo", "--noheader", "--format=%P %D %l %G"]).splitlines():
-        name, number, limit, resources = line.split(maxsplit=3)
+    for line in _answer_of(["sinfo", "--noheader", "--exact", "--format=%P %D %l %c %G"]).splitlines():
+        name, number, limit, cores, resources = line.split(maxsplit=4)
         for partition in [name.removesuffix("*"), *([""] if name.endswith("*") else [])]:
-            nodes, _, gpus = by_name.get(partition, Partition(0, limit, ()))
-            by_name[partition] = Partition(nodes + int(number), limit, (*gpus, gpus_of_node(resources)))
+            nodes, _, cpus, gpus = by_name.get(partition, Partition(0, limit, 0, ()))
+            of_node = gpus_of_node(resources)
+            by_name[partition] = Partition(nodes + int(number), limit, max(cpus, int(cores)), (*gpus, of_node))
     return dict(sorted(by_name.items()))
 
 
@@ -349,11 +350,12 @@ def require_plain_path(folder: Path) -> None:
 
 def require_partitions(place: PlaceFile[SlurmPlace]) -> None:
     """Raise a SpecError for partitions that the cluster lacks, and for jobs on more nodes than their partition
-    has, with more GPUs than its nodes have, or for longer than it allows. SLURM would refuse such a job only
-    after the text was prepared, or let it wait for ever."""
+    has, with more cores or GPUs than its nodes have, or for longer than it allows. SLURM would refuse such a
+    job only after the text was prepared, or let it wait for ever."""
     jobs: dict[tuple[str, ...], Resources] = {(): place.content}
     jobs |= {("arms", name): place.content.of_arm(name) for name in place.content.arms}
-    if not any(job.partition or job.nodes > 1 or job.gpus or job.time_limit for job in jobs.values()):
+    asks = [job.partition or job.nodes > 1 or job.cpus > 1 or job.gpus or job.time_limit for job in jobs.values()]
+    if not any(asks):
         return
     available = partitions()
     for above, job in jobs.items():
@@ -374,6 +376,13 @@ def require_partitions(place: PlaceFile[SlurmPlace]) -> None:
             raise refusal(
                 "nodes",
                 f"must be at most {nodes_available}, because the partition has no more nodes, but is {job.nodes}",
+            )
+        cpus_available = max(partition.cpus for partition in of_job)
+        if job.cpus > cpus_available:
+            raise refusal(
+                "cpus",
+                f"must be at most {cpus_available}, because no node of the partition has more cores, but is "
+                f"{job.cpus}",
             )
         gpus_available = max(gpus_of_type(gpus, job.gpu_type) for partition in of_job for gpus in partition.gpus)
         if job.gpus > gpus_available:
