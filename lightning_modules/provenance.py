@@ -122,8 +122,11 @@ def _version(name: str) -> str | None:
 
 
 def available_cores() -> int:
-    """Return the number of cores that this process may use; in a SLURM job at most the cores of its task."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of cores that this process may use: those that it is bound to, at most as many as its
+    container has time for (the quota of a cgroup), and in a SLURM job at most the cores of its task."""
+    from joblib import cpu_count  # here, because importing it takes a tenth of a second
+
+    cores = cpu_count()
     of_task = os.environ.get("SLURM_CPUS_PER_TASK", "")  # not every cluster binds a task to its cores
     return min(cores, int(of_task)) if of_task.isdigit() and int(of_task) else cores
 

@@ -2,16 +2,19 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 
+import joblib
 import pytest
 
 from ablations.errors import ResultsError
 from ablations.runs import launch
 from ablations.runs.launch import Pool, assign_devices, start_process, threads_per_process
 from lightning_modules.errors import ExitCode
+from lightning_modules.provenance import available_cores
 from lightning_modules.training.run_directory import RunDirectory
 from tests.support.fake_worker import FAKE, fake_run, orders_of
 from tests.support.tiny_text import settings
@@ -36,14 +39,29 @@ def test_four_gpus_are_shared_out_without_overlap():
 
 
 def test_threads_share_the_cores(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert [threads_per_process(n) for n in (1, 2, 3, 8, 20)] == [8, 4, 2, 1, 1]
 
 
+def test_a_container_has_as_many_cores_as_its_quota_is_worth():
+    """joblib reads the quota of a cgroup, or this variable."""
+    code = "from lightning_modules.provenance import available_cores; print(available_cores())"
+    environment = os.environ | {"LOKY_MAX_CPU_COUNT": "1"}
+    printed = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    assert printed == "1\n"
+
+
+@pytest.mark.parametrize(("of_task", "cores"), [("3", 3), ("20", 8), ("0", 8), ("3,1", 8), ("", 8)])
+def test_a_task_of_slurm_has_the_cores_that_it_was_given(monkeypatch, of_task, cores):
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 8)
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", of_task)
+    assert available_cores() == cores
+
+
 @pytest.mark.parametrize(("wanted", "threads"), [("1", 1), ("3", 3), ("9", 4), ("0", 4), ("4,2", 4), ("", 4)])
 def test_a_user_may_want_fewer_threads_than_the_share(monkeypatch, wanted, threads):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 8)
     monkeypatch.setenv("OMP_NUM_THREADS", wanted)
     assert threads_per_process(2) == threads
 
@@ -182,7 +200,7 @@ def test_a_run_that_somebody_else_works_on_is_tried_again_after_the_others(pool,
 
 
 def test_slots_work_at_once_each_with_its_own_devices_and_its_share_of_the_cores(pool, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 16)
     left, right = tmp_path / "left", tmp_path / "right"
     fake_run(left, until=str(right / "orders.jsonl"))  # neither ends before the other has begun
     fake_run(right, until=str(left / "orders.jsonl"))

@@ -1,8 +1,8 @@
 """The plan that an experiment's folder keeps."""
 
 import json
-import os
 
+import joblib
 import pytest
 
 from ablations.runs import plan
@@ -52,7 +52,7 @@ def test_the_distances_between_all_runs_come_after_them_and_take_nobody_knows_ho
 
 
 def test_slots_without_a_run_get_no_cores(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     Calibration(tmp_path / "out").note_steps([("32-true", 16, 1e6)], threads=1)
     workspace, _ = planned(tmp_path)
@@ -65,7 +65,7 @@ def test_slots_without_a_run_get_no_cores(tmp_path, monkeypatch):
 
 
 def test_a_run_on_several_devices_has_the_threads_of_them_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     Calibration(tmp_path / "out").note_steps([("32-true", 16, 1e6)], threads=1)
     workspace, _ = planned(tmp_path)
@@ -74,7 +74,7 @@ def test_a_run_on_several_devices_has_the_threads_of_them_all(tmp_path, monkeypa
 
 
 def test_measures_of_which_nothing_is_known_are_named_and_not_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 1)
     asked = ("probing", "generation", "layer_change", "run_distance")
     workspace, told = planned(tmp_path, *asked)
     assert told.left_out == [*asked]
@@ -97,7 +97,7 @@ def test_measures_of_which_nothing_is_known_are_named_and_not_counted(tmp_path, 
 
 
 def test_an_arm_that_takes_no_steps_leaves_the_time_of_the_others_known(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 1)
     Calibration(tmp_path / "out").note_steps([("32-true", 16, 1e9)], threads=1)
     arms = {"a": {}, "untrained": {"training": {"max_steps": 0}}}
     (tmp_path / "it.yaml").write_text(json.dumps(SPEC | {"arms": arms, "measures": ["validation"]}))
