@@ -21,6 +21,9 @@ TASKS: Mapping[StockOutput, str] = {
 }
 """Names of tasks on the Hub, by output."""
 
+CHECKED = "5.20 to 5.24"
+"""Versions of transformers whose classes were seen to give the numbers of the runs."""
+
 USES: Mapping[StockOutput, str] = {
     "token": "`outputs.logits` has a score of each token of the vocabulary at each position, also at `[MASK]`.",
     "token_and_pair": "`outputs.prediction_logits` has a score of each token of the vocabulary at each place. "
@@ -126,7 +129,8 @@ def _use(facts: Facts) -> str:
         "```",
         "",
         USES[facts.output],
-        f"Pad on the right. The longest input has {facts.run.data.max_length} tokens.",
+        f"Pad on the right. The longest input has {facts.run.data.max_length} tokens. transformers {CHECKED} "
+        "gives the numbers of the run; some older versions give other numbers.",
     ]
     if facts.output == "next_token" and (unscored := unscored_ids(facts.run)):
         lines += [
@@ -137,8 +141,7 @@ def _use(facts: Facts) -> str:
     if facts.is_decoder_made_to_see:
         lines += [
             "",
-            "`is_causal` is false in config.json, so the attention of this class sees both sides. A version of "
-            "transformers that does not know this entry gives other numbers; version 5.23 is checked.",
+            "`is_causal` is false in config.json, so the attention of this class sees both sides.",
         ]
     if facts.has_generator:
         lines += ["", "`generator/` holds the generator: load it with `ElectraForMaskedLM`."]

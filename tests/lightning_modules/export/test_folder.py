@@ -147,6 +147,9 @@ def test_a_class_for_causal_lm_that_sees_both_sides_is_no_fill_mask_and_the_card
     card = (tmp_path / "exported" / "README.md").read_text(encoding="utf-8")
     assert "pipeline_tag" not in card
     assert "`is_causal` is false in config.json, so the attention of this class sees both sides." in card
+    assert (
+        "transformers 5.20 to 5.24 gives the numbers of the run; some older versions give other numbers." in card
+    )
 
 
 def test_a_series_has_a_folder_a_step_and_an_index(trained, tokens, tmp_path):
