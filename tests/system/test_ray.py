@@ -19,7 +19,7 @@ from tests.support.cluster_grid import SPEC, table
 
 ROOT = Path(__file__).parents[2]
 SHORT = {"max_steps": 200, "validate_every": 200}
-LONGER = {"max_steps": 600, "validate_every": 600}  # at work when the signals come, which only mlm gets
+LONGER = {"max_steps": 1000, "validate_every": 1000}  # at work when the signals come, which only mlm gets
 MLM, CLM = SPEC["arms"]["mlm"], SPEC["arms"]["clm"]
 GRID = SPEC | {"training": SPEC["training"] | SHORT, "arms": {"mlm": MLM | {"training": LONGER}, "clm": CLM}}
 IMPATIENT = """
