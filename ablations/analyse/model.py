@@ -36,8 +36,11 @@ WEIGHTS = (
 
 SUPPORTED = (
     *("bert", "roberta", "distilbert", "electra", "albert", "xlm-roberta", "camembert", "mpnet", "deberta-v2"),
-    *("modernbert", "eurobert", "gpt2", "gpt_neox", "llama", "starcoder2", "t5", "bart", "marian"),
+    *("deberta", "modernbert", "eurobert", "ernie", "data2vec-text", "megatron-bert", "rembert"),
     *("longformer", "roformer", "xlm", "xlm-roberta-xl", "roberta-prelayernorm", "esm", "encoder-decoder"),
+    *("t5", "mt5", "umt5", "bart", "mbart", "m2m_100", "marian"),
+    *("gpt2", "gpt_neo", "gptj", "gpt_neox", "bloom", "llama", "mistral", "qwen2", "qwen3", "olmo", "olmo2"),
+    *("gemma", "gemma2", "gemma3_text", "phi3", "smollm3", "starcoder2"),
 )
 """Model types whose hidden states are known (see `hidden_states`)."""
 
@@ -218,25 +221,27 @@ def reason(error: Exception) -> str:
 # Every model has eager attention, in float32 and on any device.
 OPTIONS = {"dtype": torch.float32, "attn_implementation": "eager"}
 
-TWO_SIDED = ("t5", "bart", "marian", "encoder-decoder")
+TWO_SIDED = ("t5", "mt5", "umt5", "bart", "mbart", "m2m_100", "marian", "encoder-decoder")
 """Model types with an encoder and a decoder. Only the encoder is read."""
 
 FINAL_NORMS = {
     "modernbert": "final_norm",
-    "gpt2": "ln_f",
-    "gpt_neox": "final_layer_norm",
-    "t5": "final_layer_norm",
+    "megatron-bert": "encoder.ln",
     "xlm-roberta-xl": "encoder.LayerNorm",
     "roberta-prelayernorm": "LayerNorm",
     "esm": "encoder.emb_layer_norm_after",
-    "starcoder2": "norm",
-    "llama": "norm",
-    "eurobert": "norm",
+    "gpt_neox": "final_layer_norm",
+    **dict.fromkeys(("t5", "mt5", "umt5"), "final_layer_norm"),
+    **dict.fromkeys(("mbart", "m2m_100"), "layer_norm"),
+    **dict.fromkeys(("gpt2", "gpt_neo", "gptj", "bloom"), "ln_f"),
+    **dict.fromkeys(("eurobert", "llama", "mistral", "qwen2", "qwen3", "olmo", "olmo2", "phi3"), "norm"),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "smollm3", "starcoder2"), "norm"),
 }
 """Module between the last block and the model's last hidden state, for the model types that have one."""
 
 AFTER_PADDING = (
     *("roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "xlm-roberta-xl", "roberta-prelayernorm"),
+    "data2vec-text",
 )
 """Model types whose first position is one after that of padding."""
 

@@ -37,6 +37,13 @@ _BART = {
     "pad_token_id": 0,
     "decoder_start_token_id": 0,
 }
+_GROUPED = _USUAL | {"num_key_value_heads": 2, "head_dim": 8}
+_GPT_NEO = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "num_layers": LAYERS, "num_heads": 2} | {
+    "attention_types": [[["global", "local", "global"], 1]],
+    "window_size": 4,
+    "max_position_embeddings": POSITIONS,
+}
+_BLOOM = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "n_layer": LAYERS, "n_head": 2}
 _XLM = {"vocab_size": VOCABULARY, "emb_dim": WIDTH, "n_layers": LAYERS, "n_heads": 2} | {
     "max_position_embeddings": POSITIONS,
     "mask_token_id": 4,
@@ -83,6 +90,30 @@ FAMILIES = {
     "starcoder2": Family("Starcoder2", _USUAL | {"num_key_value_heads": 2, "sliding_window": None}, "layers"),
     "llama": Family("Llama", _USUAL, "layers"),
     "eurobert": Family("EuroBert", _USUAL, "layers"),
+    "deberta": Family("Deberta", _USUAL | _DEBERTA, "encoder.layer"),
+    "ernie": Family("Ernie", _USUAL, "encoder.layer"),
+    "data2vec-text": Family("Data2VecText", _USUAL, "encoder.layer", longest=POSITIONS - 1),
+    "megatron-bert": Family("MegatronBert", _USUAL, "encoder.layer"),
+    "rembert": Family(
+        "RemBert", _USUAL | {"input_embedding_size": 8, "output_embedding_size": 8}, "encoder.layer"
+    ),
+    "mt5": Family("MT5", _T5, "block", longest=None),
+    "umt5": Family("UMT5", _T5, "block", longest=None),
+    "mbart": Family("MBart", _BART, "layers"),
+    "m2m_100": Family("M2M100", _BART, "layers"),
+    "gpt_neo": Family("GPTNeo", _GPT_NEO, "h"),
+    "gptj": Family("GPTJ", _GPT | {"rotary_dim": 4}, "h"),
+    "bloom": Family("Bloom", _BLOOM, "h", longest=None),
+    "mistral": Family("Mistral", _GROUPED, "layers"),
+    "qwen2": Family("Qwen2", _GROUPED, "layers"),
+    "qwen3": Family("Qwen3", _GROUPED, "layers"),
+    "olmo": Family("Olmo", _GROUPED, "layers"),
+    "olmo2": Family("Olmo2", _GROUPED, "layers"),
+    "gemma": Family("Gemma", _GROUPED, "layers"),
+    "gemma2": Family("Gemma2", _GROUPED, "layers"),
+    "gemma3_text": Family("Gemma3Text", _GROUPED, "layers"),
+    "phi3": Family("Phi3", _USUAL, "layers"),
+    "smollm3": Family("SmolLM3", _GROUPED, "layers"),
 }
 
 

@@ -17,21 +17,15 @@ from tests.support.tiny_models import FAMILIES, LAYERS, POSITIONS, WIDTH
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 
 SUPPORTED = (
-    "bert, roberta, distilbert, electra, albert, xlm-roberta, camembert, mpnet, deberta-v2, modernbert, eurobert, "
-    "gpt2, gpt_neox, llama, starcoder2, t5, bart, marian, longformer, roformer, xlm, xlm-roberta-xl, "
-    "roberta-prelayernorm, esm or encoder-decoder"
+    "bert, roberta, distilbert, electra, albert, xlm-roberta, camembert, mpnet, deberta-v2, deberta, modernbert, "
+    "eurobert, ernie, data2vec-text, megatron-bert, rembert, longformer, roformer, xlm, xlm-roberta-xl, "
+    "roberta-prelayernorm, esm, encoder-decoder, t5, mt5, umt5, bart, mbart, m2m_100, marian, gpt2, gpt_neo, "
+    "gptj, gpt_neox, bloom, llama, mistral, qwen2, qwen3, olmo, olmo2, gemma, gemma2, gemma3_text, phi3, "
+    "smollm3 or starcoder2"
 )
-HAVE_FINAL_NORM = (
-    "modernbert",
-    "gpt2",
-    "gpt_neox",
-    "t5",
-    "xlm-roberta-xl",
-    "roberta-prelayernorm",
-    "esm",
-    "starcoder2",
-    "llama",
-    "eurobert",
+WITHOUT_FINAL_NORM = (
+    *("bert", "roberta", "distilbert", "electra", "albert", "xlm-roberta", "camembert", "mpnet", "deberta-v2"),
+    *("deberta", "ernie", "data2vec-text", "rembert", "longformer", "roformer", "xlm", "bart", "marian"),
 )
 
 
@@ -99,7 +93,7 @@ def test_the_layers_are_the_hidden_states_of_transformers_but_for_the_last_befor
     ours = [torch.from_numpy(state[sample.sentence_N == 3]) for state in found]
     for state, expected in zip(ours[:-1], theirs[:-1], strict=True):
         np.testing.assert_allclose(state, expected[0, 1:-1], atol=1e-5)  # float32 sums, other order
-    assert (loaded.final_norm is not None) == (family in HAVE_FINAL_NORM)
+    assert (loaded.final_norm is None) == (family in WITHOUT_FINAL_NORM)
     if loaded.final_norm is not None:
         with torch.no_grad():
             after = loaded.model.get_submodule(loaded.final_norm)(ours[-1])
