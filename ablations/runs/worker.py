@@ -111,7 +111,13 @@ def measure(
     note_refusals(directory.path, {failed: " ".join(why) for failed, why in refused.items()}, tried=tried)
     if refused:
         kind = OutOfMemoryError if is_short_of_memory else MeasureError
-        raise kind(" ".join(f"{tried[failed]}: {why}" for failed in refused for why in refused[failed]))
+        raise kind(" ".join(_named(tried[failed], why) for failed in refused for why in refused[failed]))
+
+
+def _named(measure: str, why: str) -> str:
+    """Return why a measure failed, after its name for users, unless the reason begins with this name."""
+    why = why.removeprefix(f"{measure.split()[0]}: ")
+    return why if why.startswith(f"{measure} ") else f"{measure}: {why}"
 
 
 def _write_rows(

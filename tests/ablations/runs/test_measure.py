@@ -174,6 +174,29 @@ def test_a_measure_without_rows_is_refused_and_the_run_says_why(make_run, tokens
     assert list(run_rows.refusals(directory.path)) == [run_rows.key(scores)]
 
 
+def test_a_reason_that_begins_with_the_measure_does_not_name_it_twice(make_run, tokens, monkeypatch):
+    directory = make_run(settings(training={"max_steps": 1}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    reasons = {
+        "conditional_independence": "conditional_independence needs at least 20 sentences.",
+        "geometry": "all states are equal.",
+        "minimal_pairs": "minimal_pairs: language_minimal_pairs has no pair.",
+    }
+
+    def refuse(readings, settings, *, say):
+        raise MeasureError(reasons[settings.kind])
+
+    monkeypatch.setattr(worker, "measure_rows", refuse)
+    asked = MEASURES.validate_python(["conditional_independence", "geometry"])
+    pairs = MinimalPairsSettings(kind="minimal_pairs", tasks=("language_minimal_pairs",))
+    with pytest.raises(MeasureError) as error:
+        measure(directory, tokens, [*asked, pairs], data_root=directory.path, say=lambda _: None)
+    assert str(error.value) == (
+        "conditional_independence needs at least 20 sentences. geometry: all states are equal. "
+        "minimal_pairs language_minimal_pairs: language_minimal_pairs has no pair."
+    )
+
+
 def single_tokens(sentences):
     """Sentences of one token each."""
     ids = np.tile(np.array([START, 50, END], np.uint16), sentences)
