@@ -339,13 +339,11 @@ def looks_of(experiment: Experiment, *, arms: Sequence[str], folder: Path) -> Lo
         SpecError: runs have started or a look was taken, and the spec now has other seeds.
         ResultsError: looks.json is damaged.
     """
-    seeds = experiment.seeds
-    if not isinstance(seeds, SeedsUntilDecided):
-        return None
-    fresh = Looks(
-        all_seeds=list(seeds.all_seeds), sizes=list(seeds.looks), seeds_of=dict.fromkeys(arms, seeds.looks[0])
-    )
-    path = folder / LOOKS_FILE
+    seeds, path = experiment.seeds, folder / LOOKS_FILE
+    fresh = None
+    if isinstance(seeds, SeedsUntilDecided):
+        seeds_of = dict.fromkeys(arms, seeds.looks[0])
+        fresh = Looks(all_seeds=list(seeds.all_seeds), sizes=list(seeds.looks), seeds_of=seeds_of)
     if not path.exists():
         return fresh
     try:
@@ -355,7 +353,7 @@ def looks_of(experiment: Experiment, *, arms: Sequence[str], folder: Path) -> Lo
             f"{path} cannot be read; delete it, and `ablate run` judges the claims again at each look, with the "
             "same results."
         ) from error
-    if (kept.all_seeds, kept.sizes) != (fresh.all_seeds, fresh.sizes):
+    if fresh is None or (kept.all_seeds, kept.sizes) != (fresh.all_seeds, fresh.sizes):
         if not kept.taken and not _has_started(folder):
             return fresh
         raise SpecError(

@@ -136,14 +136,16 @@ def test_an_arm_that_was_removed_is_not_counted_and_keeps_its_seeds(spec):
     assert again.looks.seeds_of["gone"] == 4
 
 
-def test_other_seeds_than_those_of_the_first_run_are_refused(spec):
+@pytest.mark.parametrize("seeds", [SEEDS | {"up_to": 20}, [10, 11, 12, 13, 14]], ids=["looks", "list"])
+def test_other_seeds_than_those_of_the_first_run_are_refused(spec, seeds):
+    """A list of seeds would judge the claims once more, at the level of a single look."""
     workspace = opened(spec)
     workspace.fix_looks()
     workspace.write_plan()
     workspace.planned[0].directory.path.mkdir(parents=True)
     workspace.planned[0].directory.write_state("running", step=0)
     with pytest.raises(SpecError) as raised:
-        opened(written(spec.parent, seeds=SEEDS | {"up_to": 20}))
+        opened(written(spec.parent, seeds=seeds))
     assert str(raised.value) == (
         "seeds: this experiment started with looks at 3, 4, 5 and 6 seeds, beginning with seed 10, and other "
         "looks would change the error rate; write the seeds as they were, or give the experiment another name "
@@ -159,6 +161,8 @@ def test_other_seeds_are_accepted_until_a_run_has_started_or_a_look_was_taken(sp
     other = written(spec.parent, seeds=SEEDS | {"up_to": 20})
     opened(other).fix_looks()
     assert opened(other).looks.all_seeds == list(range(10, 30))
+    assert opened(written(spec.parent, seeds=[10, 11])).looks is None
+    written(spec.parent, seeds=SEEDS | {"up_to": 20})
     write_looks(some(taken=[Look(seeds=3, arms=["a", "b"])]), workspace.folder)
     with pytest.raises(SpecError, match="this experiment started with looks at 3, 4, 5 and 6 seeds"):
         opened(other)
