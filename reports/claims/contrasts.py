@@ -219,6 +219,8 @@ def shape(effect: Shape, rows: SeedTable) -> dict[str, SeedEffects]:
     if len(reading.seeds) < 2:  # there are no other seeds to choose the layer
         return {"": _without_number(reading)}
     forms = [_form(effect, curves_SK) for curves_SK in reading.values_ASK]
+    if effect.form not in _DIFFERENCES and forms[0].ratio_of is None:  # the lowest layer is not above 0
+        return {"": _without_number(reading)}
     values = forms[0].values_S - forms[1].values_S if len(forms) > 1 else forms[0].values_S
     at_layers_LMS = _at_layers(forms)
     if effect.form in _DIFFERENCES:

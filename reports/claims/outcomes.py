@@ -295,8 +295,8 @@ def is_futile(outcome: Outcome, looks: Looks) -> bool:
     Future seeds are simulated from the present ones. Each of `FUTURES` continuations gives the present seeds
     random weights (Bayesian bootstrap, Rubin 1981) and draws from them, with all parts of a seed together.
     Deviations from the mean are enlarged, because a new seed lies further from the mean of few seeds. The claim
-    is judged with all seeds at the level of the last look; the steps of a trend are assumed to agree. Giving up
-    a claim needlessly costs a verdict, but never makes a wrong one.
+    is judged with all seeds at the level of the last look; the steps of a trend are assumed to agree, and the
+    denominators of ratios not to be 0. Giving up a claim needlessly costs a verdict, but never makes a wrong one.
     """
     item = outcome.item
     if min(len(part.values) for part in item.parts.values()) < FEWEST_FOR_FUTILITY:
@@ -333,6 +333,7 @@ def _continued(part: SeedEffects, drawn: NDArray[np.int64], size: int) -> SeedEf
         values=values,
         at_layers_LMS=None if at is None else extended(at),
         page=None,
+        ratio_of=None,
     )
 
 

@@ -16,7 +16,8 @@ differs from 0. If the claim set 0 as a bound (a share of at least 60%), nothing
 closeness to a bound says nothing about size. If a claim does not say which side is more, it is supported by
 an interval that lies beyond smallest_effect on either side. Seeds that all show the same number, other than
 0, are judged by the sign-flip test, one-sided at alpha / 2. Effects at chosen layers are judged at all layers
-that could have been chosen (`reports.statistics.seed_tests`).
+that could have been chosen (`reports.statistics.seed_tests`). A ratio is supported only if it has an interval, as
+its denominator may be 0 otherwise.
 
 A claim with several parts holds if all parts hold. Each part is tested at alpha without a correction
 (intersection-union, Berger 1982). A single part can refute the claim, so with k parts each is refuted, or
@@ -377,6 +378,12 @@ def _may_be_equivalent(effects: SeedEffects) -> bool:
     return not (effects.bounded or effects.condition)
 
 
+def _may_be_divided_by_0(effects: SeedEffects, *, level: float) -> bool:
+    """Return whether the effect is a ratio without an interval. Then its numerator may be above the bound times
+    the denominator, and the ratio below the bound, as both change their order with the denominator's sign."""
+    return effects.ratio_of is not None and bool(np.isnan(seed_tests.interval(effects, confidence=1 - level).low))
+
+
 def _equivalence(effects: SeedEffects, smallest: float) -> float:
     """Return the probability in TOST: the larger one of its two sides."""
     return max(seed_tests.above(effects, against=-smallest), seed_tests.below(effects, against=smallest))
@@ -398,5 +405,5 @@ def _verdict(effects: SeedEffects, smallest: float, *, level: float, ways: int) 
     if ways * p.equivalent <= level:
         return "equivalent"
     if p.supported <= level:
-        return "supported"
+        return "undecided" if _may_be_divided_by_0(effects, level=level) else "supported"
     return "contradicted" if ways * p.contradicted <= level and not effects.condition else "undecided"

@@ -384,10 +384,15 @@ def part_rule(part: PartVerdict, direction: Direction, *, ways: int) -> str:
         return f"{shown} lies above 0, {surely} the {margin} that matters"
     refuting = f"{100 * (1 - level / ways):.4g}%"
     if part.verdict == "contradicted":
-        return f"the {refuting} interval lies below 0"
+        return f"the {refuting} interval lies below 0" if not is_absent(part.low) else _BELOW_WITHOUT_ENDS
     if direction == "either":
         return f"{shown} lies neither within ±{margin} nor beyond it"
     return f"{shown} {_open(part, ways=ways, refuting=refuting, margin=margin)}"
+
+
+_BELOW_WITHOUT_ENDS = (
+    "the effect lies below 0, though without an interval, as the number that it is divided by may be 0"
+)
 
 
 def _condition_rule(part: PartVerdict) -> str:

@@ -178,6 +178,14 @@ def test_the_interval_of_an_optimum_is_that_of_its_top_and_never_narrower():
         assert is_wider == (name == "above")  # the t interval takes the bend for known, as for a top at its bound
 
 
+@pytest.mark.parametrize("form", ["top_over_lowest", "rise_after_inner"])
+def test_a_ratio_to_a_layer_that_is_not_above_0_is_no_number(form):
+    """-0.0105 is more than 1.1 times -0.01, and lies below it."""
+    table = curve("mlm", *([0.3, 0.2, low, low - 0.0005] for low in (-0.0101, -0.01, -0.0099)))
+    made = found(effect(kind="shape", of=OVER_LAYERS, arm="mlm", form=form, at_least=1.1), table)[""]
+    assert np.isnan(made.values).all()
+
+
 def test_a_ratio_over_layers_has_the_interval_of_a_ratio():
     """The t interval takes the lowest layer for known."""
     noise = np.random.default_rng(4)

@@ -198,6 +198,20 @@ def test_a_ratio_whose_denominator_may_be_0_has_no_interval_that_could_include_0
     )
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_ratio_without_an_interval_may_be_contradicted_but_not_supported(sign):
+    """Where the denominator is negative, a numerator above the bound times the denominator is a ratio below it."""
+    above, below = sign * np.array([5.0, 5.1, 5.2]), np.array([0.3, -0.2, 0.1])
+    found = one((above - 0.5 * below) / below.mean(), ratio_of=(above, below, 0.5), bounded=True)
+    assert np.isnan(found.low)
+    assert found.verdict == ("undecided" if sign > 0 else "contradicted")
+    assert part_rule(found, "higher", ways=1) == (
+        "the 95% interval has no ends, because the number that the effect is divided by may be 0"
+        if sign > 0
+        else "the effect lies below 0, though without an interval, as the number that it is divided by may be 0"
+    )
+
+
 def test_a_trend_that_so_few_seeds_cannot_decide_is_called_so():
     def trend(size, **more):  # every step rises in every seed, over three places
         values = np.linspace(0.9, 1.1, size)
