@@ -16,7 +16,7 @@ from pandas import DataFrame
 from ablations.errors import ResultsError
 from ablations.metric_groups import matches
 from ablations.spec.contrasts import Quantity
-from ablations.wording import several
+from ablations.wording import listed, several
 
 Array = NDArray[np.float64]
 Axis = Literal["none", "layers", "steps", "groups"]
@@ -93,7 +93,9 @@ class SeedTable:
             if seed not in self.seeds.setdefault(arm, []):
                 self.seeds[arm].append(seed)
             if value is None:
-                continue
+                if layer is None:
+                    continue
+                value = np.nan  # a layer without a number is still a layer
             without = () if left_out is None else tuple(left_out)
             floor, ceiling = (np.nan if bound is None else bound for bound in (floor, ceiling))
             cell = Cell(group, layer, layer_to, step, value, floor, other, without, ceiling)
@@ -201,6 +203,12 @@ def read(
     cells_by_run, groups = _cells(rows, of, arms, compared, axis)
     numbers = {run: _means(cells, groups) for run, cells in cells_by_run.items()}
     positions = _positions(numbers, axis)
+    numbers = {
+        run: {place: value for place, value in of_run.items() if not np.isnan(value)}
+        for run, of_run in numbers.items()
+    }
+    if axis == "layers":
+        _require_layers(numbers, of, arms, positions)
     seeds, left_out = [], []
     for seed in rows.seeds_of(arms):
         lacking = [arm for arm in arms if not set(positions) <= set(numbers.get((arm, seed), {}))]
@@ -213,6 +221,21 @@ def read(
     values_ASK = np.array(values, float).reshape(shape)
     reading = PairedNumbers(tuple(seeds), values_ASK, tuple(positions), tuple(left_out))
     return _long_enough(reading, of, axis, fewest)
+
+
+def _require_layers(
+    numbers: Mapping[tuple[str, int], Mapping[float, float]],
+    of: Quantity,
+    arms: Sequence[str],
+    layers: list[float],
+) -> None:
+    """Raise NotMeasured if no run of an arm has a number in one of the layers: the top of fewer layers would be
+    another layer, and their sum another sum."""
+    for arm in arms:
+        of_arm = {layer for run, of_run in numbers.items() if run[0] == arm for layer in of_run}
+        if lacking := [f"{layer:g}" for layer in layers if layer not in of_arm]:
+            noun = "layer" if len(lacking) == 1 else "layers"
+            raise NotMeasured(f"{_named(of)} has no number of arm {arm} in {noun} {listed(lacking, 'and')}")
 
 
 def _long_enough(reading: PairedNumbers, of: Quantity, axis: Axis, fewest: int) -> PairedNumbers:
@@ -386,19 +409,22 @@ def _with_groups(rows: SeedTable, of: Quantity, arms: Iterable[str]) -> Quantity
 def _groups_there(rows: SeedTable, of: Quantity, arms: Iterable[str]) -> set[str | None]:
     """Return the groups that any run of the arms has."""
     runs = [(arm, seed) for arm in arms for seed in rows.seeds.get(arm, [])]
-    return {cell.group for arm, seed in runs for cell in rows.every(arm, seed, of.measure, of.metric)}
+    cells = (cell for arm, seed in runs for cell in rows.every(arm, seed, of.measure, of.metric))
+    return {cell.group for cell in cells if not np.isnan(cell.value)}
 
 
 def _numbers(
     rows: SeedTable, of: Quantity, arm: str, seed: int, *, axis: Axis
 ) -> dict[float, dict[str | None, float]]:
-    """Return a run's numbers by position and group."""
+    """Return a run's numbers by position and group. A layer that was read without a number has NaN."""
     take = rows.every if axis == "steps" else rows.last
     numbers: dict[float, dict[str | None, float]] = {}
     for cell in take(arm, seed, of.measure, of.metric):
         position = _position(cell, axis)
         value = _value(cell, of)
-        if position is None or not _is_selected(cell.group, of) or np.isnan(value):
+        if position is None or not _is_selected(cell.group, of):
+            continue
+        if np.isnan(value) and not (np.isnan(cell.value) and axis == "layers" and of.layer in (None, position)):
             continue
         if cell.other_run_id is not None and rows.seed_of.get(cell.other_run_id, seed) != seed:
             continue  # distances between two seeds are read by `apart` alone
@@ -406,7 +432,8 @@ def _numbers(
         if group in by_group:
             raise NotMeasured(f"{_named(of)} has several numbers for one place of the effect; name fewer groups")
         by_group[group] = value
-    return numbers
+    has_numbers = not all(np.isnan(value) for by_group in numbers.values() for value in by_group.values())
+    return numbers if has_numbers else {}
 
 
 def _position(cell: Cell, axis: Axis) -> float | None:
@@ -446,14 +473,18 @@ def _is_selected(group: str | None, of: Quantity) -> bool:
 def _expected(
     cells_by_run: dict[tuple[str, int], dict[float, dict[str | None, float]]],
 ) -> frozenset[str | None]:
-    """Return the groups that any run has. A mean over fewer groups would be a mean over other tasks."""
-    return frozenset(group for run in cells_by_run.values() for cells in run.values() for group in cells)
+    """Return the groups of which any run has a number. A mean over fewer groups would be a mean over other
+    tasks."""
+    by_groups = [by_group for run in cells_by_run.values() for by_group in run.values()]
+    return frozenset(group for by_group in by_groups for group, value in by_group.items() if not np.isnan(value))
 
 
 def _means(cells: dict[float, dict[str | None, float]], groups: frozenset[str | None]) -> dict[float, float]:
     """Return the mean over groups at each position that has all of them."""
     return {
-        place: _mean(list(by_group.values())) for place, by_group in cells.items() if by_group.keys() == groups
+        place: _mean([value for group, value in by_group.items() if group in groups])
+        for place, by_group in cells.items()
+        if by_group.keys() >= groups
     }
 
 

@@ -247,6 +247,26 @@ def test_a_number_that_is_not_finite_stays_and_one_that_is_absent_goes():
     assert found(claim, absent)[""].seeds == (0, 2)
 
 
+@pytest.mark.parametrize("layers", ["top", "sum", "drop"])
+def test_an_arm_without_a_number_in_its_top_layer_is_not_read_as_if_it_had_fewer_layers(layers):
+    """PWCCA of a layer that is the same for every token is no number."""
+    of = OVER_LAYERS | {"layers": layers}
+    a, b = curve("a", *[[1.0, 1.0, 1.0]] * 3), curve("b", *[[1.0, 1.0, float("nan")]] * 3)
+    with pytest.raises(NotMeasured, match=r"^token_information m has no number of arm b in layer 2$"):
+        found(effect(kind="difference", of=of, arm="a", minus="b"), a, b)
+    some = curve("b", [1.0, 1.0, float("nan")], *[[0.0, 0.0, 1.0]] * 2)
+    made = found(effect(kind="difference", of=of, arm="a", minus="b"), a, some)[""]
+    assert (made.seeds, made.left_out) == ((1, 2), ("seed 0: numbers of arm b are missing",))
+    lower = effect(kind="difference", of=OVER_LAYERS | {"layer": 1}, arm="a", minus="b")
+    assert found(lower, a, b)[""].seeds == (0, 1, 2)  # reads no other layer
+
+
+def test_forms_of_curves_with_different_numbers_of_layers_are_not_compared():
+    curves = curve("a", *[[1.0, 0.5, 0.6, 1.0]] * 3), curve("b", *[[1.0, 0.5, 1.0]] * 3)
+    with pytest.raises(NotMeasured, match=r"^token_information m has no number of arm b in layer 3$"):
+        found(effect(kind="shape", of=OVER_LAYERS, arm="a", minus="b", form="rise_to_top"), *curves)
+
+
 def test_an_arm_whose_last_checkpoint_was_not_measured_is_not_compared_at_an_earlier_one():
     a = [run("mlm", seed) | SCORE | {"step": step, "value": 1.0} for seed in range(3) for step in (0, 2, 5, 8)]
     b = [run("clm", seed) | SCORE | {"step": step, "value": 0.0} for seed in range(3) for step in (0, 2, 5)]
