@@ -127,8 +127,18 @@ def _of_quantity(of: Quantity, effect: Contrast | None, at: KeyPath, *, name: st
     else:
         yield from _unknown_groups(of, at, name=name)
         yield from _metrics_of_other_tasks(of, at, name=name)
-    if effect is None:  # unknown whether the effect goes over the layers
+    if effect is None:  # unknown whether the effect goes over the layers, or has a bound
         return
+    if of.read == "gain" and of.metric in SCORES.get(of.measure, ()) and not effect.has_bound:
+        sentence = (
+            f"must not be gain, because gain is the chance level minus the value, and of {of.measure} {of.metric} "
+            "more is better; leave read out"
+        )
+        vs_chance = (
+            "; to compare an arm with its chance level, write it also as minus, with read: floor in minus_of"
+        )
+        is_alone = isinstance(effect, Difference) and effect.minus is None
+        yield Fault((*at, "read"), f"{name}.read {sentence}{vs_chance if is_alone else ''}")
     has_axis = isinstance(effect, Shape | Ahead) or (isinstance(effect, Trend) and effect.over != "arms")
     if has_axis and of.steps != "last":
         sentence = f"{name}.steps must be left out, because this effect has a number for each layer, group or step"
@@ -181,6 +191,13 @@ def _unknown_metric(metric: str, at: KeyPath, name: str, measure: str) -> Iterat
     if metric not in metrics_of(measure):
         yield Fault(at, f"{name} {must_be(metric, metrics_of(measure), noun=f'a metric of {measure}')}")
 
+
+SCORES: Mapping[str, tuple[str, ...]] = {
+    measure: tuple(metric for metric in metrics if metric != "mix_weight")
+    for measure, metrics in SHARES.items()
+    if measure in OF_TASKS | OF_TREEBANKS | {"retrieval"}
+}
+"""Metrics of which more is better, by measure."""
 
 SENTENCES = ("says", "source", "because")
 """Keys of a claim whose text must not be empty."""

@@ -118,6 +118,17 @@ BAD = [
         "effect.smallest_bend must be below 1, because fine_tuning score is a share of at most 1, "
         "but is 1; for 1% write 0.01",
     ),
+    (  # more accurate than by chance would be contradicted
+        "{kind: difference, of: {measure: fine_tuning, metric: score, groups: [sst2], read: gain}, arm: mlm}",
+        "effect.of.read must not be gain, because gain is the chance level minus the value, and of fine_tuning "
+        "score more is better; leave read out; to compare an arm with its chance level, write it also as minus, "
+        "with read: floor in minus_of",
+    ),
+    (
+        "{kind: trend, of: {measure: parsing, metric: uuas, groups: [language], read: gain}, arms: [a, b, c]}",
+        "effect.of.read must not be gain, because gain is the chance level minus the value, and of parsing uuas "
+        "more is better; leave read out",
+    ),
 ]
 
 GOOD_EFFECTS = [
@@ -128,6 +139,10 @@ GOOD_EFFECTS = [
     f"{{kind: difference, {LOSS}, arm: [a, b], minus: [c, mlm]}}",
     f"{{kind: optimum, {LOSS}, arms: {{a: 1, b: 2, c: 3, mlm: 4}}, above: 1, below: 2, smallest_bend: 0.1}}",
     f"{{kind: ahead, {LOSS}, arm: mlm, over: clm}}",
+    "{kind: difference, of: {measure: fine_tuning, metric: score, groups: [sst2]}, arm: mlm, minus: mlm, "
+    "minus_of: {measure: fine_tuning, metric: score, groups: [sst2], read: floor}}",
+    "{kind: difference, of: {measure: minimal_pairs, metric: accuracy, groups: [blimp], read: gain}, arm: mlm, "
+    "at_least: -0.02}",  # at most two points above chance
     "{kind: apart, metric: pwcca, pairs: [[mlm, clm], [clm, mt]], than: [[mlm, mt]]}",
 ]
 
