@@ -235,7 +235,8 @@ def planned(
     started.
 
     A file that changes before the first run gets new hashes. Later the old hashes are kept, so that a change
-    is visible. A file that is added later records how many runs had started by then.
+    is visible. A file that is added later records how many runs had started by then. A file that the spec no
+    longer names keeps its record, because fewer claims of a family are judged less strictly.
 
     Args:
         files: the files as they are now.
@@ -254,7 +255,8 @@ def planned(
                 "runs_before": runs_started,
             }
         entries.append(entry | {"sha256": file.sha256})
-    return entries
+    names = {file.name for file in files}
+    return entries + [entry for entry in before if runs_started and entry["name"] not in names]
 
 
 def keep(files: Sequence[Claims], folder: Path) -> None:

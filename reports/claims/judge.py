@@ -58,7 +58,8 @@ def judge_claims(experiment: ReportedExperiment) -> Judged:
         by_name = outcomes(claims.values(), rows, **context)
     entries = _entries(files, by_name)
     entries = [entry | (_seeds(entry, experiment, rows) if "needs" in entry else {}) for entry in entries]
-    return Judged(experiment, [_described(*file) for file in files], claims, by_name, entries)
+    described = [_described(*file) for file in files] + list(_removed(experiment))
+    return Judged(experiment, described, claims, by_name, entries)
 
 
 def _entries(
@@ -114,6 +115,14 @@ def _described(file: PlannedClaims, loaded: Claims | str) -> dict[str, Any]:
             name for name in file.planned_claims if isinstance(loaded, Claims) and name not in digests
         ],
     }
+
+
+def _removed(experiment: ReportedExperiment) -> Iterator[dict[str, Any]]:
+    """Yield each file of claims that was planned and that the spec no longer names, as plain data."""
+    for file in experiment.plan.claim_files:
+        if file.name not in experiment.plan.claims:
+            removed = {"changed": True, "removed_claims": list(file.planned_claims)}
+            yield _described(file, "the spec no longer names this file") | removed
 
 
 def claim_file_changes(file: Mapping[str, Any]) -> list[str]:

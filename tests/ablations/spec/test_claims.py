@@ -330,6 +330,9 @@ def test_until_the_first_run_a_plan_has_the_claims_of_today_and_then_those_of_th
     (late,) = planned(second, 3, "thursday")
     assert late == second[0] | {"sha256": claims_file.load(path).sha256}
     assert late["sha256"] != late["planned_sha256"]
+    none_left = {"at": "friday", "files": [], "before": [late]}
+    assert claims_file.planned(**none_left, runs_started=3) == [late]  # so that the page can say it
+    assert claims_file.planned(**none_left, runs_started=0) == []
     assert planned([], 3, "friday")[0]["runs_before"] == 3
     assert json.loads(json.dumps(second)) == second
 

@@ -161,6 +161,17 @@ def test_a_claim_that_changes_after_the_runs_is_marked(tmp_path):
     }
 
 
+def test_a_file_of_claims_that_the_spec_no_longer_names_is_marked(tmp_path):
+    """The claims of its families that are left are judged less strictly."""
+    experiment = made(tmp_path)
+    plan = experiment.plan.model_copy(update={"claims": []})
+    judged = judge_claims(experiment._replace(plan=plan))
+    assert judged.entries == []
+    assert [claim_file_changes(file) for file in judged.files] == [
+        ["changed since it was planned: removed more, less, faster, same, other"]
+    ]
+
+
 def test_an_unchanged_file_is_not_marked_and_one_that_came_late_is(tmp_path):
     experiment = made(tmp_path)
     (file,) = judge_claims(experiment).files
