@@ -232,8 +232,8 @@ def wrong_at_most(entries: Iterable[Mapping[str, Any]]) -> str:
     if not judged:
         return ""
     return (
-        f"The chance that any verdict here is wrong is at most {100 * chance:.3g}%: {100 * ALPHA:.3g}% in each "
-        f"family of claims, {_OF_LOOKS if any(map(look_words, judged)) else _OF_FIXED_SEEDS}."
+        f"The chance that any verdict here is wrong is about {100 * chance:.3g}% at most: {100 * ALPHA:.3g}% in "
+        f"each family of claims, {_OF_LOOKS if any(map(look_words, judged)) else _OF_FIXED_SEEDS}."
     )
 
 

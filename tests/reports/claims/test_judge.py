@@ -13,7 +13,7 @@ from reports.claims import judge
 from reports.claims.judge import as_expected, claim_file_changes, judge_claims
 from reports.claims.outcomes import measured
 from reports.claims.select import SeedTable
-from reports.claims.words import counted, seeds_shown
+from reports.claims.words import counted, seeds_shown, wrong_at_most
 from reports.page import content
 from reports.page.entries import claim_entries
 from reports.page.terminal import claims_table
@@ -461,3 +461,13 @@ def test_what_is_asked_for_and_not_there_yet_is_no_reason_to_go_elsewhere():
     rows = SeedTable(frame(shipped()["26"], 3))
     found = measured(claim, rows, arms=claim.needs.arms, measures=("fine_tuning", "layer_change"))
     assert found.missing[0] == "there are no results of fine_tuning yet; `ablate run` computes them"
+
+
+def test_the_page_says_about_how_often_any_of_its_verdicts_is_wrong(tmp_path):
+    """A claim with several parts may err somewhat more often than its level says."""
+    entries = judge_claims(made(tmp_path)).entries
+    assert wrong_at_most(entries) == (
+        "The chance that any verdict here is wrong is about 5% at most: 5% in each family of claims, if the "
+        "number of seeds was fixed before the runs, and all of them have ended."
+    )
+    assert wrong_at_most([]) == ""
