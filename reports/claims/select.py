@@ -180,8 +180,8 @@ def read(
     All groups that the quantity names must be there, because a mean over fewer tasks would be a mean over
     other tasks. With `axis="none"` a run has one number, reduced over its layers or its course as the
     quantity says; along `steps` and `groups` it has one for each position. Over `steps`, the positions are those
-    that some run of each arm has. Over other axes, the positions are those that any run has. A run that lacks one
-    of them is not complete.
+    that some run of each arm has, and of each arm beside that was trained for as many steps. Over other axes, the
+    positions are those that any run has. A run that lacks one of them is not complete.
 
     Args:
         fewest: smallest number of positions along the axis `layers` or `groups`.
@@ -203,6 +203,8 @@ def read(
     cells_by_run, groups = _cells(rows, of, arms, compared, axis)
     numbers = {run: _means(cells, groups) for run, cells in cells_by_run.items()}
     positions = _positions(numbers, axis)
+    if axis == "steps":
+        positions = _steps_in_common(rows, of, positions, arms, beside)
     numbers = {
         run: {place: value for place, value in of_run.items() if not np.isnan(value)}
         for run, of_run in numbers.items()
@@ -502,6 +504,20 @@ def _positions(numbers: Mapping[tuple[str, int], dict[float, float]], axis: Axis
         return []
     sets = by_arm.values()
     return sorted(set.intersection(*sets) if axis == "steps" else set.union(*sets))
+
+
+def _steps_in_common(
+    rows: SeedTable, of: Quantity, steps: list[float], arms: Sequence[str], beside: Collection[str]
+) -> list[float]:
+    """Return the steps that the arms beside have too, as far as they were trained for equally many steps. A mean
+    over other checkpoints is another number even of the same curve."""
+    ends = {rows.end.get(arm) for arm in arms}
+    for other in beside:
+        if other not in arms and {rows.end.get(other)} == ends:
+            runs = [rows.every(other, seed, of.measure, of.metric) for seed in rows.seeds.get(other, [])]
+            there = {cell.step for cells in runs for cell in cells}
+            steps = [step for step in steps if step in there or not there]  # an arm may lack a layer
+    return steps
 
 
 def _named(of: Quantity) -> str:

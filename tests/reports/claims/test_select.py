@@ -247,6 +247,22 @@ def test_a_number_that_is_not_finite_stays_and_one_that_is_absent_goes():
     assert found(claim, absent)[""].seeds == (0, 2)
 
 
+@pytest.mark.parametrize("course", [{"steps": "area"}, {"steps": "way", "until": 0.5}], ids=["area", "way"])
+def test_arms_with_the_same_curve_do_not_differ_by_their_checkpoints(course):
+    """The area from a later first checkpoint on lies above that of the whole curve."""
+    curves = {"a": (4, 6, 8), "b": (0, 1, 2, 4, 6, 8)}
+    table = [
+        run(arm, seed) | SCORE | {"step": step, "value": step**0.5}
+        for arm, steps in curves.items()
+        for seed in range(3)
+        for step in steps
+    ]
+    claim = effect(kind="difference", of=SCORE | course, arm="a", minus="b")
+    assert values(claim, table) == pytest.approx([0, 0, 0])
+    shorter = [row for row in table if row["arm"] == "a" or row["step"] <= 6]
+    assert values(claim, shorter) != pytest.approx([0, 0, 0])  # each over its own training
+
+
 @pytest.mark.parametrize("layers", ["top", "sum", "drop"])
 def test_an_arm_without_a_number_in_its_top_layer_is_not_read_as_if_it_had_fewer_layers(layers):
     """PWCCA of a layer that is the same for every token is no number."""
