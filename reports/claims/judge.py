@@ -143,13 +143,21 @@ def claim_file_changes(file: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-def claim_notices(files: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return the sentences of `claim_file_changes` for every file, as notices of the page."""
-    return [
-        {"kind": "claims", "text": f"claims {file['name']}: {sentence}"}
-        for file in files
-        for sentence in claim_file_changes(file)
+def claim_notices(judged: Judged) -> list[dict[str, str]]:
+    """Return notices of the page on claims that changed after runs had started, or whose arms were removed
+    after a look at the claims."""
+    sentences = [
+        f"claims {file['name']}: {sentence}" for file in judged.files for sentence in claim_file_changes(file)
     ]
+    plan = judged.experiment.plan
+    if plan.looks is not None:
+        looked_at = dict.fromkeys(arm for look in plan.looks.taken for arm in look.arms)
+        if removed := [arm for arm in looked_at if arm not in plan.arms]:
+            sentences.append(
+                f"arms removed from the spec after a look at the claims: {', '.join(removed)}; claims that "
+                "need them are no longer judged, so other claims of their families are judged less strictly"
+            )
+    return [{"kind": "claims", "text": sentence} for sentence in sentences]
 
 
 def write(judged: Judged, folder: Path) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def content(
         "summary": summary(experiment),
         "notices": grouped(
             notices(experiment, arms)
-            + claim_notices(judged.files)
+            + claim_notices(judged)
             + [{"kind": FAILED_FIGURE, "text": text} for text in failures]
         ),
         "provenance": _provenance(experiment, judged.files),

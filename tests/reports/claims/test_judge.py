@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 
 from ablations import results
+from ablations.runs.records import Look, Looks
 from ablations.spec import claims as claims_file
 from reports import folder as experiment_folder
 from reports.claims import judge
-from reports.claims.judge import as_expected, claim_file_changes, judge_claims
+from reports.claims.judge import Judged, as_expected, claim_file_changes, claim_notices, judge_claims
 from reports.claims.outcomes import measured
 from reports.claims.select import SeedTable
 from reports.claims.words import counted, seeds_shown, wrong_at_most
@@ -169,6 +170,26 @@ def test_a_file_of_claims_that_the_spec_no_longer_names_is_marked(tmp_path):
     assert judged.entries == []
     assert [claim_file_changes(file) for file in judged.files] == [
         ["changed since it was planned: removed more, less, faster, same, other"]
+    ]
+
+
+def test_an_arm_that_the_spec_loses_after_a_look_is_on_the_page(tmp_path):
+    experiment = made(tmp_path)
+    looks = Looks(all_seeds=[0, 1], sizes=[1, 2], seeds_of={"mlm": 1, "gone": 1, "new": 1})
+    of_all = Look(seeds=1, arms=["mlm", "gone"], taken="2026-11-28T18:00:00+00:00")
+
+    def notices(*taken):
+        with_looks = {"looks": looks.model_copy(update={"taken": list(taken)})}
+        plan = experiment.plan.model_copy(update=with_looks)
+        return claim_notices(Judged(experiment._replace(plan=plan), [], {}, {}, []))
+
+    assert notices() == notices(of_all.model_copy(update={"arms": ["mlm"]})) == []
+    assert notices(of_all) == [
+        {
+            "kind": "claims",
+            "text": "arms removed from the spec after a look at the claims: gone; claims that need them are "
+            "no longer judged, so other claims of their families are judged less strictly",
+        }
     ]
 
 
