@@ -88,12 +88,23 @@ def each_kind_once(measures: tuple[Any, ...]) -> tuple[Any, ...]:
     return measures
 
 
+_EXAMPLES_OF = ("effort", "examples")
+
+
 def _fair_baselines(measures: tuple[Any, ...]) -> tuple[Any, ...]:
     if (unlike := mismatched_baselines(measures)) is not None:
         kind, task = unlike
+        settings = {measure.kind: measure for measure in measures}
+        alike = all(getattr(settings[kind], key) == getattr(settings["baselines"], key) for key in _EXAMPLES_OF)
+        remedy = (
+            f"their effort and examples are the same, but {kind} takes other examples by itself; name other tasks "
+            f"for baselines or for {kind}"
+            if alike
+            else "give both the same effort and examples, or name other tasks for baselines"
+        )
         raise ValueError(
-            f"must use the same examples of {task} for baselines as for {kind}, because they are compared; give "
-            "both the same effort and examples, or name other tasks for baselines"
+            f"must use the same examples of {task} for baselines as for {kind}, because they are compared; "
+            f"{remedy}"
         )
     return measures
 

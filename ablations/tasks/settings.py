@@ -183,7 +183,8 @@ class ProbingSettings(PartSettings, PredictingSettings):
 
     @classmethod
     def suits(cls, task: Task) -> bool:
-        return task.probe or task.name in ("ud_pos", "language_parts_of_speech")
+        of_tags = task.kind == "tagging" and task.metric == "accuracy" and plugins.is_text(task.name)
+        return task.probe or of_tags or task.name in ("ud_pos", "language_parts_of_speech")
 
     @classmethod
     def can_measure(cls, task: Task) -> bool:

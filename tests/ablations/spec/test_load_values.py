@@ -237,6 +237,13 @@ VALUES = [
     ),
     (
         "[layer_change]",
+        "[{kind: baselines, tasks: [mrpc], effort: quick}, {kind: probing, tasks: [mrpc], effort: quick}]",
+        "12:11: measures must use the same examples of mrpc for baselines as for probing, because they are "
+        "compared; their effort and examples are the same, but probing takes other examples by itself; name "
+        "other tasks for baselines or for probing",
+    ),
+    (
+        "[layer_change]",
         "[{kind: baselines, tasks: [sst2, blimp]}]",
         "12:44: measures.baselines.tasks has blimp, but this measure can use only "
         f"{listed(WITH_ANSWERS, 'and')}; leave blimp out",

@@ -13,6 +13,7 @@ from ablations.tasks.datasets import SPLITS, TASKS, Task
 from ablations.tasks.examples import Answer, Examples, part, read_examples
 from ablations.tasks.settings import BaselinesSettings, FineTuningSettings, ProbingSettings, mismatched_baselines
 from ablations.wording import listed
+from lightning_modules import plugins
 from tests.support.tiny_text import sentences
 
 
@@ -259,6 +260,25 @@ def test_each_task_has_the_baselines_of_what_is_measured_on_it(task, measures):
     assert all(
         (measure.most_examples("train"), measure.task.name) == (70, task) for measure in settings.compared_measures
     )
+
+
+@pytest.mark.parametrize(
+    ("metric", "measures"),
+    [("accuracy", ["frozen_features", "probing"]), ("entity_f1", ["frozen_features"])],
+)
+def test_a_declared_task_of_tags_has_the_baselines_of_heads_and_of_probes(metric, measures, tmp_path):
+    """Probes score tags by their accuracy, so that tags of entities have no baseline of theirs."""
+    (tmp_path / "tags.yaml").write_text(
+        f"kind: tagging\nmetric: {metric}\ntext: [tokens]\nlabel: tags\n"
+        "files: {test: a.jsonl}\ndivided_by: tags\n"
+    )
+    plugins.look_beside(tmp_path / "spec.yaml")
+    of_tags = {"tasks": ["tags.yaml"], "effort": "quick"}
+    settings = BaselinesSettings.model_validate({"kind": "baselines"} | of_tags)
+    assert [measure.kind for measure in settings.compared_measures] == measures
+    if metric == "accuracy":
+        both = [settings, *(TypeAdapter(Measure).validate_python({"kind": kind} | of_tags) for kind in measures)]
+        assert mismatched_baselines(both) is None
 
 
 @pytest.mark.parametrize(
