@@ -408,6 +408,15 @@ def test_validate_names_them_below_the_spec(tmp_path):
     )
 
 
+def test_validate_counts_the_most_runs_of_seeds_that_are_added(tmp_path):
+    spec = tmp_path / "spec.yaml"
+    adding = SPEC.replace("seeds: [0]", "seeds: {first: 3, up_to: 5, until: decided}")
+    spec.write_text(adding.replace("clm: {}", "clm: {objective: {kind: causal_lm}}"))
+    write(tmp_path, GOOD)
+    done = CliRunner().invoke(main, ["validate", str(spec)])
+    assert done.output == f"{spec}: good, at most 10 runs\n"
+
+
 @pytest.mark.parametrize(
     ("kind", "meant"), [("mlm", "masked_lm"), ("ELECTRA", "replaced_token"), ("word2vec", "skip_gram")]
 )
