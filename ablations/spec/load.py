@@ -60,7 +60,8 @@ def load(
     try:
         experiment = Experiment.model_validate(document.content)
     except ValidationError as error:
-        spec_faults += [fault for fault in faults(error, Experiment) if not _is_about_section(fault)]
+        reported = {fault.path for fault in spec_faults if _is_about_section(fault)}
+        spec_faults += [fault for fault in faults(error, Experiment) if fault.path not in reported]
         experiment = None
     if experiment is not None and not spec_faults:
         resolved = runs(experiment)
@@ -148,7 +149,7 @@ def _file_of_text(arm: Arm, sentence: str) -> KeyPath:
 
 def _is_about_section(fault: Fault) -> bool:
     """Return whether a fault is about the type of a section. `arm_faults` reports such a fault in a better
-    sentence."""
+    sentence, except for an empty `init`, which a run may lack."""
     in_arm = len(fault.path) == 3 and fault.path[0] == "arms"
     return fault.about == "value" and fault.path[-1] in SECTIONS and (in_arm or len(fault.path) == 1)
 

@@ -173,6 +173,17 @@ VALUES = [
         '6:12: objective must be a mapping of keys, but is the text "masked"; write {kind: masked_lm}',
     ),
     ("data: {kind: language}", "data:", "4:1: data must be a mapping of keys, but is empty"),
+    # A run may lack `init`, so that only the specification refuses an empty one.
+    (
+        "mlm: {}",
+        "mlm: {init: }",
+        "9:9: arms.mlm.init must be a mapping of keys, but is empty; write {} to change nothing",
+    ),
+    (
+        "objective: {kind: masked_lm}",
+        "objective: {kind: masked_lm}\ninit:",
+        "7:1: init must be a mapping of keys, but is empty; write {} to change nothing",
+    ),
     ("mlm: {}", "mlm:", "9:3: arms.mlm must be a mapping of keys, but is empty; write {} to change nothing"),
     (
         "question: Which objective?",
