@@ -362,13 +362,19 @@ def _listed(
     count: int,
 ) -> Iterator[dict[str, Any]]:
     """Yield the examples with the largest differences, those that became better first. Ties keep the order of
-    the examples."""
+    the examples. Of an example that is repeated (`example_ids` of `ablations.tasks.predictions`) only one is
+    listed."""
     change_N = points[1].mean(0) - points[0].mean(0)
     for sign in (1, -1):
-        for place in np.argsort(-sign * change_N, kind="stable")[:count]:
-            if sign * change_N[place] <= 0:
+        contents: set[str] = set()
+        for place in np.argsort(-sign * change_N, kind="stable"):
+            if len(contents) == count or sign * change_N[place] <= 0:
                 break
             example = first_frame.index[place]
+            content = example.partition("-")[0]
+            if content in contents:
+                continue
+            contents.add(content)
             row = first_frame.loc[example]
             texts = {
                 name: None if pd.isna(row[name]) else str(row[name])

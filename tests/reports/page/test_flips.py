@@ -119,6 +119,17 @@ def test_listed_examples_are_those_that_differ_most_and_really_differ(sides):
     assert better[0]["before"][0].endswith(" nats")
 
 
+def test_of_repeated_examples_one_is_listed(tmp_path):
+    names = {"example": ["e0", "e0-2", "e1", "e0-3"]}
+    runs = [
+        write_run(tmp_path / name, points, **names)
+        for name, points in (("a", [0.0, 0.0, 0.0, 0.0]), ("b", [1.0, 1.0, 1.0, 1.0]))
+    ]
+    sides = [ComparedArm(path.name, {0: path}, is_run=True) for path in runs]
+    (task,) = compare_examples(*sides, examples=3)["tasks"]
+    assert [row["example"] for row in task["listed"]] == ["e0", "e1"]
+
+
 def test_words_of_a_sentence_count_by_their_number_and_answers_are_listed(tmp_path):
     words = {"measure": "probing", "task": "ud_pos", "label": "N V", "weight": [1, 3]}
     runs = [
