@@ -119,14 +119,19 @@ def _incomparable(table: DataFrame, arms: list[str]) -> Iterable[str]:
     different steps."""
     by_sizes: dict[str, list[str]] = {}
     for (measure, metric), rows in table[table["layer"].notna()].groupby(["measure", "metric"]):
-        sizes = sorted(rows.loc[rows["group"].isna(), "n"].dropna().unique())
-        if len(sizes) > 1:
-            by_sizes.setdefault(listed([count(size) for size in sizes], "and"), []).append(f"{measure} {metric}")
+        whole = rows[rows["group"].isna() & rows["n"].notna()]
+        arms_by_size = {size: set(whole.loc[whole["n"] == size, "arm"]) for size in sorted(whole["n"].unique())}
+        if len(arms_by_size) > 1:
+            sizes = [
+                f"{count(size)} in {listed([arm for arm in arms if arm in measured], 'and')}"
+                for size, measured in arms_by_size.items()
+            ]
+            by_sizes.setdefault("; ".join(sizes), []).append(f"{measure} {metric}")
     for sizes_listed, names in by_sizes.items():
-        verb, whose = ("was", "its") if len(names) == 1 else ("were", "their")
+        verb = "was" if len(names) == 1 else "were"
         yield (
             f"{listed(names, 'and')} {verb} measured on different numbers of tokens ({sizes_listed}), so do not "
-            f"compare {whose} curves."
+            "compare the curves of these arms."
         )
     by_steps: dict[str, list[str]] = {}
     # Pairs of runs are left out: their last common step may be early for both.

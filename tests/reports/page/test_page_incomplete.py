@@ -249,8 +249,8 @@ def test_what_does_not_fit_together_is_said(tmp_path):
     assert [notice["text"] for notice in strict_json(folder / "report.json")["notices"]] == [
         "Done, but without a row in results.parquet: clm (seed 2); `ablate measure` adds them.",
         "12 rows of results.parquet not shown: the plan has no such run and arm.",
-        "token_information plug_in was measured on different numbers of tokens (30,000 and 38,112), so do not "
-        "compare its curves.",
+        "token_information plug_in was measured on different numbers of tokens (30,000 in mt; 38,112 in mlm, "
+        "clm and untrained), so do not compare the curves of these arms.",
         "mlm was measured at different steps: 256 and 500.",
     ]
 
