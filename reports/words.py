@@ -177,6 +177,8 @@ UNITS = {SPLIT: "mask/same/random, %"}
 LETTERS = 30
 """Largest number of letters of a value on an axis or in a table. A longer value is cut; the spec has the
 whole."""
+CUT = "…"
+"""Mark at the end of a value that was cut."""
 
 NOT_GIVEN = {
     "encoder.attention_window": "no limit",
@@ -232,7 +234,7 @@ def _word(setting: str, value: Any, letters: int | None) -> str:
         return "/".join(f"{100 * share:g}" for share in value)
     word = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     is_long = letters is not None and len(word) > letters
-    shown = f"{word[: LETTERS - 1]}…" if is_long else word
+    shown = f"{word[: LETTERS - 1]}{CUT}" if is_long else word
     return shown if set("./:") & set(word) else shown.replace("_", " ")  # names of files and plugins stay
 
 

@@ -18,7 +18,7 @@ from ablations.spec.changes import following
 from ablations.spec.tuning import WITHOUT_EFFECT
 from reports.figures.style import is_logarithmic, is_number
 from reports.folder import ReportedExperiment
-from reports.words import SPLIT, setting_name, words
+from reports.words import CUT, LETTERS, SPLIT, setting_name, words
 
 COMPARED = ("encoder", "objective", "training")
 """Sections of a spec whose settings may be factors."""
@@ -168,6 +168,11 @@ def _factor(setting: str, decided: Mapping[str, Decisions], untrained: Mapping[s
     values = {arm: _value(setting, decided[arm]) for line in arms for arm in line}
     numeric = all(map(is_number, values.values()))
     in_words = dict(zip(values, words(setting, list(values.values())), strict=True))
+    for arm, value in values.items():
+        is_long = CUT in in_words[arm] or len(in_words[arm]) > 2 * LETTERS  # as a lexicon of thousands of words
+        if isinstance(value, Mapping) and is_long:
+            first = next(other for other in values if _key(values[other]) == _key(value))
+            in_words[arm] = f"{words('', [value['kind']])[0]} ({first})"
     order = [arm for arm in decided if arm in values]
     names = list(dict.fromkeys(in_words[arm] for arm in _ordered(order, values)))
     at = {arm: float(values[arm] if numeric else names.index(in_words[arm])) for arm in values}

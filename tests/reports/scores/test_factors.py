@@ -326,3 +326,16 @@ def test_long_values_with_the_same_beginning_have_places_and_words_of_their_own(
         **{arm: settings(objective__masking={**MASKING, "select": select}) for arm, select in selects.items()}
     )
     assert [(level.arm, level.at) for level in factor.levels] == [("base", 0.0), ("find", 1.0), ("go", 2.0)]
+
+
+@pytest.mark.parametrize("last", ["zoo", "abandon"])
+def test_a_lexicon_is_called_by_its_first_arm(last):
+    """A run has the words of a part of speech, not its name."""
+    verbs = {"kind": "cloze", "words": [f"verb{i}" for i in range(2000)]}
+    nouns = {"kind": "cloze", "words": [*(f"verb{i}" for i in range(last == "zoo", 2000)), last]}
+    selects = {"any": {"kind": "uniform"}, "verbs": verbs, "nouns": nouns}
+    arms = {arm: settings(objective__masking={**MASKING, "select": select}) for arm, select in selects.items()} | {
+        "verbs-40": settings(objective__masking={**MASKING, "ratio": 0.4, "select": verbs})
+    }
+    factor = next(factor for factor in found(**arms) if factor.setting == "objective.masking.select")
+    assert [level.value for level in factor.levels] == ["uniform", "cloze (verbs)", "cloze (nouns)"]
