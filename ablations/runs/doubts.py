@@ -90,6 +90,19 @@ def _read(settings: RunSettings) -> dict[str, Any]:
     return content
 
 
+def tuned_in_part(trained: Sequence[str], tuned: Sequence[str]) -> list[str]:
+    """Return a sentence on trained arms that stand beside tuned ones and are not tuned; an empty list without
+    such arms."""
+    left_out = [arm for arm in trained if arm not in tuned]
+    if not tuned or not left_out:
+        return []
+    noun, verb, them = ("arm", "is", "it") if len(left_out) == 1 else ("arms", "are", "them")
+    return [
+        f"tune: {noun} {listed(left_out, 'and')} {verb} not tuned, so a difference from {listed(tuned, 'and')} "
+        f"may come from the tuning; add {them} to tune.arms, or leave tune.arms out to tune all arms."
+    ]
+
+
 def copied_arms(arms: Mapping[str, RunSettings], *, seeds: int) -> list[str]:
     """Return the arms whose runs are copies of each other, as they are the same for all seeds. It is empty for
     one seed."""

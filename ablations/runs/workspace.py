@@ -502,6 +502,10 @@ class Workspace:
         return [
             *self.unmatched(),
             *([] if self.search is None else self.search.sentences()),
+            *doubts.tuned_in_part(
+                [arm for arm, item in arms.items() if item.run.settings.training.max_steps > 0],
+                [] if self.search is None else [tuned.arm for tuned in self.search.tuning.arms],
+            ),
             *doubts.validated_on_training(
                 {arm: item.run.settings.data for arm, item in arms.items()}, self.data_root
             ),

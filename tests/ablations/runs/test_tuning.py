@@ -123,6 +123,20 @@ def test_arms_with_the_same_value_at_the_edge_share_a_sentence(spec):
     )
 
 
+def test_trained_arms_beside_tuned_ones_are_named(tmp_path):
+    arms = ARMS | {
+        "wide": {"objective": {"kind": "masked_lm"}, "encoder": {"dropout": 0.1}},
+        "untrained": {"objective": {"kind": "masked_lm"}, "training": {"max_steps": 0}},
+    }
+    workspace = opened(written(tmp_path, arms=arms, tune=TUNE | {"arms": ["mlm", "clm"]}))
+    assert workspace.warnings()[1] == (
+        "tune: arm wide is not tuned, so a difference from mlm and clm may come from the tuning; add it to "
+        "tune.arms, or leave tune.arms out to tune all arms."
+    )
+    workspace = opened(written(tmp_path, arms=arms))
+    assert not any("not tuned, so" in sentence for sentence in workspace.warnings())
+
+
 @pytest.mark.parametrize(
     "ending",
     [
