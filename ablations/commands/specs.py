@@ -234,8 +234,8 @@ def _checked(path: Path, *, overrides: tuple[str, ...], data_root: Path | None) 
         notices += doubts.validated_on_training({arm: s.data for arm, s in arms.items()}, data_root)
         notices += tasks_not_run(experiment.measures, list(arms.items()), data_root=data_root)
     runs = {(decided[run.arm], run.seed) for run in planned}  # arms with equal settings share runs
-    most = "at most " if isinstance(experiment.seeds, SeedsUntilDecided) else ""
-    yield f"{path}: good, {most}{several(len(runs), 'run')}"
+    limit = "at most " if isinstance(experiment.seeds, SeedsUntilDecided) else ""
+    yield f"{path}: good, {limit}{several(len(runs), 'run')}"
     claim_files = claims_file.load_named(experiment.claims, spec=path)
     groups = claims_file.groups_of_measures(list(experiment.measures), {s.data.kind for s in arms.values()})
     kinds = [settings.kind for settings in experiment.measures]

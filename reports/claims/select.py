@@ -515,8 +515,8 @@ def _steps_in_common(
     for other in beside:
         if other not in arms and {rows.end.get(other)} == ends:
             runs = [rows.every(other, seed, of.measure, of.metric) for seed in rows.seeds.get(other, [])]
-            there = {cell.step for cells in runs for cell in cells}
-            steps = [step for step in steps if step in there or not there]  # an arm may lack a layer
+            measured = {cell.step for cells in runs for cell in cells}
+            steps = [step for step in steps if step in measured or not measured]  # an arm may lack a layer
     return steps
 
 
