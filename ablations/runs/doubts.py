@@ -1,11 +1,12 @@
 """Warnings about specs that are valid and probably not meant. No torch.
 
 They are about validation on training text, text with many unknown or dropped tokens, arms without a
-difference that has an effect, runs that do not depend on their seed, and runs of an earlier version of the spec.
+difference that has an effect, arms that are not tuned, runs that do not depend on their seed, runs of an earlier
+version of the spec, and seeds that were added after claims were judged.
 """
 
 import json
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from ablations.spec.changes import differing
 from ablations.wording import listed, several, shown
 from lightning_modules.config import Data, FilesData, HubData, RunSettings
 from lightning_modules.errors import AblationsError
-from lightning_modules.files import sha256
+from lightning_modules.files import read_json, sha256
 from lightning_modules.training.run_directory import RunDirectory
 
 UNKNOWN_SHARE = 0.01
@@ -257,6 +258,40 @@ def earlier_runs(folder: Path, planned: Sequence[PlannedRun], *, out: Path) -> l
     return [
         f"{count} of an earlier version of this spec {verb} in {out / 'runs'} and not used by the current "
         f"version: {'; '.join(_differences(earlier, planned))}."
+    ]
+
+
+def judged_with(seeds: Collection[int], folder: Path) -> list[int]:
+    """Return the numbers of seeds with which claims were judged before other seeds were added to them.
+
+    A verdict that is followed by more seeds is a look that nobody has planned. Looks of `until: decided` are
+    planned, and are not among these.
+
+    Args:
+        seeds: all seeds that runs of the spec may have.
+        folder: folder of the experiment's results, with the plan.json and claims.json of the spec that ran last.
+    """
+    before = last_plan(folder)
+    seeds_before = {run.seed for run in before.runs} if before else set()
+    if before is None or not seeds_before & set(seeds):
+        return []
+    try:
+        entries = read_json(folder / "claims.json", remedy="")["claims"] if before.looks is None else []
+    except (AblationsError, OSError):  # they were never judged, or are judged anew
+        entries = []
+    judged = max((entry.get("n") or 0 for entry in entries), default=0)
+    is_new = judged and judged not in before.judged_with and not set(seeds) <= seeds_before
+    return [*before.judged_with, judged] if is_new else before.judged_with
+
+
+def seeds_added(judged: Sequence[int]) -> list[str]:
+    """Return a sentence on the numbers of `judged_with`; an empty list if there are none."""
+    if not judged:
+        return []
+    return [
+        f"seeds: claims were judged with {listed([str(number_of) for number_of in judged], 'and')} seeds before "
+        "other seeds were added, so wrong verdicts are more frequent than the page says; begin with new seeds, "
+        "and with `until: decided`, which fixes in advance when claims are judged."
     ]
 
 

@@ -308,6 +308,8 @@ class Plan(Record):
     """Runs of trials that have not ended. Trials that are chosen only later are not among them."""
     looks: Looks | None = None
     """Looks at the claims; None if the seeds are a fixed list."""
+    judged_with: list[int] = []
+    """Numbers of seeds with which claims were judged before seeds were added to a fixed list."""
     seconds: float | None = None
     """Estimated seconds until everything is trained and measured; None if unknown."""
 

@@ -408,6 +408,7 @@ class Workspace:
                 "copied_arms": self.copied_arms(),
                 "notices": [*notices, *self.same_runs(), *_of_plugins()],
                 "warnings": self.warnings(),
+                "judged_with": doubts.judged_with(self.experiment.all_seeds, self.folder),
             }
         )
         trained = {run.run_id for run in content.runs if run.state == "done"}
@@ -502,6 +503,7 @@ class Workspace:
         return [
             *self.unmatched(),
             *([] if self.search is None else self.search.sentences()),
+            *doubts.seeds_added(doubts.judged_with(self.experiment.all_seeds, self.folder)),
             *doubts.tuned_in_part(
                 [arm for arm, item in arms.items() if item.run.settings.training.max_steps > 0],
                 [] if self.search is None else [tuned.arm for tuned in self.search.tuning.arms],

@@ -21,11 +21,15 @@ from lightning_modules.config.data import FilesData, HubData
 from lightning_modules.data.token_store import prepare
 from lightning_modules.data.tokenizer import SPECIAL_TOKENS
 from lightning_modules.files import write_json
+from tests.support import claim_files
 from tests.support.planned_spec import SPEC
 from tests.support.spec_files import write_spec
 from tests.support.tiny_text import sentences, settings
 
 ON_TRAINING = "losses and measures would use text that the models were trained on; name another"
+
+
+CLAIMS = claim_files.GOOD.replace("clm", "b").replace("mlm", "a")
 
 
 def files(train, validation, **more):
@@ -227,6 +231,51 @@ def test_runs_of_an_earlier_version_are_counted_with_the_settings_that_differ(tm
     ]
     measured = opened(tmp_path, measures=["geometry"])
     assert measured.earlier_runs() == []
+
+
+def test_seeds_that_are_added_after_a_verdict_was_seen_are_named_for_good(tmp_path):
+    """The last look is taken as if it were the only one. A plan forgets seeds, and a page shows only the last
+    verdict, so that nobody could know of the looks before it."""
+
+    claim_files.write(tmp_path, CLAIMS)
+
+    def warned(**changes):
+        workspace = opened(tmp_path, claims=["first"], measures=["validation"], **changes)
+        start(workspace)
+        return [sentence for sentence in workspace.warnings() if sentence.startswith("seeds: ")]
+
+    def judge(*numbers_of_seeds):
+        entries = [{"verdict": "undecided", "n": number_of} for number_of in numbers_of_seeds]
+        (tmp_path / "out/it/claims.json").write_text(json.dumps({"claims": [*entries, {"verdict": "not run"}]}))
+
+    def sentence(numbers):
+        return [
+            f"seeds: claims were judged with {numbers} seeds before other seeds were added, so wrong verdicts are "
+            "more frequent than the page says; begin with new seeds, and with `until: decided`, which fixes in "
+            "advance when claims are judged."
+        ]
+
+    assert warned(seeds=[0, 1]) == warned(seeds=[0, 1, 2]) == []  # nothing was judged
+    judge(3, 2)
+    assert warned(seeds=[0, 1, 2]) == warned(seeds=[0, 2]) == []  # nothing was added
+    assert warned(seeds=[10, 11, 12]) == []  # nothing of what was seen counts
+    judge(3)
+    assert warned(seeds=[10, 11, 12, 13]) == sentence("3")
+    assert warned(seeds=[10, 11, 12, 13]) == sentence("3")  # a run continues
+    judge(4)
+    assert warned(seeds={"first": 5, "up_to": 8, "until": "decided", "start": 10}) == sentence("3 and 4")
+    judge(5)
+    assert warned(seeds={"first": 5, "up_to": 8, "until": "decided", "start": 10}) == sentence(
+        "3 and 4"
+    )  # planned
+
+
+def test_looks_that_were_planned_are_no_doubt(tmp_path):
+    claim_files.write(tmp_path, CLAIMS)
+    spec = {"claims": ["first"], "measures": ["validation"], "seeds": {"first": 3, "up_to": 5, "until": "decided"}}
+    start(opened(tmp_path, **spec))
+    (tmp_path / "out/it/claims.json").write_text('{"claims": [{"verdict": "undecided", "n": 3}]}')
+    assert not [sentence for sentence in opened(tmp_path, **spec).warnings() if "judged with" in sentence]
 
 
 def test_runs_that_never_started_are_none_of_an_earlier_version(tmp_path):
