@@ -7,6 +7,7 @@ version of the spec, and seeds that were added after claims were judged.
 
 import json
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -275,11 +276,11 @@ def judged_with(seeds: Collection[int], folder: Path) -> list[int]:
     seeds_before = {run.seed for run in before.runs} if before else set()
     if before is None or not seeds_before & set(seeds):
         return []
-    try:
-        entries = read_json(folder / "claims.json", remedy="")["claims"] if before.looks is None else []
-    except (AblationsError, OSError):  # they were never judged, or are judged anew
-        entries = []
-    judged = max((entry.get("n") or 0 for entry in entries), default=0)
+    judged = 0
+    if before.looks is None:
+        with suppress(AblationsError, KeyError, TypeError, AttributeError):  # never judged, or damaged
+            entries = read_json(folder / "claims.json")["claims"]
+            judged = max((entry["n"] for entry in entries if isinstance(entry.get("n"), int)), default=0)
     is_new = judged and judged not in before.judged_with and not set(seeds) <= seeds_before
     return [*before.judged_with, judged] if is_new else before.judged_with
 

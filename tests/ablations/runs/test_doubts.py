@@ -256,6 +256,9 @@ def test_seeds_that_are_added_after_a_verdict_was_seen_are_named_for_good(tmp_pa
         ]
 
     assert warned(seeds=[0, 1]) == warned(seeds=[0, 1, 2]) == []  # nothing was judged
+    for damaged in ("{", "[]", "{}", '{"claims": 3}', '{"claims": [3]}', '{"claims": [{"n": "2"}]}'):
+        (tmp_path / "out/it/claims.json").write_text(damaged)
+        assert warned(seeds=[0, 1]) == warned(seeds=[0, 1, 2]) == []
     judge(3, 2)
     assert warned(seeds=[0, 1, 2]) == warned(seeds=[0, 2]) == []  # nothing was added
     assert warned(seeds=[10, 11, 12]) == []  # nothing of what was seen counts
