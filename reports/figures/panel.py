@@ -276,7 +276,12 @@ class Panel:
 
     def csv_text(self) -> str:
         """Return its data as CSV."""
-        return self.rows.to_csv(index=False, lineterminator="\n")
+        return csv_of(self.rows)
+
+
+def csv_of(rows: DataFrame) -> str:
+    """Return rows as CSV, with twelve significant digits."""
+    return rows.to_csv(index=False, lineterminator="\n", float_format="%.12g")
 
 
 def title_of(shown: Shown) -> str:

@@ -22,6 +22,7 @@ from reports.claims.words import described
 from reports.figures import files
 from reports.figures.by_arm import NAME_LETTERS, shown_name
 from reports.figures.files import Drawing
+from reports.figures.panel import csv_of
 from reports.folder import printable_throughout
 from reports.page.figures import compares_courses, is_along, read_by
 from reports.scores.runs import SHOWN
@@ -80,7 +81,7 @@ def claim_csv(entry: Mapping[str, Any]) -> str:
                 for seed, value, layer in zip(part["seeds"], part["values"], layers, strict=True)
             ]
     frame = DataFrame(rows, columns=list(COLUMNS)).astype({"seed": "Int64", "layer": "Int64"})
-    return frame.to_csv(index=False, lineterminator="\n")
+    return csv_of(frame)
 
 
 def _shown_in(entry: Mapping[str, Any], claim: Claim | None, page: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -30,7 +30,7 @@ from reports import words
 from reports.claims import words as claim_words
 from reports.claims.judge import Judged, finite, judge_claims
 from reports.figures.files import Drawing, data_url, draw, swatch_classes, swatch_style
-from reports.figures.panel import axis_head, place_in_words
+from reports.figures.panel import axis_head, csv_of, place_in_words
 from reports.figures.trials import tuning_panels
 from reports.page import latex
 from reports.page.content import content, page_figures
@@ -143,7 +143,7 @@ def score_csv(table: dict[str, Any]) -> str:
                 shared | {"arm": arm} | cell | {"n": cell["examples"]} | _difference_columns(cell["difference"])
                 for arm, cell in row["arms"].items()
             ]
-    return _csv(DataFrame(rows, columns=list(COLUMNS)).astype({"seeds": "Int64", "n": "Int64"}))
+    return csv_of(DataFrame(rows, columns=list(COLUMNS)).astype({"seeds": "Int64", "n": "Int64"}))
 
 
 def _difference_columns(difference: dict[str, Any] | None) -> dict[str, Any]:
@@ -154,17 +154,13 @@ def _difference_columns(difference: dict[str, Any] | None) -> dict[str, Any]:
 def joined_csv(table: dict[str, Any]) -> str:
     """Return the table of runs as CSV, with a row for each run."""
     names = ["arm", "seed", "run_id", *(column["name"] for column in table["columns"])]
-    return _csv(DataFrame(table["rows"], columns=names))
+    return csv_of(DataFrame(table["rows"], columns=names))
 
 
 def tables_of(page: dict[str, Any]) -> dict[str, str]:
     """Return the CSV of every table of the page, by its name."""
     tables = {table["name"]: score_csv(table) for table in page["tasks"]}
     return tables | ({"joined": joined_csv(page["joined"])} if page["joined"]["rows"] else {})
-
-
-def _csv(frame: DataFrame) -> str:
-    return frame.to_csv(index=False, lineterminator="\n")
 
 
 EMBEDDED_CSV_BYTES = 500_000

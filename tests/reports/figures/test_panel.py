@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from ablations import results
 from reports.figures import by_arm, groups, lines, pairs
 from reports.figures.files import draw
+from reports.figures.panel import csv_of
 from reports.page.figures import figures as page_figures
 from reports.page.page import is_made
 from reports.scores.runs import run_numbers
@@ -110,9 +111,18 @@ def test_the_data_are_the_rows_behind_the_points(panels):
     means = rows.groupby(["arm", "layer"])["value"].mean()
     assert len(means) == len(panel.points)
     for point in panel.points:
-        assert point["mean"] == pytest.approx(
-            means[point["arm"], point["layer"]], rel=1e-12
-        )  # float64, written out
+        assert point["mean"] == pytest.approx(means[point["arm"], point["layer"]], rel=1e-11)
+
+
+def test_csv_has_twelve_significant_digits_and_whole_numbers_whole():
+    rows = pd.DataFrame({"value": [1 / 3, 4e10 + 1, -2e-7 / 3, np.nan], "tokens": [2**60, 1, 2, 3]})
+    assert csv_of(rows).splitlines() == [
+        "value,tokens",
+        "0.333333333333,1152921504606846976",
+        "40000000001,1",
+        "-6.66666666667e-08,2",
+        ",3",
+    ]
 
 
 def test_the_cells_of_a_map_are_its_points(panels):

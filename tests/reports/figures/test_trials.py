@@ -61,8 +61,8 @@ def test_the_rows_of_a_panel_are_what_it_draws():
     by_rate, by_trials = tuning_panels(TWO_ARMS, arms=["mlm", "clm"])
     assert by_rate.csv_text().splitlines()[:4] == [
         "arm,value,loss,above",
-        "mlm,0.001,3.0,0.5",
-        "mlm,0.002,2.5,0.0",
+        "mlm,0.001,3,0.5",
+        "mlm,0.002,2.5,0",
         "mlm,0.004,,",
     ]
     assert [point["loss"] for point in by_trials.points if point["arm"] == "clm"] == pytest.approx(
