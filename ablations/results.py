@@ -244,7 +244,7 @@ def _column(name: str, values: Sequence[Any] | pd.Series, *, source: str) -> pd.
             return values.astype(object).where(given, None).reset_index(drop=True)
         if values.dtype == kind and kind != "object":
             is_missing = name in REQUIRED and values.isna().any()
-            is_negative = kind in ("int64", "Int64") and (values < 0).any()
+            is_negative = (kind in ("int64", "Int64") or name == "standard_error") and (values < 0).any()
             if not is_missing and not is_negative:
                 return values.reset_index(drop=True).astype(pd.api.types.pandas_dtype(kind))
         values = values.tolist()
@@ -261,6 +261,8 @@ def _cells(name: str, values: Sequence[Any], *, source: str) -> list[Any]:
             value = None
         elif not _fits(kind, value):
             raise ResultsError(f"{source}, row {number}: {name} is {value!r}, expected {_EXPECTED[kind]}.")
+        elif name == "standard_error" and value < 0:
+            raise ResultsError(f"{source}, row {number}: {name} is {value!r}, expected a number from 0.")
         cells.append(np.asarray(value, float).tolist() if kind == "object" and value is not None else value)
     return cells
 

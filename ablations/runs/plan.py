@@ -9,7 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ablations import yamlfile
 from ablations.catalogue import RunMeasure, for_run, tasks_not_run
+from ablations.errors import SpecError
 from ablations.measures.settings import RunDistanceSettings
 from ablations.runs.calibration import Calibration, flops, makespan, tokens
 from ablations.runs.identity import PlannedRun
@@ -309,31 +311,37 @@ def _pairs(experiment: Experiment, planned: Sequence[PlannedRun], *, to_train: C
     return len(measure_pairs.still_open(out / experiment.name, planned, settings, to_train=to_train))
 
 
+def _equal_content(path: Path, spec: bytes) -> bool:
+    """Return whether a file holds this spec, whatever its comments are; False if it cannot be read."""
+    try:
+        return yamlfile.read(path).content == yamlfile.parsed("spec", yamlfile.decoded(path, spec)).content
+    except SpecError:
+        return False
+
+
 def write(content: Plan, folder: Path, *, spec: bytes, claims: Sequence[Claims], data: DataRecord) -> None:
     """Write the plan, the text of the spec and the claims into the experiment's folder, before the first run.
 
-    If the spec has not changed, the plan keeps its first date. If the runs have not changed and their text is
-    gone, the plan keeps what was known of it. Files of claims keep the hashes that they had when the first
-    run started.
+    If the spec has not changed, but for comments, the plan keeps its first date. If the runs have not
+    changed and their text is gone, the plan keeps what was known of it. Files of claims keep the hashes that
+    they had when the first run started.
     """
     from ablations.runs import rows as run_rows
 
     make_folder(folder)
     for published in (RUNS_FILE, run_rows.PREDICTIONS):  # of a published folder; now the runs here count
         (folder / published).unlink(missing_ok=True)
-    spec_sha256 = hashlib.sha256(spec).hexdigest()
     before = last_plan(folder) or Plan(experiment=content.experiment, arms=[], runs=[])
-    created = before.created if before.spec_sha256 == spec_sha256 else None
+    created = before.created if _equal_content(folder / "spec.yaml", spec) else None
     if not data.address and [run.run_id for run in content.runs] == [run.run_id for run in before.runs]:
         data = before.data
-    if created is None:
-        write_whole(folder / "spec.yaml", spec)
+    write_whole(folder / "spec.yaml", spec)
     claims_file.keep(claims, folder)
     started = sum(run.state != "planned" for run in content.runs)
     claims_before = [file.model_dump(mode="json") for file in before.claim_files]
     planned = claims_file.planned(claims, claims_before, runs_started=started, at=utc_now())
     whole = content.model_dump(mode="json", exclude_unset=True) | {
-        "spec_sha256": spec_sha256,
+        "spec_sha256": hashlib.sha256(spec).hexdigest(),
         "created": created or utc_now(),
         "claims": [file.name for file in claims],
         "claim_files": planned,

@@ -211,6 +211,8 @@ class Look(Record):
     """Number of seeds of each arm in this look: the first of `Looks.all_seeds`."""
     arms: list[str]
     """Arms whose runs with these seeds were all trained and measured."""
+    measures: list[str] = []
+    """Kinds of measures that the spec asked for; empty in older files."""
     taken: str | None = None
     """Time of the look."""
     futile: list[str] = []
@@ -382,17 +384,18 @@ def runs_so_far(looks: Looks, runs: Iterable[Run]) -> tuple[Run, ...]:
     return tuple(run for run in runs if place[run.seed] < looks.seeds_of[run.arm])
 
 
-def look_due(looks: Looks, *, ended: Collection[str]) -> Look | None:
+def look_due(looks: Looks, *, ended: Collection[str], measures: Sequence[str]) -> Look | None:
     """Return the look that is to be taken now; None if every finished arm was already looked at with its
     number of seeds.
 
     Args:
         ended: arms whose runs so far are all trained and measured.
+        measures: kinds of measures that the spec asks for.
     """
     for size in looks.sizes:
         arms = [arm for arm in ended if looks.seeds_of[arm] == size and size not in looks.sizes_of([arm])]
         if arms:
-            return Look(seeds=size, arms=arms, taken=utc_now())
+            return Look(seeds=size, arms=arms, measures=list(measures), taken=utc_now())
     return None
 
 

@@ -271,7 +271,8 @@ class Workspace:
         if self.looks is None:
             return None
         is_open = {item.run.arm for item in self.todo(self.planned)} | set(self.waiting_arms())
-        return look_due(self.looks, ended=[arm for arm in self.arms if arm not in is_open])
+        kinds = list(dict.fromkeys(measure.kind for measure in self.experiment.measures))
+        return look_due(self.looks, ended=[arm for arm in self.arms if arm not in is_open], measures=kinds)
 
     def seeds_to_come(self) -> list[str]:
         """Return a sentence on the seeds so far and the looks to come; an empty list if the seeds are a fixed

@@ -144,19 +144,24 @@ def claim_file_changes(file: Mapping[str, Any]) -> list[str]:
 
 
 def claim_notices(judged: Judged) -> list[dict[str, str]]:
-    """Return notices of the page on claims that changed after runs had started, or whose arms were removed
-    after a look at the claims."""
+    """Return notices of the page on claims that changed after runs had started, or whose arms or measures
+    were removed after a look at the claims."""
     sentences = [
         f"claims {file['name']}: {sentence}" for file in judged.files for sentence in claim_file_changes(file)
     ]
     plan = judged.experiment.plan
     if plan.looks is not None:
-        looked_at = dict.fromkeys(arm for look in plan.looks.taken for arm in look.arms)
-        if removed := [arm for arm in looked_at if arm not in plan.arms]:
-            sentences.append(
-                f"arms removed from the spec after a look at the claims: {', '.join(removed)}; claims that "
-                "need them are no longer judged, so other claims of their families are judged less strictly"
-            )
+        taken, measures = plan.looks.taken, judged.experiment.measures
+        removed = {
+            "arms": dict.fromkeys(arm for look in taken for arm in look.arms if arm not in plan.arms),
+            "measures": dict.fromkeys(kind for look in taken for kind in look.measures if kind not in measures),
+        }
+        sentences += [
+            f"{noun} removed from the spec after a look at the claims: {', '.join(names)}; claims that need "
+            "them are no longer judged, so other claims of their families are judged less strictly"
+            for noun, names in removed.items()
+            if names
+        ]
     return [{"kind": "claims", "text": sentence} for sentence in sentences]
 
 

@@ -72,6 +72,7 @@ def test_every_observation_says_where_it_comes_from(name):
         ({"seed": True}, "seed is True, expected a whole number from 0."),
         ({"n": float("inf")}, "n is inf, expected a whole number from 0, or nothing."),
         ({"value": "0.3"}, "value is '0.3', expected a number."),
+        ({"standard_error": -0.5}, "standard_error is -0.5, expected a number from 0."),
         ({"arm": 4}, "arm is 4, expected text."),
     ],
 )

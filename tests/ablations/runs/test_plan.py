@@ -32,6 +32,26 @@ def test_what_was_known_of_text_that_is_gone_stays_with_the_same_runs_alone(tmp_
     assert write(("a", "b"), {"address": "y"}) == {"address": "y"}
 
 
+def test_the_date_of_a_plan_stays_when_comments_of_the_spec_change(tmp_path, monkeypatch):
+    folder, days = tmp_path / "out", iter(("first", "second", "third"))
+    monkeypatch.setattr(plan, "utc_now", lambda: day)
+
+    def created(spec):
+        content = Plan(experiment="it", arms=[], runs=[])
+        plan.write(content, folder, spec=spec, claims=[], data=DataRecord())
+        assert (folder / "spec.yaml").read_bytes() == spec
+        return read_json(folder / "plan.json")["created"]
+
+    day = next(days)
+    assert created(b"name: it\nversion: 1\n") == "first"
+    day = next(days)
+    assert created(b"# State complete\nversion: 1\nname: it  # a name\n") == "first"
+    day = next(days)
+    assert created(b"name: it\nversion: 2\n") == "third"
+    (folder / "spec.yaml").write_bytes(b"no: [spec")
+    assert created(b"name: it\nversion: 2\n") == "third"
+
+
 def planned(folder, *measures):
     (folder / "it.yaml").write_text(json.dumps(SPEC | {"measures": measures}))
     workspace = Workspace.open(folder / "it.yaml", out=folder / "out", data_root=folder)

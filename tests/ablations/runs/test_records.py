@@ -67,18 +67,18 @@ def test_the_seeds_are_those_of_a_list(spec, tmp_path):
 
 
 def test_a_look_is_due_when_all_runs_of_an_arm_have_ended_and_is_taken_once():
-    assert look_due(some(), ended=[]) is None
-    look = look_due(some(), ended=["a", "b"])
+    assert look_due(some(), ended=[], measures=["validation"]) is None
+    look = look_due(some(), ended=["a", "b"], measures=["validation"])
     assert (look.seeds, look.arms) == (3, ["a", "b"])
     after = with_look(some(), look)
-    assert look_due(after, ended=["a", "b"]) is None
+    assert look_due(after, ended=["a", "b"], measures=["validation"]) is None
 
 
 def test_an_arm_whose_run_failed_is_looked_at_later():
-    first = look_due(some(), ended=["a"])
+    first = look_due(some(), ended=["a"], measures=["validation"])
     assert first.arms == ["a"]
     later = with_look(some(), first)
-    second = look_due(later, ended=["a", "b"])
+    second = look_due(later, ended=["a", "b"], measures=["validation"])
     assert (second.seeds, second.arms) == (3, ["b"])
     both = with_look(later, second)
     assert both.sizes_of(["a", "b"]) == [3]
@@ -90,8 +90,8 @@ def test_arms_of_open_claims_get_the_seeds_of_the_next_look():
     after = with_more_seeds(taken, seeds_of={"a": 4}, futile=["other"])
     assert after.seeds_of == {"a": 4, "b": 3}
     assert after.taken[-1].futile == ["other"]
-    assert look_due(after, ended=["b"]) is None
-    assert look_due(after, ended=["a", "b"]).arms == ["a"]
+    assert look_due(after, ended=["b"], measures=["validation"]) is None
+    assert look_due(after, ended=["a", "b"], measures=["validation"]).arms == ["a"]
 
 
 def test_no_arm_loses_seeds():

@@ -173,7 +173,7 @@ def test_a_file_of_claims_that_the_spec_no_longer_names_is_marked(tmp_path):
     ]
 
 
-def test_an_arm_that_the_spec_loses_after_a_look_is_on_the_page(tmp_path):
+def test_arms_and_measures_that_the_spec_loses_after_a_look_are_on_the_page(tmp_path):
     experiment = made(tmp_path)
     looks = Looks(all_seeds=[0, 1], sizes=[1, 2], seeds_of={"mlm": 1, "gone": 1, "new": 1})
     of_all = Look(seeds=1, arms=["mlm", "gone"], taken="2026-11-28T18:00:00+00:00")
@@ -190,6 +190,13 @@ def test_an_arm_that_the_spec_loses_after_a_look_is_on_the_page(tmp_path):
             "text": "arms removed from the spec after a look at the claims: gone; claims that need them are "
             "no longer judged, so other claims of their families are judged less strictly",
         }
+    ]
+    (kept, *_) = experiment.measures
+    assert [
+        notice["text"] for notice in notices(Look(seeds=1, arms=["mlm"], measures=[kept, "run_distance"]))
+    ] == [
+        "measures removed from the spec after a look at the claims: run_distance; claims that need them are no "
+        "longer judged, so other claims of their families are judged less strictly"
     ]
 
 
