@@ -62,9 +62,6 @@ class Task:
     kind: Kind
     metric: Metric
     """Main metric of the task, which the table calls `score`."""
-    chance: Chance
-    """Chance level, the best score of guesses without the text. `constant`: one answer to everything;
-    `place`: the same place in every context, for spans; `none`: 0 by definition; `half`: one pair in two."""
     text: tuple[str, ...] = ("sentence",)
     """Columns of the text: one, two for a pair, or question and context for a span."""
     label: str = "label"
@@ -91,6 +88,13 @@ class Task:
     half: Half | None = None
     """Half of the rows of its training file that the task learns from. The other half is for pre-training
     (`data.half`). Such a task is only run if a spec names it."""
+
+    @property
+    def chance(self) -> Chance:
+        """Chance level, the best score of guesses without the text. `constant`: one answer to everything;
+        `place`: the same place in every context, for spans; `none`: 0 by definition; `half`: one pair in
+        two."""
+        return METRICS[self.kind][self.metric]
 
     def problem(self, data_root: Path) -> str | None:
         """Return why the task cannot be run: the first file that is missing; None if all exist."""
@@ -128,24 +132,21 @@ def _files(folder: str, *splits: Split) -> dict[Split, str]:
 
 
 def _sentences(name: str, metric: Metric = "accuracy", **fields: Any) -> Task:
-    chance: Chance = "none" if metric == "matthews" else "constant"
-    return Task(name, "classification", metric, chance, **{"files": _files(f"classification/{name}"), **fields})
+    return Task(name, "classification", metric, **{"files": _files(f"classification/{name}"), **fields})
 
 
-def _pairs(name: str, kind: Kind, metric: Metric, chance: Chance, **fields: Any) -> Task:
+def _pairs(name: str, kind: Kind, metric: Metric, **fields: Any) -> Task:
     columns = ("sentence1", "sentence2")
-    return Task(name, kind, metric, chance, text=columns, **{"files": _files(f"classification/{name}"), **fields})
+    return Task(name, kind, metric, text=columns, **{"files": _files(f"classification/{name}"), **fields})
 
 
 def _entities(name: str) -> Task:
-    return Task(
-        name, "tagging", "entity_f1", "none", text=("tokens",), label="ner_tags", files=_files(f"ner/{name}")
-    )
+    return Task(name, "tagging", "entity_f1", text=("tokens",), label="ner_tags", files=_files(f"ner/{name}"))
 
 
 def _probing(name: str) -> Task:
     where = {"task": name}
-    return Task(name, "classification", "accuracy", "constant", files=_files("probing"), where=where, probe=True)
+    return Task(name, "classification", "accuracy", files=_files("probing"), where=where, probe=True)
 
 
 def _answers(name: str) -> Task:
@@ -153,7 +154,6 @@ def _answers(name: str) -> Task:
         name,
         "span",
         "overlap_f1",
-        "place",
         text=("question", "context"),
         label="answer",
         start="answer_start",
@@ -162,10 +162,8 @@ def _answers(name: str) -> Task:
     )
 
 
-def _built_in(
-    name: str, kind: Kind, metric: Metric = "accuracy", chance: Chance = "constant", **fields: Any
-) -> Task:
-    return Task(f"language_{name}", kind, metric, chance, built_in=True, **fields)
+def _built_in(name: str, kind: Kind, metric: Metric = "accuracy", **fields: Any) -> Task:
+    return Task(f"language_{name}", kind, metric, built_in=True, **fields)
 
 
 _ALL: Final[tuple[Task, ...]] = (
@@ -176,22 +174,21 @@ _ALL: Final[tuple[Task, ...]] = (
     _sentences("trec"),
     _sentences("subj"),
     # Pairs of sentences
-    _pairs("mrpc", "classification", "f1", "constant", positive="1"),
-    _pairs("rte", "classification", "accuracy", "constant"),
-    _pairs("sick", "classification", "accuracy", "constant"),
-    _pairs("stsb", "regression", "pearson", "none"),
+    _pairs("mrpc", "classification", "f1", positive="1"),
+    _pairs("rte", "classification", "accuracy"),
+    _pairs("sick", "classification", "accuracy"),
+    _pairs("stsb", "regression", "pearson"),
     _pairs(
         "sick_relatedness",
         "regression",
         "pearson",
-        "none",
         label="relatedness",
         files=_files("classification/sick"),
     ),
     # Words and spans
     _entities("wnut17"),
     _entities("wikigold"),
-    Task("ud_pos", "tagging", "accuracy", "constant", text=("tokens",), label="upos", files=_files("ud_en_ewt")),
+    Task("ud_pos", "tagging", "accuracy", text=("tokens",), label="upos", files=_files("ud_en_ewt")),
     _answers("xquad"),
     # Properties of the sentence
     *map(
@@ -211,7 +208,6 @@ _ALL: Final[tuple[Task, ...]] = (
         "blimp",
         "minimal_pairs",
         "accuracy",
-        "half",
         text=("sentence_good", "sentence_bad"),
         files={"test": "blimp/test.parquet"},
         groups=("field", "paradigm"),
@@ -220,18 +216,17 @@ _ALL: Final[tuple[Task, ...]] = (
         "lm_syneval",
         "minimal_pairs",
         "accuracy",
-        "half",
         text=("sentence_good", "sentence_bad"),
         files={"test": "lm_syneval/test.parquet"},
         groups=("case",),
     ),
     # Tasks of these kinds, made by the built-in language
-    _built_in("acceptability", "classification", "matthews", "none"),
+    _built_in("acceptability", "classification", "matthews"),
     _built_in("topic", "classification"),
     _built_in("same_document", "classification", text=("sentence1", "sentence2")),
     _built_in("parts_of_speech", "tagging", text=("tokens",)),
-    _built_in("noun_phrases", "tagging", "entity_f1", "none", text=("tokens",)),
-    _built_in("subject", "span", "overlap_f1", "place", text=("question", "context"), start="start"),
+    _built_in("noun_phrases", "tagging", "entity_f1", text=("tokens",)),
+    _built_in("subject", "span", "overlap_f1", text=("question", "context"), start="start"),
     _built_in("tense", "classification", probe=True),
     _built_in("subject_number", "classification", probe=True),
     _built_in("clauses", "classification", probe=True),
@@ -240,7 +235,6 @@ _ALL: Final[tuple[Task, ...]] = (
         "minimal_pairs",
         "minimal_pairs",
         "accuracy",
-        "half",
         text=("sentence_good", "sentence_bad"),
         groups=("paradigm",),
     ),
@@ -417,9 +411,9 @@ def read_task(plugin: Plugin) -> Task:
         raise SpecProblems(tuple(sorted(problems))) from error
     if problems:
         raise SpecProblems(tuple(sorted(problems)))
-    read_only = {name: MappingProxyType(getattr(file, name)) for name in ("files", "where")}
-    chance = METRICS[file.kind][file.metric]
-    return Task(**dict(file) | read_only | {"name": plugin.name, "chance": chance})
+    fields = dict(file) | {name: MappingProxyType(getattr(file, name)) for name in ("files", "where")}
+    del fields["chance"]  # it follows from kind and metric
+    return Task(name=plugin.name, **fields)
 
 
 READING_VERSION = "2"

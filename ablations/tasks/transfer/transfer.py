@@ -241,7 +241,7 @@ class _Transfer:
 
     def floor(self, metric: str) -> float:
         """Return the chance level of a metric: the best score of answers that ignore the question."""
-        task = _by_accuracy(self.task) if metric == "accuracy" else self.task
+        task = replace(self.task, metric="accuracy") if metric == "accuracy" else self.task
         if metric == "exact_match":
             task = replace(task, metric="exact_match")
         return chance(task, self.texts["test"].examples)
@@ -290,7 +290,7 @@ def _metrics(task: Task) -> dict[str, Callable[[Sequence[Any], Sequence[Any]], f
     of answers and right answers."""
     by_name: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {"score": partial(score, task)}
     if task.kind == "classification" and task.metric != "accuracy":
-        by_name["accuracy"] = partial(score, _by_accuracy(task))
+        by_name["accuracy"] = partial(score, replace(task, metric="accuracy"))
     if task.kind == "regression" and task.metric != "spearman":
         by_name["spearman"] = partial(score, replace(task, metric="spearman"))
     if task.kind == "span":
@@ -307,7 +307,3 @@ def _errors_over_examples(statistic: Callable[[Sequence[int]], float], examples:
     group_N = np.random.default_rng(derive(0, "groups of test examples")).permutation(examples) % groups
     without = [np.flatnonzero(group_N != group).tolist() for group in range(groups)]
     return errors([statistic(index_M) for index_M in without if index_M])
-
-
-def _by_accuracy(task: Task) -> Task:
-    return replace(task, metric="accuracy", chance="constant")

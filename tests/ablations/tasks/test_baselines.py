@@ -103,7 +103,7 @@ def test_a_new_word_has_the_most_frequent_tag():
     train = Examples(["a b b"], None, [["a", "b", "b"]], [["X", "Y", "Y"]])
     test = Examples(["a c"], None, [["a", "c"]], [["X", "Y"]])
     splits = {"train": train, "validation": train, "test": test}
-    assert values(Task("made up", "tagging", "accuracy", "constant"), splits)["word"] == 1
+    assert values(Task("made up", "tagging", "accuracy"), splits)["word"] == 1
 
 
 # Spans -----------------------------------------------------------------------------------------------
@@ -176,16 +176,16 @@ def written(task, folder, split, columns):
 @pytest.mark.parametrize(
     ("kind", "more", "columns"),
     [
-        ("classification", {"metric": "matthews", "chance": "none"},
+        ("classification", {"metric": "matthews"},
          lambda a, b: {"sentence": a, "label": [0, 1] * 20}),
-        ("classification", {"metric": "f1", "chance": "constant", "positive": "b", "text": ("one", "two")},
+        ("classification", {"metric": "f1", "positive": "b", "text": ("one", "two")},
          lambda a, b: {"one": a, "two": b, "label": [*"abcb"] * 10}),
-        ("regression", {"metric": "spearman", "chance": "none"},
+        ("regression", {"metric": "spearman"},
          lambda a, b: {"sentence": a, "label": [float(len(text)) for text in a]}),
-        ("tagging", {"metric": "entity_f1", "chance": "none", "text": ("tokens",)},
+        ("tagging", {"metric": "entity_f1", "text": ("tokens",)},
          lambda a, b: {"tokens": [text.split() for text in a],
                        "label": [["S-X" if word == "the" else "O" for word in text.split()] for text in a]}),
-        ("span", {"metric": "exact_match", "chance": "place", "text": ("question", "context"), "start": "at"},
+        ("span", {"metric": "exact_match", "text": ("question", "context"), "start": "at"},
          lambda a, b: {"question": b, "context": a, "label": [text.split()[0] for text in a], "at": [0] * len(a)}),
     ],
 )  # fmt: skip

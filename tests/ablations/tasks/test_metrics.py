@@ -14,7 +14,7 @@ from ablations.tasks.metrics import chance, entities, exact_match, score, word_o
 
 
 def task(metric, kind="classification", **more):
-    return Task("made up", kind, metric, more.pop("chance", "constant"), **more)
+    return Task("made up", kind, metric, **more)
 
 
 def random_answers(choices, *, seed, count=500):
@@ -135,7 +135,7 @@ def test_f1_of_entities_is_scikit_learns_of_whether_each_span_is_one():
     cases = sorted({(i, *span) for side in (said, right) for i, spans in enumerate(side) for span in spans})
     is_in = [[case[1:] in side[case[0]] for case in cases] for side in (said, right)]
     tags = [[written_as(spans, 12, "BIOES") for spans in side] for side in (said, right)]
-    found = score(task("entity_f1", "tagging", chance="none"), *tags)
+    found = score(task("entity_f1", "tagging"), *tags)
     assert found == pytest.approx(theirs.f1_score(is_in[1], is_in[0]))
     assert 0.1 < found < 0.9
 
@@ -157,7 +157,7 @@ def test_f1_of_words_and_exact_match_are_those_of_torchmetrics():
 
 
 def test_an_entity_counts_if_its_place_and_its_type_are_right():
-    ner = task("entity_f1", "tagging", chance="none")
+    ner = task("entity_f1", "tagging")
     right = [["B-P", "I-P", "O", "B-L"]]
     assert score(ner, right, right) == 1
     assert score(ner, [["B-P", "I-P", "O", "B-P"]], right) == pytest.approx(1 / 2)
@@ -174,7 +174,7 @@ def test_answers_overlap_by_words_without_articles_case_and_punctuation():
     assert word_overlap("dog", "cat") == 0
     assert word_overlap("", "cat") == 0
     assert word_overlap("the", "") == 1
-    spans = task("overlap_f1", "span", chance="place")
+    spans = task("overlap_f1", "span")
     assert score(spans, ["The cat", "dog", "cat cat"], ["cat", "cat", "cat"]) == pytest.approx((1 + 0 + 2 / 3) / 3)
 
 
@@ -209,14 +209,14 @@ def test_no_constant_answer_is_above_chance(metric, positive):
 
 def test_chance_of_spans_is_the_best_of_the_same_words_of_every_context():
     contexts = ["b c d e", "f g h", "i j"]
-    spans = task("overlap_f1", "span", chance="place")
+    spans = task("overlap_f1", "span")
     firsts = [Answer(0, 1), Answer(0, 1), Answer(0, 3)]
     assert chance(spans, answered(firsts, contexts)) == pytest.approx((1 + 1 + 2 / 3) / 3)
     lasts = [Answer(6, 7), Answer(4, 5), Answer(2, 3)]
     assert chance(spans, answered(lasts, contexts)) == 1
     alls = [Answer(0, len(context)) for context in contexts]
     assert chance(spans, answered(alls, contexts)) == 1
-    exact = task("exact_match", "span", chance="place")
+    exact = task("exact_match", "span")
     assert chance(exact, answered(firsts, contexts)) == 2 / 3
     assert score(exact, ["i j", "x"], ["The I, j!", "y"]) == 1 / 2
 
@@ -226,7 +226,7 @@ def test_an_answer_of_the_same_words_of_every_context_is_never_above_chance():
     contexts = [" ".join(rng.choice(list("bcdefg"), rng.integers(3, 12))) for _ in range(40)]
     starts = [2 * int(rng.integers(0, len(context.split()))) for context in contexts]
     examples = answered([Answer(start, start + 1) for start in starts], contexts)
-    spans = task("overlap_f1", "span", chance="place")
+    spans = task("overlap_f1", "span")
     blind = [[" ".join(context.split()[:k]) for context in contexts] for k in range(1, 13)]
     blind += [[" ".join(context.split()[-k:]) for context in contexts] for k in range(1, 13)]
     assert chance(spans, examples) == max(score(spans, said, examples.right) for said in blind)
@@ -240,4 +240,4 @@ def test_where_chance_is_said_to_be_none_a_constant_guess_scores_nothing(metric,
     kinds = {"entity_f1": "tagging", "pearson": "regression", "spearman": "regression"}
     right = {"1": ["1", "0", "1"], 2.5: [1.0, 2.0, 4.0]}.get(guess) if not isinstance(guess, list) else None
     right = right or [["B-P", "O"]] * 3
-    assert score(task(metric, kinds.get(metric, "classification"), chance="none"), [guess] * 3, right) == 0
+    assert score(task(metric, kinds.get(metric, "classification")), [guess] * 3, right) == 0
