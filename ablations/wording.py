@@ -1,16 +1,11 @@
-"""Names and values in sentences.
-
-`refuse_repeated` checks lists in which no value may be twice.
-"""
+"""Names and values in sentences."""
 
 import difflib
 import json
 import re
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from decimal import Decimal
 from typing import Any
-
-from pydantic_core import PydanticCustomError
 
 REFUSED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 """Characters that neither HTML nor SVG may contain and that a terminal takes for commands, and marks that
@@ -119,13 +114,3 @@ def equality_key(value: Any) -> Hashable:
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return value
     return type(value).__name__, json.dumps(value, sort_keys=True, default=str)
-
-
-def refuse_repeated(values: Iterable[Any]) -> None:
-    """Raise a PydanticCustomError at the second place of a value that occurs twice. A validator passes it on."""
-    seen: set[Hashable] = set()
-    for index, value in enumerate(values):
-        if equality_key(value) in seen:
-            context = {"sentence": f"has {shown(value)} twice; give it once", "at": (index,)}
-            raise PydanticCustomError("sentence", "{sentence}", context)
-        seen.add(equality_key(value))

@@ -1,17 +1,28 @@
 """Settings of the measures. No torch, no mathematics."""
 
+from collections.abc import Hashable, Iterable
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from ablations.wording import refuse_repeated
+from ablations.wording import equality_key, shown
 from lightning_modules.config import InputFormat, Settings, WordOrder
+from lightning_modules.config.settings import sentence_error
 
 Grouping = Literal["frequency", "part_of_speech"]
 RANK_BOUNDS = (10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000)
 """Last frequency ranks of the groups of Voita et al. 2019, section 5.2."""
 
 About = Literal["input", "previous", "next", "output"]
+
+
+def refuse_repeated(values: Iterable[Any]) -> None:
+    """Raise an error at the second place of a value that occurs twice. A validator passes it on."""
+    seen: set[Hashable] = set()
+    for index, value in enumerate(values):
+        if equality_key(value) in seen:
+            raise sentence_error(f"has {shown(value)} twice; give it once", at=(index,))
+        seen.add(equality_key(value))
 
 
 class MeasureSettings(Settings):

@@ -14,12 +14,12 @@ from itertools import combinations
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, TypeAdapter, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from ablations.errors import KeyPath
 from ablations.spec.experiment import ArmName, SmallName
 from ablations.wording import guess, must_be
 from lightning_modules.config import Settings
+from lightning_modules.config.settings import sentence_error
 
 _SOME = Field(min_length=1, strict=False)
 Positive = Annotated[float, Field(gt=0)]
@@ -193,9 +193,7 @@ class Difference(Contrast):
             if guess(direction, words)
             else "; to claim that it is lower, exchange arm and minus, or set at_most"
         )
-        raise PydanticCustomError(
-            "sentence", "{sentence}", {"sentence": must_be(direction, words, noun="a direction") + hint, "at": ()}
-        )
+        raise sentence_error(must_be(direction, words, noun="a direction") + hint)
 
     @property
     def has_bound(self) -> bool:

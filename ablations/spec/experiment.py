@@ -15,9 +15,10 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from ablations.catalogue import Measure
 from ablations.errors import KeyPath
+from ablations.measures.settings import refuse_repeated
 from ablations.spec.figures import FigureName
 from ablations.tasks.settings import mismatched_baselines
-from ablations.wording import listed, refuse_repeated, shown
+from ablations.wording import listed, shown
 from lightning_modules.config import RunSettings, Settings
 from lightning_modules.config.run import Preset
 

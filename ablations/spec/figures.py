@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
 
 from ablations.errors import Problem, SpecProblems
 from ablations.wording import listed, must_be, nearest, shown
@@ -20,7 +19,7 @@ from ablations.yamlfile import Document
 from lightning_modules import plugins
 from lightning_modules.config import Settings
 from lightning_modules.config.objectives import OBJECTIVES
-from lightning_modules.config.settings import kind_of_part
+from lightning_modules.config.settings import kind_of_part, sentence_error
 from lightning_modules.errors import PluginError
 
 FAILED_FIGURE = "figure"
@@ -119,8 +118,7 @@ def _checked(name: str) -> str:
     try:
         load_figure(name)
     except PluginError as error:
-        context = {"sentence": str(error).removesuffix("."), "at": ()}
-        raise PydanticCustomError("sentence", "{sentence}", context) from error
+        raise sentence_error(str(error).removesuffix(".")) from error
     return name
 
 

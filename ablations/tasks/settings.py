@@ -6,7 +6,6 @@ from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, WrapValidator, field_validator
-from pydantic_core import PydanticCustomError
 
 from ablations.errors import SpecProblems
 from ablations.measures.settings import MeasureSettings
@@ -14,6 +13,7 @@ from ablations.tasks.datasets import TASKS, Split, Task, chosen, no_documents, t
 from ablations.wording import guess, listed, must_be
 from lightning_modules import plugins
 from lightning_modules.config import Data
+from lightning_modules.config.settings import sentence_error
 from lightning_modules.errors import PluginError
 
 Effort = Literal["quick", "full"]
@@ -37,12 +37,11 @@ def _known_task(name: str) -> str:
 
 
 def _read_task(name: str) -> Task:
-    """Return the task that a file declares, or raise a PydanticCustomError if the file is missing or wrong."""
+    """Return the task that a file declares, or raise the error of a validator if the file is missing or wrong."""
     try:
         return task_called(name)
     except (PluginError, SpecProblems) as error:
-        sentence = str(error).partition("\n")[0].removesuffix(".")
-        raise PydanticCustomError("sentence", "{sentence}", {"sentence": sentence, "at": ()}) from error
+        raise sentence_error(str(error).partition("\n")[0].removesuffix(".")) from error
 
 
 TaskName = Annotated[str, AfterValidator(_known_task), Field(json_schema_extra=_schema(TASKS))]
@@ -69,8 +68,7 @@ class TaskSettings(MeasureSettings):
             taken = [name for name, task in TASKS.items() if cls.can_measure(task)]
             out = listed(list(unfit), "and")
             sentence = f"has {out}, but this measure can use only {listed(taken, 'and')}; leave {out} out"
-            context = {"sentence": sentence, "at": (min(unfit.values()),)}
-            raise PydanticCustomError("sentence", "{sentence}", context)
+            raise sentence_error(sentence, at=(min(unfit.values()),))
         return names
 
     @classmethod
@@ -398,10 +396,9 @@ def _or_related(name: Any, built_in: Callable[[Any], Any]) -> Any:
         return built_in(name)
     task = _read_task(name)
     if task.kind != "regression" or len(task.text) != 2:
-        sentence = (
+        raise sentence_error(
             f"must be a regression task with two texts for retrieval, but {name} is {task.kind}; leave it out"
         )
-        raise PydanticCustomError("sentence", "{sentence}", {"sentence": sentence, "at": ()})
     return name
 
 

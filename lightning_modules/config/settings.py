@@ -75,6 +75,15 @@ def _adapter(settings: type[Settings]) -> TypeAdapter[Any]:
     return TypeAdapter(union)
 
 
+def sentence_error(sentence: str, *, at: tuple[str | int, ...] = ()) -> PydanticCustomError:
+    """Return an error with a whole sentence, for a validator to raise.
+
+    Args:
+        at: path from the validated value to the part that the sentence is about.
+    """
+    return PydanticCustomError("sentence", "{sentence}", {"sentence": sentence, "at": at})
+
+
 def or_plugin(settings_of: Callable[[Plugin], type[Settings]]) -> WrapValidator:
     """Return a validator that accepts the name of a plugin as the kind in a union of settings.
 
@@ -91,8 +100,7 @@ def or_plugin(settings_of: Callable[[Plugin], type[Settings]]) -> WrapValidator:
             plugin = plugins.load(str(kind))
             _OF_PLUGINS[plugin.name] = settings = _named(settings_of(plugin), plugin)
         except PluginError as error:
-            context = {"sentence": str(error).removesuffix("."), "at": ("kind",)}
-            raise PydanticCustomError("sentence", "{sentence}", context) from error
+            raise sentence_error(str(error).removesuffix("."), at=("kind",)) from error
         return _adapter(settings).validate_python(value)
 
     return WrapValidator(validated)

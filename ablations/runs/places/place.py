@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, NamedTuple, Self, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
 
 from ablations import yamlfile
 from ablations.errors import Fault, KeyPath, SpecError, SpecProblems
 from ablations.messages import faults
 from ablations.wording import guess, listed, shown
 from lightning_modules.config import Settings
+from lightning_modules.config.settings import sentence_error
 
 
 def _word(text: str) -> str:
@@ -172,7 +172,7 @@ class SlurmPlace(Resources):
                     f"than seconds_to_save, because SLURM may warn of it a minute early, but is {limit}; raise "
                     "it, or lower seconds_to_save"
                 )
-                raise PydanticCustomError("sentence", "{sentence}", {"sentence": sentence, "at": path})
+                raise sentence_error(sentence, at=path)
         return self
 
     def of_arm(self, arm: str) -> Resources:
