@@ -371,27 +371,15 @@ def require_partitions(place: PlaceFile[SlurmPlace]) -> None:
         of_job = [available[name] for name in (job.partition or "").split(",") if name in available]
         if not of_job:
             continue
-        nodes_available = max(partition.nodes for partition in of_job)
-        if job.nodes > nodes_available:
-            raise refusal(
-                "nodes",
-                f"must be at most {nodes_available}, because the partition has no more nodes, but is {job.nodes}",
-            )
-        cpus_available = max(partition.cpus for partition in of_job)
-        if job.cpus > cpus_available:
-            raise refusal(
-                "cpus",
-                f"must be at most {cpus_available}, because no node of the partition has more cores, but is "
-                f"{job.cpus}",
-            )
         gpus_available = max(gpus_of_type(gpus, job.gpu_type) for partition in of_job for gpus in partition.gpus)
-        if job.gpus > gpus_available:
-            kind = f"{job.gpu_type} GPUs" if job.gpu_type else "GPUs"
-            raise refusal(
-                "gpus",
-                f"must be at most {gpus_available:g}, because no node of the partition has more {kind}, but is "
-                f"{job.gpus}",
-            )
+        of_type = f"{job.gpu_type} GPUs" if job.gpu_type else "GPUs"
+        for setting, needed, available_there, lack in (
+            ("nodes", job.nodes, max(partition.nodes for partition in of_job), "the partition has no more nodes"),
+            ("cpus", job.cpus, max(part.cpus for part in of_job), "no node of the partition has more cores"),
+            ("gpus", job.gpus, gpus_available, f"no node of the partition has more {of_type}"),
+        ):
+            if needed > available_there:
+                raise refusal(setting, f"must be at most {available_there:g}, because {lack}, but is {needed}")
         longest = max((partition.time_limit for partition in of_job), key=seconds_of)
         may_exceed = job.time_limit is None or job.qos is not None  # some qos set aside the partition's limit
         if not may_exceed and seconds_of(str(job.time_limit)) > seconds_of(longest):
