@@ -334,15 +334,14 @@ def _submit(
     Returns the tasks, and the placement groups of runs on several nodes, by the names of the runs' folders. A
     group waits until its nodes are free, and is removed when this command ends.
     """
-    shapes: dict[str, tuple[RayResources, list[str]]] = {}
+    names_by_resources: dict[RayResources, list[str]] = {}
     for item in items:
-        resources = place.of_arm(item.run.arm)
-        shapes.setdefault(resources.model_dump_json(), (resources, []))[1].append(item.directory.path.name)
+        names_by_resources.setdefault(place.of_arm(item.run.arm), []).append(item.directory.path.name)
     jobs: dict[str, tuple[RayResources, Path, int]] = {}
-    for resources, names in shapes.values():
+    for resources, names in names_by_resources.items():
         folder = arrays.new_folder(workspace.folder, "ray")
-        jobs_of_shape = [[name] for name in names]
-        arrays.write(folder, arrays.of_workspace(workspace, jobs_of_shape, resources.of_job(), tries=place.tries))
+        single = [[name] for name in names]
+        arrays.write(folder, arrays.of_workspace(workspace, single, resources.of_job(), tries=place.tries))
         jobs |= {name: (resources, folder, number) for number, name in enumerate(names)}
     # `job.begin` limits the attempts, as it knows the progress. Ray itself repeats lost tasks without limit.
     task = ray.remote(max_retries=-1, retry_exceptions=[UnfinishedError], max_calls=1)(attempt)

@@ -395,17 +395,14 @@ def submissions(workspace: Workspace, items: Sequence[PlannedRun], *, place: Slu
     There is one array for each combination of resources, or several if it has more jobs than the cluster
     allows in one.
     """
-    shapes: dict[str, list[PlannedRun]] = {}
-    resources: dict[str, Resources] = {}
+    items_by_resources: dict[Resources, list[PlannedRun]] = {}
     for item in longest_first(items):
-        of_arm = place.of_arm(item.run.arm)
-        shapes.setdefault(of_arm.model_dump_json(), []).append(item)
-        resources[of_arm.model_dump_json()] = of_arm
+        items_by_resources.setdefault(place.of_arm(item.run.arm), []).append(item)
     largest = largest_array() if items else 0
     return [
-        _submission(workspace, jobs[start : start + largest], resources[shape], place)
-        for shape, of_shape in shapes.items()
-        for jobs in [_jobs(of_shape, resources[shape].runs_in_a_job)]
+        _submission(workspace, jobs[start : start + largest], resources, place)
+        for resources, alike in items_by_resources.items()
+        for jobs in [_jobs(alike, resources.runs_in_a_job)]
         for start in range(0, len(jobs), largest)
     ]
 
