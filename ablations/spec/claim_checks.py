@@ -228,12 +228,18 @@ class Use(NamedTuple):
     """All names that the effect uses; none of them can be what a misspelt name meant."""
 
 
+def written_claims(claims: Any) -> Iterator[tuple[KeyPath, dict[str, Any], dict[str, Any] | None]]:
+    """Yield the path, the content and the needs of each claim of a file that is a mapping. The needs are None if
+    they are missing or malformed, which is reported elsewhere."""
+    for index, claim in enumerate(claims if isinstance(claims, list) else ()):
+        if isinstance(claim, dict):
+            needs = claim.get("needs")
+            yield ("claims", index), claim, needs if isinstance(needs, dict) else None
+
+
 def faults(claims: Any) -> Iterator[Fault]:
     """Yield all faults in the claims of a file, in any order. Parts that cannot be read are skipped."""
-    entries = [
-        (("claims", index), claim) for index, claim in enumerate(claims if isinstance(claims, list) else ())
-    ]
-    written = [(at, claim) for at, claim in entries if isinstance(claim, dict)]
+    written = [(at, claim) for at, claim, _ in written_claims(claims)]
     for at, claim in written:
         yield from _of_claim(claim, at)
     for key in ("name", "number"):

@@ -38,7 +38,7 @@ from ablations.errors import Fault, KeyPath, Problem, SpecProblems
 from ablations.messages import faults
 from ablations.metric_groups import groups_made
 from ablations.spec import claim_checks, grid
-from ablations.spec.claim_checks import written_effects
+from ablations.spec.claim_checks import written_claims, written_effects
 from ablations.spec.contrasts import Claim, ClaimFile, Quantity
 from ablations.wording import FEW, guess, listed, nearest, shown
 from ablations.yamlfile import Document
@@ -112,9 +112,8 @@ def _specs_not_there(claims: Any, specs: Path) -> Iterator[Fault]:
     """Yield a fault for each `needs.spec` that names a missing file."""
     if (specs / "plan.json").is_file():  # the file is a copy among results, which has no specs beside it
         return
-    for index, claim in enumerate(claims if isinstance(claims, list) else ()):
-        needs = claim.get("needs") if isinstance(claim, dict) else None
-        name = needs.get("spec") if isinstance(needs, dict) else None
+    for at, _, needs in written_claims(claims):
+        name = (needs or {}).get("spec")
         if isinstance(name, str) and name and not (specs / name).is_file():
             meant = nearest(name, [other.name for other in specs.glob("*.yaml")])
             hint = (
@@ -123,7 +122,7 @@ def _specs_not_there(claims: Any, specs: Path) -> Iterator[Fault]:
                 else "name a spec in the folder that contains the folder of claims, or leave it out"
             )
             sentence = f"claims.needs.spec names {name}, but there is no file {specs / name}; {hint}"
-            yield Fault(("claims", index, "needs", "spec"), sentence)
+            yield Fault((*at, "needs", "spec"), sentence)
 
 
 def _arms_of(specs: Path, name: str) -> tuple[str, ...] | None:
@@ -311,17 +310,14 @@ def arm_faults(claims: Any, *, arms: Collection[str] | None, spec: str, arms_of:
         arms_of: returns the arms of another spec, by its file name; None if they are unknown, which is
             reported elsewhere.
     """
-    for index, claim in enumerate(claims if isinstance(claims, list) else ()):
-        if not isinstance(claim, dict):
-            continue
-        needs = claim["needs"] if isinstance(claim.get("needs"), dict) else {}
-        elsewhere = needs.get("spec") or None
+    for at, claim, needs in written_claims(claims):
+        elsewhere = (needs or {}).get("spec") or None
         if elsewhere is not None and not isinstance(elsewhere, str):
             continue
         allowed = arms if elsewhere is None else arms_of(elsewhere)
         if allowed is None:
             continue
-        for mention in _arms_named(claim, needs, ("claims", index)):
+        for mention in _arms_named(claim, needs or {}, at):
             if mention.arm not in allowed:
                 sentence = _sentence(mention, allowed, spec=spec, elsewhere=elsewhere)
                 yield Fault(mention.at, sentence, mention.about)
@@ -385,11 +381,10 @@ def group_faults(claims: Any, groups: Mapping[str, Sequence[str]], *, spec: str)
         claims: the claims as they are written, not validated.
         groups: groups by kind of measure, as from `groups_of_measures`.
     """
-    for index, claim in enumerate(claims if isinstance(claims, list) else ()):
-        needs = claim.get("needs") if isinstance(claim, dict) else None
-        if not isinstance(needs, dict) or needs.get("spec"):
+    for at, claim, needs in written_claims(claims):
+        if needs is None or needs.get("spec"):
             continue
-        for written in written_effects(claim, ("claims", index)):
+        for written in written_effects(claim, at):
             for keys, of in written.effect.quantities_at() if written.effect else ():
                 possible = groups.get(of.measure)
                 if possible is not None:
