@@ -51,6 +51,7 @@ SCORES = (
     Column("probing", "Probes", "mean", 1, 100),
 )
 METRICS = {"fine_tuning": "score", "frozen_features": "score", "minimal_pairs": "accuracy", "probing": "accuracy"}
+"""Metric of each measure of tasks."""
 
 
 def joined(table: DataFrame, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -172,18 +173,16 @@ def rows_by_layer(table: DataFrame, measure: str, metric: str) -> DataFrame:
     return last_step(rows[rows["layer"].notna() & rows["other_run_id"].isna()])
 
 
+def _information_by_layer(table: DataFrame) -> DataFrame:
+    """Return the information about the input token of each run, from the first layer to the top."""
+    return rows_by_layer(table, "token_information", "cross_fitted").sort_values("layer", kind="stable")
+
+
 def _information(of_layers: Callable[[Series], float]) -> Callable[[DataFrame], Numbers]:
     def of(table: DataFrame) -> Numbers:
-        rows = rows_by_layer(table, "token_information", "cross_fitted").sort_values("layer", kind="stable")
-        return _numbers_by_run(rows.groupby(ARM_AND_SEED)["value"].agg(of_layers))
+        return _numbers_by_run(_information_by_layer(table).groupby(ARM_AND_SEED)["value"].agg(of_layers))
 
     return of
-
-
-def _whole(statistic: str) -> Callable[[Series], float]:
-    """Return a function for a statistic of numbers that is NaN if one of them is, because a sum over fewer layers
-    cannot be compared with the sums of other runs."""
-    return lambda numbers: float(getattr(numbers, statistic)(skipna=False))
 
 
 def _numbers_by_run(values: Series) -> Numbers:
@@ -195,7 +194,8 @@ def _numbers_by_run(values: Series) -> Numbers:
 _OF_LAYERS: dict[str, Callable[[DataFrame], Numbers]] = {
     "change": lambda table: _numbers_by_run(total_change(table).set_index(ARM_AND_SEED)["value"]),
     "information_first": _information(lambda numbers: float(numbers.iloc[0])),
-    "information_least": _information(_whole("min")),
+    # A layer without a number may have the minimum, so there is none then.
+    "information_least": _information(lambda numbers: float(numbers.min(skipna=False))),
     "information_top": _information(lambda numbers: float(numbers.iloc[-1])),
 }
 
@@ -254,8 +254,8 @@ def total_change(table: DataFrame) -> DataFrame:
 
 def top_information(table: DataFrame) -> DataFrame:
     """Return the information of the top layer about its input token."""
-    rows = rows_by_layer(table, "token_information", "cross_fitted").sort_values("layer", kind="stable")
-    return rows.groupby(RUN, sort=False, dropna=False).tail(1)[[*RUN, "value", "floor", "n"]]
+    runs = _information_by_layer(table).groupby(RUN, sort=False, dropna=False)
+    return runs.tail(1)[[*RUN, "value", "floor", "n"]]
 
 
 def task_means(measure: str) -> Read:
@@ -285,10 +285,7 @@ def _by_run(rows: DataFrame, *, value: str) -> DataFrame:
 
 
 def _of_tasks(measure: str, title: str, reads: str) -> RunScore:
-    metric, floor = {
-        "minimal_pairs": ("accuracy", "one in two"),
-        "probing": ("accuracy", "most frequent answers"),
-    }.get(measure, ("score", "most frequent answers"))
+    metric, floor = METRICS[measure], "one in two" if measure == "minimal_pairs" else "most frequent answers"
     axis = f"{title.lower()}, mean {metric} over tasks"
     return RunScore(measure, metric, title, axis, floor, "1", 3, task_means(measure), reads, over_tasks=True)
 
