@@ -373,17 +373,15 @@ def for_run(
     Args:
         data_root: if given, tasks are left out if their files are missing there or the text does not suffice.
     """
-    for settings in measures:
-        if isinstance(settings, RunDistanceSettings) or not suits(settings, run):
-            continue
-        for part in _parts(settings, run.data):
+    for settings in _run_measures(measures):
+        for part in _parts(settings, run.data) if suits(settings, run) else ():
             if data_root is None or _problem(part, run.data, data_root) is None:
                 yield part
 
 
 def caveats(
     measures: Sequence[Measure],
-    runs: Sequence[tuple[str, RunSettings]],
+    runs: Mapping[str, RunSettings],
     *,
     data_root: Path,
     is_there: Callable[[RunMeasure], bool] = lambda _: False,
@@ -391,13 +389,12 @@ def caveats(
     """Return sentences about measures that are not computed, or that are no evidence, with the reason.
 
     Args:
-        runs: name and settings of one run of each arm.
+        runs: settings of one run of each arm, by the name of the arm.
         is_there: whether a measure of one task has rows already, from a time when its files were there.
     """
     sentences: dict[str, None] = {}
-    run_measures = [settings for settings in measures if not isinstance(settings, RunDistanceSettings)]
-    for settings in run_measures:
-        unfit = [(arm, run.objective.kind) for arm, run in runs if not suits(settings, run)]
+    for settings in _run_measures(measures):
+        unfit = [(arm, run.objective.kind) for arm, run in runs.items() if not suits(settings, run)]
         for objective in dict.fromkeys(kind for _, kind in unfit):
             arms = listed([arm for arm, kind in unfit if kind == objective], "and")
             need = _need(settings)
@@ -406,37 +403,45 @@ def caveats(
         sentences |= dict.fromkeys(_not_run(settings, runs, data_root, is_there))
 
     def is_measured(settings: RunMeasure) -> bool:
-        fit = [run for _, run in runs if suits(settings, run)]
+        fit = [run for run in runs.values() if suits(settings, run)]
         parts = [(part, run.data) for run in fit for part in _parts(settings, run.data)]
         return any(_problem(part, data, data_root) is None or is_there(part) for part, data in parts)
 
-    in_brief = [settings for settings in run_measures if getattr(settings, "effort", "full") == "quick"]
+    in_brief = [part for part in _run_measures(measures) if getattr(part, "effort", "full") == "quick"]
     if quick := [settings.kind for settings in in_brief if is_measured(settings)]:
         kinds = listed(quick, "and")
         sentences[f"{kinds}: measured with effort quick, on a part of the data: no evidence."] = None
     return list(sentences)
 
 
-def tasks_not_run(
-    measures: Sequence[Measure], runs: Sequence[tuple[str, RunSettings]], *, data_root: Path
-) -> list[str]:
+def tasks_not_run(measures: Sequence[Measure], runs: Mapping[str, RunSettings], *, data_root: Path) -> list[str]:
     """Return the sentences of `caveats` about tasks whose files are missing or unfit."""
-    run_measures = [settings for settings in measures if not isinstance(settings, RunDistanceSettings)]
     return [
-        sentence for settings in run_measures for sentence in _not_run(settings, runs, data_root, lambda _: False)
+        sentence
+        for settings in _run_measures(measures)
+        for sentence in _not_run(settings, runs, data_root, lambda _: False)
     ]
+
+
+def _run_measures(measures: Sequence[Measure]) -> list[RunMeasure]:
+    return [settings for settings in measures if not isinstance(settings, RunDistanceSettings)]
+
+
+def distance_settings(measures: Sequence[Measure]) -> RunDistanceSettings | None:
+    """Return the settings of `run_distance` from a list of measures; None if the list lacks it."""
+    return next((settings for settings in measures if isinstance(settings, RunDistanceSettings)), None)
 
 
 def _not_run(
     settings: RunMeasure,
-    runs: Sequence[tuple[str, RunSettings]],
+    runs: Mapping[str, RunSettings],
     data_root: Path,
     is_there: Callable[[RunMeasure], bool],
 ) -> Iterator[str]:
     """Yield a sentence for each task that cannot be run, with the reason and the arms."""
     arms_by_reason: dict[tuple[str, str], list[str]] = {}
     before = set[str]()
-    for arm, run in runs:
+    for arm, run in runs.items():
         for part in _parts(settings, run.data):
             problem = _problem(part, run.data, data_root)
             if isinstance(part, TaskSettings | RetrievalSettings) and problem is not None:

@@ -232,7 +232,7 @@ def _checked(path: Path, *, overrides: tuple[str, ...], data_root: Path | None) 
 
         run_workspace.check(path, experiment, planned, data_root=data_root, overrides=overrides)
         notices += doubts.validated_on_training({arm: s.data for arm, s in arms.items()}, data_root)
-        notices += tasks_not_run(experiment.measures, list(arms.items()), data_root=data_root)
+        notices += tasks_not_run(experiment.measures, arms, data_root=data_root)
     runs = {(decided[run.arm], run.seed) for run in planned}  # arms with equal settings share runs
     limit = "at most " if isinstance(experiment.seeds, SeedsUntilDecided) else ""
     yield f"{path}: good, {limit}{several(len(runs), 'run')}"

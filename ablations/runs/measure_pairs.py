@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from ablations.catalogue import Measure
 from ablations.measures.settings import RunDistanceSettings
 from ablations.results import read_sealed, sealed
 from ablations.runs.identity import PlannedRun
@@ -40,11 +39,6 @@ STARTED = {"started": "run_id", "other_started": "other_run_id"}
 
 Step = int | None
 """Step of the checkpoints that are compared; None is the last one of either run."""
-
-
-def distance_settings(measures: Sequence[Measure]) -> RunDistanceSettings | None:
-    """Return the settings of `run_distance` from a list of measures; None if the list lacks it."""
-    return next((settings for settings in measures if isinstance(settings, RunDistanceSettings)), None)
 
 
 def pairs(planned: Sequence[PlannedRun], settings: RunDistanceSettings) -> list[Pair]:

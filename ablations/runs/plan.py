@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ablations import yamlfile
-from ablations.catalogue import RunMeasure, for_run, tasks_not_run
+from ablations.catalogue import RunMeasure, distance_settings, for_run, tasks_not_run
 from ablations.errors import SpecError
-from ablations.measures.settings import RunDistanceSettings
 from ablations.runs.calibration import Calibration, flops, makespan, tokens
 from ablations.runs.identity import PlannedRun
 from ablations.runs.launch import threads_per_process
@@ -87,7 +86,7 @@ def lacking(
             requested = rows.requested(for_run(experiment.measures, before, data_root=data_root), data_root)
         measured = record.measured_in(item.directory.path)
         lacking_by_run[item.run_id] = _of_run(item.directory, state, requested, measured)
-    if distance := measure_pairs.distance_settings(experiment.measures):
+    if distance := distance_settings(experiment.measures):
         to_train = {item.run_id for item in planned} - lacking_by_run.keys()
         to_train |= {run_id for run_id, lacking_of_run in lacking_by_run.items() if lacking_of_run.is_to_train}
         for run_id in measure_pairs.to_train_again(folder, planned, distance, to_train=to_train):
@@ -199,9 +198,7 @@ def plan(
             *checkpoint_sentences(runs),
             *_to_measure(runs),
             *tasks_not_run(
-                experiment.measures,
-                list({item.run.arm: item.run.settings for item in planned}.items()),
-                data_root=data_root,
+                experiment.measures, {item.run.arm: item.run.settings for item in planned}, data_root=data_root
             ),
             *_uncounted(list(left_out)),
         ],
@@ -303,7 +300,7 @@ def _uncounted(left_out: Sequence[str]) -> list[str]:
 
 def _pairs(experiment: Experiment, planned: Sequence[PlannedRun], *, to_train: Collection[str], out: Path) -> int:
     """Return the number of pairs of runs that must be compared once all are trained."""
-    settings = next((measure for measure in experiment.measures if isinstance(measure, RunDistanceSettings)), None)
+    settings = distance_settings(experiment.measures)
     if settings is None:
         return 0
     from ablations.runs import measure_pairs  # imports pandas

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ablations.catalogue import distance_settings
 from ablations.errors import CheckpointError, DataError, MeasureError
 from ablations.runs.calibration import Calibration, longest_first
 from ablations.runs.identity import PlannedRun, create
@@ -116,7 +117,7 @@ def compare_runs(workspace: Workspace, *, recompute: bool = False) -> bool:
     from ablations.runs import measure_pairs
 
     console = Console(markup=False, highlight=False, emoji=False)  # a reason may hold [brackets]
-    settings = measure_pairs.distance_settings(workspace.experiment.measures)
+    settings = distance_settings(workspace.experiment.measures)
     assert settings is not None, "nobody asked for distances between runs"
 
     for item in workspace.planned:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ablations.catalogue import Measure, caveats, for_run
+from ablations.catalogue import Measure, caveats, distance_settings, for_run
 from ablations.errors import Problem, SpecError, SpecProblems
 from ablations.runs import doubts, identity, plan, tuning
 from ablations.runs.identity import PlannedRun
@@ -224,6 +224,11 @@ class Workspace:
         """Return the names of the arms, in the order of the spec."""
         return list(dict.fromkeys(item.run.arm for item in self.planned))
 
+    @property
+    def settings_by_arm(self) -> dict[str, RunSettings]:
+        """Return the settings of the last run of each arm, by the name of the arm."""
+        return {item.run.arm: item.run.settings for item in self.planned}
+
     def require_loggers(self) -> None:
         """Raise SpecProblems, at their places in the spec, for loggers that are not installed."""
         if unfit := list(_missing_loggers([item.run for item in self.planned])):
@@ -320,11 +325,11 @@ class Workspace:
     def pairs_to_compare(self, *, recompute: bool = False) -> int:
         """Return the number of comparisons (a pair of trained runs at a step) that are missing; with
         `recompute` that of all. It is 0 if the spec does not ask for distances."""
-        from ablations.runs import measure_pairs
-
-        settings = measure_pairs.distance_settings(self.experiment.measures)
+        settings = distance_settings(self.experiment.measures)
         if settings is None:
             return 0
+        from ablations.runs import measure_pairs
+
         pairs = measure_pairs.pairs_to_measure(self.folder, self.planned, settings, recompute=recompute)
         return sum(map(len, pairs.values()))
 
@@ -386,13 +391,12 @@ class Workspace:
         for sentence in self.unmatched():
             raise SpecError(sentence)
 
-        arms = {item.run.arm: item.run.settings for item in self.planned}
         measured_keys = functools.cache(  # reads all runs, and only a task without files needs it
             lambda: run_rows.measured_keys(item.directory.path for item in self.planned)
         )
         notices = caveats(
             self.experiment.measures,
-            list(arms.items()),
+            self.settings_by_arm,
             data_root=self.data_root,
             is_there=lambda settings: run_rows.key(settings) in measured_keys(),
         )
@@ -455,8 +459,7 @@ class Workspace:
         from ablations.runs.rows import key
 
         measures = self.experiment.measures
-        arms = {item.run.arm: item.run.settings for item in self.planned}
-        run_measures = [settings for run in arms.values() for settings in for_run(measures, run)]
+        run_measures = [settings for run in self.settings_by_arm.values() for settings in for_run(measures, run)]
         keys = {key(settings): files_now(settings, self.data_root) for settings in (*run_measures, *measures)}
         gather.update(self.experiment.name, self.planned, keys=keys, folder=self.folder)
 
@@ -490,8 +493,7 @@ class Workspace:
 
     def copied_arms(self) -> list[str]:
         """Return the arms whose runs are copies of each other."""
-        arms = {item.run.arm: item.run.settings for item in self.planned}
-        return doubts.copied_arms(arms, seeds=len(self.experiment.all_seeds))
+        return doubts.copied_arms(self.settings_by_arm, seeds=len(self.experiment.all_seeds))
 
     def warnings(self) -> list[str]:
         """Return warnings about the spec: arms that are not matched or not tuned yet, and text that is

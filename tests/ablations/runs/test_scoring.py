@@ -106,14 +106,14 @@ def test_what_is_not_run_and_what_is_no_evidence_is_said(tmp_path):
     changed = settings().model_dump(mode="json") | {"data": data}
     files = RunSettings.model_validate(changed)
     skipping = RunSettings.model_validate(changed | {"objective": {"kind": "skip_gram"}})
-    assert caveats(FILES, [("mlm", files), ("words", skipping)], data_root=tmp_path) == [
+    assert caveats(FILES, {"mlm": files, "words": skipping}, data_root=tmp_path) == [
         f"fine_tuning: rte not run: classification/rte/train.parquet is not in {tmp_path}.",
         "minimal_pairs: not run for words: skip_gram gives no probability to a sentence.",
         f"minimal_pairs: blimp not run: blimp/test.parquet is not in {tmp_path}.",
         f"minimal_pairs: lm_syneval not run: lm_syneval/test.parquet is not in {tmp_path}.",
     ]
     assert [settings.kind for settings in for_run(FILES, files, data_root=tmp_path)] == ["validation"]
-    before = caveats(FILES, [("mlm", files)], data_root=tmp_path, is_there=lambda one: one.kind == "fine_tuning")
+    before = caveats(FILES, {"mlm": files}, data_root=tmp_path, is_there=lambda one: one.kind == "fine_tuning")
     assert before[0] == (
         "fine_tuning: rte was measured before, but cannot be measured again: classification/rte/train.parquet "
         f"is not in {tmp_path}."
@@ -124,8 +124,8 @@ def test_what_is_not_run_and_what_is_no_evidence_is_said(tmp_path):
 
 def test_a_measure_of_layers_is_left_out_where_there_are_none():
     asked = TypeAdapter(list[Measure]).validate_python(["layer_change", "influence", "geometry"])
-    runs = [(kind, settings(kind)) for kind in ("masked_lm", "skip_gram", "naive_bidirectional_lm")]
-    assert [[one.kind for one in for_run(asked, run)] for _, run in runs] == [
+    runs = {kind: settings(kind) for kind in ("masked_lm", "skip_gram", "naive_bidirectional_lm")}
+    assert [[one.kind for one in for_run(asked, run)] for run in runs.values()] == [
         ["layer_change", "influence", "geometry"],
         ["geometry"],
         ["layer_change", "geometry"],
@@ -143,9 +143,9 @@ def test_information_about_the_output_alone_is_left_out_where_there_is_none():
     both = TypeAdapter(list[Measure]).validate_python(
         [{"kind": "token_information", "about": ["input", "output"]}]
     )
-    runs = [(kind, settings(kind)) for kind in ("causal_lm", "masked_lm", "translation", "naive_bidirectional_lm")]
-    assert [len(list(for_run(asked, run))) for _, run in runs] == [1, 1, 0, 0]
-    assert [len(list(for_run(both, run))) for _, run in runs] == [1, 1, 1, 1]
+    runs = {kind: settings(kind) for kind in ("causal_lm", "masked_lm", "translation", "naive_bidirectional_lm")}
+    assert [len(list(for_run(asked, run))) for run in runs.values()] == [1, 1, 0, 0]
+    assert [len(list(for_run(both, run))) for run in runs.values()] == [1, 1, 1, 1]
     lacks = "does not predict an output for a token that it reads"
     assert caveats(asked, runs, data_root=Path()) == [
         f"token_information: not run for translation: translation {lacks}.",

@@ -504,7 +504,7 @@ def test_what_cannot_be_asked_is_said_and_asked_for_when_it_can_be(tmp_path):
     run = with_data(files("t.parquet", "v.parquet"))
     first = {name: next(iter(TASKS[name].files.values())) for name in ("stsb", "sick_relatedness")}
     assert asked_of(run, measures, data_root=tmp_path) == []
-    assert caveats(measures, [("mlm", run)], data_root=tmp_path) == [
+    assert caveats(measures, {"mlm": run}, data_root=tmp_path) == [
         f"retrieval: stsb not run: {first['stsb']} is not in {tmp_path}.",
         f"retrieval: sick_relatedness not run: {first['sick_relatedness']} is not in {tmp_path}.",
         f"retrieval: next_sentence not run: {NO_COLUMN}.",
@@ -521,19 +521,19 @@ def test_what_cannot_be_asked_is_said_and_asked_for_when_it_can_be(tmp_path):
 
 def test_the_arms_that_a_task_is_not_run_for_are_named(tmp_path):
     measures = [RetrievalSettings(kind="retrieval", tasks=(FOLLOW,))]
-    runs = [
-        ("plain", with_data(files("t.parquet", "v.parquet"))),
-        ("novels", with_data(files("t.parquet", "v.parquet", document="doc_id"))),
-        ("language", with_data(LanguageData(kind="language"))),
-    ]
+    runs = {
+        "plain": with_data(files("t.parquet", "v.parquet")),
+        "novels": with_data(files("t.parquet", "v.parquet", document="doc_id")),
+        "language": with_data(LanguageData(kind="language")),
+    }
     assert caveats(measures, runs, data_root=tmp_path) == [
         f"retrieval: next_sentence not run for plain: {NO_COLUMN}."
     ]
-    assert [asked_of(run, measures, data_root=tmp_path) for _, run in runs] == [[], [(FOLLOW,)], [(FOLLOW,)]]
+    assert [asked_of(run, measures, data_root=tmp_path) for run in runs.values()] == [[], [(FOLLOW,)], [(FOLLOW,)]]
 
 
 def test_of_the_built_in_language_the_next_sentence_is_asked_alone(tmp_path):
     run = with_data(LanguageData(kind="language"))
     measures = [RetrievalSettings(kind="retrieval")]
     assert asked_of(run, measures, data_root=tmp_path) == [(FOLLOW,)]
-    assert caveats(measures, [("mlm", run)], data_root=tmp_path) == []
+    assert caveats(measures, {"mlm": run}, data_root=tmp_path) == []
