@@ -10,6 +10,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
+from ablations.catalogue import METRICS
 from ablations.errors import ResultsError
 from ablations.results import SHOWN
 from reports.figures.by_arm import arm_label
@@ -274,10 +275,7 @@ OVER_TRAINING = FigureText(
                 ("same_right_part", "with the same syntax to the right"),
             )
         ),
-        *(
-            Shown("geometry", metric, folded=True)
-            for metric in ("anisotropy", "self_similarity", "effective_rank", "participation_ratio", "update_norm")
-        ),
+        *(Shown("geometry", metric, folded=True) for metric in METRICS["geometry"]),
         Shown("run_distance", "pwcca", "Distance between runs", folded=True),
         *(
             shown._replace(title=f"{shown.title} of {group}", about=about)

@@ -7,6 +7,7 @@ their kinds.
 import re
 from collections.abc import Sequence
 
+from ablations.catalogue import METRICS
 from reports.figures.by_arm import ARM_LINES
 from reports.figures.groups import CHANGE_BY_RANK, CHANGE_BY_TAG, INFLUENCE_BY_RANK, INFLUENCE_BY_TAG
 from reports.figures.maps import OVER_TRAINING
@@ -327,10 +328,7 @@ GEOMETRY = FigureText(
     name="geometry",
     title="The shape of the cloud of states",
     kind=ARM_LINES,
-    shown=tuple(
-        Shown("geometry", metric)
-        for metric in ("anisotropy", "self_similarity", "effective_rank", "participation_ratio", "update_norm")
-    ),
+    shown=tuple(Shown("geometry", metric) for metric in METRICS["geometry"]),
     n="tokens",
     d="dimensions",
     how_to_read=(

@@ -33,24 +33,11 @@ from reports.words import count, is_absent
 FORMAT = 1
 """Version of report.json."""
 
-AVERAGED = (
-    "loss",
-    "gain",
-    "perplexity",
-    "bleu",
-    "chrf",
-    "next_sentence",
-    "sentence_order",
-    "tokens_seen",
-    "tokens_predicted",
-    "flops",
-    "tokens_per_second",
-    "seconds",
-)
-"""Numbers of a run that the table of arms averages over seeds."""
-
 MEASURED = ("loss", "gain", "perplexity", "bleu", "chrf", "next_sentence", "sentence_order")
 """Averaged numbers that come from the table of results; the last two are accuracies of a head on pairs."""
+
+AVERAGED = (*MEASURED, "tokens_seen", "tokens_predicted", "flops", "tokens_per_second", "seconds")
+"""Numbers of a run that the table of arms averages over seeds."""
 
 READ_COLUMNS = ("measure", "step", "key", "task", "metric", "example", "points", "weight")
 """Columns of predictions that a page reads."""

@@ -31,10 +31,10 @@ from reports.words import is_absent
 NO_CLAIM: dict[str, Any] = {"number": None, "says": None, "as_expected": None, "parts": [], "beside": []}
 """Default fields for a file of claims that cannot be read."""
 
-COLUMNS = (
-    *("claim", "part", "decides", "seed", "value", "unit", "layer"),
-    *("effect", "low", "high", "confidence", "smallest_effect", "verdict"),
-)
+OF_PART = ("effect", "low", "high", "confidence", "smallest_effect", "verdict")
+"""Columns of a claim's CSV with the same value for all seeds of a part."""
+
+COLUMNS = ("claim", "part", "decides", "seed", "value", "unit", "layer", *OF_PART)
 
 
 def claim_entries(claims: Mapping[str, Claim], page: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -74,7 +74,7 @@ def claim_csv(entry: Mapping[str, Any]) -> str:
     for decides, parts in (("yes", entry["parts"]), ("no", entry["beside"])):
         for part in parts:
             shared = {"claim": entry["name"], "part": part["name"], "decides": decides, "unit": part["unit"]}
-            shared |= {name: part[name] for name in COLUMNS[-6:]}
+            shared |= {name: part[name] for name in OF_PART}
             layers = part["chosen_layers"] or [None] * len(part["seeds"])
             rows += [
                 shared | {"seed": seed, "value": value, "layer": layer}

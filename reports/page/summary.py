@@ -260,7 +260,7 @@ def _unknown_training(experiment: ReportedExperiment, arms: list[dict[str, Any]]
 def _called(runs: list[ReportedRun]) -> str:
     """Return the names of a few runs; of many runs, their number and their arms."""
     if len(runs) <= MOST_NAMED:
-        return listed([f"{run.plan.arm} (seed {run.plan.seed})" for run in runs], "and")
+        return listed([run.plan.label for run in runs], "and")
     return f"{several(len(runs), 'run')}{_of_arms(runs)}"
 
 
