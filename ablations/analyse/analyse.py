@@ -188,12 +188,14 @@ def _subjects(
 
 
 def _data(text: Path, subjects: Sequence[Subject]) -> DataRecord:
-    """Return the entry of the text in the plan."""
-    return analyse_folder.data_record(
-        text,
-        sentences=subjects[0].read.sample.sentences,
-        cut=max(subject.read.cut for subject in subjects),
-        vocabulary_sizes={subject.model.ids for subject in subjects},
+    """Return the entry of the text in the plan. Its vocabulary size is None if the models have different ones."""
+    cut = max(subject.read.cut for subject in subjects)
+    vocabulary_sizes = {subject.model.ids for subject in subjects}
+    return DataRecord(
+        content_sha256=sha256(text),
+        description=f"the first {several(subjects[0].read.sample.sentences, 'sentence')} of {text.name}",
+        vocab_size=vocabulary_sizes.pop() if len(vocabulary_sizes) == 1 else None,
+        cut={"sentence": cut} if cut else {},
     )
 
 

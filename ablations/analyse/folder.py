@@ -9,7 +9,7 @@ import json
 import re
 import shutil
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,8 +24,7 @@ from ablations.analyse.model import HuggingFaceModel
 from ablations.errors import MeasureError
 from ablations.measures.settings import MeasureSettings
 from ablations.runs.records import Analysed, DataRecord, Plan, Provenance, RunRecord
-from ablations.wording import several
-from lightning_modules.files import make_folder, read_json, sha256, write_json, write_whole
+from lightning_modules.files import make_folder, read_json, write_json, write_whole
 from lightning_modules.provenance import provenance, utc_now
 
 LONGEST_NAME = 200
@@ -123,16 +122,6 @@ def run(model: HuggingFaceModel, *, arm: str, seed: int, origin: Mapping[str, An
         analysed=Analysed(
             settings={"encoder": encoder}, provenance=Provenance.model_validate({**origin, "finished": utc_now()})
         ),
-    )
-
-
-def data_record(text: Path, *, sentences: int, cut: int, vocabulary_sizes: Collection[int]) -> DataRecord:
-    """Return the plan's record of the text. Its vocabulary size is None if the models have different ones."""
-    return DataRecord(
-        content_sha256=sha256(text),
-        description=f"the first {several(sentences, 'sentence')} of {text.name}",
-        vocab_size=next(iter(vocabulary_sizes)) if len(vocabulary_sizes) == 1 else None,
-        cut={"sentence": cut} if cut else {},
     )
 
 
