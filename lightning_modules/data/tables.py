@@ -178,7 +178,7 @@ def text_columns(path: Path) -> list[str]:
             with pq.ParquetFile(path) as file:
                 return [field.name for field in _flat_schema(file) if _is_text(field.type)]
         if ending != ".jsonl":
-            return next(_csv_fields(path) if ending == ".csv" else _tsv_fields(path), (0, []))[1]
+            return next(_fields(path), (0, []))[1]
         row = json.loads(next(filter(str.strip, lines), "{}"))
         parts = [(outer, part) for outer, part in row.items() if isinstance(part, dict)]
         inner = [(f"{outer}.{name}", value) for outer, part in parts for name, value in part.items()]
@@ -296,8 +296,9 @@ def _different_pairs(where: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]
     return dict(pairs)
 
 
-def _csv(path: Path, columns: Columns) -> Iterator[Cells]:
-    return _table(path, columns, _csv_fields(path))
+def _fields(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Return the rows of a csv or tsv file that are not empty, each with the number of its last line."""
+    return _csv_fields(path) if format_of(path) == ".csv" else _tsv_fields(path)
 
 
 def _csv_fields(path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
@@ -309,10 +310,6 @@ def _csv_fields(path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[st
             f"{path}, line {rows.line_num}: {error}; put fields with a separator, a quote or a line break in "
             "quotes, and double the quotes inside."
         ) from error
-
-
-def _tsv(path: Path, columns: Columns) -> Iterator[Cells]:
-    return _table(path, columns, _tsv_fields(path))
 
 
 def _tsv_fields(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -330,9 +327,10 @@ def _unquoted(field: str) -> str:
     return inner.replace('""', '"') if quoted and '"' not in inner.replace('""', "") else field
 
 
-def _table(path: Path, columns: Columns, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Cells]:
-    """Yield the rows of a table whose first row names the columns. An empty `target` field means that there
-    is no translation."""
+def _table(path: Path, columns: Columns) -> Iterator[Cells]:
+    """Yield the rows of a csv or tsv file, whose first row names the columns. An empty `target` field means that
+    there is no translation."""
+    rows = _fields(path)
     _, header = next(rows, (0, []))
     if not header:
         return
@@ -367,7 +365,7 @@ def whole_rows(path: Path) -> Iterator[dict[str, Any]]:
     if format_of(path) == ".jsonl":
         yield from (row for _, row in _objects(path, different=True))
         return
-    rows = _csv_fields(path) if format_of(path) == ".csv" else _tsv_fields(path)
+    rows = _fields(path)
     _, header = next(rows, (0, []))
     _require_different(path, header)
     for _, row in _of_width(path, rows, len(header)):
@@ -484,7 +482,7 @@ def _values(path: Path, table: pa.Table, name: str | None, first: int) -> list[A
 _READERS: dict[str, Callable[[Path, Columns], Iterator[Cells]]] = {
     ".parquet": _parquet_rows,
     ".jsonl": _jsonl,
-    ".csv": _csv,
-    ".tsv": _tsv,
+    ".csv": _table,
+    ".tsv": _table,
     ".txt": _txt,
 }
