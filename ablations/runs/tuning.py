@@ -7,7 +7,6 @@ deleted.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from ablations.errors import ResultsError
 from ablations.runs.identity import PlannedRun
@@ -35,11 +34,8 @@ Place = Callable[[Sequence[Run]], list[PlannedRun]]
 """Function that gives runs their identities and folders."""
 
 
-class Loss(NamedTuple):
-    """Result of a run of a trial."""
-
-    value: float | None
-    """Validation loss in nats; None where training diverged."""
+Losses = Mapping[str, float | None]
+"""Validation losses in nats of runs that have ended, by their identity; None where training diverged."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +175,7 @@ def _search_arm(
     steps: int,
     arms: int,
     before: Sequence[Values],
-    kept: Mapping[str, Loss],
+    kept: Losses,
     place: Place,
 ) -> tuple[TunedArm, list[PlannedRun], list[PlannedRun]]:
     """Return an arm's ended trials with the choice, the runs of all its trials, and those runs that have not
@@ -203,12 +199,11 @@ def _search_arm(
         placed = iter(place([run for of_trial in runs for run in of_trial]))
         for values, of_trial in zip(suggested, runs, strict=True):
             items = [next(placed) for _ in of_trial]
-            losses = [_loss(item, kept) for item in items]
+            ended = _losses_now(items, kept)
             trials += items
-            unended += [item for item, loss in zip(items, losses, strict=True) if loss is None]
-            ended = [loss.value for loss in losses if loss is not None]
+            unended += [item for item in items if item.run_id not in ended]
             if len(ended) == len(items):
-                records.append(TrialRecord(values=values, run_ids=[item.run_id for item in items], losses=ended))
+                records.append(TrialRecord(values=values, run_ids=list(ended), losses=list(ended.values())))
             else:
                 open_trials += 1
     return TunedArm(arm=arm.name, trials=records, open_trials=open_trials), trials, unended
@@ -221,14 +216,18 @@ def _tuned(name: str, records: list[TrialRecord], history: list[Tried]) -> Tuned
     return TunedArm(arm=name, trials=records, chosen=chosen.values, at_edge=at_edge(chosen.values, history))
 
 
-def _loss(item: PlannedRun, kept: Mapping[str, Loss]) -> Loss | None:
-    """Return the loss of a trial's run; None while it has not ended."""
-    state = item.directory.state()
-    if state.state == "done" and (loss := item.directory.last_validation_loss()) is not None:
-        return Loss(loss)
-    if state.state == "failed" and state.exit_code == ExitCode.NOT_FINITE:
-        return Loss(None)
-    return kept.get(item.run_id) if state.state == "planned" else None
+def _losses_now(items: Sequence[PlannedRun], kept: Losses) -> Losses:
+    """Return the losses of the runs of a trial that have ended. Those of runs without a folder are in `kept`."""
+    losses: dict[str, float | None] = {}
+    for item in items:
+        state = item.directory.state()
+        if state.state == "done" and (loss := item.directory.last_validation_loss()) is not None:
+            losses[item.run_id] = loss
+        elif state.state == "failed" and state.exit_code == ExitCode.NOT_FINITE:
+            losses[item.run_id] = None
+        elif state.state == "planned" and item.run_id in kept:
+            losses[item.run_id] = kept[item.run_id]
+    return losses
 
 
 def _before(path: Path) -> Tuning | None:
@@ -243,11 +242,10 @@ def _before(path: Path) -> Tuning | None:
         raise ResultsError(f"{path} cannot be read; delete it, and `ablate run` writes it again.") from error
 
 
-def _losses(tuning: Tuning) -> dict[str, Loss]:
-    """Return the losses of ended trials, by the identity of their run."""
+def _losses(tuning: Tuning) -> Losses:
+    """Return the losses of ended trials."""
     trials = [trial for tuned in tuning.arms for trial in tuned.trials]
-    pairs = [pair for trial in trials for pair in zip(trial.run_ids, trial.losses, strict=True)]
-    return {run_id: Loss(loss) for run_id, loss in pairs}
+    return dict(pair for trial in trials for pair in zip(trial.run_ids, trial.losses, strict=True))
 
 
 def write(search: Search, folder: Path) -> None:
