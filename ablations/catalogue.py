@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field, SerializeAsAny
+from pydantic import BeforeValidator, Field, SerializeAsAny, TypeAdapter
 
 from ablations.measures.settings import (
     GeometrySettings,
@@ -314,6 +314,15 @@ Measure = Annotated[
     BeforeValidator(from_name),
 ]
 """Settings of a measure of this project or of a plugin."""
+
+MEASURES: Final[TypeAdapter[list[Measure]]] = TypeAdapter(list[Measure])
+"""Validator of the settings of several measures."""
+
+
+def plain_measures(measures: Sequence[Measure]) -> list[dict[str, Any]]:
+    """Return the settings of measures as plain data, which `MEASURES` validates."""
+    return [settings.model_dump(mode="json") for settings in measures]
+
 
 LOGGED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"learning": ("gain", "loss"), "corruption": ("collision_rate", "hidden", "masked", "kept", "random")}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from ablations.catalogue import Measure
+from ablations.catalogue import Measure, plain_measures
 from ablations.errors import ResultsError
 from lightning_modules.config.settings import plugins_of
 from lightning_modules.errors import ExitCode, FilesError
@@ -190,7 +190,7 @@ class Pool:
             "accelerator": "gpu" if self.gpus else "cpu",
             "recompute": self.recompute,
             "threads": self.threads or threads_per_process(self.slots * self.devices),
-            "measures": [settings.model_dump(mode="json") for settings in self.measures],
+            "measures": plain_measures(self.measures),
             "plugins": plugins_of(self.measures),
         }
         try:

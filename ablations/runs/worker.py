@@ -21,10 +21,9 @@ from typing import Any
 
 import pandas as pd
 import torch
-from pydantic import TypeAdapter
 
 from ablations import results
-from ablations.catalogue import Measure, RunMeasure, card, for_run
+from ablations.catalogue import MEASURES, RunMeasure, card, for_run
 from ablations.errors import DataError, MeasureError
 from ablations.measures.reading.texts import Readings, Say
 from ablations.measures.settings import StateSettings
@@ -182,9 +181,6 @@ def _require_rows(rows: Sequence[Row], settings: RunMeasure) -> None:
         )
     about = {"experiment": "", "run_id": "", "arm": "", "seed": 0, "measure": settings.kind}
     results.table({**row, **about} for row in rows)
-
-
-MEASURES: TypeAdapter[list[Measure]] = TypeAdapter(list[Measure])
 
 
 def serve() -> None:

@@ -15,9 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, ValidationError
 
-from ablations.catalogue import Measure, for_run
+from ablations.catalogue import MEASURES, Measure, for_run, plain_measures
 from ablations.errors import ResultsError
 from ablations.runs.places.place import Resources
 from lightning_modules.config import Settings
@@ -33,9 +33,6 @@ Engine = Literal["slurm", "ray"]
 
 SCRIPT = Path(__file__).with_name("job.sh")
 """Script of all jobs of SLURM."""
-
-
-MEASURES: TypeAdapter[list[Measure]] = TypeAdapter(list[Measure])
 
 
 class Array(Settings):
@@ -68,11 +65,6 @@ class Array(Settings):
         """
         recall(self.plugins)
         return MEASURES.validate_python(self.measures)
-
-
-def plain_measures(measures: Sequence[Measure]) -> list[dict[str, Any]]:
-    """Return the settings of measures as array.json has them."""
-    return [settings.model_dump(mode="json") for settings in measures]
 
 
 def of_workspace(workspace: "Workspace", jobs: list[list[str]], resources: Resources, *, tries: int) -> Array:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from rich.console import Console
 
+from ablations.catalogue import plain_measures
 from ablations.errors import AblationsError, SpecError
 from ablations.runs.calibration import longest_first
 from ablations.runs.identity import PlannedRun
@@ -329,7 +330,7 @@ def to_submit(workspace: Workspace, items: Sequence[PlannedRun], watched: Sequen
 def for_other_measures(workspace: Workspace, watched: Sequence[Watched]) -> set[str]:
     """Return the names of the runs whose job in the queue lacks a measure of the experiment, as it was submitted
     for another spec or before the measure was added."""
-    requested = arrays.plain_measures(workspace.experiment.measures)
+    requested = plain_measures(workspace.experiment.measures)
     return {
         name
         for job in watched

@@ -13,7 +13,7 @@ import torch
 from pydantic import TypeAdapter
 
 from ablations import catalogue
-from ablations.catalogue import CARDS, RunMeasure
+from ablations.catalogue import CARDS, MEASURES, RunMeasure
 from ablations.errors import AblationsError, MeasureError
 from ablations.measures import layer_change
 from ablations.measures.reading.sample import first_tokens
@@ -27,7 +27,7 @@ from ablations.measures.settings import (
 from ablations.measures.validation import bleu, chrf, translations, unigram_losses, validation
 from ablations.runs import rows as run_rows
 from ablations.runs import worker
-from ablations.runs.worker import MEASURES, measure, measure_rows
+from ablations.runs.worker import measure, measure_rows
 from ablations.tasks.datasets import files_now
 from ablations.tasks.settings import BaselinesSettings, MinimalPairsSettings, ProbingSettings
 from lightning_modules import plugins
