@@ -18,7 +18,7 @@ from ablations import results
 from ablations.analyse import folder as analyse_folder
 from ablations.analyse import measures as analyse_measures
 from ablations.analyse import minimal_pairs
-from ablations.analyse.arms import SEED, ModelArm, Say, Subject, SubjectModel, arms_of, twins_of
+from ablations.analyse.arms import SEED, ModelArm, Subject, SubjectModel, arms_of, twins_of
 from ablations.analyse.folder import MeasureResults, Row, forget_kept, keep, kept_file, read_kept, rows_and_doubts
 from ablations.analyse.measures import AnyMeasure
 from ablations.analyse.model import HuggingFaceModel, load
@@ -30,6 +30,7 @@ from ablations.measures.layer_change import layer_change
 from ablations.measures.neighbours import neighbours
 from ablations.measures.read_out import read_out_rows
 from ablations.measures.reading.labels import with_texts
+from ablations.measures.reading.texts import Say
 from ablations.measures.settings import (
     GeometrySettings,
     LayerChangeSettings,

@@ -25,6 +25,7 @@ from ablations.analyse.model import (
 )
 from ablations.analyse.text import ReadText
 from ablations.errors import MeasureError
+from ablations.measures.reading.texts import Say
 from ablations.wording import listed, shown
 from lightning_modules.errors import FilesError
 from lightning_modules.files import read_json
@@ -42,8 +43,6 @@ INDEX = "index.json"
 UNTRAINED = "untrained"
 SEED = 0
 """Seed of the untrained weights, and of every row."""
-
-Say = Callable[[str], None]
 
 
 class Checkpoint(NamedTuple):

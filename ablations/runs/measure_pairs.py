@@ -19,8 +19,6 @@ from ablations.runs.rows import checkpoints, instead, key
 from ablations.wording import several
 from lightning_modules.files import write_whole
 
-Say = Callable[[str], None]
-
 
 class Pair(NamedTuple):
     """Pair of runs that are compared: two arms with the same seed, two seeds of an arm, or both at once."""
@@ -166,7 +164,7 @@ def compare(
     settings: RunDistanceSettings,
     *,
     data_root: Path,
-    say: Say,
+    say: Callable[[str], None],
     recompute: bool = False,
 ) -> None:
     """Compute the missing distances, or all with `recompute`, and write them step by step into the

@@ -26,14 +26,14 @@ from scipy import stats
 from tokenizers import Tokenizer
 
 from ablations.errors import MeasureError
-from ablations.measures.reading.texts import Readings, Texts
+from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.tasks.encoding import EncodedTexts, encode_pairs, encode_texts, pooled_states, tfidf_features
 from ablations.tasks.examples import Examples, examples_of, source_of, subset
 from ablations.tasks.metrics import correlation, share_error
 from ablations.tasks.settings import NEXT_SENTENCE, RetrievalSettings
 from ablations.tasks.transfer import heads
 from ablations.tasks.transfer.heads import Classes, Head, TunedStates, scale_of
-from ablations.tasks.transfer.training import Recipe, Say, Trainee, train
+from ablations.tasks.transfer.training import Recipe, Trainee, train
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.data.tokenizer import decode

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ablations.errors import MeasureError
+from ablations.measures.reading.texts import Say
 from ablations.tasks.transfer.heads import Answers, Head, States, Texts
 from lightning_modules.model.numerics import bf16_products
 from lightning_modules.objectives.optimizer import warmup_then_decay
@@ -42,7 +43,6 @@ ALIKE = 16
 """Number of batches whose texts are sorted by length together."""
 
 Integers = NDArray[np.int64]
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from pandas import DataFrame
 from tokenizers import Tokenizer
 
 from ablations.measures.jackknife import BLOCKS, errors
-from ablations.measures.reading.texts import Readings
+from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.datasets import SPLITS, Split, Task
 from ablations.tasks.examples import Examples, all_examples, part, source_of
 from ablations.tasks.metrics import chance, exact_match, score
@@ -37,7 +37,7 @@ from ablations.tasks.transfer.heads import (
     scale_of,
     texts_of,
 )
-from ablations.tasks.transfer.training import Recipe, Say, Trained, Trainee, train
+from ablations.tasks.transfer.training import Recipe, Trained, Trainee, train
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
 
