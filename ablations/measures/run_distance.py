@@ -37,8 +37,7 @@ _Sides = tuple[tuple[int, int], tuple[int, int]]
 
 
 def run_distance(
-    checkpoints: Mapping[str, Path],
-    directories: Mapping[str, RunDirectory],
+    runs: Mapping[str, tuple[RunDirectory, Path]],
     pairs: Sequence[tuple[str, str]],
     settings: RunDistanceSettings,
     *,
@@ -52,18 +51,18 @@ def run_distance(
     (as for 12 runs of width 512), and if without a block too few tokens are left or the distance is undefined.
     The runs must have equally many layers and read the same text.
 
+    Args:
+        runs: folder and checkpoint of each run, by its id.
+
     Raises:
         MeasureError: fewer than five tokens per unit of the wider encoder's width.
         CheckpointError: a checkpoint is missing or damaged.
     """
-    tokens = load_tokens(next(iter(directories.values())), data_root=data_root)
-    encoders = [_encoder(directory, tokens, checkpoints[run_id]) for run_id, directory in directories.items()]
-    run, step = (
-        encoders[0].objective.run,
-        dict(zip(directories, (encoder.step for encoder in encoders), strict=True)),
-    )
+    tokens = load_tokens(next(iter(runs.values()))[0], data_root=data_root)
+    encoders = [_encoder(directory, tokens, checkpoint) for directory, checkpoint in runs.values()]
+    run, step = encoders[0].objective.run, {run_id: e.step for run_id, e in zip(runs, encoders, strict=True)}
     reading = validation_text(tokens, run.data, settings.tokens)
-    sides = _sides(list(directories), pairs)
+    sides = _sides(list(runs), pairs)
     widths = [encoder.objective.run.encoder.hidden_size for encoder in encoders]
     portions, blocks = _portions(
         run.encoder.num_hidden_layers + 1, runs=len(encoders), pairs=len(pairs), width=max(widths)

@@ -180,8 +180,10 @@ def compare(
         say(f"comparing {several(len(chosen), 'pair')} of runs{'' if step is None else f' at step {step:,}'}")
         runs = {item.run_id: item for pair in chosen for item in pair}
         distances = run_distance(
-            {run_id: checkpoints(item.directory.path, settings)[step] for run_id, item in runs.items()},
-            {run_id: item.directory for run_id, item in runs.items()},
+            {
+                run_id: (item.directory, checkpoints(item.directory.path, settings)[step])
+                for run_id, item in runs.items()
+            },
             [pair.ids for pair in chosen],
             settings,
             data_root=data_root,
