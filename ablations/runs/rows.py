@@ -240,9 +240,13 @@ def put(run_dir: Path, new: pd.DataFrame) -> None:
 def put_predictions(run_dir: Path, new: pd.DataFrame) -> None:
     """Write the predictions of one measure at one step into a run's file, in place of its earlier ones; whole
     or not at all."""
+    write_whole(run_dir / PREDICTIONS, sealed_predictions(instead(predictions(run_dir), new)))
+
+
+def sealed_predictions(table: pd.DataFrame) -> bytes:
+    """Return the bytes of a file of predictions, as `results.sealed` makes them."""
     # Texts repeat with each metric and step: a large dictionary page holds each once.
-    written = sealed(instead(predictions(run_dir), new), compression="zstd", dictionary_pagesize_limit=2**26)
-    write_whole(run_dir / PREDICTIONS, written)
+    return sealed(table, compression="zstd", dictionary_pagesize_limit=2**26)
 
 
 def predictions(run_dir: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from pandas import DataFrame
 
 from ablations.errors import ResultsError
 from ablations.measures.settings import RANK_BOUNDS
-from ablations.results import PREDICTION_COLUMNS, read_sealed, sealed, write_whole
+from ablations.results import PREDICTION_COLUMNS, read_sealed, write_whole
 from ablations.runs import rows as run_rows
 from ablations.runs.records import Plan, RunDirectory
 from reports import folder as experiment_folder
@@ -34,9 +34,6 @@ By = Literal["length", "frequency", "part"]
 LENGTH_SLICES = 4
 """Number of slices by length, with about equally many examples each."""
 
-
-PUBLISHED = "predictions.parquet"
-"""Name of the file in a published folder with the predictions of all runs."""
 
 PUBLISHED_COLUMNS = [
     *("arm", "seed", "measure", "step", "key", "task", "metric", "example"),
@@ -106,7 +103,7 @@ def sides_of(folder: Path, plan: Plan) -> dict[str, ComparedArm]:
     Raises:
         ResultsError: the file of published predictions is damaged.
     """
-    path = folder / PUBLISHED
+    path = folder / run_rows.PREDICTIONS
     if path.is_file():
         table = _read_published(path)
         return {arm: ComparedArm(f"{folder}:{arm}", {}, published=table[table["arm"] == arm]) for arm in plan.arms}
@@ -127,8 +124,9 @@ def publish_predictions(folder: Path, to: Path) -> None:
         ResultsError: a file of predictions is damaged.
         FilesError: the file cannot be written.
     """
-    if (folder / PUBLISHED).is_file():  # a page that was made from published results
-        write_whole(to / PUBLISHED, (folder / PUBLISHED).read_bytes())
+    kept, published = folder / run_rows.PREDICTIONS, to / run_rows.PREDICTIONS
+    if kept.is_file():  # a page that was made from published results
+        write_whole(published, kept.read_bytes())
         return
     names = [name for name in PUBLISHED_COLUMNS if name in PREDICTION_COLUMNS]
     parts = [
@@ -139,14 +137,14 @@ def publish_predictions(folder: Path, to: Path) -> None:
         if (folder.parent / "runs" / run.folder / run_rows.PREDICTIONS).exists()
     ]
     if not any(map(len, parts)):
-        (to / PUBLISHED).unlink(missing_ok=True)
+        published.unlink(missing_ok=True)
         return
     # The runs of an example are side by side, which makes the file small. Everything else keeps its order, on
     # which the draws of `multi_bootstrap` depend.
     table = pd.concat([part for part in parts if len(part)])[PUBLISHED_COLUMNS].sort_values(
         ["measure", "task", "metric", "key", "example", "arm", "seed"], key=lambda column: pd.factorize(column)[0]
     )
-    write_whole(to / PUBLISHED, sealed(table, compression="zstd", dictionary_pagesize_limit=2**26))
+    write_whole(published, run_rows.sealed_predictions(table))
 
 
 def _read_published(path: Path) -> DataFrame:
