@@ -19,7 +19,6 @@ import torch
 from tqdm import tqdm
 
 from ablations.errors import MeasureError
-from ablations.runs.worker import load_weights
 from ablations.tasks.language_models.sentence_scores import (
     TOKENS_AT_ONCE,
     Pieces,
@@ -31,6 +30,7 @@ from ablations.tasks.language_models.sentence_scores import (
 from ablations.wording import listed, several
 from lightning_modules.errors import AblationsError
 from lightning_modules.objectives import build
+from lightning_modules.training.checkpoint import load_weights
 from lightning_modules.training.data_module import load_tokens
 from lightning_modules.training.run_directory import RunDirectory
 
@@ -203,8 +203,7 @@ def _require_score(name: str, scores: Scores | None, *, kind: str, where: str) -
 
 def _checkpoint(directory: RunDirectory, step: int | None, max_steps: int) -> Path:
     """Return the checkpoint of a step; without a step the last one of a run that is done."""
-    checkpoints = sorted(directory.checkpoints.glob("step=*.ckpt"))
-    kept = {int(path.stem.removeprefix("step=")): path for path in checkpoints}
+    kept = directory.kept_checkpoints()
     steps = f"steps kept: {', '.join(map(str, kept)) or 'none'}"
     if step is None:
         state = directory.state()
