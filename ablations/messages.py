@@ -7,13 +7,14 @@ import functools
 import re
 import types
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from ablations.errors import Fault, KeyPath
+from ablations.errors import Fault, KeyPath, Problem
 from ablations.wording import exact_number, guess, listed, must_be, nearest, percentage_as_share, shown
+from ablations.yamlfile import Document
 from lightning_modules.config import RunSettings
 from lightning_modules.config.data import Files
 from lightning_modules.config.settings import of_plugin
@@ -163,6 +164,17 @@ def faults(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
         for path, rivals in by_path.items()
         if rivals[0][0]["type"] != "missing" or path not in misspelt
     ]
+
+
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
+
+
+def validated(document: Document, model: type[AnyModel]) -> tuple[AnyModel | None, set[Problem]]:
+    """Return the content of a file as a model, None if it does not fit, and all problems of the file so far."""
+    try:
+        return model.model_validate(document.content), set(document.problems)
+    except ValidationError as error:
+        return None, {*document.problems, *document.problems_of(faults(error, model))}
 
 
 def about(name: str, sentence: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from ablations import yamlfile
 from ablations.errors import MeasureError, SpecProblems
@@ -23,7 +23,7 @@ from ablations.measures.settings import (
 )
 from ablations.measures.similarity.indices import WARNED_BELOW
 from ablations.measures.token_information import clusters_within
-from ablations.messages import faults
+from ablations.messages import validated
 from ablations.spec.experiment import each_kind_once
 from ablations.tasks.settings import MinimalPairsSettings
 from ablations.wording import listed
@@ -74,17 +74,12 @@ def load(path: Path) -> tuple[AnyMeasure, ...]:
         SpecProblems: all problems of the file, with line and column.
     """
     document = yamlfile.read(path)
-    problems = set(document.problems)
-    try:
-        file = MeasuresFile.model_validate(document.content)
-    except ValidationError as error:
-        problems.update(document.problems_of(faults(error, MeasuresFile)))
-        raise SpecProblems(tuple(sorted(problems))) from error
-    for number, settings in enumerate(file.measures):
+    file, problems = validated(document, MeasuresFile)
+    for number, settings in enumerate(file.measures if file else ()):
         for name in SAID_ELSEWHERE.keys() & settings.model_fields_set:
             sentence = f"measures.{settings.kind}.{name} cannot be set here: {SAID_ELSEWHERE[name]}; leave it out"
             problems.add(document.problem(("measures", number, name), sentence, at="key"))
-    if problems:
+    if problems or file is None:
         raise SpecProblems(tuple(sorted(problems)))
     return file.measures
 

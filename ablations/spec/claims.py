@@ -35,7 +35,7 @@ from pydantic import TypeAdapter, ValidationError
 from ablations import yamlfile
 from ablations.catalogue import LOGGED, Measure
 from ablations.errors import Fault, KeyPath, Problem, SpecProblems
-from ablations.messages import faults
+from ablations.messages import validated
 from ablations.metric_groups import groups_made
 from ablations.spec import claim_checks, grid
 from ablations.spec.claim_checks import written_claims, written_effects
@@ -97,12 +97,8 @@ def load(
     unknown = arm_faults(claims, arms=arms, spec=spec.name if spec else "", arms_of=arms_of)
     unmade = group_faults(claims, groups, spec=spec.name if spec else "")
     claim_faults += (fault for fault in (*unknown, *unmade) if fault.path not in places)  # one per place
-    file = None
-    try:
-        file = ClaimFile.model_validate(document.content)
-    except ValidationError as error:
-        claim_faults += faults(error, ClaimFile)
-    problems = {*document.problems, *document.problems_of(claim_faults)}
+    file, problems = validated(document, ClaimFile)
+    problems.update(document.problems_of(claim_faults))
     if problems or file is None:
         raise SpecProblems(tuple(sorted(problems)))
     return Claims(path.stem, path.read_bytes(), file.claims)

@@ -21,12 +21,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from ablations import yamlfile
 from ablations.errors import SpecProblems
 from ablations.measures.settings import MeasureSettings
-from ablations.messages import faults
+from ablations.messages import validated
 from ablations.wording import listed
 from lightning_modules import plugins
 from lightning_modules.config import Data, FilesData, LanguageData, Settings
@@ -403,13 +403,8 @@ def read_task(plugin: Plugin) -> Task:
     """
     text = yamlfile.decoded(plugin.path, plugin.part)
     document = yamlfile.parsed(str(plugin.path), text, example="kind: classification")
-    problems = set(document.problems)
-    try:
-        file = TaskFile.model_validate(document.content)
-    except ValidationError as error:
-        problems.update(document.problems_of(faults(error, TaskFile)))
-        raise SpecProblems(tuple(sorted(problems))) from error
-    if problems:
+    file, problems = validated(document, TaskFile)
+    if problems or file is None:
         raise SpecProblems(tuple(sorted(problems)))
     fields = dict(file) | {name: MappingProxyType(getattr(file, name)) for name in ("files", "where")}
     del fields["chance"]  # it follows from kind and metric

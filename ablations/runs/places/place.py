@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 
 from ablations import yamlfile
 from ablations.errors import Fault, KeyPath, SpecError, SpecProblems
-from ablations.messages import faults
+from ablations.messages import faults, validated
 from ablations.wording import guess, listed, shown
 from lightning_modules.config import Settings
 from lightning_modules.config.settings import sentence_error
@@ -307,23 +307,18 @@ def load(path: Path | None, kind: type[AnyPlace], *, arms: Sequence[str]) -> Pla
     if path is None:
         return PlaceFile(None, kind())
     document = yamlfile.read(path, example="partition: gpu" if kind is SlurmPlace else "address: auto")
-    problems = set(document.problems)
-    found_faults: list[Fault] = []
-    place = None
-    try:
-        place = kind.model_validate(document.content)
-    except ValidationError as error:
-        found_faults = faults(error, kind)
+    place, problems = validated(document, kind)
+    arm_faults: list[Fault] = []
     for name in place.arms if place else ():
         if name not in arms:
             sentence = f"a name in arms must be the name of an arm, but is {shown(name)}{guess(name, arms)}"
-            found_faults.append(Fault(("arms", name), sentence, "key"))
+            arm_faults.append(Fault(("arms", name), sentence, "key"))
             continue
         try:
             place.of_arm(name)  # type: ignore[union-attr]
         except ValidationError as error:
-            found_faults += [Fault(("arms", name), fault.sentence) for fault in faults(error, kind)]
-    problems.update(document.problems_of(found_faults))
+            arm_faults += [Fault(("arms", name), fault.sentence) for fault in faults(error, kind)]
+    problems.update(document.problems_of(arm_faults))
     if problems or place is None:
         raise SpecProblems(tuple(sorted(problems)))
     file = PlaceFile(path, place, document)
