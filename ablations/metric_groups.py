@@ -180,14 +180,7 @@ def metrics_of_task(measure: str, group: str) -> tuple[str, ...] | None:
     is_known = name in TASKS or name in _task_files()
     if measure not in ("frozen_features", "fine_tuning") or not is_known:
         return None
-    task = task_called(name)
-    if examples:
-        return ("score",)
-    second_metric = {"classification": "accuracy", "regression": "spearman"}.get(task.kind)
-    if task.kind == "span":
-        return ("score", "exact_match")
-    second = [second_metric] if second_metric and second_metric != task.metric else []
-    return ("score", *second, "shuffled_score")
+    return ("score",) if examples else task_called(name).transfer_metrics
 
 
 def groups_of(measure: str, metric: str) -> Groups:

@@ -96,6 +96,14 @@ class Task:
         two."""
         return METRICS[self.kind][self.metric]
 
+    @property
+    def transfer_metrics(self) -> tuple[str, ...]:
+        """Metrics of a head that is trained on the task: its own metric as `score`, and those beside it."""
+        if self.kind == "span":
+            return "score", "exact_match"
+        second = {"classification": "accuracy", "regression": "spearman"}.get(self.kind, self.metric)
+        return ("score", *([second] if second != self.metric else []), "shuffled_score")
+
     def problem(self, data_root: Path) -> str | None:
         """Return why the task cannot be run: the first file that is missing; None if all exist."""
         missing = [path for path in self.files.values() if not (data_root / path).is_file()]

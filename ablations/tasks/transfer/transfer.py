@@ -13,7 +13,7 @@ cycle.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,9 @@ from tokenizers import Tokenizer
 
 from ablations.measures.jackknife import BLOCKS, errors
 from ablations.measures.reading.texts import Readings, Say
-from ablations.tasks.datasets import SPLITS, Split, Task
+from ablations.tasks.datasets import SPLITS, Metric, Split, Task
 from ablations.tasks.examples import Examples, all_examples, part, source_of
-from ablations.tasks.metrics import chance, exact_match, score
+from ablations.tasks.metrics import chance, score
 from ablations.tasks.predictions import points_metric, points_of, predictions
 from ablations.tasks.settings import FineTuningSettings, TransferSettings
 from ablations.tasks.transfer.heads import (
@@ -149,7 +149,7 @@ def transfer_rows(
         transfer.train(repetition, transfer.train_size, rate) for repetition in range(1, settings.repetitions)
     )
     answers = [transfer.tested(trained) for trained in (first[rate], *others)]
-    for metric in transfer.metrics:
+    for metric in task.transfer_metrics:
         yield transfer.row(metric, task.name, answers)
     if settings.predictions and counts_V is not None:
         yield {"predictions": transfer.predictions(answers, counts_V)}
@@ -184,7 +184,6 @@ class _Transfer:
         self.right = {split: texts.examples.right for split, texts in self.texts.items()}
         self.order = shuffled(examples["test"]) if self.task.kind != "span" else None
         self.moved = read(self.order.examples) if self.order is not None else None
-        self.metrics = _metrics(self.task)
         tuned = TunedStates(objective) if isinstance(settings, FineTuningSettings) else None
         self.states: States = tuned or frozen
         self.answers = answers_of(self.task, self.texts["train"])
@@ -241,10 +240,7 @@ class _Transfer:
 
     def floor(self, metric: str) -> float:
         """Return the chance level of a metric: the best score of answers that ignore the question."""
-        task = replace(self.task, metric="accuracy") if metric == "accuracy" else self.task
-        if metric == "exact_match":
-            task = replace(task, metric="exact_match")
-        return chance(task, self.texts["test"].examples)
+        return chance(_scored_by(self.task, metric), self.texts["test"].examples)
 
     def predictions(self, repetitions: Sequence[Said], counts_V: NDArray[np.int64]) -> DataFrame:
         """Return the predictions for the test examples, from the answers in each repetition."""
@@ -264,7 +260,7 @@ class _Transfer:
         """Return the row of one metric, from the answers in each repetition."""
         right_N = self.right["test"]
         said_SN = [answers["shuffled" if metric == "shuffled_score" else "natural"] for answers in repetitions]
-        metric_of = self.metrics[metric]
+        metric_of = partial(score, _scored_by(self.task, metric))
 
         def mean_of(index_M: Sequence[int]) -> float:
             right_M = [right_N[i] for i in index_M]
@@ -285,19 +281,9 @@ class _Transfer:
         }
 
 
-def _metrics(task: Task) -> dict[str, Callable[[Sequence[Any], Sequence[Any]], float]]:
-    """Return the metrics of a task by name: its own metric, `score`, and those beside it. Each is a function
-    of answers and right answers."""
-    by_name: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {"score": partial(score, task)}
-    if task.kind == "classification" and task.metric != "accuracy":
-        by_name["accuracy"] = partial(score, replace(task, metric="accuracy"))
-    if task.kind == "regression" and task.metric != "spearman":
-        by_name["spearman"] = partial(score, replace(task, metric="spearman"))
-    if task.kind == "span":
-        by_name["exact_match"] = exact_match
-    else:
-        by_name["shuffled_score"] = partial(score, task)
-    return by_name
+def _scored_by(task: Task, name: str) -> Task:
+    """Return the task with one of its `transfer_metrics` as its own metric."""
+    return task if name in ("score", "shuffled_score") else replace(task, metric=cast(Metric, name))
 
 
 def _errors_over_examples(statistic: Callable[[Sequence[int]], float], examples: int) -> Row:
