@@ -20,6 +20,7 @@ from ablations.tasks.settings import (
     GenerationSettings,
     ProbingSettings,
     RetrievalSettings,
+    RetrievalTask,
     TaskSettings,
     TransferSettings,
 )
@@ -150,7 +151,7 @@ GROUPS: Final[Mapping[str, Groups]] = MappingProxyType(
         "frozen_features": _transferred(_tasks_of(TransferSettings)),
         "fine_tuning": _transferred(_tasks_of(TransferSettings)),
         "minimal_pairs": Groups(_PAIRS, (_PARTS,), whole=False),
-        "retrieval": _of_tasks(("stsb", "sick_relatedness", "next_sentence")),
+        "retrieval": _of_tasks(get_args(RetrievalTask)),
         "conditional_independence": Groups(families=(_RATIOS,), whole=False),
         "generation": Groups(("causal_lm",), (_ITERATIONS,)),
     }
