@@ -410,7 +410,7 @@ class Workspace:
                     if settings.plugin is not None
                 },
                 "figures": {name: plugins.load(name).record for name in self.experiment.figures},
-                "copied_arms": self.copied_arms(),
+                "copied_arms": doubts.copied_arms(self.settings_by_arm, seeds=len(self.experiment.all_seeds)),
                 "notices": [*notices, *self.same_runs(), *_of_plugins()],
                 "warnings": self.warnings(),
                 "judged_with": doubts.judged_with(self.experiment.all_seeds, self.folder),
@@ -490,10 +490,6 @@ class Workspace:
         arms = {item.run.arm: item.run.settings for item in first}
         identities = {item.run.arm: item.run_id for item in first}
         return doubts.same_runs(arms, identities, seeds=len(self.experiment.all_seeds))
-
-    def copied_arms(self) -> list[str]:
-        """Return the arms whose runs are copies of each other."""
-        return doubts.copied_arms(self.settings_by_arm, seeds=len(self.experiment.all_seeds))
 
     def warnings(self) -> list[str]:
         """Return warnings about the spec: arms that are not matched or not tuned yet, and text that is
