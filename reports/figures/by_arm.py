@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 
 from ablations.results import SHOWN
@@ -64,6 +63,7 @@ from reports.figures.style import (
     grey_style,
     label_layers,
     spread_out,
+    step_locator,
 )
 from reports.statistics.summaries import bands
 from reports.words import (
@@ -199,7 +199,7 @@ def draw_arms(drawn: ArmLines, *, ax: Axes) -> Axes:
         label_layers(ax, rows["x"].tolist(), leads=leads_on(measure, metric))
     else:
         ax.set_xlabel(AXES[along].label)
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # there are no half steps
+        ax.xaxis.set_major_locator(step_locator(rows["x"].max()))
     if axis in ("step", "examples"):
         spread_out(ax, rows["x"].astype(int).tolist())
     label = axis_label(measure, metric, group) if axis is None else task_axis_label(measure, metric, group)

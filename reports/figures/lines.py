@@ -42,6 +42,10 @@ FEWEST_DIGITS = 2
 """Smallest number of decimals of a chance level that is written out; a small level has enough decimals to
 differ from 0."""
 
+FINEST_SHARE = 1e-3
+"""Share of the axis' largest number below which a level that is written out counts as 0, such as the error of
+rounding."""
+
 
 class Line(NamedTuple):
     """Line of a panel."""
@@ -324,9 +328,13 @@ def where_beyond(ax: Axes, numbers: np.ndarray, *, name: str, digits: int = FEWE
     Args:
         digits: least number of decimals.
     """
-    lowest, highest = (number(end, max(digits, _digits(end))) for end in (numbers.min(), numbers.max()))
-    where = lowest if lowest == highest else f"{lowest} to {highest}"
     bottom, top = ax.get_ylim()
+    finest = FINEST_SHARE * max(abs(bottom), abs(top))
+    lowest, highest = (
+        number(end, max(digits, _digits(end if abs(end) >= finest else 0)))
+        for end in (numbers.min(), numbers.max())
+    )
+    where = lowest if lowest == highest else f"{lowest} to {highest}"
     arrow = "↑" * bool(numbers.max() > top) + "↓" * bool(numbers.min() < bottom)
     return f"{name}: {where} {arrow}"
 

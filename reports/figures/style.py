@@ -19,6 +19,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
+from matplotlib.ticker import MaxNLocator
 from scipy.optimize import isotonic_regression
 
 from ablations.wording import listed
@@ -337,6 +338,9 @@ def spread(places: Sequence[float], heights: Sequence[float]) -> list[float]:
 TICK_LETTERS = 36
 """Number of letters that fit side by side below an axis."""
 
+MOST_INTERVALS = 10
+"""Largest number of intervals between the ticks of an axis of steps."""
+
 
 def spread_out(ax: Axes, places: Sequence[int]) -> None:
     """Set a logarithmic axis with ticks at some of the places. A place of 0 has its own room at the left
@@ -348,6 +352,12 @@ def spread_out(ax: Axes, places: Sequence[int]) -> None:
     kept = thinned(every[::-1], limit=TICK_LETTERS // (len(count(every[-1])) + 1))[::-1]
     ax.set_xticks(kept, [count(place) for place in kept])
     ax.set_xticks([], minor=True)
+
+
+def step_locator(last: float) -> MaxNLocator:
+    """Return a locator of ticks at whole numbers up to `last`, so few that their labels have room. There are no
+    half steps."""
+    return MaxNLocator(min(MOST_INTERVALS, TICK_LETTERS // (len(f"{last:.0f}") + 1)), integer=True)
 
 
 def label_layers(ax: Axes, layers: Sequence[int], *, leads: bool) -> None:

@@ -1,5 +1,6 @@
 """A title stands clear of what is written above it; and figures for papers and slides: sizes, fonts and names."""
 
+import itertools
 import re
 from pathlib import Path
 
@@ -15,11 +16,14 @@ from ablations.cli import main
 from ablations.errors import ResultsError
 from reports import folder as experiment_folder
 from reports.claims.judge import judge_claims
+from reports.figures.by_arm import arm_panels
 from reports.figures.by_setting import by_setting
 from reports.figures.curves import learned
 from reports.figures.files import DPI, MEDIA, draw_panel, panel_called, render, save
 from reports.figures.groups import choose_groups, draw_groups, group_lines
 from reports.figures.lines import written_above
+from reports.figures.panel import Shown
+from reports.figures.texts import LEARNING
 from reports.page.content import page_figures
 from tests.support.fake_experiment import ARMS, rows, write
 from tests.support.fake_layers import layer_rows
@@ -139,6 +143,25 @@ def test_letters_are_readable_in_print(page_panels):
     figure.canvas.draw()
     texts = [text for ax in figure.axes for text in (ax.xaxis.label, ax.yaxis.label, *ax.get_xticklabels())]
     assert min(text.get_size() for text in [*texts, *figure.legends[0].get_texts()]) >= 6.5
+
+
+@pytest.mark.parametrize("medium", MEDIA)
+@pytest.mark.parametrize("last", [60, 3000, 500_000])
+def test_steps_below_a_learning_curve_have_room(medium, last):
+    steps = [last * i // 6 for i in range(1, 7)]
+    one_row = {"arm": "mlm", "run_id": "mlm0", "seed": 0, "measure": "learning", "metric": "gain", "floor": 0.0}
+    learned_rows = [one_row | {"step": step, "value": 2 - 1 / step} for step in steps]
+    shown = Shown("learning", "gain")
+    (panel,) = arm_panels(results.table(learned_rows), LEARNING, shown, arms=["mlm"])
+    figure = draw_panel(panel, MEDIA[medium])
+    FigureCanvasAgg(figure).draw()
+    (ax,) = figure.axes
+    first, end = ax.get_xlim()
+    labels = [tick.label1 for tick in ax.xaxis.get_major_ticks() if first <= tick.get_loc() <= end]
+    boxes = [label.get_window_extent() for label in labels]
+    assert len(boxes) >= 3
+    apart = [right.x0 - left.x1 for left, right in itertools.pairwise(boxes)]
+    assert min(apart) > boxes[0].height / 4
 
 
 def test_the_command_lists_figures_and_writes_one(tmp_path):

@@ -21,6 +21,12 @@ def test_a_small_floor_is_written_with_a_digit_that_tells():
     assert written_above(ax) == ["n = 1 seed", "chance level (labels shuffled): 0.004 ↓"]
 
 
+def test_floors_that_are_nothing_but_rounding_are_written_as_0():
+    both = [information([[5.0, 4.9]], arm=arm, floor=floor) for arm, floor in (("mlm", -3e-16), ("clm", 4e-6))]
+    ax = token_information(results.concat(both), ax=axes())
+    assert written_above(ax) == ["n = 1 seed", "chance level (labels shuffled): 0.00 ↓"]
+
+
 def test_a_floor_near_the_curves_is_in_the_axes_and_explained_above():
     ax = token_information(information([[2.0, 1.0]], floor=0.8), ax=axes())
     assert ax.get_ylim()[0] < 0.8
