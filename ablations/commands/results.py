@@ -146,7 +146,7 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, overrides: tu
 
     Without NAME the command lists the figures of the page. SPEC is a spec whose results are in the output root, or
     a folder of results, such as out/NAME. The files are written to OUT/NAME/print. Fonts are embedded. The figure
-    has no title, because a paper has captions.
+    has no title, because a paper has captions; if it shows a part of the arms, they are named above it.
     """
     from lightning_modules.errors import PluginError
     from reports import folder as experiment_folder
