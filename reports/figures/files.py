@@ -10,6 +10,7 @@ import functools
 import io
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -119,12 +120,22 @@ def render(figure: Figure, *, name: str, title: str = "") -> str:
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), lacking_glyphs():
         # `savefig` would draw everything twice, the first time for the layout alone.
         FigureCanvasSVG(figure).print_svg(sink, metadata=about)
-    # A page holds dozens of figures. To save bytes each names its fonts once, is not indented, has no rotations by
-    # 0 degrees, and no decimals that nobody can see.
+    # A page holds dozens of figures. To save bytes each names its fonts and each style once, is not indented, has
+    # no rotations by 0 degrees, and no decimals that nobody can see.
     svg = re.sub(r"font-family: [^;\"]*; ", "", re.sub(r"\n\s*", "\n", sink.getvalue()))
     svg = re.sub(r' transform="rotate\(-?0 [^"]*\)"', "", svg)
     svg = re.sub(r' (?:d|x|y)="[^"]*"', lambda places: _in_hundredths(places[0]), svg)
-    return svg.replace("<svg ", f'<svg font-family="{FONTS}" ', 1)
+    return _named_styles(svg).replace("<svg ", f'<svg font-family="{FONTS}" ', 1)
+
+
+def _named_styles(svg: str) -> str:
+    """Return an SVG document in which each style that occurs several times is a class."""
+    in_tag = re.compile(r'(<[^>]*) style="([^"]*)"')  # matplotlib writes no < in text
+    repeated = [style for style, times in Counter(style for _, style in in_tag.findall(svg)).items() if times > 1]
+    classes = {style: f"s{number}" for number, style in enumerate(repeated)}
+    svg = in_tag.sub(lambda tag: f'{tag[1]} class="{classes[tag[2]]}"' if tag[2] in classes else tag[0], svg)
+    rules = "".join(f".{name}{{{style}}}" for style, name in classes.items())
+    return svg.replace("</style>", f"{rules}</style>", 1)
 
 
 def _in_hundredths(places: str) -> str:

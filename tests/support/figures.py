@@ -1,5 +1,6 @@
-"""Rows of token information for figures, and what is drawn in their axes."""
+"""Rows of token information for figures, what is drawn in their axes, and the styles of their shapes."""
 
+import re
 from functools import partial
 
 from matplotlib.colors import to_hex
@@ -68,3 +69,10 @@ def names(ax):
     """The names at the ends of lines."""
     assert ax.get_legend() is None
     return [text.get_text() for text in ax.texts if text.get_gid() == "end"]
+
+
+def with_styles(svg: str) -> str:
+    """Return an SVG document with its styles at its shapes, in place of classes."""
+    rules = dict(re.findall(r"[.](s[0-9]+){([^}]*)}", svg))
+    bare = re.sub(r"[.]s[0-9]+{[^}]*}", "", svg)
+    return re.sub(r'(<[^>]*) class="(s[0-9]+)"', lambda tag: f'{tag[1]} style="{rules[tag[2]]}"', bare)

@@ -16,6 +16,7 @@ from ablations.cli import main
 from ablations.errors import ResultsError
 from reports import folder as experiment_folder
 from reports.claims.judge import judge_claims
+from reports.figures import files
 from reports.figures.by_arm import arm_panels
 from reports.figures.by_setting import by_setting
 from reports.figures.curves import learned
@@ -27,7 +28,7 @@ from reports.figures.texts import LEARNING
 from reports.page.content import page_figures
 from tests.support.fake_experiment import ARMS, rows, write
 from tests.support.fake_layers import layer_rows
-from tests.support.figures import token_information
+from tests.support.figures import token_information, with_styles
 from tests.support.setting_panels import panels
 from tests.support.spec_files import write_spec
 
@@ -235,3 +236,21 @@ def test_places_are_written_in_hundredths_of_a_point_and_words_as_they_are():
     assert not re.search(r' (d|x|y)="[^"]*\.\d{3}', svg)
     assert "rotate(-0 " not in svg
     assert re.search(r' d="M \d+\.\d\d \d+\.\d\d', svg)
+
+
+def test_a_repeated_style_is_a_class_and_every_shape_keeps_its_style(monkeypatch):
+    def drawn():
+        ax = Figure(figsize=(3, 2)).subplots()
+        for height in (1, 2, 3):
+            ax.plot([0, 1, 2], [height] * 3, marker="o", color=f"C{height % 2}")
+        ax.set_title('style="fill: red" style="fill: red" class="s0"')  # words are no styles
+        return render(ax.figure, name="styles")
+
+    named = drawn()
+    monkeypatch.setattr(files, "_named_styles", lambda svg: svg)
+    plain = drawn()
+    assert len(named) < 0.9 * len(plain)
+    tags = re.findall(r"<[^>]*>", named)
+    styles = re.findall(r'style="([^"]*)"', " ".join(tags))
+    assert len(styles) == len(set(styles))
+    assert with_styles(named) == plain

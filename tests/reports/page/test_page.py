@@ -18,6 +18,7 @@ from reports.folder import is_fresh
 from reports.page import page
 from reports.words import number
 from tests.support.fake_experiment import ARMS, plan, rows, write
+from tests.support.figures import with_styles
 from tests.support.html_page import HOSTILE, MINUS, NONE, Page, strict_json
 from tests.support.page_texts import PANELS, texts_of
 
@@ -275,7 +276,7 @@ def test_figures_are_turned_for_a_dark_screen_and_never_on_paper(whole):
 
 def test_figures_have_no_background(whole):
     for _, drawn in whole.images:
-        root = ElementTree.fromstring(drawn)
+        root = ElementTree.fromstring(with_styles(drawn))
         shapes = [
             part for part in root.iter("{http://www.w3.org/2000/svg}path") if "clip" not in part.get("id", "")
         ]
