@@ -239,7 +239,8 @@ def _checked(path: Path, *, overrides: tuple[str, ...], data_root: Path | None) 
     claim_files = claims_file.load_named(experiment.claims, spec=path)
     groups = claims_file.groups_of_measures(list(experiment.measures), {s.data.kind for s in arms.values()})
     kinds = [settings.kind for settings in experiment.measures]
-    not_run = claims_file.not_run(claim_files, arms=set(arms), measures=kinds, groups=groups)
+    layers = {arm: settings.encoder.num_hidden_layers for arm, settings in arms.items()}
+    not_run = claims_file.not_run(claim_files, layers=layers, measures=kinds, groups=groups)
     for notice in [*plugin_sentences(), *not_run, *notices]:
         yield f"  {notice}"
 

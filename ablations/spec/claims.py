@@ -185,20 +185,21 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
 def not_run(
     files: Sequence[Claims],
     *,
-    arms: Collection[str],
+    layers: Mapping[str, int],
     measures: Collection[str],
     groups: Mapping[str, Sequence[str]],
 ) -> Iterator[str]:
     """Yield a sentence for each reason why an experiment does not run some of its claims.
 
     Args:
+        layers: number of layers of each arm's encoder, by the name of the arm.
         groups: groups by kind of measure, as from `groups_of_measures`.
     """
     measured = {*measures, *(LOGGED if "validation" in measures else ())}
     elsewhere: dict[str, list[str]] = {}
     for claim in (claim for file in files for claim in file.claims):
         lacking = [name for name in claim.needs.measures if name not in measured]
-        if claim.needs.spec and (lacking or not set(claim.needs.arms) <= set(arms)):
+        if claim.needs.spec and (lacking or not set(claim.needs.arms) <= set(layers)):
             elsewhere.setdefault(claim.needs.spec, []).append(claim.name)
         elif lacking:
             yield f"claim {claim.name} is not run: it needs the measure {listed(lacking, 'and')}"
@@ -207,6 +208,11 @@ def not_run(
                 remedy = "add it" if len(missing) == 1 else "add them"
                 words = listed(missing, "or")
                 yield f"claim {claim.name} is not run: {measure} does not measure {words}; {remedy}"
+            for layer, arm in _layers_lacking(claim, layers):
+                yield (
+                    f"claim {claim.name} is not run: it reads layer {layer}, but arm {arm} has the layers 0 to "
+                    f"{layers[arm]}"
+                )
     for spec, names in elsewhere.items():
         yield f"claims that are not run here, but in {spec}: {', '.join(names)}"
 
@@ -221,6 +227,18 @@ def _groups_lacking(claim: Claim, groups: Mapping[str, Sequence[str]]) -> dict[s
             if names:
                 lacking.setdefault(of.measure, []).extend(names)
     return {measure: list(dict.fromkeys(names)) for measure, names in lacking.items()}
+
+
+def _layers_lacking(claim: Claim, layers: Mapping[str, int]) -> list[tuple[int, str]]:
+    """Return the layers that a claim reads and that an arm of the same effect lacks, each with the arm."""
+    named = {
+        (of.layer, arm)
+        for effect in (*claim.parts.values(), *claim.provided.values())
+        for of in effect.quantities()
+        for arm in effect.arms_needed()
+        if of.layer is not None
+    }
+    return sorted((layer, arm) for layer, arm in named if layer > layers.get(arm, layer))
 
 
 def planned(

@@ -363,7 +363,8 @@ def test_claims_that_a_spec_does_not_run_are_named_with_the_reason(tmp_path):
     files = [claims_file.load(path)]
 
     def not_run(arms, measures):
-        return list(claims_file.not_run(files, arms=arms, measures=measures, groups={}))
+        layers = dict.fromkeys(arms, 2)
+        return list(claims_file.not_run(files, layers=layers, measures=measures, groups={}))
 
     elsewhere = "claims that are not run here, but in all.yaml: both-sides-help"
     assert not_run(["mlm", "clm"], ["validation"]) == []
@@ -372,6 +373,20 @@ def test_claims_that_a_spec_does_not_run_are_named_with_the_reason(tmp_path):
         "claim other is not run: it needs the measure validation",
         "claim logged is not run: it needs the measure learning",
         elsewhere,
+    ]
+
+
+def test_a_claim_on_a_layer_that_an_encoder_lacks_is_named(tmp_path):
+    of = "{measure: geometry, metric: participation_ratio, layer: 3}"
+    claims = GOOD.replace("{measure: validation, metric: loss}", of).replace("[validation]", "[geometry]")
+    files = [claims_file.load(write(tmp_path, claims))]
+
+    def not_run(**layers):
+        return list(claims_file.not_run(files, layers=layers, measures=["geometry"], groups={}))
+
+    assert not_run(mlm=3, clm=3) == []
+    assert not_run(mlm=3, clm=2) == [
+        "claim both-sides-help is not run: it reads layer 3, but arm clm has the layers 0 to 2"
     ]
 
 
@@ -388,7 +403,8 @@ def test_a_claim_on_a_task_that_the_spec_does_not_measure_is_named(tmp_path):
     def not_run(*tasks):
         measures = [{"kind": "frozen_features", "tasks": list(tasks)}]
         groups = claims_file.groups_of_measures(measures, {"files"})
-        return list(claims_file.not_run(files, arms=["mlm", "clm"], measures=["frozen_features"], groups=groups))
+        layers = {"mlm": 2, "clm": 2}
+        return list(claims_file.not_run(files, layers=layers, measures=["frozen_features"], groups=groups))
 
     assert not_run("ud_pos", "wnut17", "sst2") == []
     assert not_run("ud_pos") == [
