@@ -182,6 +182,12 @@ NO_CLUSTER = "Could not establish a configuration source"
 
 def _answer_of(command: list[str]) -> str:
     name = command[0]
+    if (configuration := os.environ.get("SLURM_CONF")) and not Path(configuration).exists():
+        # SLURM's commands would look for the file for a minute.
+        raise QueueError(
+            f"SLURM_CONF names {configuration}, which does not exist; name the slurm.conf of the cluster, or "
+            "unset SLURM_CONF."
+        )
     try:
         done = subprocess.run(
             command,

@@ -343,6 +343,19 @@ def test_a_command_that_is_not_there_is_said(monkeypatch):
     assert slurm.largest_array() == 1001
 
 
+def test_a_configuration_that_is_missing_is_said_at_once(command, monkeypatch, tmp_path):
+    command("squeue")
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    with pytest.raises(QueueError) as raised:
+        slurm.queued_jobs()
+    assert str(raised.value) == (
+        f"SLURM_CONF names {tmp_path / 'slurm.conf'}, which does not exist; name the slurm.conf of the cluster, "
+        "or unset SLURM_CONF."
+    )
+    (tmp_path / "slurm.conf").touch()
+    assert slurm.queued_jobs() == []
+
+
 def test_a_refusal_is_said_in_the_words_of_slurm(command):
     command("squeue", code=1, error="squeue: error: A\nsqueue: error: A\nslurm_load_jobs error: B.\n")
     with pytest.raises(QueueError) as raised:
