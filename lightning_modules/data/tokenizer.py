@@ -16,7 +16,7 @@ Letters: V our vocabulary.
 
 import json
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,6 +55,10 @@ FILES = (
 )
 """Files of a folder that decide how text is cut."""
 
+LONGEST_PART = 2**16
+"""Largest number of bytes between two places where text is always cut, such as spaces. The time of training
+grows with the square: 13 seconds for 50,000 bytes, hours for a million."""
+
 NAMES = {
     PAD: ("pad_token",),
     UNKNOWN: ("unk_token",),
@@ -76,12 +80,13 @@ def train(texts: Iterable[str], vocab_size: int, *, source: str) -> Tokenizer:
         source: name of the text in the error, such as "the sentences of data.train".
 
     Raises:
-        DataError: the text has too few different words for so many pieces, or too many different bytes for so
-            few.
+        DataError: the text has too few different words for so many pieces, too many different bytes for so
+            few, or a part without spaces that is longer than LONGEST_PART.
     """
     learner = _tokenizer(BPE(unk_token=SPECIAL_TOKENS[UNKNOWN]))
     learner.train_from_iterator(
-        texts, BpeTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL_TOKENS), show_progress=False)
+        _checked(texts, source),
+        BpeTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL_TOKENS), show_progress=False),
     )
     # The trainer's tokenizer would find special tokens in text. A tokenizer with the model alone does not.
     trained = _tokenizer(learner.model)
@@ -98,6 +103,20 @@ def train(texts: Iterable[str], vocab_size: int, *, source: str) -> Tokenizer:
         )
     assert [trained.id_to_token(i) for i in range(FIRST_WORD_ID)] == list(SPECIAL_TOKENS)
     return trained
+
+
+def _checked(texts: Iterable[str], source: str) -> Iterator[str]:
+    """Yield the texts; a DataError for one that has a part longer than LONGEST_PART."""
+    cut = ByteLevel(add_prefix_space=True)
+    for text in texts:
+        if len(text) > LONGEST_PART // 4:  # a character has at most four bytes
+            part = max((part for part, _ in cut.pre_tokenize_str(unicodedata.normalize("NFC", text))), key=len)
+            if len(part) > LONGEST_PART:
+                raise DataError(
+                    f"{source} have {len(part):,} bytes without a space in one sentence ({text[:40]!r}...), at "
+                    f"most {LONGEST_PART:,} are possible; put spaces between its words, or remove the sentence."
+                )
+        yield text
 
 
 def sub_words_at_least(words: Iterable[str], *, limit: int) -> int:

@@ -214,6 +214,18 @@ def test_a_vocabulary_smaller_than_the_bytes_of_the_text_is_refused():
     assert train(["aa ab"], 8, source="the sentences of data.train").get_vocab_size() == 8
 
 
+def test_text_without_spaces_that_would_train_for_hours_is_refused_at_once():
+    with pytest.raises(DataError) as caught:
+        train(["aa ab", "to " + "ä" * 33_000], 12, source="the sentences of data.train")
+    # two bytes for each letter and one for the space before
+    assert str(caught.value) == (
+        "the sentences of data.train have 66,001 bytes without a space in one sentence "
+        "('to äääääääääääääääääääääääääääääääääääää'...), at most 65,536 are possible; put spaces between its "
+        "words, or remove the sentence."
+    )
+    assert train(["aa ab", "to " * 33_000], 12, source="a text as long").get_vocab_size() == 12
+
+
 def test_an_error_while_reading_the_text_is_the_error_that_is_seen():
     def texts():
         yield "fine"
