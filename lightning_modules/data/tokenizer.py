@@ -15,6 +15,7 @@ Letters: V our vocabulary.
 """
 
 import json
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.normalizers import NFC
@@ -216,6 +217,10 @@ def is_punctuation(tokenizer: Tokenizer) -> NDArray[np.bool_]:
     return np.array([i >= FIRST_WORD_ID and mute[i] for i in range(V)])
 
 
+_BRACKETS = pre_tokenizers.Split(Regex(r"\[(?=(PAD|UNK|CLS|SEP|MASK)\])"), "isolated")
+"""Cut after the first bracket of a special token's name in a text."""
+
+
 class FolderTokenizer(NamedTuple):
     """Tokenizer of a Hugging Face folder, as its files describe it."""
 
@@ -250,7 +255,8 @@ class FolderTokenizer(NamedTuple):
 
         Some ids have no piece of a text: a model may have more rows than there are pieces, and a piece may be
         named like one of our special tokens. They get names with a space, which no text contains as a piece.
-        Merges that make a special token are left out, as special tokens are never read in a text.
+        Merges that make a special token are left out, as special tokens are never read in a text. If the
+        tokenizer looks up whole words, the bracket before such a name becomes a word of its own.
         """
         named = {i for i in self.special if i is not None}
         order = self.order(vocab_size - FIRST_WORD_ID + len(named))
@@ -277,7 +283,12 @@ class FolderTokenizer(NamedTuple):
             "padding": None,
             "model": model,
         }
-        return Tokenizer.from_str(json.dumps(dict(self.content) | plain))
+        tokenizer = Tokenizer.from_str(json.dumps(dict(self.content) | plain))
+        names = tokenizer.encode_batch(list(SPECIAL_TOKENS))
+        if any(i < FIRST_WORD_ID and i != UNKNOWN for name in names for i in name.ids):
+            given = [] if tokenizer.pre_tokenizer is None else [tokenizer.pre_tokenizer]
+            tokenizer.pre_tokenizer = pre_tokenizers.Sequence([_BRACKETS, *given])
+        return tokenizer
 
 
 def read_tokenizer(folder: Path) -> FolderTokenizer:
@@ -285,7 +296,8 @@ def read_tokenizer(folder: Path) -> FolderTokenizer:
 
     Raises:
         DataError: there is no tokenizer, it cannot be read, it is neither WordPiece nor BPE, its pieces do not
-            show where a word begins, or it names no token for the start or the end of a sentence.
+            show where a word begins or hold more than one, or it names no token for the start or the end of a
+            sentence.
     """
     if not folder.is_dir():
         raise DataError(
@@ -320,7 +332,22 @@ def read_tokenizer(folder: Path) -> FolderTokenizer:
             f"{folder}: the pieces of its tokenizer do not mark where a word begins, expected "
             f"{' or '.join(SPACES)} before the first piece of a word; use another tokenizer."
         )
+    if (piece := _of_two_words(content["model"])) is not None:
+        raise DataError(
+            f"{folder}: the piece {piece!r} of its tokenizer goes beyond the end of a word, expected pieces of "
+            "one word; use another tokenizer, or train it with a pre-tokenizer that cuts at spaces."
+        )
     return FolderTokenizer(folder, content, special)
+
+
+def _of_two_words(model: Mapping[str, Any]) -> str | None:
+    """Return a piece with a space after a character of a word; None if there is none."""
+    space = None if model.get("continuing_subword_prefix") else _space_of(model["vocab"])
+    if space is None:
+        return None
+    decoder = decoders.Replace(space, " ") if space == SPACES[0] else decoders.ByteLevel()
+    inside = (piece for piece in model["vocab"] if space in piece.lstrip(space))
+    return next((piece for piece in inside if re.search(r"\S ", decoder.decode([piece]))), None)
 
 
 def content_of(folder: Path) -> list[tuple[str, str]]:

@@ -12,8 +12,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel, Metaspace, Whitespace
+from tokenizers.models import BPE, WordPiece
+from tokenizers.pre_tokenizers import ByteLevel, Metaspace, Whitespace, WhitespaceSplit
 from tokenizers.trainers import BpeTrainer
 
 from lightning_modules.config.data import FilesData
@@ -314,6 +314,46 @@ def test_pieces_that_do_not_show_where_a_word_begins_are_refused(tmp_path):
             f"{folder}: the pieces of its tokenizer do not mark where a word begins, expected ▁ or Ġ before the "
             "first piece of a word; use another tokenizer."
         )
+
+
+def saved_pieces(folder, model, pre_tokenizer):
+    """A folder with a tokenizer of these pieces, whose special tokens are RoBERTa's."""
+    made = Tokenizer(model)
+    made.pre_tokenizer = pre_tokenizer
+    folder.mkdir()
+    made.save(str(folder / "tokenizer.json"))
+    names = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(names))
+    return folder
+
+
+@pytest.mark.parametrize(("space", "cut"), [("▁", Metaspace(split=False)), ("Ġ", ByteLevel(use_regex=False))])
+def test_pieces_that_go_beyond_the_end_of_a_word_are_refused(space, cut, tmp_path):
+    """Without a cut at spaces a sentence is one word for BPE, which then joins words."""
+
+    def folder(name, merged):
+        pieces = ["<unk>", "<s>", "</s>", space, "e", *merged]
+        return saved_pieces(tmp_path / name, BPE({piece: i for i, piece in enumerate(pieces)}, []), cut)
+
+    joined = folder("joined", [f"e{space}"])
+    with pytest.raises(DataError) as error:
+        read_tokenizer(joined)
+    assert str(error.value) == (
+        f"{joined}: the piece 'e{space}' of its tokenizer goes beyond the end of a word, expected pieces of one "
+        "word; use another tokenizer, or train it with a pre-tokenizer that cuts at spaces."
+    )
+    assert read_tokenizer(folder("spaces", [space * 2, space * 2 + "e"])).rows == 7
+
+
+def test_a_name_of_a_special_token_is_text_also_where_words_are_looked_up_whole(tmp_path):
+    """WordPiece that cuts at spaces alone leaves [MASK] whole, and finds it among the pieces."""
+    pieces = ["<unk>", "<s>", "</s>", "the", "[", "##M", "MASK]", "##]"]
+    model = WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="<unk>")
+    given = read_tokenizer(saved_pieces(tmp_path / "spaces", model, WhitespaceSplit()))
+    own = given.renumbered(given.vocab_size(given.rows))
+    (ids,) = encode(own, ["the [MASK] [M] [MASK]the [CLS]"])
+    read = [own.id_to_token(i) for i in ids[1:-1]]
+    assert read == ["the", "[", "MASK]", "[", "##M", "##]", "[", "[UNK]", "[", "[UNK]"]
 
 
 def test_ends_of_words_are_no_beginnings_also_with_the_alphabet_of_bytes(tmp_path):
