@@ -131,7 +131,7 @@ def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: i
                 f"task {task.name}: all texts of its {split} part are blank in {name}; write the texts into this "
                 "column, or leave the task out."
             )
-    examples = _examples(task, rows)
+    examples = _examples(task, split, rows)
     _require_different_answers(task, split, examples)
     return examples
 
@@ -271,12 +271,12 @@ def _split_at(share: float, division: Mapping[Split, float]) -> Split:
     return next(split for split, below in division.items() if share < below)
 
 
-def _examples(task: Task, rows: list[dict[str, Any]]) -> Examples:
+def _examples(task: Task, split: Split, rows: list[dict[str, Any]]) -> Examples:
     match task.kind:
         case "tagging":
-            return _tagged(task, rows)
+            return _tagged(task, split, rows)
         case "span":
-            _check_spans(task, rows)
+            _check_spans(task, split, rows)
             spans = [
                 _around(row[task.text[1]], int(float(row[task.start or ""])), row[task.label]) for row in rows
             ]
@@ -294,46 +294,50 @@ def _examples(task: Task, rows: list[dict[str, Any]]) -> Examples:
             return Examples(first, second, None, [str(row[task.label]) for row in rows])
 
 
-def _tagged(task: Task, rows: list[dict[str, Any]]) -> Examples:
+def _named(task: Task, split: Split, number: int) -> str:
+    """Return the name of an example in errors."""
+    return f"task {task.name}: example {number} of its {split} part"
+
+
+def _tagged(task: Task, split: Split, rows: list[dict[str, Any]]) -> Examples:
     words, tags = ([row[name] for row in rows] for name in (task.text[0], task.label))
     for number, (words_T, tags_T) in enumerate(zip(words, tags, strict=True), start=1):
         if not len(words_T) == len(tags_T) > 0:
             raise DataError(
-                f"task {task.name}: example {number} has {len(words_T)} words and {len(tags_T)} tags, expected at "
+                f"{_named(task, split, number)} has {len(words_T)} words and {len(tags_T)} tags, expected at "
                 "least one word and a tag for each word; correct or remove it."
             )
         if any(map(_is_missing, [*words_T, *tags_T])):
             raise DataError(
-                f"task {task.name}: example {number} has an empty word or tag, expected text; correct or remove "
-                f"it."
+                f"{_named(task, split, number)} has an empty word or tag, expected text; correct or remove it."
             )
     words = [[" ".join(str(entry).split()) for entry in each] for each in words]
     tags = [[str(entry) for entry in each] for each in tags]
     if task.metric == "entity_f1":
-        _check_entity_tags(task, tags)
+        _check_entity_tags(task, split, tags)
     return Examples([" ".join(sentence) for sentence in words], None, words, tags)
 
 
-def _check_spans(task: Task, rows: list[dict[str, Any]]) -> None:
+def _check_spans(task: Task, split: Split, rows: list[dict[str, Any]]) -> None:
     for number, row in enumerate(rows, start=1):
         context, start, answer = row[task.text[1]], int(float(row[task.start or ""])), row[task.label]
         if not answer.strip():
             raise DataError(
-                f"task {task.name}: example {number} has an answer without words, expected a part of its "
-                "context; remove it."
+                f"{_named(task, split, number)} has an answer without words, expected a part of its context; "
+                "remove it."
             )
         if context[start : start + len(answer)] != answer:
             raise DataError(
-                f"task {task.name}: example {number}: the answer {shown(answer)} is not at character {start} of "
-                "its context; correct or remove it."
+                f"{_named(task, split, number)}: the answer {shown(answer)} is not at character {start} of its "
+                "context; correct or remove it."
             )
 
 
-def _check_entity_tags(task: Task, tags: list[list[str]]) -> None:
+def _check_entity_tags(task: Task, split: Split, tags: list[list[str]]) -> None:
     for number, of_sentence in enumerate(tags, start=1):
         if (wrong := next((tag for tag in of_sentence if not is_entity_tag(tag)), None)) is not None:
             raise DataError(
-                f"task {task.name}: example {number} has the tag {shown(wrong)}, expected O or a tag of BIO, "
+                f"{_named(task, split, number)} has the tag {shown(wrong)}, expected O or a tag of BIO, "
                 "BIOES or BILOU such as B-LOC; write the tags in this form, or give the task the metric "
                 "accuracy."
             )

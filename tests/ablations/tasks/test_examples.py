@@ -370,17 +370,17 @@ def test_a_column_of_another_type_is_refused_with_its_row(task, columns, said, t
 def test_answers_that_do_not_suit_their_text_are_refused(tmp_path):
     write(tmp_path / "ner/wikigold/test.parquet", tokens=[["a"], ["In", "Rome"]], ner_tags=[["O"], ["O"]])
     assert error_of(TASKS["wikigold"], tmp_path) == (
-        "task wikigold: example 2 has 2 words and 1 tags, expected at least one word and a tag for each word; "
-        "correct or remove it."
+        "task wikigold: example 2 of its test part has 2 words and 1 tags, expected at least one word and a tag "
+        "for each word; correct or remove it."
     )
     write(tmp_path / "ner/wikigold/test.parquet", tokens=[["a"], ["In", "Rome"]], ner_tags=[["O"], ["O", "LOC"]])
     assert error_of(TASKS["wikigold"], tmp_path) == (
-        'task wikigold: example 2 has the tag "LOC", expected O or a tag of BIO, BIOES or BILOU such as B-LOC; '
-        "write the tags in this form, or give the task the metric accuracy."
+        'task wikigold: example 2 of its test part has the tag "LOC", expected O or a tag of BIO, BIOES or BILOU '
+        "such as B-LOC; write the tags in this form, or give the task the metric accuracy."
     )
     write(tmp_path / "ner/wikigold/test.parquet", tokens=[["In", None]], ner_tags=[["O", "O"]])
     assert error_of(TASKS["wikigold"], tmp_path) == (
-        "task wikigold: example 1 has an empty word or tag, expected text; correct or remove it."
+        "task wikigold: example 1 of its test part has an empty word or tag, expected text; correct or remove it."
     )
     write(
         tmp_path / "qa_xquad/en.test.parquet",
@@ -392,7 +392,8 @@ def test_answers_that_do_not_suit_their_text_are_refused(tmp_path):
     )
     everywhere = replace(TASKS["xquad"], divided_by=None)
     assert error_of(everywhere, tmp_path) == (
-        'task xquad: example 1: the answer "He" is not at character 0 of its context; correct or remove it.'
+        'task xquad: example 1 of its test part: the answer "He" is not at character 0 of its context; correct or '
+        "remove it."
     )
     write(
         tmp_path / "qa_xquad/en.test.parquet",
@@ -403,7 +404,8 @@ def test_answers_that_do_not_suit_their_text_are_refused(tmp_path):
         title=["x"],
     )
     assert error_of(everywhere, tmp_path) == (
-        "task xquad: example 1 has an answer without words, expected a part of its context; remove it."
+        "task xquad: example 1 of its test part has an answer without words, expected a part of its context; "
+        "remove it."
     )
 
 
