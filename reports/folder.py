@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -285,7 +286,9 @@ def _without_nulls(content: Any) -> Any:
 
 
 def printable_throughout(content: Any) -> Any:
-    """Return plain data with every text in it fit for HTML and SVG (`printable`)."""
+    """Return plain data with every text in it fit for HTML and SVG (`printable`); dataclasses too."""
+    if is_dataclass(content) and not isinstance(content, type):
+        return replace(content, **{name: printable_throughout(part) for name, part in vars(content).items()})
     if isinstance(content, dict):
         return {printable(k): printable_throughout(v) for k, v in content.items()}
     if isinstance(content, list | tuple):

@@ -73,12 +73,12 @@ def claims(
         )
     workspace.write_plan()
     workspace.write_table()
-    content, _ = write_claims(workspace.folder)
+    content, judged = write_claims(workspace.folder)
     if as_json:
         click.echo(json.dumps(content, indent=2))
     else:
-        claims_table(content)
-    sys.exit(FAILED if strict and not as_expected(content["claims"]) else GOOD)
+        claims_table(judged)
+    sys.exit(FAILED if strict and not as_expected(judged.entries) else GOOD)
 
 
 @command
@@ -228,7 +228,7 @@ def diff(before: Path, after: Path, examples: int, by: Any, out: Path, as_json: 
     if as_json:
         click.echo(json.dumps(content, indent=2, allow_nan=False))
     else:
-        from reports.page.diff_tables import diff_tables, example_tables
+        from reports.page.terminal import diff_tables, example_tables
 
         (example_tables if any(sides) else diff_tables)(content)
 

@@ -1,11 +1,14 @@
-"""Entries of claims with their verdicts as plain data, for claims.json, the page and the command line."""
+"""Judging of the claims of an experiment: their entries for claims.json, the page and the command line."""
 
 import json
 import math
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from pydantic import BaseModel
 
 from ablations.errors import SpecProblems
 from ablations.results import write_whole
@@ -14,6 +17,7 @@ from ablations.spec import claims as claims_file
 from ablations.spec.claims import Claims
 from ablations.spec.contrasts import Claim
 from ablations.wording import listed, several
+from reports.claims.entries import ClaimEntry, PartEntry
 from reports.claims.outcomes import MeasuredClaim, Outcome, outcomes, outcomes_at_looks, smallest_effects
 from reports.claims.select import SeedTable
 from reports.claims.verdicts import ALPHA, Judgement, PartVerdict, judge, ways_to_fail
@@ -38,9 +42,9 @@ class Judged(NamedTuple):
     """Claims by name, as their files have them."""
     outcomes: dict[str, Outcome]
     """Verdicts by name of the claim."""
-    entries: list[dict[str, Any]]
-    """Plain data of every claim with its verdict, in the order of the claims' numbers; claims without a
-    number come last. A missing or wrong file is one entry that says so."""
+    entries: list[ClaimEntry]
+    """Every claim with its verdict, in the order of the claims' numbers; claims without a number come last. A
+    missing or wrong file is one entry that says so."""
 
 
 def judge_claims(experiment: ReportedExperiment) -> Judged:
@@ -56,8 +60,7 @@ def judge_claims(experiment: ReportedExperiment) -> Judged:
         by_name = outcomes_at_looks(claims.values(), rows, looks, **context)
     else:
         by_name = outcomes(claims.values(), rows, **context)
-    entries = _entries(files, by_name)
-    entries = [entry | (_seeds(entry, experiment, rows) if "needs" in entry else {}) for entry in entries]
+    entries = [_with_seeds(entry, experiment, rows) for entry in _entries(files, by_name)]
     described = [_described(*file) for file in files] + list(_removed(experiment))
     return Judged(experiment, described, claims, by_name, entries)
 
@@ -65,12 +68,12 @@ def judge_claims(experiment: ReportedExperiment) -> Judged:
 def _entries(
     files: Sequence[tuple[PlannedClaims, Claims | str]],
     by_name: Mapping[str, Outcome],
-) -> list[dict[str, Any]]:
+) -> list[ClaimEntry]:
     """Return the entries of all claims."""
     entries = []
     for file, loaded in files:
         if isinstance(loaded, str):
-            entries.append({"file": file.name, "name": file.name, "verdict": "not run", "rule": loaded})
+            entries.append(ClaimEntry(file=file.name, name=file.name, verdict="not run", rule=loaded))
             continue
         for claim in loaded.claims:
             changed = _change(claim.name, loaded, file)
@@ -78,22 +81,22 @@ def _entries(
     return sorted(entries, key=_number)
 
 
-def _seeds(entry: Mapping[str, Any], experiment: ReportedExperiment, rows: SeedTable) -> dict[str, int | None]:
-    """Return how many seeds of a claim are planned, and how many of them are trained and measured to the end;
-    None if seeds are added until claims are decided."""
-    if experiment.plan.looks is not None:
-        return dict.fromkeys(("planned_seeds", "ended_seeds"))
-    numbers: dict[str, list[int]] = {"planned_seeds": [], "ended_seeds": []}
-    for arm in entry["needs"]["arms"]:
+def _with_seeds(entry: ClaimEntry, experiment: ReportedExperiment, rows: SeedTable) -> ClaimEntry:
+    """Return the entry with the number of its planned seeds, and of those that have ended. A claim has neither if
+    seeds are added until claims are decided."""
+    if experiment.plan.looks is not None or entry.needs is None:
+        return entry
+    planned, trained = [], []
+    for arm in entry.needs.arms:
         runs = [run for run in experiment.runs if run.plan.arm == arm]
         ended = [run for run in runs if run.state.state == "done" and not run.plan.not_measured]
-        numbers["planned_seeds"].append(len(runs))
-        numbers["ended_seeds"].append(sum(run.plan.seed in rows.seeds.get(arm, ()) for run in ended))
-    return {name: min(of_arms) for name, of_arms in numbers.items()}
+        planned.append(len(runs))
+        trained.append(sum(run.plan.seed in rows.seeds.get(arm, ()) for run in ended))
+    return replace(entry, planned_seeds=min(planned), ended_seeds=min(trained))
 
 
-def _number(entry: Mapping[str, Any]) -> tuple[float, str]:
-    number = str(entry.get("number") or "")
+def _number(entry: ClaimEntry) -> tuple[float, str]:
+    number = str(entry.number or "")
     digits = number.rstrip(string.ascii_lowercase)
     return (float(digits) if digits else float("inf"), number)
 
@@ -183,13 +186,13 @@ def write(judged: Judged, folder: Path) -> dict[str, Any]:
     return content
 
 
-def as_expected(entries: Iterable[Mapping[str, Any]]) -> bool:
+def as_expected(entries: Iterable[ClaimEntry]) -> bool:
     """Return whether every judged claim came out as its file expects; False if no claim was judged.
 
     Claims that are not run, not testable here or have too few seeds are not judged. A claim with `expect:
     open` fits any verdict.
     """
-    answers = [entry.get("as_expected") for entry in entries if entry.get("verdict") not in NOT_JUDGED]
+    answers = [entry.as_expected for entry in entries if entry.verdict not in NOT_JUDGED]
     return bool(answers) and all(answer is not False for answer in answers)
 
 
@@ -229,51 +232,62 @@ def _change(name: str, loaded: Claims | str, file: PlannedClaims) -> str | None:
     return None if file.planned_claims[name] == loaded.digests[name] else "changed"
 
 
+WRITTEN = (
+    "number",
+    "name",
+    "says",
+    "source",
+    "published",
+    "needs",
+    "family",
+    "expect",
+    "because",
+    "smallest_effect",
+)
+"""Keys of a claim that its entry has too."""
+
 OUTCOME = ("effect", "low", "high", "confidence", "smallest_effect", "smallest_seen")
 """Numbers of the deciding part, which stand for the whole claim."""
 
 
-def _entry(outcome: Outcome, *, file: str, changed: str | None) -> dict[str, Any]:
+def _entry(outcome: Outcome, *, file: str, changed: str | None) -> ClaimEntry:
     item, judgement, level = outcome.item, outcome.judgement, outcome.level
     claim = item.claim
-    written = claim.model_dump(mode="json", include={"number", "name", "says", "source", "published", "needs"})
-    written |= claim.model_dump(mode="json", include={"family", "expect", "because"})
-    entry: dict[str, Any] = {"file": file, **written, "changed": changed, "level": level}
-    if outcome.look is not None:
-        entry["look"] = outcome.look._asdict()
-    if judgement is None:
-        entry |= {"verdict": "not run", "rule": "; ".join(item.missing), "as_expected": None, "deciding": None}
-        entry |= dict.fromkeys((*OUTCOME, "seeds_to_decide", "n")) | {
-            "smallest_effect": claim.smallest_effect,
-            "unit": "",
-        }
-    else:
-        entry |= _outcome(item, judgement)
     parts = judgement.parts if judgement else {}
     if judgement is None and item.parts:
         parts = judge(item.parts, smallest_effects(item, item.parts), level=level).parts
     smallest = smallest_effects(item, item.beside)
     beside = {name: judge({name: part}, smallest, level=ALPHA).parts[name] for name, part in item.beside.items()}
-    return entry | {
-        "parts": [_part(name, part, item.parts[name], ways=ways_to_fail(parts)) for name, part in parts.items()],
-        "beside": [_part(name, part, item.beside[name], ways=1) for name, part in beside.items()],
-    }
+    entry = ClaimEntry(
+        file=file,
+        **{name: getattr(claim, name) for name in WRITTEN},
+        changed=changed,
+        level=level,
+        look=outcome.look,
+        verdict="not run",
+        rule="; ".join(item.missing),
+        parts=tuple(_part(name, part, item.parts[name], ways=ways_to_fail(parts)) for name, part in parts.items()),
+        beside=tuple(_part(name, part, item.beside[name], ways=1, decides=False) for name, part in beside.items()),
+    )
+    return entry if judgement is None else _with_verdict(entry, item, judgement)
 
 
-def _outcome(item: MeasuredClaim, judgement: Judgement) -> dict[str, Any]:
+def _with_verdict(entry: ClaimEntry, item: MeasuredClaim, judgement: Judgement) -> ClaimEntry:
+    """Return the entry of a claim that is judged."""
     shown = _shown_part(judgement)
-    decided, expect = judgement.parts[shown], item.claim.expect
+    expect = item.claim.expect
     open_ended = judgement.verdict in NOT_JUDGED or expect == "open"
-    return {
-        "verdict": judgement.verdict,
-        "rule": claim_rule(judgement, {name: part.direction for name, part in item.parts.items()}),
-        "as_expected": None if open_ended else judgement.verdict == expect,
-        "deciding": shown,
-        **{name: getattr(decided, name) for name in OUTCOME},
-        "seeds_to_decide": judgement.seeds_to_decide,  # for all open parts together
-        "n": min(len(part.seeds) for part in judgement.parts.values()),
-        "unit": item.parts[shown].unit,
-    }
+    return replace(
+        entry,
+        verdict=judgement.verdict,
+        rule=claim_rule(judgement, {name: part.direction for name, part in item.parts.items()}),
+        as_expected=None if open_ended else judgement.verdict == expect,
+        deciding=shown,
+        **{name: getattr(judgement.parts[shown], name) for name in OUTCOME},
+        seeds_to_decide=judgement.seeds_to_decide,  # for all open parts together
+        n=min(len(part.seeds) for part in judgement.parts.values()),
+        unit=item.parts[shown].unit,
+    )
 
 
 def _shown_part(judgement: Judgement) -> str:
@@ -284,15 +298,20 @@ def _shown_part(judgement: Judgement) -> str:
     return next((name for name, part in judgement.parts.items() if not part.condition), judgement.deciding)
 
 
-def _part(name: str, part: PartVerdict, effects: SeedEffects, *, ways: int) -> dict[str, Any]:
-    entry = {"name": name, "unit": effects.unit, "n": len(part.seeds), "verdict": part.verdict}
-    entry |= {"rule": part_rule(part, effects.direction, ways=ways)} | part._asdict()
-    return entry | {
-        "left_out": [*effects.left_out, *_copies(effects)],
-        "chosen_layers": list(effects.chosen) if effects.chosen else None,
-        "groups": list(effects.groups),
-        "numbers": dict(effects.shown_numbers) | ({"groups_read": len(effects.groups)} if effects.groups else {}),
-    }
+def _part(name: str, part: PartVerdict, effects: SeedEffects, *, ways: int, decides: bool = True) -> PartEntry:
+    groups_read = {"groups_read": len(effects.groups)} if effects.groups else {}
+    return PartEntry(
+        **vars(part),
+        name=name,
+        unit=effects.unit,
+        n=len(part.seeds),
+        rule=part_rule(part, effects.direction, ways=ways),
+        decides=decides,
+        left_out=(*effects.left_out, *_copies(effects)),
+        chosen_layers=effects.chosen or None,
+        groups=tuple(effects.groups),
+        numbers=dict(effects.shown_numbers) | groups_read,
+    )
 
 
 def _copies(effects: SeedEffects) -> Iterator[str]:
@@ -304,7 +323,12 @@ def _copies(effects: SeedEffects) -> Iterator[str]:
 
 
 def finite(value: Any) -> Any:
-    """Return the value with None in place of NaN and infinity, which JSON does not have."""
+    """Return the value as plain data for JSON, with None in place of NaN and infinity, which JSON does not
+    have."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if is_dataclass(value):
+        return {field.name: finite(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
         return {name: finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

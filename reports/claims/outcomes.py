@@ -20,6 +20,7 @@ has the simulations by which this rule was chosen.
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -95,7 +96,8 @@ End = Literal["decided", "not testable", "futile", "out of seeds", "open"]
 """State of a claim after its last look."""
 
 
-class Stop(NamedTuple):
+@dataclass(frozen=True)
+class Stop:
     """Look at which a claim was last judged."""
 
     number: int
@@ -255,7 +257,7 @@ def _judged(item: MeasuredClaim, level: float, *, over_all_looks: float | None =
     judgement = judge(item.parts, smallest_effects(item, item.parts), level=level)
     if over_all_looks is None:
         return judgement
-    parts = {name: part._replace(confidence=1 - over_all_looks) for name, part in judgement.parts.items()}
+    parts = {name: replace(part, confidence=1 - over_all_looks) for name, part in judgement.parts.items()}
     return judgement._replace(parts=parts)
 
 

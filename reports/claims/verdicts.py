@@ -32,6 +32,7 @@ here`. If the interval of a condition still holds 0, the claim is `undecided`.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -73,7 +74,8 @@ class Probabilities(NamedTuple):
     equivalent: float
 
 
-class PartVerdict(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class PartVerdict:
     """Part of a claim: one effect with its verdict."""
 
     verdict: Verdict

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
 from ablations.runs.records import Looks
 from ablations.wording import listed, several
 from reports.claims.contrasts import SHOWN_CONFIDENCE
+from reports.claims.entries import ClaimEntry, PartEntry
 from reports.claims.outcomes import End, Outcome
 from reports.claims.verdicts import (
     ALPHA,
@@ -54,51 +55,56 @@ def significant(value: float | None, figures: int = 3) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def effect(part: Mapping[str, Any]) -> str:
+def effect(part: PartEntry) -> str:
+    """Return the effect of a part: ``0.113 [0.027, 0.200] nats``."""
+    return mean_and_interval(part.effect, part.low, part.high, unit=part.unit)
+
+
+def mean_and_interval(mean: float | None, low: float | None, high: float | None, *, unit: str = "") -> str:
     """Return a mean with its interval and unit: ``0.113 [0.027, 0.200] nats``. It has as many decimals as
     half the interval's width to two figures."""
-    mean, low, high = part["effect"], part["low"], part["high"]
     if is_absent(mean):
         return ABSENT
-    if is_absent(low) or high - low <= ROUNDING * abs(mean):
-        return f"{significant(mean)} {part['unit']}".rstrip()
+    assert mean is not None
+    if low is None or high is None or is_absent(low) or high - low <= ROUNDING * abs(mean):
+        return f"{significant(mean)} {unit}".rstrip()
     digits = min(MOST_DECIMALS, max(0, 1 - _magnitude((high - low) / 2)))
     written = f"{number(mean, digits)} [{number(low, digits)}, {number(high, digits)}]"
-    return f"{written} {part['unit']}".rstrip()
+    return f"{written} {unit}".rstrip()
 
 
-def headline_effect(claim: Mapping[str, Any]) -> str:
+def headline_effect(claim: ClaimEntry) -> str:
     """Return the effect of the part that decides a claim, with its interval and unit.
 
     A number that is compared with a bound is written as it was measured, beside its bound: ``0.208 [0.155, 0.260]
     share (claimed: at most 0.05)``. Its distance from the bound, which the verdict is about, says little alone.
     A share of a gain has no number if the gain is too small.
     """
-    gains = (f"{claim['deciding']}-gain", f"{claim['deciding']}-gain-elsewhere")
-    if any(part["name"] in gains and part.get("verdict") == "not testable here" for part in claim["parts"]):
+    gains = (f"{claim.deciding}-gain", f"{claim.deciding}-gain-elsewhere")
+    if any(part.name in gains and part.verdict == "not testable here" for part in claim.parts):
         return "no share, as the gain is too small"
-    of_deciding = [part["numbers"] for part in claim["parts"] if part["name"] == claim["deciding"]]
+    of_deciding = [part.numbers for part in claim.parts if part.name == claim.deciding]
     numbers: Mapping[str, float] = of_deciding[0] if of_deciding else {}
-    if is_absent(claim["effect"]) or not (bounds := {"at_least", "at_most"} & numbers.keys()):
-        return effect(claim)
+    shown = (claim.effect, claim.low, claim.high)
+    if is_absent(claim.effect) or not (bounds := {"at_least", "at_most"} & numbers.keys()):
+        return mean_and_interval(*shown, unit=claim.unit)
     (name,) = bounds
     bound, sign = numbers[name], 1 if name == "at_least" else -1
-    measured = {end: bound + sign * claim[end] for end in ("effect", "low", "high") if not is_absent(claim[end])}
-    if name == "at_most" and "low" in measured:
-        measured["low"], measured["high"] = measured["high"], measured["low"]
-    written = effect({"low": None, "high": None, "unit": claim["unit"]} | measured)
+    mean, *ends = (None if value is None or is_absent(value) else bound + sign * value for value in shown)
+    low, high = ends if sign == 1 else ends[::-1]
+    written = mean_and_interval(mean, low, high, unit=claim.unit)
     return f"{written} (claimed: {name.replace('_', ' ')} {significant(bound)})"
 
 
-def further_numbers(part: Mapping[str, Any]) -> str:
+def further_numbers(part: PartEntry) -> str:
     """Return the numbers that are shown beside a part's effect: ``top 0.21 [0.15, 0.30] (95%), groups read 8``."""
     written = []
-    for name, value in part["numbers"].items():
+    for name, value in part.numbers.items():
         first, *rest = name.split("_")
         if rest[:1] in (["low"], ["high"]):
             continue
         words = f"{name.replace('_', ' ')} {significant(value)}"
-        ends = [part["numbers"].get("_".join([first, end, *rest]), value) for end in ("low", "high")]
+        ends = [part.numbers.get("_".join([first, end, *rest]), value) for end in ("low", "high")]
         if any(is_absent(end) for end in ends):
             words += f" (no bounded {SHOWN_CONFIDENCE:.0%} interval)"
         elif ends != [value, value]:
@@ -107,22 +113,22 @@ def further_numbers(part: Mapping[str, Any]) -> str:
     return ", ".join(written)
 
 
-def unmet_condition(claim: Mapping[str, Any]) -> str:
+def unmet_condition(claim: ClaimEntry) -> str:
     """Return the condition that an open claim waits for, or that fails: ``condition transfers is not shown yet``.
 
     It is empty if the claim is decided or has no such condition. The effect beside such a verdict is that of the
     claim itself, and may look decided.
     """
-    unmet = [part for part in claim["parts"] if part["condition"] and part["verdict"] != "supported"]
-    if not unmet or claim["verdict"] not in ("undecided", "not testable here"):
+    unmet = [part for part in claim.parts if part.condition and part.verdict != "supported"]
+    if not unmet or claim.verdict not in ("undecided", "not testable here"):
         return ""
-    failing = [part["name"] for part in unmet if part["verdict"] == "not testable here"]
-    return f"condition {failing[0]} fails" if failing else f"condition {unmet[0]['name']} is not shown yet"
+    failing = [part.name for part in unmet if part.verdict == "not testable here"]
+    return f"condition {failing[0]} fails" if failing else f"condition {unmet[0].name} is not shown yet"
 
 
-def confidence(part: Mapping[str, Any]) -> str:
-    """Return the confidence of the interval: ``99.17%``."""
-    return f"{100 * part['confidence']:.4g}%"
+def confidence(level: float) -> str:
+    """Return the confidence of an interval: ``99.17%``."""
+    return f"{100 * level:.4g}%"
 
 
 def probability(p: float | None) -> str:
@@ -133,28 +139,24 @@ def probability(p: float | None) -> str:
     return "< 0.001" if p < 0.001 else number(min(p, 1.0), 3)
 
 
-def layers(part: Mapping[str, Any]) -> str:
+def layers(part: PartEntry) -> str:
     """Return the layers at which a part's seeds were judged: one layer if all seeds chose the same, else one
     for each seed."""
-    chosen = part["chosen_layers"]
+    chosen = part.chosen_layers
     if not chosen:
         return ABSENT
     return str(chosen[0]) if len(set(chosen)) == 1 else ", ".join(map(str, chosen))
 
 
-def seeds_wanted(part: Mapping[str, Any]) -> str:
+def seeds_wanted(part: PartEntry) -> str:
     """Return the range of seeds that would decide a part. It is a dash if the spread is not known, and if the
     part is decided or fails."""
-    if part["verdict"] in (*DECIDED, "not testable here") or is_judged_by_seed(part):
+    is_judged_by_seed = part.condition and part.in_each_seed
+    if part.verdict in (*DECIDED, "not testable here") or is_judged_by_seed:
         return ABSENT
-    if part["seeds_to_decide"] is not None:
-        return seed_range(part["seeds_to_decide"])
-    return ABSENT if is_absent(part["smallest_seen"]) else f"> {count(MOST_SEEDS)}"
-
-
-def is_judged_by_seed(part: Mapping[str, Any]) -> bool:
-    """Return whether a part is a condition that each seed must show; such a part has no interval."""
-    return bool(part["condition"] and part["in_each_seed"])
+    if part.seeds_to_decide is not None:
+        return seed_range(part.seeds_to_decide)
+    return ABSENT if is_absent(part.smallest_seen) else f"> {count(MOST_SEEDS)}"
 
 
 def seed_range(seeds: SeedRange) -> str:
@@ -165,30 +167,27 @@ def seed_range(seeds: SeedRange) -> str:
     return count(low) if low == high else f"{count(low)} to {count(high)}"
 
 
-def seeds_shown(entry: Mapping[str, Any]) -> str:
+def seeds_shown(claim: ClaimEntry) -> str:
     """Return the number of seeds of a claim, with the number of planned seeds if not all have ended: ``5``,
     ``3 of 5``. It is empty if the claim was not run."""
-    if entry.get("n") is None:
+    if claim.n is None:
         return ""
-    return f"{entry['n']} of {entry['planned_seeds']}" if is_early(entry) else str(entry["n"])
+    return f"{claim.n} of {claim.planned_seeds}" if is_early(claim) else str(claim.n)
 
 
-def is_early(entry: Mapping[str, Any]) -> bool:
+def is_early(claim: ClaimEntry) -> bool:
     """Return whether a claim was judged before all of its planned seeds have ended. A seed that has ended and is
     left out for a missing number does not count."""
-    if entry.get("n") is None:
-        return False
-    return max(entry["n"], entry.get("ended_seeds") or 0) < (entry.get("planned_seeds") or 0)
+    return claim.n is not None and max(claim.n, claim.ended_seeds or 0) < (claim.planned_seeds or 0)
 
 
-def look_words(entry: Mapping[str, Any]) -> str:
+def look_words(claim: ClaimEntry) -> str:
     """Return the look at which a claim was judged and why it stopped there; empty if the seeds are a fixed
     list."""
-    look = entry.get("look")
-    if not look:
+    if claim.look is None:
         return ""
-    sentence = "look {number} of {of}, with {seeds} of up to {up_to} seeds: " + _END[look["end"]]
-    return sentence.format(**look)
+    sentence = "look {number} of {of}, with {seeds} of up to {up_to} seeds: " + _END[claim.look.end]
+    return sentence.format(**vars(claim.look))
 
 
 _END: dict[End, str] = {
@@ -225,10 +224,10 @@ def look_sentence(outcomes: Mapping[str, Outcome], looks: Looks, *, futile: Sequ
     return f"{sentence}."
 
 
-def wrong_at_most(entries: Iterable[Mapping[str, Any]]) -> str:
+def wrong_at_most(claims: Iterable[ClaimEntry]) -> str:
     """Return the largest chance that any of these verdicts is wrong; empty if no claim is judged."""
-    judged = [entry for entry in entries if entry["verdict"] not in ("not run", "insufficient evidence")]
-    chance = min(1.0, ALPHA * len({entry["family"] for entry in judged}))
+    judged = [claim for claim in claims if claim.verdict not in ("not run", "insufficient evidence")]
+    chance = min(1.0, ALPHA * len({claim.family for claim in judged}))
     if not judged:
         return ""
     return (
@@ -241,31 +240,31 @@ _OF_LOOKS = "over all looks at them together"
 _OF_FIXED_SEEDS = "if the number of seeds was fixed before the runs, and all of them have ended"
 
 
-def seeds_for_all(entry: Mapping[str, Any]) -> str:
+def seeds_for_all(claim: ClaimEntry) -> str:
     """Return the range of seeds that would decide every part of an open claim: ``30 to 77``, ``> 1,000``.
 
     Empty if the claim is decided or not testable, and if no spread is known.
     """
-    if entry["verdict"] in (*DECIDED, "not testable here", "not run"):
+    if claim.verdict in (*DECIDED, "not testable here", "not run"):
         return ""
-    open_parts = [part for part in entry["parts"] if part["verdict"] != "supported"]
-    if entry["seeds_to_decide"] is not None:
-        return seed_range(entry["seeds_to_decide"])
-    beyond = any(part["seeds_to_decide"] is None and not is_absent(part["smallest_seen"]) for part in open_parts)
+    if claim.seeds_to_decide is not None:
+        return seed_range(claim.seeds_to_decide)
+    open_parts = [part for part in claim.parts if part.verdict != "supported"]
+    beyond = any(part.seeds_to_decide is None and not is_absent(part.smallest_seen) for part in open_parts)
     return f"> {count(MOST_SEEDS)}" if beyond else ""
 
 
-def counted(entries: Iterable[Mapping[str, Any]]) -> str:
+def counted(entries: Iterable[ClaimEntry]) -> str:
     """Return the number of claims with each verdict, and how many came out as expected."""
-    claims = [entry for entry in entries if entry.get("says")]  # the others are files that cannot be read
+    claims = [entry for entry in entries if entry.says]  # the others are files that cannot be read
     if not claims:
         return "No claim could be read."
     met = Counter(word for claim in claims if (word := expectation(claim)))
     if len(claims) == 1:
-        sentences = [f"1 claim: {claims[0]['verdict']}.", *(f"It {_OUTCOMES[word]}." for word in met)]
+        sentences = [f"1 claim: {claims[0].verdict}.", *(f"It {_OUTCOMES[word]}." for word in met)]
     else:
-        sentences = _counted(Counter(claim["verdict"] for claim in claims), met)
-    if early := [claim for claim in claims if is_early(claim) and claim["verdict"] != "insufficient evidence"]:
+        sentences = _counted(Counter(claim.verdict for claim in claims), met)
+    if early := [claim for claim in claims if is_early(claim) and claim.verdict != "insufficient evidence"]:
         have = "has fewer seeds" if len(early) == 1 else "have fewer seeds"
         seeds_of_early = listed(list(dict.fromkeys(map(seeds_shown, early))), "or")
         sentences.append(
@@ -275,7 +274,7 @@ def counted(entries: Iterable[Mapping[str, Any]]) -> str:
     return " ".join(sentences)
 
 
-def _counted(verdicts: Counter[str], met: Counter[str]) -> list[str]:
+def _counted(verdicts: Counter[Verdict], met: Counter[str]) -> list[str]:
     """Return sentences on the number of claims with each verdict, and with each outcome of an expectation."""
     words = [f"{count(verdicts[verdict])} {verdict}" for verdict in VERDICTS if verdicts[verdict]]
     outcomes = [f"{count(met[word])} {outcome}" for word, outcome in _OUTCOMES.items() if met[word]]
@@ -287,41 +286,37 @@ def _counted(verdicts: Counter[str], met: Counter[str]) -> list[str]:
 _OUTCOMES = {"met": "came out as expected", "not met": "came out otherwise", "left open": "stayed open"}
 
 
-def decided_first(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def decided_first(claims: Iterable[ClaimEntry]) -> list[ClaimEntry]:
     """Return the claims, first those that the seeds decide and then the others, each in their order."""
-    return sorted(entries, key=lambda entry: entry["verdict"] not in DECIDED)
+    return sorted(claims, key=lambda claim: claim.verdict not in DECIDED)
 
 
-def expectation(entry: Mapping[str, Any]) -> str:
+def expectation(claim: ClaimEntry) -> str:
     """Return `met` if the verdict is the expected one, else `not met`, or `left open` if the seeds decide
     nothing. Empty if no verdict was expected or nothing was judged."""
-    if entry["as_expected"] is None:
+    if claim.as_expected is None:
         return ""
-    if entry["as_expected"]:
+    if claim.as_expected:
         return "met"
-    return "left open" if entry["verdict"] == "undecided" else "not met"
+    return "left open" if claim.verdict == "undecided" else "not met"
 
 
-def described(entry: Mapping[str, Any]) -> str:
+def described(claim: ClaimEntry) -> str:
     """Return a description of the plot of a claim's effects, for readers who do not see it."""
-    sentences = [
-        *(_described_part(part) for part in entry["parts"]),
-        *(_described_part(part, is_beside=True) for part in entry["beside"]),
-    ]
     first = "Mean effect over seeds with its interval, compared with 0 and the smallest effect that matters."
-    return " ".join([first, *sentences])
+    return " ".join([first, *map(_described_part, (*claim.parts, *claim.beside))])
 
 
-def _described_part(part: Mapping[str, Any], *, is_beside: bool = False) -> str:
-    name = f"{part['name']} (beside)" if is_beside else part["name"]
-    if is_absent(part["effect"]):
+def _described_part(part: PartEntry) -> str:
+    name = part.name if part.decides else f"{part.name} (beside)"
+    if is_absent(part.effect):
         return f"{name}: no number."
-    seeds = [value for value in part["values"] if np.isfinite(value)]
-    words = f"{name}: {part['verdict']}, {effect(part)}"
-    if not is_absent(part["low"]):
-        words += f" ({confidence(part)} interval)"
+    seeds = [value for value in part.values if np.isfinite(value)]
+    words = f"{name}: {part.verdict}, {effect(part)}"
+    if not is_absent(part.low):
+        words += f" ({confidence(part.confidence)} interval)"
     of_seeds = f"{several(len(seeds), 'seed')} from {significant(min(seeds))} to {significant(max(seeds))}"
-    return f"{words}, smallest that matters {significant(part['smallest_effect'])}, {of_seeds}."
+    return f"{words}, smallest that matters {significant(part.smallest_effect)}, {of_seeds}."
 
 
 def _magnitude(value: float) -> int:
@@ -374,7 +369,7 @@ def part_rule(part: PartVerdict, direction: Direction, *, ways: int) -> str:
         return "the effect is not a finite number in every seed"
     if seed_tests.constant(part.values):
         return _agreeing(part, direction, margin=margin)
-    shown = f"the {confidence(part._asdict())} interval"
+    shown = f"the {confidence(part.confidence)} interval"
     if part.verdict == "equivalent":
         return f"TOST places the effect within ±{margin}, too small to matter ({p_in_words(part.p_equivalent)})"
     if part.verdict == "supported" and direction == "either":

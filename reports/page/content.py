@@ -15,6 +15,7 @@ from ablations.spec.contrasts import Claim, Difference
 from ablations.spec.figures import FAILED_FIGURE
 from ablations.spec.tuning import settings_in_words
 from ablations.wording import several
+from reports.claims.entries import ClaimEntry
 from reports.claims.judge import Judged, claim_notices
 from reports.claims.words import p_in_words, significant
 from reports.figures.curves import TRAINED_GAIN
@@ -320,24 +321,24 @@ def claims_over_examples(judged: Judged, by_arm: Mapping[str, Answers]) -> dict[
     name."""
     sentences = {}
     for entry in judged.entries:
-        claim = judged.claims.get(entry["name"])
+        claim = judged.claims.get(entry.name)
         if claim is not None and (of_claim := list(_claim_over_examples(entry, claim, by_arm))):
             sentences[claim.name] = of_claim
     return sentences
 
 
-def _claim_over_examples(entry: Mapping[str, Any], claim: Claim, by_arm: Mapping[str, Answers]) -> Iterator[str]:
-    for part in entry["parts"]:
-        effect = claim.parts.get(part["name"])
-        if not isinstance(effect, Difference) or not (_is_of_examples(effect) and part["seeds"]):
+def _claim_over_examples(entry: ClaimEntry, claim: Claim, by_arm: Mapping[str, Answers]) -> Iterator[str]:
+    for part in entry.parts:
+        effect = claim.parts.get(part.name)
+        if not isinstance(effect, Difference) or not (_is_of_examples(effect) and part.seeds):
             continue
         arm, minus = str(effect.arm), str(effect.minus)
         if arm not in by_arm or minus not in by_arm:
             continue
-        for task in compare_questions(by_arm[minus], by_arm[arm], seeds=part["seeds"]):
+        for task in compare_questions(by_arm[minus], by_arm[arm], seeds=part.seeds):
             place = (task["measure"], task["task"], task["metric"])
             if task["seeds"] and place == (effect.of.measure, effect.of.groups[0], effect.of.metric):
-                label = f"{part['name']}: " if len(entry["parts"]) > 1 else ""
+                label = f"{part.name}: " if len(entry.parts) > 1 else ""
                 yield label + _examples_in_words(task, arm, minus)
 
 

@@ -19,6 +19,7 @@ from ablations.spec import load
 from ablations.spec.changes import changed_settings
 from ablations.spec.contrasts import Claim, Effect
 from reports import folder as experiment_folder
+from reports.claims.entries import ClaimEntry, PartEntry
 from reports.claims.judge import finite, judge_claims
 from reports.folder import ReportedExperiment
 from reports.statistics.seed_tests import t_interval
@@ -144,7 +145,7 @@ class ComparedExperiment(NamedTuple):
     """SHA-256 of each file of claims."""
     written: dict[str, Claim]
     """Claims by name, as their files have them."""
-    entries: dict[str, dict[str, Any]]
+    entries: dict[str, ClaimEntry]
     """Entries of claims with their verdicts, by name."""
 
 
@@ -152,10 +153,10 @@ def _side(folder: Path) -> ComparedExperiment:
     experiment = experiment_folder.read(folder)
     judged = judge_claims(experiment)
     for entry in judged.entries:
-        if "says" not in entry:  # a file that cannot be read has an entry without a claim
-            raise ResultsError(f"{folder}: claims {entry['name']}: {entry['rule']}")
+        if entry.says is None:  # a file that cannot be read has an entry without a claim
+            raise ResultsError(f"{folder}: claims {entry.name}: {entry.rule}")
     files = {file["name"]: file["sha256"] for file in judged.files}
-    entries = {entry["name"]: entry for entry in judged.entries}
+    entries = {entry.name: entry for entry in judged.entries}
     return ComparedExperiment(folder, experiment, files, judged.claims, entries)
 
 
@@ -168,17 +169,18 @@ def _claims(old: ComparedExperiment, new: ComparedExperiment) -> list[dict[str, 
     for name in dict.fromkeys((*old.entries, *new.entries)):
         before, after = old.entries.get(name), new.entries.get(name)
         written_before, written_after = old.written.get(name), new.written.get(name)
-        either = after or before or {}
-        changed = ["verdict"] if before and after and before["verdict"] != after["verdict"] else []
+        either = after or before
+        assert either is not None  # the name is that of an entry
+        changed = ["verdict"] if before and after and before.verdict != after.verdict else []
         rows.append(
             {
                 "name": name,
-                "number": either["number"],
-                "says": either["says"],
+                "number": either.number,
+                "says": either.says,
                 "changed": changed + _rewritten(written_before, written_after),
                 "before": _judged(before, written_before),
                 "after": _judged(after, written_after),
-                "parts": list(_parts(before or {}, after or {}, written_before, written_after)),
+                "parts": list(_parts(before, after, written_before, written_after)),
             }
         )
     return rows
@@ -191,27 +193,30 @@ def _rewritten(before: Claim | None, after: Claim | None) -> list[str]:
     return [name for name in Claim.model_fields if getattr(before, name) != getattr(after, name)]
 
 
-def _judged(entry: Mapping[str, Any] | None, claim: Claim | None) -> dict[str, Any] | None:
+def _judged(entry: ClaimEntry | None, claim: Claim | None) -> dict[str, Any] | None:
     """Return the judged entry of a claim. The smallest effect is that of the claim; some parts have their
     own."""
     if entry is None or claim is None:
         return None
-    judged = {name: entry[name] for name in ("file", "verdict", "rule", "deciding")}
+    judged = {name: getattr(entry, name) for name in ("file", "verdict", "rule", "deciding")}
     return judged | {"smallest_effect": claim.smallest_effect}
 
 
 def _parts(
-    before: Mapping[str, Any], after: Mapping[str, Any], written_before: Claim | None, written_after: Claim | None
+    before: ClaimEntry | None,
+    after: ClaimEntry | None,
+    written_before: Claim | None,
+    written_after: Claim | None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the effects of a claim by name. The difference is None if the two sides compare different
     things."""
-    sides = [{part["name"]: part for part in entry.get("parts", ())} for entry in (before, after)]
+    sides = [{part.name: part for part in entry.parts} if entry else {} for entry in (before, after)]
     for name in dict.fromkeys((*sides[0], *sides[1])):
         old, new = (side.get(name) for side in sides)
         comparable = _same_effect(name, written_before, written_after)
         yield {
             "name": name,
-            "unit": (new or old or {})["unit"],
+            "unit": next(part.unit for part in (new, old) if part),
             "before": _effect(old),
             "after": _effect(new),
             "difference": difference(_by_seed(old), _by_seed(new)) if old and new and comparable else None,
@@ -233,15 +238,15 @@ def _defined(part: str, effects: Mapping[str, Effect]) -> Effect | None:
     return effects[max(fitting, key=len)] if fitting else None
 
 
-def _effect(part: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _effect(part: PartEntry | None) -> dict[str, Any] | None:
     if part is None:
         return None
     numbers = ("effect", "low", "high", "confidence", "smallest_effect")
-    return {"verdict": part["verdict"]} | {name: finite(part[name]) for name in numbers} | {"n": part["n"]}
+    return {"verdict": part.verdict} | {name: finite(getattr(part, name)) for name in numbers} | {"n": part.n}
 
 
-def _by_seed(part: Mapping[str, Any]) -> Seeds:
-    return dict(zip(part["seeds"], part["linear_form"], strict=True))
+def _by_seed(part: PartEntry) -> Seeds:
+    return dict(zip(part.seeds, part.linear_form, strict=True))
 
 
 # Results and settings --------------------------------------------------------------------------------

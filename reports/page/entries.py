@@ -8,6 +8,7 @@ and `zero`.
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 
-from ablations.spec.contrasts import Claim
+from ablations.spec.contrasts import Claim, Needs
+from reports.claims.entries import ClaimEntry, PartEntry
 from reports.claims.words import described
 from reports.figures import files
 from reports.figures.by_arm import NAME_LETTERS, shown_name
@@ -28,8 +30,30 @@ from reports.page.figures import compares_courses, is_along, read_by
 from reports.scores.runs import SHOWN
 from reports.words import is_absent
 
-NO_CLAIM: dict[str, Any] = {"number": None, "says": None, "as_expected": None, "parts": [], "beside": []}
-"""Default fields for a file of claims that cannot be read."""
+
+@dataclass(frozen=True)
+class ClaimPlot:
+    """Files of a claim's plot, and its words for readers who do not see it."""
+
+    svg: str
+    csv: str
+    label: str
+    description: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageClaim(ClaimEntry):
+    """Claim on the page."""
+
+    id: str
+    """Name of the entry on the page."""
+    plot: ClaimPlot | None = None
+    """Plot of the effects; None if the claim is not judged."""
+    shown_in: list[dict[str, str]] = field(default_factory=list)
+    """Figures and tables of the numbers that the claim reads, each with `id` and `title`."""
+    over_examples: list[str] = field(default_factory=list)
+    """Sentences from the predictions for examples."""
+
 
 OF_PART = ("effect", "low", "high", "confidence", "smallest_effect", "verdict")
 """Columns of a claim's CSV with the same value for all seeds of a part."""
@@ -37,58 +61,60 @@ OF_PART = ("effect", "low", "high", "confidence", "smallest_effect", "verdict")
 COLUMNS = ("claim", "part", "decides", "seed", "value", "unit", "layer", *OF_PART)
 
 
-def claim_entries(claims: Mapping[str, Claim], page: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the entries of the claims, each with further facts.
-
-    `id` names the entry on the page. `plot` has the files of its plot, None if the claim is not judged.
-    `shown_in` lists the figures and tables of the numbers that the claim reads. `over_examples` has sentences
-    from the predictions for examples.
+def claim_entries(claims: Mapping[str, Claim], page: Mapping[str, Any]) -> list[PageClaim]:
+    """Return the claims of the page.
 
     Args:
         claims: claims by name, as their files have them.
-        page: content of the page, with the verdicts.
+        page: content of the page, with the entries of the claims.
     """
-    names: set[str] = set()
+    ids: set[str] = set()
     entries = []
     for entry in printable_throughout(page["claims"]):  # a file of claims may hold any character
-        name = f"claim-{re.sub('[^a-z0-9._-]+', '_', entry['name'])}"
-        while name in names:  # names may differ only in letters that are replaced here
-            name += "_"
-        names.add(name)
-        with_facts = NO_CLAIM | entry | {"id": name, "plot": None, "shown_in": []}
-        with_facts["over_examples"] = page.get("over_examples", {}).get(entry["name"], [])
-        if "says" in entry:
-            with_facts |= {"shown_in": _shown_in(entry, claims.get(entry["name"]), page)}
-        if entry["verdict"] != "not run":
-            with_facts["plot"] = {kind: f"figures/{name}.{kind}" for kind in ("svg", "csv")} | {
-                "label": f"Effect of claim {entry['number'] or entry['name']}",
-                "description": described(entry),
-            }
-        entries.append(with_facts)
+        id_ = f"claim-{re.sub('[^a-z0-9._-]+', '_', entry.name)}"
+        while id_ in ids:  # names may differ only in letters that are replaced here
+            id_ += "_"
+        ids.add(id_)
+        plot = ClaimPlot(
+            svg=f"figures/{id_}.svg",
+            csv=f"figures/{id_}.csv",
+            label=f"Effect of claim {entry.number or entry.name}",
+            description=described(entry),
+        )
+        entries.append(
+            PageClaim(
+                **vars(entry),
+                id=id_,
+                plot=None if entry.verdict == "not run" else plot,
+                shown_in=_shown_in(entry, claims.get(entry.name), page),
+                over_examples=page.get("over_examples", {}).get(entry.name, []),
+            )
+        )
     return entries
 
 
-def claim_csv(entry: Mapping[str, Any]) -> str:
+def claim_csv(claim: ClaimEntry) -> str:
     """Return the effects of a claim as CSV: a row for each part and seed."""
     rows = []
-    for decides, parts in (("yes", entry["parts"]), ("no", entry["beside"])):
-        for part in parts:
-            shared = {"claim": entry["name"], "part": part["name"], "decides": decides, "unit": part["unit"]}
-            shared |= {name: part[name] for name in OF_PART}
-            layers = part["chosen_layers"] or [None] * len(part["seeds"])
-            rows += [
-                shared | {"seed": seed, "value": value, "layer": layer}
-                for seed, value, layer in zip(part["seeds"], part["values"], layers, strict=True)
-            ]
+    for part in (*claim.parts, *claim.beside):
+        shared = {"claim": claim.name, "part": part.name, "decides": "yes" if part.decides else "no"}
+        shared |= {"unit": part.unit} | {name: getattr(part, name) for name in OF_PART}
+        layers = part.chosen_layers or [None] * len(part.seeds)
+        rows += [
+            shared | {"seed": seed, "value": value, "layer": layer}
+            for seed, value, layer in zip(part.seeds, part.values, layers, strict=True)
+        ]
     frame = DataFrame(rows, columns=list(COLUMNS)).astype({"seed": "Int64", "layer": "Int64"})
     return csv_of(frame)
 
 
-def _shown_in(entry: Mapping[str, Any], claim: Claim | None, page: Mapping[str, Any]) -> list[dict[str, str]]:
+def _shown_in(entry: ClaimEntry, claim: Claim | None, page: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the figures and tables of the page that show the measures of a claim."""
+    if entry.needs is None:
+        return []
     places = []
     metrics = _metrics(claim)
-    for measure in entry["needs"]["measures"]:
+    for measure in entry.needs.measures:
         for number, figure in enumerate(page["figures"], start=1):
             if any(_shows(panel, measure, claim) for panel in figure["panels"]):
                 places.append({"id": figure["name"], "title": f"Figure {number}. {figure['title']}"})
@@ -101,11 +127,11 @@ def _shown_in(entry: Mapping[str, Any], claim: Claim | None, page: Mapping[str, 
     places += [
         {"id": figure["name"], "title": f"Figure {number}. {figure['title']}"}
         for number, figure in enumerate(page["figures"], start=1)
-        if figure.get("kind") == "settings" and _by_setting(figure, entry["needs"], metrics)
+        if figure.get("kind") == "settings" and _by_setting(figure, entry.needs, metrics)
     ]
     if metrics & SHOWN and page["corruptions"]:
         places.append({"id": "corruption-table", "title": "Masked LM and its tokens"})
-    if "validation" in entry["needs"]["measures"] and metrics - SHOWN:
+    if "validation" in entry.needs.measures and metrics - SHOWN:
         places.append({"id": "arm-table", "title": "Arms"})
     return places
 
@@ -116,13 +142,13 @@ def _metrics(claim: Claim | None) -> set[str]:
     return {reading.metric for reading in read if reading.measure != "run_distance"}
 
 
-def _by_setting(figure: Mapping[str, Any], needs: Mapping[str, Any], metrics: set[str]) -> bool:
+def _by_setting(figure: Mapping[str, Any], needs: Needs, metrics: set[str]) -> bool:
     """Return whether a figure of arms that differ in a setting compares the same arms and numbers as a claim.
     A loss is shown as a gain."""
-    compared = set(figure["arms"]) & set(needs["arms"])
+    compared = set(figure["arms"]) & set(needs.arms)
     drawn = metrics | ({"gain"} if "loss" in metrics else set())
     return len(compared) > 1 and any(
-        panel["measure"] in needs["measures"] and panel["metric"] in drawn for panel in figure["panels"]
+        panel["measure"] in needs.measures and panel["metric"] in drawn for panel in figure["panels"]
     )
 
 
@@ -153,31 +179,26 @@ MOST_BEYOND = 1.0
 smallest effects need. A longer interval is cut off with an arrow."""
 
 
-def draw_claim(entry: Mapping[str, Any]) -> Drawing:
-    """Draw the plot of a judged claim, and return it with the numbers of its seeds.
-
-    Args:
-        entry: entry from `claim_entries`.
-    """
-    shared = _by_unit([*entry["parts"], *(part | {"beside": True} for part in entry["beside"])])
+def draw_claim(claim: PageClaim) -> Drawing:
+    """Draw the plot of a judged claim, and return it with the numbers of its seeds."""
+    assert claim.plot is not None
+    shared = _by_unit([*claim.parts, *claim.beside])
     heights = [ROW_INCHES * len(parts) + AXIS_INCHES for parts in shared.values()]
     with sns.axes_style("ticks"), sns.plotting_context("paper", font_scale=1.1):
         figure = Figure(figsize=(files.PANEL_INCHES[0], sum(heights)), layout="constrained")
         axes = figure.subplots(len(shared), 1, squeeze=False, height_ratios=heights)[:, 0]
         for ax, (unit, parts) in zip(axes, shared.items(), strict=True):
             effects(parts, ax=ax, unit=unit)
-    drawn = files.render(figure, name=entry["id"], title=entry["plot"]["label"])
-    return Drawing(svg=drawn, csv=claim_csv(entry))
+    drawn = files.render(figure, name=claim.id, title=claim.plot.label)
+    return Drawing(svg=drawn, csv=claim_csv(claim))
 
 
-def effects(parts: Sequence[Mapping[str, Any]], *, ax: Axes, unit: str = "") -> Axes:
+def effects(parts: Sequence[PartEntry], *, ax: Axes, unit: str = "") -> Axes:
     """Draw effects of one unit, a row for each, the first at the top; return the axes.
 
     The grey band holds effects too small to matter. Small circles are seeds. Colour and marker of a mean show
-    its verdict. An interval that would make everything else small is cut off, with an arrow.
-
-    Args:
-        parts: parts from the entry of a claim; those with `beside` true do not decide, and have thin lines.
+    its verdict. An interval that would make everything else small is cut off, with an arrow. Parts that do not
+    decide have thin lines.
     """
     low, high = _limits(parts)
     ax.axvline(0, color="0.25", lw=0.9, zorder=1, gid="zero")
@@ -190,10 +211,10 @@ def effects(parts: Sequence[Mapping[str, Any]], *, ax: Axes, unit: str = "") -> 
     return ax
 
 
-def _draw_part(part: Mapping[str, Any], row: int, *, ax: Axes, limits: tuple[float, float]) -> None:
-    (low, high), thin = limits, part.get("beside", False)
-    colour, marker = LOOKS[part["verdict"]]
-    name = f"{part['name']} (beside)" if thin else part["name"]
+def _draw_part(part: PartEntry, row: int, *, ax: Axes, limits: tuple[float, float]) -> None:
+    (low, high), thin = limits, not part.decides
+    colour, marker = LOOKS[part.verdict]
+    name = f"{part.name} (beside)" if thin else part.name
     ax.text(
         *(0.0, row - 0.3, _short(name)),
         transform=ax.get_yaxis_transform(),
@@ -203,9 +224,9 @@ def _draw_part(part: Mapping[str, Any], row: int, *, ax: Axes, limits: tuple[flo
         color="0.15",
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
     )
-    margin = min(part["smallest_effect"], 2 * max(abs(low), abs(high)))
+    margin = min(part.smallest_effect, 2 * max(abs(low), abs(high)))
     ax.fill_betweenx([row - 0.14, row + 0.34], -margin, margin, color="0.88", lw=0, zorder=0, gid="margin")
-    values = np.array(part["values"], float)
+    values = np.array(part.values, float)
     values = values[np.isfinite(values)]
     ax.plot(
         *(values, np.full(values.size, row + 0.24)),
@@ -217,37 +238,37 @@ def _draw_part(part: Mapping[str, Any], row: int, *, ax: Axes, limits: tuple[flo
         markeredgewidth=0.7,
         gid="seed",
     )
-    if is_absent(part["effect"]):
+    if is_absent(part.effect):
         return
-    if not is_absent(part["low"]):
-        ends = max(part["low"], low), min(part["high"], high)
+    if not is_absent(part.low):
+        ends = max(part.low, low), min(part.high, high)
         ax.plot(ends, (row, row), color=colour, lw=1.1 if thin else 2.2, solid_capstyle="butt", gid="interval")
-        for end, cut, arrow in zip(ends, (part["low"] < low, part["high"] > high), "<>", strict=True):
+        for end, cut, arrow in zip(ends, (part.low < low, part.high > high), "<>", strict=True):
             if cut:
                 ax.plot([end], [row], marker=arrow, color=colour, markersize=5, clip_on=False, gid="cut")
     ax.plot(
-        *([part["effect"]], [row]),
+        *([part.effect], [row]),
         marker=marker,
         markersize=5 if thin else 7,
-        markerfacecolor="white" if part["verdict"] in HOLLOW else colour,
-        markeredgecolor=colour if part["verdict"] in HOLLOW else "white",
-        markeredgewidth=1.3 if part["verdict"] in HOLLOW else 0.8,
+        markerfacecolor="white" if part.verdict in HOLLOW else colour,
+        markeredgecolor=colour if part.verdict in HOLLOW else "white",
+        markeredgewidth=1.3 if part.verdict in HOLLOW else 0.8,
         zorder=4,
         gid="mean",
     )
 
 
-def _limits(parts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+def _limits(parts: Sequence[PartEntry]) -> tuple[float, float]:
     """Return the limits of the axis. It holds all seeds, 0 and the smallest effects, and intervals as far as
     the rest stays readable."""
-    seeds = np.array([value for part in parts for value in part["values"] if np.isfinite(value)] + [0.0])
+    seeds = np.array([value for part in parts for value in part.values if np.isfinite(value)] + [0.0])
     left, right = seeds.min(), seeds.max()
-    margins = [part["smallest_effect"] for part in parts]
+    margins = [part.smallest_effect for part in parts]
     near = [margin for margin in margins if margin <= 2 * (right - left)] if right > left else margins
     reach = max(near, default=0.0)
     left, right = min(left, -reach), max(right, reach)
     room = MOST_BEYOND * (right - left)
-    ends = np.array([part[end] for part in parts for end in ("low", "high") if not is_absent(part[end])])
+    ends = np.array([end for part in parts for end in (part.low, part.high) if not is_absent(end)])
     if ends.size:
         left, right = min(left, max(ends.min(), left - room)), max(right, min(ends.max(), right + room))
     return left - 0.04 * (right - left), right + 0.04 * (right - left)
@@ -258,9 +279,9 @@ def _short(name: str) -> str:
     return shown_name(name if len(name) <= NAME_LETTERS else f"{name[: NAME_LETTERS - 1]}…")
 
 
-def _by_unit(parts: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+def _by_unit(parts: Sequence[PartEntry]) -> dict[str, list[PartEntry]]:
     """Return the parts by unit; parts of one unit share an axis."""
-    shared: dict[str, list[Mapping[str, Any]]] = {}
+    shared: dict[str, list[PartEntry]] = {}
     for part in parts:
-        shared.setdefault(part["unit"], []).append(part)
+        shared.setdefault(part.unit, []).append(part)
     return shared

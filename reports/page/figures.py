@@ -47,7 +47,7 @@ def claimed_metrics(judged: Judged) -> list[ClaimedMetric]:
 
     Decided claims are read. If there are none, judged claims are; if there are none either, all claims.
     """
-    verdicts = {entry["name"]: entry["verdict"] for entry in judged.entries}
+    verdicts = {entry.name: entry.verdict for entry in judged.entries}
     decided = [claim for name, claim in judged.claims.items() if verdicts[name] in DECIDED]
     tested = [claim for name, claim in judged.claims.items() if verdicts[name] not in NOT_JUDGED]
     return [reading for claim in decided or tested or judged.claims.values() for reading in read_by(claim)]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from reports import words
+from reports.claims.entries import ClaimEntry
 from reports.claims.words import headline_effect, seeds_shown, unmet_condition
 from reports.scores.tables import HOW_OVER_EXAMPLES, OVER_EXAMPLES
 
@@ -47,7 +48,7 @@ def tables(page: dict[str, Any]) -> dict[str, str]:
     `claims` has the verdicts with effect, interval and n. `arms` has what each arm learned in pre-training.
     `compared` has the scores of whole runs with the differences between arms. The others are the tables of tasks.
     """
-    judged = [claim for claim in page["claims"] if claim["plot"]]
+    judged = [claim for claim in page["claims"] if claim.plot]
     written = {"claims": _claims(judged)} if judged else {}
     if any(not words.is_absent(arm["loss"]["mean"]) for arm in page["arms"]):
         written["arms"] = _arms(page["arms"])
@@ -76,12 +77,12 @@ def _tabular(columns: str, heads: Sequence[str], rows: Iterable[Sequence[str]], 
     )
 
 
-def _claims(claims: Sequence[dict[str, Any]]) -> str:
-    numbered = any(claim["number"] for claim in claims)
+def _claims(claims: Sequence[ClaimEntry]) -> str:
+    numbered = any(claim.number for claim in claims)
     rows = [
         [
-            *[str(claim["number"] or "")] * numbered,
-            escaped(claim["says"]),
+            *[str(claim.number or "")] * numbered,
+            escaped(claim.says or ""),
             escaped(_verdict(claim)),
             escaped(headline_effect(claim)),
             seeds_shown(claim),
@@ -97,9 +98,9 @@ def _claims(claims: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _verdict(claim: dict[str, Any]) -> str:
+def _verdict(claim: ClaimEntry) -> str:
     condition = unmet_condition(claim)
-    return f"{claim['verdict']} ({condition})" if condition else str(claim["verdict"])
+    return f"{claim.verdict} ({condition})" if condition else claim.verdict
 
 
 def _arms(arms: Sequence[dict[str, Any]]) -> str:

@@ -198,9 +198,9 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
         drawn[panel.name] = drawing = draw(panel)
         files |= {panel.svg: drawing.svg, panel.csv: drawing.csv}
     for entry in page["claims"]:
-        if entry["plot"]:
-            drawn[entry["id"]] = drawing = draw_claim(entry)
-            files |= {entry["plot"]["svg"]: drawing.svg, entry["plot"]["csv"]: drawing.csv}
+        if entry.plot:
+            drawn[entry.id] = drawing = draw_claim(entry)
+            files |= {entry.plot.svg: drawing.svg, entry.plot.csv: drawing.csv}
     files |= {f"figures/{name}.csv": text for name, text in tables_of(page).items()}
     files |= {f"tables/{name}.tex": text for name, text in latex.tables(page).items()}
     for name, text in files.items():
@@ -282,7 +282,7 @@ def _verdicts(cells: dict[str, dict[str, Any]]) -> list[str]:
 
 def _csv_files(page: dict[str, Any], drawn: dict[str, Drawing]) -> dict[str, str]:
     """Return the CSV files by name. Those of claims come first, as they are small."""
-    first = [entry["id"] for entry in page["claims"] if entry["plot"]]
+    first = [entry.id for entry in page["claims"] if entry.plot]
     names = [*first, *(name for name in drawn if name not in first)]
     return {name: drawn[name].csv for name in names} | tables_of(page)
 

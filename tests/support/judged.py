@@ -1,9 +1,14 @@
 """An experiment with judged claims."""
 
 import json
+from dataclasses import fields
+from types import SimpleNamespace
 
 from ablations.spec import claims as claims_file
 from reports import folder as experiment_folder
+from reports.claims.entries import ClaimEntry, PartEntry
+from reports.claims.judge import Judged
+from reports.claims.outcomes import Stop
 from tests.support.fake_experiment import write
 
 SEEDS = tuple(range(8))
@@ -67,4 +72,28 @@ def made(tmp_path, *, seeds=SEEDS, text=TEXT, planned=None, table_rows=None):
 
 
 def by_name(entries):
-    return {entry["name"]: entry for entry in entries}
+    return {entry.name: entry for entry in entries}
+
+
+def judged(*claims):
+    """An experiment with these claims, for what shows them; nothing of it was measured."""
+    experiment = SimpleNamespace(plan=SimpleNamespace(experiment="tried"))
+    return Judged(experiment, files=[], claims={}, outcomes={}, entries=list(claims))
+
+
+def part_entry(**given):
+    """A part of a claim; what is not given is unknown."""
+    made = dict.fromkeys(field.name for field in fields(PartEntry)) | {"name": "it", "unit": "", "numbers": {}}
+    return PartEntry(**made | {"decides": True, "condition": False, "seeds": (), "values": ()} | given)
+
+
+def claim_entry(*, parts=(), beside=(), look=None, **given):
+    """A claim with its verdict, also from its entry in claims.json or report.json."""
+    known = {field.name for field in fields(ClaimEntry)}
+    made = {"file": "it", "name": "it", "verdict": "supported", "rule": "so"}
+    return ClaimEntry(
+        **made | {name: value for name, value in given.items() if name in known},
+        parts=tuple(part_entry(**part) for part in parts),
+        beside=tuple(part_entry(**part) for part in beside),
+        look=look and Stop(**look),
+    )

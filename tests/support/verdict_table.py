@@ -9,12 +9,14 @@ ends at `<!-- end of the verdicts -->`.
 import json
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ablations import yamlfile
 from ablations.wording import listed
+from reports.claims.entries import ClaimEntry
 from reports.claims.verdicts import DECIDED
 from reports.claims.words import headline_effect, seeds_shown
+from tests.support.judged import claim_entry
 
 TABLE = re.compile(
     r"(<!-- verdicts on (real text|all numbered claims) -->\n)(.*?)(<!-- end of the verdicts -->)", re.DOTALL
@@ -28,7 +30,7 @@ class Published(NamedTuple):
 
     experiment: str
     on_real_text: bool
-    entry: dict[str, Any]
+    entry: ClaimEntry
 
 
 def with_verdicts(page: Path, results: Path) -> str:
@@ -45,8 +47,10 @@ def _published(results: Path) -> list[Published]:
     for path in sorted(results.glob("*/claims.json")):
         on_real_text = yamlfile.read(path.with_name("spec.yaml")).content["data"]["kind"] != "language"
         entries = json.loads(path.read_text(encoding="utf-8"))["claims"]
-        claims += [Published(path.parent.name, on_real_text, entry) for entry in entries if entry["number"]]
-    return sorted(claims, key=lambda claim: _order(claim.entry["number"]))
+        claims += [
+            Published(path.parent.name, on_real_text, claim_entry(**entry)) for entry in entries if entry["number"]
+        ]
+    return sorted(claims, key=lambda claim: _order(claim.entry.number))
 
 
 def _order(number: int | str) -> tuple[int, str]:
@@ -57,14 +61,14 @@ def _order(number: int | str) -> tuple[int, str]:
 def _decided_on_real_text(published: list[Published], place: str) -> str:
     measured = _with_most_seeds([claim for claim in published if claim.on_real_text])
     rows = [
-        f"| {entry['number']}. {entry['says']} | **{entry['verdict']}** | {headline_effect(entry)} "
-        f"| [{seeds_shown(entry)}]({place}/{name}/findings.md) | {entry['published'] or 'none'} |\n"
+        f"| {entry.number}. {entry.says} | **{entry.verdict}** | {headline_effect(entry)} "
+        f"| [{seeds_shown(entry)}]({place}/{name}/findings.md) | {entry.published or 'none'} |\n"
         for name, _, entry in measured
-        if entry["verdict"] in DECIDED
+        if entry.verdict in DECIDED
     ]
     heads = "| claim | verdict | effect | seeds | in the literature |\n|---|---|---|--:|---|\n"
     others = {
-        verdict: [str(claim.entry["number"]) for claim in measured if claim.entry["verdict"] == verdict]
+        verdict: [str(claim.entry.number) for claim in measured if claim.entry.verdict == verdict]
         for verdict in UNDECIDED
     }
     words = "; ".join(f"{verdict}: {listed(numbers, 'and')}" for verdict, numbers in others.items() if numbers)
@@ -73,30 +77,30 @@ def _decided_on_real_text(published: list[Published], place: str) -> str:
 
 def _with_most_seeds(claims: list[Published]) -> list[Published]:
     """Return the claims that were measured, without those that another experiment judges with more seeds."""
-    measured = [claim for claim in claims if claim.entry["verdict"] in (*DECIDED, *UNDECIDED)]
+    measured = [claim for claim in claims if claim.entry.verdict in (*DECIDED, *UNDECIDED)]
     most: dict[str, int] = {}
     for claim in measured:
-        number = str(claim.entry["number"])
-        most[number] = max(most.get(number, 0), claim.entry["n"])
-    return [claim for claim in measured if claim.entry["n"] == most[str(claim.entry["number"])]]
+        number = str(claim.entry.number)
+        most[number] = max(most.get(number, 0), claim.entry.n)
+    return [claim for claim in measured if claim.entry.n == most[str(claim.entry.number)]]
 
 
 def _all_numbered(published: list[Published], place: str) -> str:
     lines = ["| claim | on real text | on the built-in language |\n|---|---|---|\n"]
-    for number in dict.fromkeys(claim.entry["number"] for claim in published):
-        same = [claim for claim in published if claim.entry["number"] == number]
+    for number in dict.fromkeys(claim.entry.number for claim in published):
+        same = [claim for claim in published if claim.entry.number == number]
         cells = [
             _verdicts([claim for claim in same if claim.on_real_text is real], place) for real in (True, False)
         ]
-        lines.append(f"| {number}. {same[0].entry['says']} | {' | '.join(cells)} |\n")
+        lines.append(f"| {number}. {same[0].entry.says} | {' | '.join(cells)} |\n")
     return "".join(lines)
 
 
 def _verdicts(claims: list[Published], place: str) -> str:
-    measured = [claim for claim in claims if claim.entry["verdict"] in (*DECIDED, *UNDECIDED)]
+    measured = [claim for claim in claims if claim.entry.verdict in (*DECIDED, *UNDECIDED)]
     return (
         "<br>".join(
-            f"**{entry['verdict']}**: {headline_effect(entry)}, n = {seeds_shown(entry)} "
+            f"**{entry.verdict}**: {headline_effect(entry)}, n = {seeds_shown(entry)} "
             f"([{name}]({place}/{name}/findings.md))"
             for name, _, entry in measured
         )

@@ -1,6 +1,7 @@
 """What the commands print as tables, in 80 columns and where the output is no terminal."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,7 @@ from ablations.runs.terminal import (
 )
 from lightning_modules.training.run_directory import RunState
 from reports.page.terminal import NARROWEST_CLAIM, claims_table
+from tests.support.judged import claim_entry, judged
 
 ARMS = ("mlm", "untrained", "clm-dropout-0.15", "naive-2", "full-sentences", "mt", "objective.masking.ratio=0.4")
 LONGEST_IN_80 = 14
@@ -41,20 +43,12 @@ RUNS += [run(arm, "done", **fields) for arm, fields in zip(ARMS[len(STATES) :], 
 PLAN = Plan(experiment="tried", question="", arms=list(ARMS), runs=RUNS, pairs_to_compare=0, seconds=1.0)
 
 
-def claim(name, verdict, **fields):
-    entry = {"number": 1, "name": name, "verdict": verdict, "rule": "so it is", "expect": "supported"}
-    return entry | {"parts": [], "deciding": ""} | fields
-
-
-CLAIMS = {
-    "experiment": "tried",
-    "files": [],
-    "claims": [
-        claim("mlm-loses-and-rebuilds-its-token", "contradicted", effect=-0.15823, low=-0.1682, high=-0.1482,
-              unit="share", n=6, smallest_seen=0.0123, as_expected=False),
-        claim("translation-changes-least", "not run"),
-    ],
-}  # fmt: skip
+BOUNDS = {"effect": -0.15823, "low": -0.1682, "high": -0.1482, "unit": "share", "n": 6, "smallest_seen": 0.0123}
+CONTRADICTED = claim_entry(
+    number=1, name="mlm-loses-and-rebuilds-its-token", verdict="contradicted", as_expected=False, **BOUNDS
+)
+NOT_RUN = claim_entry(number=1, name="translation-changes-least", verdict="not run")
+CLAIMS = judged(CONTRADICTED, NOT_RUN)
 
 
 def show_plan():
@@ -116,13 +110,13 @@ def test_the_line_number_of_a_problem_is_no_emoji(capsys):
 
 def test_only_what_a_table_of_claims_shows_is_explained(capsys, monkeypatch):
     """A claim that came out as expected had the explanation of the sign (!), and one that was not run all four."""
-    cannot_run = {**CLAIMS, "claims": [CLAIMS["claims"][1]]}
-    assert "those of the part" not in printed(lambda: claims_table(cannot_run), capsys, monkeypatch)
+    cannot_run = printed(lambda: claims_table(judged(NOT_RUN)), capsys, monkeypatch)
+    assert "those of the part" not in cannot_run
     shown = printed(lambda: claims_table(CLAIMS), capsys, monkeypatch)
     assert "effect, seeds and can see are those of the part that decides\ncan see: the smallest effect" in shown
     assert "(!): not as expected" in shown
     assert "would decide: the" not in shown
-    as_expected = {**CLAIMS, "claims": [CLAIMS["claims"][0] | {"as_expected": True}]}
+    as_expected = judged(replace(CONTRADICTED, as_expected=True))
     assert "(!)" not in printed(lambda: claims_table(as_expected), capsys, monkeypatch)
 
 

@@ -11,6 +11,7 @@ from ablations.runs.records import Look, Looks
 from ablations.spec import claims as claims_file
 from reports import folder as experiment_folder
 from reports.claims import judge
+from reports.claims.entries import ClaimEntry
 from reports.claims.judge import Judged, as_expected, claim_file_changes, claim_notices, judge_claims
 from reports.claims.outcomes import measured
 from reports.claims.select import SeedTable
@@ -22,26 +23,26 @@ from tests.support.claim_files import GOOD
 from tests.support.claim_tables import frame, shipped
 from tests.support.command_line import ablate
 from tests.support.fake_experiment import write
-from tests.support.judged import SEEDS, TEXT, by_name, made
+from tests.support.judged import SEEDS, TEXT, by_name, claim_entry, judged, made
 
 
 def test_each_claim_gets_its_verdict_from_the_table(tmp_path):
     entries = by_name(judge_claims(made(tmp_path)).entries)
-    assert {name: entry["verdict"] for name, entry in entries.items()} == {
+    assert {name: entry.verdict for name, entry in entries.items()} == {
         "more": "supported",
         "less": "contradicted",
         "faster": "contradicted",
         "same": "equivalent",
         "other": "not run",
     }
-    assert {name: entry["as_expected"] for name, entry in entries.items()} == {
+    assert {name: entry.as_expected for name, entry in entries.items()} == {
         "more": True,
         "less": False,
         "faster": True,
         "same": True,
         "other": None,
     }
-    assert entries["other"]["rule"] == "the experiment has no arm n1; there are no results of parsing"
+    assert entries["other"].rule == "the experiment has no arm n1; there are no results of parsing"
 
 
 def test_the_effect_is_that_of_the_table(tmp_path):
@@ -51,32 +52,32 @@ def test_the_effect_is_that_of_the_table(tmp_path):
     steps = steps[steps.layer_to == steps.layer + 1]
     sums = steps.groupby(["arm", "seed"])["value"].sum()
     entry = by_name(judge_claims(experiment).entries)["more"]
-    assert entry["effect"] == pytest.approx((sums["mlm"] - sums["clm"]).mean())
-    assert entry["parts"][0]["values"] == pytest.approx((sums["mlm"] - sums["clm"]).tolist())
-    assert entry["low"] < entry["effect"] < entry["high"]
-    assert (entry["n"], entry["smallest_effect"]) == (8, 0.01)
-    assert entry["smallest_seen"] > 0
-    assert entry["parts"][0]["p_sign_flips"] == 2 / 2**8
+    assert entry.effect == pytest.approx((sums["mlm"] - sums["clm"]).mean())
+    assert entry.parts[0].values == pytest.approx((sums["mlm"] - sums["clm"]).tolist())
+    assert entry.low < entry.effect < entry.high
+    assert (entry.n, entry.smallest_effect) == (8, 0.01)
+    assert entry.smallest_seen > 0
+    assert entry.parts[0].p_sign_flips == 2 / 2**8
 
 
 def test_the_level_is_shared_within_the_family_alone(tmp_path):
     """Four claims of one family were tested, each at a fourth of 5%."""
     entries = by_name(judge_claims(made(tmp_path)).entries)
-    levels = sorted(entry["level"] for entry in entries.values() if entry["family"] == "layers")
+    levels = sorted(entry.level for entry in entries.values() if entry.family == "layers")
     assert levels == pytest.approx([0.05 / 4] * 4)
-    assert entries["more"]["confidence"] == 1 - entries["more"]["level"]
+    assert entries["more"].confidence == 1 - entries["more"].level
 
 
 def test_a_verdict_before_all_planned_seeds_have_ended_is_called_an_early_look(tmp_path):
     experiment = made(tmp_path)
     complete = by_name(judge_claims(experiment).entries)
-    assert {name: entry["planned_seeds"] for name, entry in complete.items()} == {
+    assert {name: entry.planned_seeds for name, entry in complete.items()} == {
         **dict.fromkeys(("more", "less", "faster", "same"), 8),
         "other": 0,  # the plan has no arm n1
     }
     ended = experiment._replace(table=experiment.table[experiment.table.seed < 5])
     entries = by_name(judge_claims(ended).entries)
-    assert (entries["more"]["n"], seeds_shown(entries["more"])) == (5, "5 of 8")
+    assert (entries["more"].n, seeds_shown(entries["more"])) == (5, "5 of 8")
     assert counted(entries.values()).endswith(
         "4 claims have fewer seeds than planned (n = 5 of 8): these verdicts are early looks, and the one with "
         "all seeds counts."
@@ -104,8 +105,8 @@ def test_a_seed_that_ended_and_is_left_out_makes_no_early_look(tmp_path):
     lacking = experiment._replace(table=table[(table.seed < 7) | (table.arm != "mlm") | (table.layer != 3)])
     entries = by_name(judge_claims(lacking).entries)
     entry = entries["more"]
-    assert (entry["n"], entry["planned_seeds"], entry["ended_seeds"]) == (7, 8, 8)
-    assert entry["parts"][0]["left_out"] == ["seed 7: numbers of arm mlm are missing"]
+    assert (entry.n, entry.planned_seeds, entry.ended_seeds) == (7, 8, 8)
+    assert entry.parts[0].left_out == ("seed 7: numbers of arm mlm are missing",)
     assert seeds_shown(entry) == "7"
     assert "early" not in counted(entries.values())
     for part, change in (("state", {"state": "failed"}), ("plan", {"not_measured": ["layer_change"]})):
@@ -122,28 +123,28 @@ def test_an_arm_of_which_nothing_is_measured_at_its_last_step_is_not_compared(tm
     assert {run.plan.max_steps for run in experiment.runs if run.plan.arm == "clm"} == {500}
     earlier = table.assign(step=table.step.mask(table.arm == "clm", 250))
     entry = by_name(judge_claims(experiment._replace(table=earlier)).entries)["more"]
-    assert (entry["verdict"], entry["rule"]) == ("not run", "layer_change pwcca has no rows of arm clm by layer")
+    assert (entry.verdict, entry.rule) == ("not run", "layer_change pwcca has no rows of arm clm by layer")
 
 
 def test_two_seeds_are_insufficient_and_one_is_shown_all_the_same(tmp_path):
     entries = by_name(judge_claims(made(tmp_path, seeds=(0, 1))).entries)
-    assert entries["more"]["verdict"] == "insufficient evidence"
-    assert entries["more"]["rule"] == "2 seeds, but at least 3 are needed"
-    assert np.isfinite(entries["more"]["effect"])
-    assert entries["more"]["as_expected"] is None
+    assert entries["more"].verdict == "insufficient evidence"
+    assert entries["more"].rule == "2 seeds, but at least 3 are needed"
+    assert np.isfinite(entries["more"].effect)
+    assert entries["more"].as_expected is None
 
 
 def test_before_anything_is_measured_nothing_is_run(tmp_path):
     experiment = made(tmp_path, table_rows=[])
-    assert {entry["verdict"] for entry in judge_claims(experiment).entries} == {"not run"}
-    rule = by_name(judge_claims(experiment).entries)["more"]["rule"]
+    assert {entry.verdict for entry in judge_claims(experiment).entries} == {"not run"}
+    rule = by_name(judge_claims(experiment).entries)["more"].rule
     assert rule == "there are no results of layer_change yet; `ablate run` computes them"
 
 
 def test_a_claim_that_changes_after_the_runs_is_marked(tmp_path):
     changed = TEXT.replace("smallest_effect: 5", "smallest_effect: 6").replace("name: other", "name: another")
     experiment = made(tmp_path, text=changed, planned=TEXT)
-    assert {entry["name"]: entry["changed"] for entry in judge_claims(experiment).entries} == {
+    assert {entry.name: entry.changed for entry in judge_claims(experiment).entries} == {
         "more": None,
         "less": None,
         "faster": None,
@@ -227,7 +228,7 @@ def test_an_unchanged_file_is_not_marked_and_one_that_came_late_is(tmp_path):
 def test_a_file_that_is_not_there_is_an_entry_that_says_so(tmp_path, name, rule):
     folder = write(tmp_path, plan_changes={"claims": [name]})
     assert judge_claims(experiment_folder.read(folder)).entries == [
-        {"file": name, "name": name, "verdict": "not run", "rule": rule}
+        ClaimEntry(file=name, name=name, verdict="not run", rule=rule)
     ]
 
 
@@ -238,7 +239,7 @@ def test_the_file_of_verdicts_is_strict_json_and_what_the_page_has(tmp_path):
     assert read == written
     assert list(read) == ["format", "experiment", "alpha", "files", "claims"]
     on_the_page = content.content(judge_claims(experiment), [])["claims"]
-    assert [entry["verdict"] for entry in read["claims"]] == [entry["verdict"] for entry in on_the_page]
+    assert [entry["verdict"] for entry in read["claims"]] == [entry.verdict for entry in on_the_page]
 
 
 def test_claims_are_loaded_and_judged_once_for_their_file_and_the_page(tmp_path, monkeypatch):
@@ -249,7 +250,7 @@ def test_claims_are_loaded_and_judged_once_for_their_file_and_the_page(tmp_path,
     monkeypatch.setattr(judge, "judge", None)
     judge.write(judged, tmp_path)
     said = content.content(judged, [])
-    assert [entry["name"] for entry in claim_entries(judged.claims, said)] == [e["name"] for e in judged.entries]
+    assert [entry.name for entry in claim_entries(judged.claims, said)] == [e.name for e in judged.entries]
     assert len(loaded) == 1
 
 
@@ -264,7 +265,7 @@ def test_claims_are_loaded_and_judged_once_for_their_file_and_the_page(tmp_path,
     ],
 )
 def test_strict_asks_that_something_was_judged_and_nothing_came_out_otherwise(answers, expected):
-    assert as_expected({"verdict": verdict, "as_expected": met} for verdict, met in answers) is expected
+    assert as_expected(claim_entry(verdict=verdict, as_expected=met) for verdict, met in answers) is expected
 
 
 # The command ----------------------------------------------------------------------------------------
@@ -351,20 +352,12 @@ def test_what_stands_beside_a_claim_is_shown_where_it_is_measured_and_missed_by_
     beside = f"beside: {{loss: {more % ('validation', 'loss')}, trees: {trees}}}, smallest_effect"
     text = TEXT.replace("smallest_effect", beside, 1)
     entry = by_name(judge_claims(made(tmp_path, text=text)).entries)["more"]
-    assert entry["verdict"] == "supported"
-    assert [part["name"] for part in entry["beside"]] == ["loss"]
+    assert entry.verdict == "supported"
+    assert [part.name for part in entry.beside] == ["loss"]
 
 
-def open_part(wanted, **more):
-    told = {
-        "name": "it",
-        "numbers": {},
-        "verdict": "undecided",
-        "condition": False,
-        "in_each_seed": False,
-        "smallest_seen": 0.2,
-    }
-    return told | {"seeds_to_decide": wanted} | more
+def open_part(wanted, **given):
+    return {"verdict": "undecided", "in_each_seed": False, "smallest_seen": 0.2, "seeds_to_decide": wanted} | given
 
 
 @pytest.mark.parametrize(
@@ -380,19 +373,9 @@ def open_part(wanted, **more):
     ],
 )
 def test_the_table_says_which_seeds_would_decide_every_part(capsys, verdict, wanted, parts, shown):
-    claim = {
-        **{
-            "name": "it",
-            "verdict": verdict,
-            "rule": "so",
-            "deciding": "it",
-            "effect": 0.1,
-            "low": 0.0,
-            "high": 0.2,
-        },
-        **{"unit": "", "n": 6, "smallest_seen": 0.2, "seeds_to_decide": wanted, "expect": "open", "parts": parts},
-    }
-    claims_table({"experiment": "x", "claims": [claim], "files": []})
+    numbers = {"effect": 0.1, "low": 0.0, "high": 0.2, "n": 6, "smallest_seen": 0.2, "seeds_to_decide": wanted}
+    claim = claim_entry(verdict=verdict, deciding="it", expect="open", parts=parts, **numbers)
+    claims_table(judged(claim))
     table = capsys.readouterr().out
     (line,) = [line for line in table.splitlines() if line.split()[:1] == ["it"]]
     assert line.partition(" 0.2 ")[2].strip().removesuffix("open").strip() == shown
@@ -447,22 +430,22 @@ def test_a_claim_is_not_testable_where_what_it_is_provided_with_is_not_there(tmp
     experiment = made(tmp_path, text=PROVIDED % (SCORES, least))
     table = pd.concat([experiment.table, results.table(row | {"experiment": "x"} for row in tasks)])
     (entry,) = judge_claims(experiment._replace(table=table)).entries
-    assert entry["verdict"] == verdict
-    condition, part = entry["parts"]
-    assert (condition["name"], condition["condition"], part["condition"]) == ("has-learned", True, False)
-    assert condition["groups"] == ["sst2", "trec"]
-    assert condition["numbers"] == {
+    assert entry.verdict == verdict
+    condition, part = entry.parts
+    assert (condition.name, condition.condition, part.condition) == ("has-learned", True, False)
+    assert condition.groups == ("sst2", "trec")
+    assert condition.numbers == {
         "measured": pytest.approx(0.9 + np.mean(SEEDS) / 1000),
         "at_least": least,
         "groups_read": 2,
     }
-    assert (part["groups"], part["verdict"]) == ([], "contradicted")
+    assert (part.groups, part.verdict) == ((), "contradicted")
     if verdict == "undecided":
-        assert entry["deciding"] == "has-learned"
-        assert entry["rule"].startswith(
+        assert entry.deciding == "has-learned"
+        assert entry.rule.startswith(
             "the claim cannot be judged, because the condition has-learned is not shown yet: the 95% interval "
         )
-        assert entry["as_expected"] is False
+        assert entry.as_expected is False
 
 
 def test_a_task_that_the_claim_names_and_nobody_measured_is_the_reason_for_not_run(tmp_path):
@@ -472,7 +455,7 @@ def test_a_task_that_the_claim_names_and_nobody_measured_is_the_reason_for_not_r
         [experiment.table, results.table([sst2 | {"group": "sst2", "value": 1.0, "experiment": "x"}])]
     )
     (entry,) = judge_claims(experiment._replace(table=table)).entries
-    assert (entry["verdict"], entry["rule"]) == (
+    assert (entry.verdict, entry.rule) == (
         "not run",
         "fine_tuning score has no rows of trec, which the claim names",
     )

@@ -7,10 +7,11 @@ from scipy import stats
 from ablations import results
 from ablations.runs.records import Look, Looks
 from ablations.spec import claims as claims_file
-from reports.claims.outcomes import after_look, is_futile, look_levels, outcomes, outcomes_at_looks
+from reports.claims.outcomes import Stop, after_look, is_futile, look_levels, outcomes, outcomes_at_looks
 from reports.claims.select import SeedTable
 from reports.claims.words import look_sentence, look_words
 from reports.statistics.seed_tests import t_interval
+from tests.support.judged import claim_entry
 
 SIZES = [3, 4, 6, 9]
 SEEDS = list(range(10, 19))
@@ -81,7 +82,7 @@ def test_the_first_look_that_decides_gives_the_verdict_whatever_later_seeds_show
     both = ["a", "base"]
     (outcome,) = judged(claims, table(a=CLEAR, base=BASE), looks(both, both, both)).values()
     assert outcome.judgement.verdict == "supported"
-    assert outcome.look == (1, 4, 3, 9, "decided", look_levels(SIZES, level=0.05)[0], None)
+    assert outcome.look == Stop(1, 4, 3, 9, "decided", look_levels(SIZES, level=0.05)[0], None)
     part = outcome.judgement.parts[outcome.judgement.deciding]
     assert part.seeds == (10, 11, 12)
     assert part.confidence == 0.95  # over all looks
@@ -233,12 +234,14 @@ def test_a_claim_that_was_given_up_and_one_without_seeds_left_say_so(tmp_path):
     assert futile.look.end == "futile"
     (last,) = judged(claims, rows, looks(both, both, both, both)).values()
     assert last.look.end == "out of seeds"
-    assert look_words({"look": last.look._asdict()}) == "look 4 of 4, with 9 of up to 9 seeds: no seeds are left"
-    assert look_words({"look": futile.look._asdict()}) == (
+    assert (
+        look_words(claim_entry(look=vars(last.look))) == "look 4 of 4, with 9 of up to 9 seeds: no seeds are left"
+    )
+    assert look_words(claim_entry(look=vars(futile.look))) == (
         "look 2 of 4, with 4 of up to 9 seeds: given up with 4 seeds, because the remaining seeds would hardly "
         "decide it"
     )
-    assert look_words({}) == ""
+    assert look_words(claim_entry()) == ""
 
 
 def test_a_look_is_told_in_a_sentence(tmp_path):

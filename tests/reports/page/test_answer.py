@@ -42,7 +42,7 @@ def source(of):
     page = content(of, shown) | {"made_from": ""}
     page["claims"] = claim_entries(of.claims, page)
     names = [panel.name for figure in shown for panel in figure.panels]
-    names += [entry["id"] for entry in page["claims"] if entry["plot"]]
+    names += [entry.id for entry in page["claims"] if entry.plot]
     return html(page, dict.fromkeys(names, Drawing("<svg/>", "")))
 
 

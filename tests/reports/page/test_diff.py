@@ -16,10 +16,14 @@ from ablations.cli import main
 from ablations.spec import load as spec_load
 from ablations.spec.changes import changed_settings
 from reports.page.diff import compare, difference
-from reports.page.diff_tables import _mean_and_interval, diff_tables
+from reports.page.terminal import _mean_and_interval, diff_tables
 from tests.support import judged
 from tests.support.fake_experiment import SPEC, write
-from tests.support.judged import CHANGE, NEEDS, TEXT, by_name, made
+from tests.support.judged import CHANGE, NEEDS, TEXT, made
+
+
+def by_name(claims):
+    return {claim["name"]: claim for claim in claims}
 
 
 def ablate(*arguments):

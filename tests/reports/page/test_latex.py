@@ -11,6 +11,7 @@ from reports.page.page import publish
 from reports.words import interval, signed_interval
 from tests.support import claim_page, score_page
 from tests.support.html_page import strict_json
+from tests.support.judged import claim_entry
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +49,11 @@ def test_verdicts_have_effect_interval_and_n(claimed):
     assert text.startswith("% article-tiny, by ablate report. Needs \\usepackage{booktabs}.\n")
     assert len(rows_of(text)) == len(judged) > 1
     for claim, (number, says, verdict, effect, n) in zip(judged, rows_of(text), strict=True):
-        assert (number, n) == (str(claim["number"] or ""), words.seeds_shown(claim))
-        condition = words.unmet_condition(claim)
+        assert (number, n) == (str(claim["number"] or ""), words.seeds_shown(claim_entry(**claim)))
+        condition = words.unmet_condition(claim_entry(**claim))
         assert says == escaped(claim["says"])
         assert verdict == escaped(f"{claim['verdict']} ({condition})" if condition else claim["verdict"])
-        assert effect == escaped(words.headline_effect(claim))
+        assert effect == escaped(words.headline_effect(claim_entry(**claim)))
     assert "{[}" in text
 
 

@@ -104,24 +104,23 @@ def test_predictions_of_other_numbers_than_those_of_the_table_are_left_out(tmp_p
 def test_a_claim_has_sentences_beside_its_verdict_which_stays(folder):
     judged, page = judged_page(folder)
     (entry,) = page["claims"]
-    (sentence,) = entry["over_examples"]
+    (sentence,) = entry.over_examples
     change = np.mean([points("mlm", seed).mean() - points("clm", seed).mean() for seed in SEEDS])
     assert sentence.startswith(f"over seeds and examples the difference is {change:.3g}"[:60])
     assert "(multi-bootstrap, 95%); of 120 examples of language, mlm answers" in sentence
-    assert entry["verdict"] == judged.entries[0]["verdict"]
-    assert "over_examples" not in judged.entries[0]
+    assert entry.verdict == judged.entries[0].verdict
     assert f"Over examples: {sentence}"[:55] in markdown(page)
 
 
 def test_with_one_seed_a_claim_has_a_test_over_its_examples_and_no_verdict(tmp_path):
     _, page = judged_page(experiment(tmp_path, (0,)))
     (entry,) = page["claims"]
-    assert entry["verdict"] == "insufficient evidence"
+    assert entry.verdict == "insufficient evidence"
     better = int((points("mlm", 0) > points("clm", 0)).sum())
     worse = int((points("mlm", 0) < points("clm", 0)).sum())
     p = sign_test(better, worse)
     words = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
-    assert entry["over_examples"] == [
+    assert entry.over_examples == [
         f"in seed 0 mlm answers {better} of 120 examples of language better than clm, and {worse} worse (exact "
         f"sign test, {words}): this is about these two models, not about other seeds"
     ]
@@ -136,5 +135,5 @@ def test_a_page_without_predictions_is_as_before_and_new_ones_make_it_stale(tmp_
     assert digest(folder) != before
     _, page = judged_page(folder)
     assert page["over_examples"] == {}
-    assert page["claims"][0]["over_examples"] == []
+    assert page["claims"][0].over_examples == []
     assert len(page["tasks"][0]["rows"]) == 1

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,7 @@ from reports.page.entries import claim_entries, draw_claim, effects
 from tests.support.claim_page import SEEDS, TEXT, VERDICTS, made
 from tests.support.claim_tables import CLAIMS, frame, literature, shipped, shipped_file, shipped_spec, whole_number
 from tests.support.html_page import HOSTILE, Page, strict_json
+from tests.support.judged import claim_entry, part_entry
 
 SPECS_WITH_CLAIMS = [path for path in sorted(CLAIMS.parent.glob("*.yaml")) if "\nclaims: " in path.read_text()]
 KEYS = ["run_id", "measure", "metric", "group", "layer", "layer_to", "step"]
@@ -232,11 +234,11 @@ def test_the_data_of_a_plot_are_the_values_of_the_seeds(shown, folder, said):
 
 def part(values, *, smallest=0.1, low=None, high=None, verdict="supported", name="it"):
     values = np.array(values, float)
-    return {
-        "name": name, "unit": "nats", "verdict": verdict, "effect": values.mean(), "smallest_effect": smallest,
-        "low": values.min() if low is None else low, "high": values.max() if high is None else high,
-        "values": tuple(values), "seeds": tuple(range(len(values))),
-    }  # fmt: skip
+    return part_entry(
+        name=name, unit="nats", verdict=verdict, effect=values.mean(), smallest_effect=smallest,
+        low=values.min() if low is None else low, high=values.max() if high is None else high,
+        values=tuple(values), seeds=tuple(range(len(values))),
+    )  # fmt: skip
 
 
 def artists(ax, gid):
@@ -268,7 +270,7 @@ def test_an_interval_that_dwarfs_the_seeds_is_cut_with_an_arrow():
 
 def test_a_number_that_is_not_finite_is_left_out_of_the_plot():
     nan = float("nan")
-    ax = drawn([part([1, 2, nan], low=nan, high=nan) | {"effect": nan}])
+    ax = drawn([replace(part([1, 2, nan], low=nan, high=nan), effect=nan)])
     assert [sorted(line.get_xdata()) for line in artists(ax, "seed")] == [[1, 2]]
     assert not artists(ax, "mean")
     assert not artists(ax, "interval")
@@ -294,31 +296,33 @@ def test_three_figures_and_no_zeros_at_the_end(value, text):
 
 
 def test_an_effect_has_the_decimals_that_its_interval_allows():
-    made = {"effect": 1.23456, "low": 1.0, "high": 1.469, "unit": "nats"}
+    made = part_entry(effect=1.23456, low=1.0, high=1.469, unit="nats")
     assert claim_words.effect(made) == "1.23 [1.00, 1.47] nats"
-    assert claim_words.effect(made | {"low": -30.0, "high": 32.0, "unit": ""}) == f"1 [{MINUS}30, 32]"
-    assert claim_words.effect(made | {"low": 1.23456, "high": 1.23456 + 1e-15}) == "1.23 nats"
-    assert claim_words.effect(made | {"effect": float("nan")}) == "\N{EN DASH}"
+    assert claim_words.mean_and_interval(1.23456, -30.0, 32.0) == f"1 [{MINUS}30, 32]"
+    assert claim_words.mean_and_interval(1.23456, 1.23456, 1.23456 + 1e-15, unit="nats") == "1.23 nats"
+    assert claim_words.mean_and_interval(float("nan"), 1.0, 1.469) == "\N{EN DASH}"
 
 
 def test_a_number_against_a_bound_is_written_as_it_was_measured():
-    part = {"name": "copies", "numbers": {"measured": 0.9, "at_least": 0.75}}
-    claim = {"parts": [part], "deciding": "copies", "unit": "share"} | {"effect": 0.15, "low": 0.1, "high": 0.2}
-    assert claim_words.headline_effect(claim) == "0.900 [0.850, 0.950] share (claimed: at least 0.75)"
-    part["numbers"] = {"measured": 0.6, "at_most": 0.75}
-    assert claim_words.headline_effect(claim) == "0.600 [0.550, 0.650] share (claimed: at most 0.75)"
-    claim |= {"low": -0.3, "high": 0.6}  # the interval turns round with the sign
-    assert claim_words.headline_effect(claim) == "0.60 [0.15, 1.05] share (claimed: at most 0.75)"
-    claim |= {"low": None, "high": None}
-    assert claim_words.headline_effect(claim) == "0.6 share (claimed: at most 0.75)"
-    part["numbers"] = {"measured": 0.15}
-    assert claim_words.headline_effect(claim) == "0.15 share"
-    assert claim_words.headline_effect(claim | {"effect": None}) == "\N{EN DASH}"
+    def written(effect, low, high, **numbers):
+        parts = [{"name": "copies", "numbers": numbers}]
+        claim = claim_entry(parts=parts, deciding="copies", unit="share", effect=effect, low=low, high=high)
+        return claim_words.headline_effect(claim)
+
+    at_least = {"measured": 0.9, "at_least": 0.75}
+    assert written(0.15, 0.1, 0.2, **at_least) == "0.900 [0.850, 0.950] share (claimed: at least 0.75)"
+    at_most = {"measured": 0.6, "at_most": 0.75}
+    assert written(0.15, 0.1, 0.2, **at_most) == "0.600 [0.550, 0.650] share (claimed: at most 0.75)"
+    # The interval turns round with the sign.
+    assert written(0.15, -0.3, 0.6, **at_most) == "0.60 [0.15, 1.05] share (claimed: at most 0.75)"
+    assert written(0.15, None, None, **at_most) == "0.6 share (claimed: at most 0.75)"
+    assert written(0.15, None, None, measured=0.15) == "0.15 share"
+    assert written(None, None, None, measured=0.15) == "\N{EN DASH}"
 
 
 def test_numbers_beside_an_effect_have_their_interval_and_its_level():
     def written(**numbers):
-        return claim_words.further_numbers({"numbers": numbers})
+        return claim_words.further_numbers(part_entry(numbers=numbers))
 
     assert written() == ""
     top = {"top": 0.21, "top_low": 0.151, "top_high": 0.3}
@@ -330,14 +334,14 @@ def test_numbers_beside_an_effect_have_their_interval_and_its_level():
 
 
 def test_a_share_of_a_gain_that_is_too_small_has_no_number():
-    gain = {"name": "kept-gain", "numbers": {}, "verdict": "not testable here"}
-    claim = {"parts": [{"name": "kept", "numbers": {}, "verdict": "undecided"}, gain], "deciding": "kept"}
-    claim |= {"unit": "of the gain", "effect": 0.7, "low": -138.0, "high": 140.0}
-    assert claim_words.headline_effect(claim) == "no share, as the gain is too small"
-    gain["verdict"] = "undecided"
-    assert claim_words.headline_effect(claim) == f"1 [{MINUS}138, 140] of the gain"
-    claim["parts"][1] = gain | {"verdict": "not testable here", "name": "transfers"}  # another condition
-    assert claim_words.headline_effect(claim) == f"1 [{MINUS}138, 140] of the gain"
+    def written(condition, verdict):
+        parts = [{"name": "kept", "verdict": "undecided"}, {"name": condition, "verdict": verdict}]
+        numbers = {"unit": "of the gain", "effect": 0.7, "low": -138.0, "high": 140.0}
+        return claim_words.headline_effect(claim_entry(parts=parts, deciding="kept", **numbers))
+
+    assert written("kept-gain", "not testable here") == "no share, as the gain is too small"
+    assert written("kept-gain", "undecided") == f"1 [{MINUS}138, 140] of the gain"
+    assert written("transfers", "not testable here") == f"1 [{MINUS}138, 140] of the gain"  # another condition
 
 
 @pytest.mark.parametrize(
@@ -353,8 +357,8 @@ def test_a_share_of_a_gain_that_is_too_small_has_no_number():
 )
 def test_an_open_claim_names_the_condition_that_it_waits_for(verdict, conditions, words):
     parts = [{"name": str(i), "condition": True, "verdict": of} for i, of in enumerate(conditions)]
-    claim = {"verdict": verdict, "parts": [*parts, {"name": "itself", "condition": False, "verdict": "undecided"}]}
-    assert claim_words.unmet_condition(claim) == words
+    itself = {"name": "itself", "condition": False, "verdict": "undecided"}
+    assert claim_words.unmet_condition(claim_entry(verdict=verdict, parts=[*parts, itself])) == words
 
 
 def test_a_claim_leads_to_the_figure_of_the_setting_that_its_arms_differ_in(tmp_path):
@@ -368,8 +372,8 @@ def test_a_claim_leads_to_the_figure_of_the_setting_that_its_arms_differ_in(tmp_
     judged = judge_claims(experiment)
     said = {"claims": judged.entries, "figures": figures, "tasks": [], "corruptions": []}
     (entry,) = claim_entries(judged.claims, said)
-    assert {"id": "by_split", "title": "Figure 2. Scores by corruption split"} in entry["shown_in"]
-    assert not {"other", "another metric"} & {place["id"] for place in entry["shown_in"]}
+    assert {"id": "by_split", "title": "Figure 2. Scores by corruption split"} in entry.shown_in
+    assert not {"other", "another metric"} & {place["id"] for place in entry.shown_in}
 
 
 def test_claims_stand_in_the_order_of_their_numbers(folder):
@@ -400,7 +404,7 @@ def test_a_claim_leads_to_the_figures_and_tables_of_what_it_reads(tmp_path):
         (entry,) = claim_entries(
             judged.claims, {"claims": judged.entries, "figures": figures, "tasks": tasks, "corruptions": []}
         )
-        return [(place["id"], place["title"]) for place in entry["shown_in"]]
+        return [(place["id"], place["title"]) for place in entry.shown_in]
 
     table = ("table-fine_tuning", "Table 1. Fine-tuning")
     assert places("7") == [("over_training", "Figure 4. Over training"), table, ("learning", "Figure 1. Learning")]
@@ -435,7 +439,7 @@ def test_a_claim_we_ship_of_which_a_measure_is_missing_is_shown_as_not_run(numbe
             entries = judged.entries
             claim_entries(judged.claims, {"claims": entries, "figures": [], "tasks": [], "corruptions": []})
             if measure in shipped()[number].needs.measures:
-                assert [entry["verdict"] for entry in entries] == ["not run"]
+                assert [entry.verdict for entry in entries] == ["not run"]
 
 
 @pytest.mark.parametrize("path", SPECS_WITH_CLAIMS, ids=lambda path: path.stem)
@@ -456,10 +460,10 @@ def test_every_spec_we_ship_has_all_its_claims_on_its_page(path, tmp_path):
     judged = judge_claims(experiment)
     entries = judged.entries
     claim_entries(judged.claims, {"claims": entries, "figures": [], "tasks": [], "corruptions": []})
-    assert [entry["number"] for entry in entries] == [
+    assert [entry.number for entry in entries] == [
         claim.number for claim in sorted(claims, key=lambda one: (whole_number(one.number), str(one.number)))
     ]
-    assert any(entry["verdict"] != "not run" for entry in entries)
+    assert any(entry.verdict != "not run" for entry in entries)
 
 
 @pytest.mark.parametrize("number", shipped())
@@ -468,12 +472,12 @@ def test_every_claim_we_ship_can_be_shown(number, tmp_path):
     judged = judge_claims(experiment)
     said = {"claims": judged.entries, "figures": [], "tasks": [], "corruptions": []}
     (entry,) = claim_entries(judged.claims, said)
-    assert entry["verdict"] != "not run"
-    assert "nan" not in entry["plot"]["description"]
+    assert entry.verdict != "not run"
+    assert "nan" not in entry.plot.description
     made = draw_claim(entry)
-    assert made.svg.count("<text") >= len(entry["parts"]) + len(entry["beside"])
+    assert made.svg.count("<text") >= len(entry.parts) + len(entry.beside)
     frame_of = pd.read_csv(io.StringIO(made.csv))
-    assert len(frame_of) == sum(part["n"] for part in entry["parts"] + entry["beside"])
+    assert len(frame_of) == sum(part.n for part in (*entry.parts, *entry.beside))
 
 
 # Markdown --------------------------------------------------------------------------------------------
@@ -513,7 +517,7 @@ def test_markdown_says_the_same_of_claims_arms_and_runs(folder, shown, said):
     source = (folder / "report.md").read_text(encoding="utf-8")
     for claim in said.values():
         assert page.escaped(claim["rule"]) in source
-        seeds = claim["plot"] and page.escaped(claim_words.seeds_for_all(claim))
+        seeds = claim["plot"] and page.escaped(claim_words.seeds_for_all(claim_entry(**claim)))
         assert not seeds or f"- Seeds to decide all open parts: {seeds}\n" in source
 
 
