@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import Any
+from typing import Any, TypedDict
 
 import click
 
@@ -140,6 +140,15 @@ publish_option = click.option(
     "verdicts, spec.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+class SpecOptions(TypedDict):
+    """Arguments that `spec_argument` and `spec_options` give to a command, and that `Workspace.open` takes."""
+
+    spec: Path
+    overrides: tuple[str, ...]
+    out: Path
+    data_root: Path
 
 
 def spec_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import click
 
@@ -12,6 +12,7 @@ from ablations.commands.options import (
     FAILED,
     FILE,
     GOOD,
+    SpecOptions,
     command,
     json_option,
     out_option,
@@ -33,9 +34,7 @@ from ablations.commands.options import (
     help="Exit with 1 unless every judged claim came out as expected and at least one was judged.",
 )
 @click.option("--new", is_flag=True, help="Write a first file of claims for the spec, and judge nothing.")
-def claims(
-    spec: Path, overrides: tuple[str, ...], out: Path, data_root: Path, as_json: bool, strict: bool, new: bool
-) -> None:
+def claims(as_json: bool, strict: bool, new: bool, **given: Unpack[SpecOptions]) -> None:
     """Judge the claims of a spec by what is measured so far.
 
     The verdicts are also written to claims.json. Claims that are not run or have too few seeds are shown with the
@@ -43,7 +42,8 @@ def claims(
     if no claim could be judged. With --new the command writes a file of claims beside the spec, with a first claim
     for you to change. It overwrites no file.
     """
-    if new and overrides:
+    spec = given["spec"]
+    if new and given["overrides"]:
         raise click.UsageError("--new writes claims for the spec without changed settings; leave --set out.")
     if new:
         from ablations.skeletons import claims as claim_skeleton
@@ -65,7 +65,7 @@ def claims(
 
     if spec.is_dir():
         raise SpecError(f"{spec} is a folder; name a spec (`ablate report FOLDER` judges published results).")
-    workspace = Workspace.open(spec, overrides=overrides, out=out, data_root=data_root)
+    workspace = Workspace.open(**given)
     if not workspace.experiment.claims:
         raise SpecError(
             f"{spec}: the spec names no claims; name a file of claims, as in `claims: [article]`, or write a "

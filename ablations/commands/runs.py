@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import click
 
@@ -13,6 +13,7 @@ from ablations.commands.options import (
     FILE,
     GOOD,
     INTERRUPTED,
+    SpecOptions,
     command,
     devices_option,
     json_option,
@@ -59,10 +60,6 @@ from ablations.wording import listed
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done, without doing it.")
 def run(
-    spec: Path,
-    overrides: tuple[str, ...],
-    out: Path,
-    data_root: Path,
     arms: tuple[str, ...],
     seeds: tuple[int, ...],
     devices: int,
@@ -71,6 +68,7 @@ def run(
     place_file: Path | None,
     other_machine: bool,
     dry_run: bool,
+    **given: Unpack[SpecOptions],
 ) -> None:
     """Train and measure what is missing, then write table and page."""
     from ablations.runs.workspace import Workspace
@@ -85,12 +83,12 @@ def run(
             "--other-machine works only on this machine; leave it out, because jobs of a cluster always continue."
         )
     here = MachineOptions(devices, slots, other_machine)
-    workspace = Workspace.open(spec, overrides=overrides, out=out, data_root=data_root, tokenise=not dry_run)
+    workspace = Workspace.open(**given, tokenise=not dry_run)
     workspace.require_loggers()
     selected = workspace.select(arms, seeds)
     place = place_of(on, place_file, workspace)
     if dry_run:
-        require_possible(out)
+        require_possible(given["out"])
         show_dry_run(workspace, selected, place, here, arms=arms)
         return
     interrupted, failed, is_idle = False, False, True
@@ -166,7 +164,7 @@ def status(spec: Path | None, overrides: tuple[str, ...], out: Path, data_root: 
 @spec_argument
 @spec_options
 @slots_option
-def measure(spec: Path, overrides: tuple[str, ...], out: Path, data_root: Path, slots: int) -> None:
+def measure(slots: int, **given: Unpack[SpecOptions]) -> None:
     """Measure trained runs again, from their checkpoints.
 
     Then the table and the page are written.
@@ -176,16 +174,16 @@ def measure(spec: Path, overrides: tuple[str, ...], out: Path, data_root: Path, 
     from ablations.runs.progress import carry_out, compare_runs
     from ablations.runs.workspace import Workspace
 
-    workspace = Workspace.open(spec, overrides=overrides, out=out, data_root=data_root, tokenise=True)
+    workspace = Workspace.open(**given, tokenise=True)
     trained = [item for item in workspace.planned if item.directory.is_trained()]
     done = [item for item in trained if item.directory.is_done()]
     gone = [f"{item.run.arm} (seed {item.run.seed})" for item in trained if item not in done]
     if not done:
         raise SpecError(
-            f"{spec}: the last checkpoints of all trained runs are missing or damaged, so nothing can be "
-            "measured again; earlier results are kept."
+            f"{workspace.spec}: the last checkpoints of all trained runs are missing or damaged, so nothing can "
+            "be measured again; earlier results are kept."
             if trained
-            else f"{spec}: no run is trained yet, so there is nothing to measure; start `ablate run`."
+            else f"{workspace.spec}: no run is trained yet, so there is nothing to measure; start `ablate run`."
         )
     if gone:
         click.echo(

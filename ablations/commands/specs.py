@@ -5,7 +5,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import click
 
@@ -15,6 +15,7 @@ from ablations.commands.options import (
     GOOD,
     WRONG,
     GivenPath,
+    SpecOptions,
     command,
     data_root_option,
     devices_option,
@@ -259,15 +260,7 @@ def _checked(path: Path, *, overrides: tuple[str, ...], data_root: Path | None) 
 @click.option("--resolved", is_flag=True, help="Print the spec with every default written out.")
 @json_option
 def plan(
-    spec: Path,
-    overrides: tuple[str, ...],
-    out: Path,
-    data_root: Path,
-    devices: int,
-    slots: int,
-    pilot: Path | None,
-    resolved: bool,
-    as_json: bool,
+    devices: int, slots: int, pilot: Path | None, resolved: bool, as_json: bool, **given: Unpack[SpecOptions]
 ) -> None:
     """Show the runs of a spec, their state and their cost."""
     from functools import partial
@@ -278,11 +271,12 @@ def plan(
     from ablations.spec import grid, load
 
     if resolved:
-        completed = partial(with_folders, data_root=data_root)
-        click.echo(json.dumps(grid.resolved(load.load(spec, overrides=overrides), completed=completed), indent=2))
+        experiment = load.load(given["spec"], overrides=given["overrides"])
+        completed = partial(with_folders, data_root=given["data_root"])
+        click.echo(json.dumps(grid.resolved(experiment, completed=completed), indent=2))
         return
-    require_possible(out)
-    workspace = Workspace.open(spec, overrides=overrides, out=out, data_root=data_root)
+    require_possible(given["out"])
+    workspace = Workspace.open(**given)
     content = workspace.plan(slots=slots, devices=devices)
     powers = powers_of(workspace, pilot)
     notes = [*notes_of(workspace, powers), *content.notes]
@@ -306,7 +300,7 @@ def plan(
 @spec_argument
 @spec_options
 @json_option
-def text(spec: Path, overrides: tuple[str, ...], out: Path, data_root: Path, as_json: bool) -> None:
+def text(as_json: bool, **given: Unpack[SpecOptions]) -> None:
     """Show what the text of a spec is made of.
 
     The command shows lengths in tokens, unknown tokens, and sentences that are cut, repeated or also in the
@@ -317,7 +311,7 @@ def text(spec: Path, overrides: tuple[str, ...], out: Path, data_root: Path, as_
     from ablations.runs.workspace import Workspace
     from lightning_modules.data import token_store
 
-    workspace = Workspace.open(spec, overrides=overrides, out=out, data_root=data_root, tokenise=True)
+    workspace = Workspace.open(**given, tokenise=True)
     items: dict[str, list[Any]] = {}
     for item in workspace.planned:
         items.setdefault(item.tokens, []).append(item)
