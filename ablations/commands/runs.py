@@ -82,18 +82,17 @@ def run(
         raise click.UsageError(
             "--other-machine works only on this machine; leave it out, because jobs of a cluster always continue."
         )
-    here = MachineOptions(devices, slots, other_machine)
     workspace = Workspace.open(**given, tokenise=not dry_run)
     workspace.require_loggers()
     selected = workspace.select(arms, seeds)
-    place = place_of(on, place_file, workspace)
+    place = place_of(on, place_file, workspace) or ThisMachine(devices, slots, other_machine)
     if dry_run:
         require_possible(given["out"])
-        show_dry_run(workspace, selected, place, here, arms=arms)
+        show_dry_run(workspace, selected, place, arms=arms)
         return
     interrupted, failed, is_idle = False, False, True
     if workspace.search is not None:
-        workspace, interrupted, failed = tune_at(place, workspace, arms, here)
+        workspace, interrupted, failed = tune_at(place, workspace, arms)
     workspace.fix_looks()
     given_up: set[Path] = set()
     goes_on = not interrupted
@@ -103,7 +102,7 @@ def run(
         notes = (
             notes_of(workspace, powers_of(workspace)) if todo and is_idle else []
         )  # only once, not after each look
-        interrupted, failures = complete(workspace, todo, place, here, notes=notes)
+        interrupted, failures = complete(workspace, todo, place, notes=notes)
         failed |= failures is None or bool(failures)
         given_up |= set(failures or ())
         goes_on = False
@@ -217,8 +216,8 @@ def doctor(out: Path) -> None:
     sys.exit(FAILED if bad else GOOD)
 
 
-class MachineOptions(NamedTuple):
-    """Options of `run` about this machine."""
+class ThisMachine(NamedTuple):
+    """This machine as the place of runs."""
 
     devices: int
     slots: int
@@ -226,9 +225,7 @@ class MachineOptions(NamedTuple):
     """Whether runs that were begun on another kind of machine may go on here."""
 
 
-def complete(
-    workspace: Any, todo: Any, place: Any, here: MachineOptions, *, notes: list[str]
-) -> tuple[bool, list[Path] | None]:
+def complete(workspace: Any, todo: Any, place: Any, *, notes: list[str]) -> tuple[bool, list[Path] | None]:
     """Train and measure runs, and compare pairs of runs if the spec asks for it.
 
     Returns whether somebody interrupted it, and the folders of the runs that failed; None instead of the
@@ -245,7 +242,7 @@ def complete(
             *checkpoint_sentences([run for run, _ in workspace.statuses() if run.run_id in ids]),
         ):
             click.echo(sentence)
-        interrupted, outcomes = carry_out_at(place, workspace, todo, here)
+        interrupted, outcomes = carry_out_at(place, workspace, todo)
         failures = [outcome.run_dir for outcome in outcomes]
     if not interrupted and workspace.pairs_to_compare() and not compare_runs(workspace):
         return interrupted, None
@@ -301,22 +298,20 @@ def engine_of(place: Any) -> Any:
     return ray_cluster if isinstance(place.content, RayPlace) else slurm
 
 
-def show_dry_run(
-    workspace: Any, selected: Any, place: Any, here: MachineOptions, *, arms: tuple[str, ...]
-) -> None:
+def show_dry_run(workspace: Any, selected: Any, place: Any, *, arms: tuple[str, ...]) -> None:
     """Print the plan of the selected runs, or the jobs in which a place would carry them out. The jobs of trials
     come first.
 
     Args:
         arms: arms that were selected; all if there are none.
     """
-    if place is not None:
+    if not isinstance(place, ThisMachine):
         for line in dict.fromkeys(_lines_of_jobs(workspace, selected, place, arms)):  # SLURM's script only once
             click.echo(line)
         return
     from ablations.runs.terminal import plan_table
 
-    content = workspace.plan(selected, slots=here.slots, devices=here.devices)
+    content = workspace.plan(selected, slots=place.slots, devices=place.devices)
     notes = [*notes_of(workspace, powers_of(workspace)), *content.notes]
     plan_table(content.model_copy(update={"notes": notes}))
 
@@ -334,25 +329,26 @@ def _lines_of_jobs(workspace: Any, selected: Any, place: Any, arms: tuple[str, .
     yield from engine.dry_run(workspace, workspace.todo(selected), place=place)
 
 
-def carry_out_at(place: Any, workspace: Any, todo: Any, here: MachineOptions) -> Any:
-    """Train and measure runs at a place, or on this machine if the place is None."""
+def carry_out_at(place: Any, workspace: Any, todo: Any) -> Any:
+    """Train and measure runs at a place."""
     from ablations.runs.places import ray_cluster, slurm
 
-    if place is None or engine_of(place) is ray_cluster:
+    is_here = isinstance(place, ThisMachine)
+    if is_here or engine_of(place) is ray_cluster:
         slurm.require_not_queued(workspace.out, todo)
-    if place is not None:
+    if not is_here:
         return engine_of(place).carry_out(workspace, todo, place=place)
     from ablations.runs.progress import carry_out
 
-    if here.other_machine:
+    if place.other_machine:
         from lightning_modules.provenance import accept_machine
 
         for item in todo:
-            accept_machine(item.directory, devices=here.devices)
-    return carry_out(workspace, todo, devices=here.devices, slots=here.slots)
+            accept_machine(item.directory, devices=place.devices)
+    return carry_out(workspace, todo, devices=place.devices, slots=place.slots)
 
 
-def tune_at(place: Any, workspace: Any, arms: tuple[str, ...], here: MachineOptions) -> tuple[Any, bool, bool]:
+def tune_at(place: Any, workspace: Any, arms: tuple[str, ...]) -> tuple[Any, bool, bool]:
     """Train the trials of the tuned arms until each arm has its settings.
 
     Returns the workspace with these settings, whether somebody interrupted it, and whether an arm has no settings
@@ -363,7 +359,7 @@ def tune_at(place: Any, workspace: Any, arms: tuple[str, ...], here: MachineOpti
     given_up: set[str] = set()
     interrupted = False
     while trials := [item for item in workspace.search.open_of(arms) if item.run_id not in given_up]:
-        interrupted, _ = carry_out_at(place, workspace.for_trials(), trials, here)
+        interrupted, _ = carry_out_at(place, workspace.for_trials(), trials)
         workspace = workspace.opened_again()
         if interrupted:
             break

@@ -195,10 +195,10 @@ def test_an_arm_of_which_every_trial_diverged_waits_and_says_why_while_the_other
     assert workspace.waiting_arms() == ["mlm"]
     assert {item.run.arm for item in workspace.todo(workspace.planned)} == {"clm", "plain"}
     assert workspace.warnings()[0] == DIVERGED
-    here = runs.MachineOptions(devices=1, slots=1, other_machine=False)
-    assert runs.tune_at(None, workspace, (), here)[1:] == (False, True)
+    here = runs.ThisMachine(devices=1, slots=1, other_machine=False)
+    assert runs.tune_at(here, workspace, ())[1:] == (False, True)
     assert f"{DIVERGED}\n" in capsys.readouterr().out
-    assert runs.tune_at(None, workspace, ("clm",), here)[1:] == (False, False)
+    assert runs.tune_at(here, workspace, ("clm",))[1:] == (False, False)
 
 
 def test_an_arm_of_which_every_trial_diverged_is_no_arm_with_trials_to_come(tmp_path):
@@ -277,7 +277,7 @@ def test_what_optuna_suggested_before_is_taken_from_tuned_json_and_needs_no_optu
 def test_a_trial_that_ends_without_a_loss_is_tried_once_and_said(spec, monkeypatch, capsys):
     offered = []
 
-    def end_one_without_loss(place, workspace, items, here):
+    def end_one_without_loss(place, workspace, items):
         offered.append([item.run_id for item in items])
         for item in items:
             loss = None if item.run.arm == "clm,learning_rate=0.001" else 2.0
@@ -285,8 +285,8 @@ def test_a_trial_that_ends_without_a_loss_is_tried_once_and_said(spec, monkeypat
         return False, []
 
     monkeypatch.setattr(runs, "carry_out_at", end_one_without_loss)
-    here = runs.MachineOptions(devices=1, slots=1, other_machine=False)
-    workspace, interrupted, is_given_up = runs.tune_at(None, opened(spec), (), here)
+    here = runs.ThisMachine(devices=1, slots=1, other_machine=False)
+    workspace, interrupted, is_given_up = runs.tune_at(here, opened(spec), ())
     assert (len(offered), len(offered[0]), interrupted, is_given_up) == (1, 6, False, True)
     assert workspace.waiting_arms() == ["clm"]
     (name,) = [path.name for path in (spec.parent / "out" / "runs").glob("clm,learning_rate=0.001-*")]
