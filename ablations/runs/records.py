@@ -213,6 +213,9 @@ class Look(Record):
     """Arms whose runs with these seeds were all trained and measured."""
     measures: list[str] = []
     """Kinds of measures that the spec asked for; empty in older files."""
+    first_runs: dict[str, str] = {}
+    """Identity of the run with the first seed, by arm. It tells whether the arm was changed later. Empty in older
+    files."""
     taken: str | None = None
     """Time of the look."""
     futile: list[str] = []

@@ -277,15 +277,23 @@ class Workspace:
             return None
         is_open = {item.run.arm for item in self.todo(self.planned)} | set(self.waiting_arms())
         kinds = list(dict.fromkeys(measure.kind for measure in self.experiment.measures))
-        return look_due(self.looks, ended=[arm for arm in self.arms if arm not in is_open], measures=kinds)
+        look = look_due(self.looks, ended=[arm for arm in self.arms if arm not in is_open], measures=kinds)
+        if look is None:
+            return None
+        first = {arm: run_id for arm, run_id in self._first_runs().items() if arm in look.arms}
+        return look.model_copy(update={"first_runs": first})
+
+    def _first_runs(self) -> dict[str, str]:
+        """Return the identity of the run with the first seed, by arm."""
+        first = self.experiment.all_seeds[0]
+        return {item.run.arm: item.run_id for item in self.planned if item.run.seed == first}
 
     def seeds_to_come(self) -> list[str]:
         """Return a sentence on the seeds so far and the looks to come; an empty list if the seeds are a fixed
         list."""
         if self.looks is None:
             return []
-        first = {item.run_id for item in self.planned if item.run.seed == self.experiment.all_seeds[0]}
-        return [looks_in_words(self.looks, self.arms, runs_a_seed=len(first))]
+        return [looks_in_words(self.looks, self.arms, runs_a_seed=len(set(self._first_runs().values())))]
 
     def with_look(self, look: Look) -> "Workspace":
         """Return the workspace with one more look; looks.json is not written."""
@@ -488,8 +496,7 @@ class Workspace:
         """Return sentences on arms and seeds whose runs are the same; see `doubts.same_runs`."""
         first = [item for item in self.planned if item.run.seed == self.experiment.all_seeds[0]]
         arms = {item.run.arm: item.run.settings for item in first}
-        identities = {item.run.arm: item.run_id for item in first}
-        return doubts.same_runs(arms, identities, seeds=len(self.experiment.all_seeds))
+        return doubts.same_runs(arms, self._first_runs(), seeds=len(self.experiment.all_seeds))
 
     def warnings(self) -> list[str]:
         """Return warnings about the spec: arms that are not matched or not tuned yet, and text that is

@@ -148,7 +148,7 @@ def claim_file_changes(file: Mapping[str, Any]) -> list[str]:
 
 def claim_notices(judged: Judged) -> list[dict[str, str]]:
     """Return notices of the page on claims that changed after runs had started, or whose arms or measures
-    were removed after a look at the claims."""
+    were removed or changed after a look at the claims."""
     sentences = [
         f"claims {file['name']}: {sentence}" for file in judged.files for sentence in claim_file_changes(file)
     ]
@@ -165,6 +165,14 @@ def claim_notices(judged: Judged) -> list[dict[str, str]]:
             for noun, names in removed.items()
             if names
         ]
+        runs = {(run.arm, run.run_id) for run in plan.runs}
+        first_runs = [item for look in taken for item in look.first_runs.items()]
+        changed = dict.fromkeys(arm for arm, run in first_runs if arm in plan.arms and (arm, run) not in runs)
+        if changed:
+            sentences.append(
+                f"arms changed after a look at the claims: {', '.join(changed)}; their claims were judged with "
+                "other runs before, so wrong verdicts are more frequent than the page says"
+            )
     return [{"kind": "claims", "text": sentence} for sentence in sentences]
 
 

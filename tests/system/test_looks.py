@@ -29,10 +29,13 @@ def called(command, folder, data_root, *options):
     return CliRunner().invoke(main, [*arguments, *options])
 
 
+def runs(folder):
+    return [path.name.split("-") for path in (folder / "out/runs").iterdir()]
+
+
 def seeds_by_arm(folder):
-    runs = (path.name.split("-") for path in (folder / "out/runs").iterdir())
     seeds = {}
-    for arm, seed, _ in runs:
+    for arm, seed, _ in runs(folder):
         seeds.setdefault(arm, []).append(int(seed[1:]))
     return {arm: sorted(numbers) for arm, numbers in seeds.items()}
 
@@ -77,6 +80,10 @@ def test_the_arms_of_an_open_claim_get_seeds_and_the_others_none(tmp_path, data_
     assert "look 1 of 2, with 3 of up to 4 seeds: decided" in page
     assert "look 2 of 2, with 4 of up to 4 seeds: no seeds are left" in page
 
+    looks = json.loads((tmp_path / "out/tried/looks.json").read_text())["taken"]
+    first_runs = {arm: run for arm, seed, run in runs(tmp_path) if seed == "s0"}
+    assert looks[0]["first_runs"] == first_runs
+    assert looks[1]["first_runs"] == {arm: first_runs[arm] for arm in ("mlm", "other")}
     (tmp_path / "out/tried/looks.json").unlink()
     anew = called("run", tmp_path, data_root)
     assert "next with 4 seeds: never." in anew.stdout

@@ -201,6 +201,27 @@ def test_arms_and_measures_that_the_spec_loses_after_a_look_are_on_the_page(tmp_
     ]
 
 
+def test_arms_that_change_after_a_look_are_on_the_page(tmp_path):
+    """Other code of a plugin changes the identity of runs, as other settings do."""
+    experiment = made(tmp_path)
+    first_runs = {run.arm: run.run_id for run in experiment.plan.runs if run.seed == SEEDS[0]}
+    looks = Looks(all_seeds=list(SEEDS), sizes=[len(SEEDS)], seeds_of=dict.fromkeys(first_runs, len(SEEDS)))
+
+    def notices(**changed):
+        look = Look(seeds=len(SEEDS), arms=list(first_runs), first_runs=first_runs | changed)
+        plan = experiment.plan.model_copy(update={"looks": looks.model_copy(update={"taken": [look]})})
+        return claim_notices(Judged(experiment._replace(plan=plan), [], {}, {}, []))
+
+    assert notices() == []
+    assert notices(mlm="0123456789") == [
+        {
+            "kind": "claims",
+            "text": "arms changed after a look at the claims: mlm; their claims were judged with other runs "
+            "before, so wrong verdicts are more frequent than the page says",
+        }
+    ]
+
+
 def test_an_unchanged_file_is_not_marked_and_one_that_came_late_is(tmp_path):
     experiment = made(tmp_path)
     (file,) = judge_claims(experiment).files
