@@ -251,11 +251,15 @@ def _checked(
                 f"{where(i)}: the head of {words[i]!r} is {head}, expected 0 (root) or the number of a word, 1 "
                 f"to {W}; correct it."
             )
+    lead_to_root: set[int] = set()
     for i in range(W):
-        above, steps = heads[i], 0
-        while above and steps < W:
-            above, steps = heads[above - 1], steps + 1
-        if above:
+        path: set[int] = set()
+        above: int | None = i + 1
+        while above and above not in lead_to_root and above not in path:
+            path.add(above)
+            above = heads[above - 1]
+        lead_to_root |= path
+        if above in path:
             raise DataError(
                 f"{where(i)}: the heads above {words[i]!r} form a circle, expected a path to a root (head 0); "
                 "correct them."
