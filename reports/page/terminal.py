@@ -58,7 +58,7 @@ def claims_table(judged: Judged) -> None:
         rule = "; ".join(filter(None, (claim.rule, look_words(claim))))
         sentences.append(f"{claim.label}: {claim.verdict}: {rule}")
     for file in judged.files:
-        sentences += [f"{file['name']}: {sentence}" for sentence in claim_file_changes(file)]
+        sentences += [f"claims {file['name']}: {sentence}" for sentence in claim_file_changes(file)]
     print_plainly(sentences, console)
 
 

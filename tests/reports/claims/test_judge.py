@@ -403,6 +403,15 @@ def test_the_table_says_which_seeds_would_decide_every_part(capsys, verdict, wan
     assert ("in every part that is open" in " ".join(table.split())) == bool(shown)
 
 
+def test_the_terminal_says_that_a_file_of_claims_came_late(capsys):
+    """The name of a file may be a single letter."""
+    file = {"name": "c", "runs_before": 9, "changed": False}
+    claims_table({"experiment": "x", "claims": [], "files": [file]})
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "claims c: first planned after 9 runs had started, so it predicts nothing about those"
+    )
+
+
 def test_a_claim_that_changes_makes_the_page_stale_even_after_the_runs(spec, tmp_path):
     """The page's digest is over plan.json, so the plan has today's hash beside that of the day of planning."""
     path = spec.parent / "claims" / "first.yaml"
