@@ -226,7 +226,7 @@ def task_rows(parts: Mapping[Split, Probed], *, group: str) -> Iterator[dict[str
     if classes < 2:
         raise MeasureError(
             f"probing: the {len(parts['train'].label_N):,} training examples of {group} have only one class, "
-            "but a probe needs two; raise the measure's `examples`, or leave the task out."
+            "but a probe needs two; raise the measure's `examples` if the task has more, or leave the task out."
         )
     parts = {split: replace(part, states_LND=each) for split, part, each in _standardised(parts)}
     layers = len(parts["train"].states_LND)

@@ -181,7 +181,7 @@ def test_one_class_is_refused():
         list(task_rows(only, group="made up"))
     assert str(error.value) == (
         "probing: the 600 training examples of made up have only one class, but a probe needs two; raise the "
-        "measure's `examples`, or leave the task out."
+        "measure's `examples` if the task has more, or leave the task out."
     )
 
 
