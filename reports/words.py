@@ -50,6 +50,13 @@ def count(value: float | None) -> str:
     return number(value, 0)
 
 
+def trillions(value: float | None) -> str:
+    """Return the value in 10^12 with two decimals, or with two significant digits if it is below 0.1."""
+    if value is None or not 0 < value < 1e11:
+        return number(value, 2, 1e-12)
+    return number(value, 13 - math.floor(math.log10(value)), 1e-12)
+
+
 def percent(value: float | None) -> str:
     """Return a share in percent: a whole number without the sign %."""
     return count(None if value is None else 100 * value)

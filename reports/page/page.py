@@ -83,7 +83,17 @@ def _environment(**options: Any) -> Environment:
         lstrip_blocks=True,
         **options,
     )
-    written = ("anywhere", "count", "duration", "interval", "moment", "number", "part_of_whole", "percent")
+    written = (
+        "anywhere",
+        "count",
+        "duration",
+        "interval",
+        "moment",
+        "number",
+        "part_of_whole",
+        "percent",
+        "trillions",
+    )
     environment.filters |= {name: getattr(words, name) for name in written}
     environment.filters |= {name: getattr(claim_words, name) for name in claim_words.FILTERS}
     filters = (words.signed_interval, words.tuning_remark, words.spread_sd, words.spread_share)

@@ -16,7 +16,7 @@ from reports.figures.panel import lines_in_words
 from reports.figures.style import arm_styles
 from reports.folder import is_fresh
 from reports.page import page
-from reports.words import number
+from reports.words import number, trillions
 from tests.support.fake_experiment import ARMS, plan, rows, write
 from tests.support.figures import with_styles
 from tests.support.html_page import HOSTILE, MINUS, NONE, Page, strict_json
@@ -118,6 +118,14 @@ def test_signs_that_turn_text_around_are_replaced():
 )
 def test_no_zero_has_a_minus(value, digits, written):
     assert number(value, digits) == written
+
+
+@pytest.mark.parametrize(
+    ("operations", "written"),
+    [(2.3e12, "2.30"), (1e11, "0.10"), (4.64e9, "0.0046"), (1.26e6, "0.0000013"), (0, "0.00"), (None, "–")],
+)
+def test_operations_of_tiny_runs_are_not_shown_as_none(operations, written):
+    assert trillions(operations) == written
 
 
 def test_what_masked_lm_was_shown_and_says_of_it_stands_in_a_table(tmp_path):
