@@ -427,17 +427,17 @@ def write_looks(looks: Looks, folder: Path) -> None:
     write_json(folder / LOOKS_FILE, looks.model_dump(mode="json"))
 
 
-def looks_in_words(looks: Looks, arms: Sequence[str], *, runs_a_seed: int) -> str:
+def looks_in_words(looks: Looks, arms: Sequence[str], *, most_runs: int) -> str:
     """Return a sentence on how many seeds the arms of the spec have so far, and how many runs there can be at
     most. looks.json may have further arms, which the spec had earlier.
 
     Args:
-        runs_a_seed: number of different runs of one seed. Arms with equal settings share a run.
+        most_runs: number of runs if every claim gets all seeds.
     """
     arms_with = {size: sum(looks.seeds_of[arm] == size for arm in arms) for size in looks.sizes}
     so_far = [f"{size} for {several(arms, 'arm')}" for size, arms in arms_with.items() if arms]
     return (
         f"seeds: {listed(so_far, 'and')} planned so far; the claims are judged with "
         f"{listed([str(size) for size in looks.sizes], 'and')} seeds, and arms of open claims get more seeds, "
-        f"up to {several(looks.sizes[-1] * runs_a_seed, 'run')} in all."
+        f"up to {several(most_runs, 'run')} in all."
     )

@@ -293,7 +293,13 @@ class Workspace:
         list."""
         if self.looks is None:
             return []
-        return [looks_in_words(self.looks, self.arms, runs_a_seed=len(set(self._first_runs().values())))]
+        files = claims_file.load_named(self.experiment.claims, spec=self.spec)
+        with_claim = {arm for file in files for claim in file.claims for arm in claim.needs.arms}
+        seeds_of_run: dict[str, int] = {}  # arms with equal settings share a run
+        for arm, run_id in self._first_runs().items():
+            seeds = self.looks.sizes[-1] if arm in with_claim else self.looks.seeds_of[arm]
+            seeds_of_run[run_id] = max(seeds, seeds_of_run.get(run_id, 0))
+        return [looks_in_words(self.looks, self.arms, most_runs=sum(seeds_of_run.values()))]
 
     def with_look(self, look: Look) -> "Workspace":
         """Return the workspace with one more look; looks.json is not written."""

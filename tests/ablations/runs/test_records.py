@@ -125,6 +125,14 @@ def test_runs_that_arms_share_are_counted_once_in_the_most_runs_of_all_looks(spe
     ]
 
 
+def test_an_arm_without_a_claim_gets_no_further_seeds(spec):
+    more = written(spec.parent, arms=SPEC["arms"] | {"c": {"training": {"max_steps": 3}}})
+    assert opened(more).seeds_to_come() == [
+        "seeds: 3 for 3 arms planned so far; the claims are judged with 3, 4, 5 and 6 seeds, and arms of open "
+        "claims get more seeds, up to 15 runs in all."
+    ]
+
+
 def test_an_arm_that_was_removed_is_not_counted_and_keeps_its_seeds(spec):
     workspace = opened(spec)
     write_looks(some(seeds_of={"a": 6, "b": 3, "gone": 4}, taken=[Look(seeds=3, arms=["a"])]), workspace.folder)
