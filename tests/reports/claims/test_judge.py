@@ -406,7 +406,7 @@ def test_the_table_says_which_seeds_would_decide_every_part(capsys, verdict, wan
 def test_the_terminal_says_that_a_file_of_claims_came_late(capsys):
     """The name of a file may be a single letter."""
     file = {"name": "c", "runs_before": 9, "changed": False}
-    claims_table({"experiment": "x", "claims": [], "files": [file]})
+    claims_table(judged()._replace(files=[file]))
     assert capsys.readouterr().out.splitlines()[-1] == (
         "claims c: first planned after 9 runs had started, so it predicts nothing about those"
     )
