@@ -34,7 +34,7 @@ from ablations.commands.options import (
     help="Exit with 1 unless every judged claim came out as expected and at least one was judged.",
 )
 @click.option("--new", is_flag=True, help="Write a first file of claims for the spec, and judge nothing.")
-def claims(as_json: bool, strict: bool, new: bool, **given: Unpack[SpecOptions]) -> None:
+def claims(as_json: bool, strict: bool, new: bool, **options: Unpack[SpecOptions]) -> None:
     """Judge the claims of a spec by what is measured so far.
 
     The verdicts are also written to claims.json. Claims that are not run or have too few seeds are shown with the
@@ -42,8 +42,8 @@ def claims(as_json: bool, strict: bool, new: bool, **given: Unpack[SpecOptions])
     if no claim could be judged. With --new the command writes a file of claims beside the spec, with a first claim
     for you to change. It overwrites no file.
     """
-    spec = given["spec"]
-    if new and given["overrides"]:
+    spec = options["spec"]
+    if new and options["overrides"]:
         raise click.UsageError("--new writes claims for the spec without changed settings; leave --set out.")
     if new:
         from ablations.skeletons import claims as claim_skeleton
@@ -65,7 +65,7 @@ def claims(as_json: bool, strict: bool, new: bool, **given: Unpack[SpecOptions])
 
     if spec.is_dir():
         raise SpecError(f"{spec} is a folder; name a spec (`ablate report FOLDER` judges published results).")
-    workspace = Workspace.open(**given)
+    workspace = Workspace.open(**options)
     if not workspace.experiment.claims:
         raise SpecError(
             f"{spec}: the spec names no claims; name a file of claims, as in `claims: [article]`, or write a "

@@ -68,7 +68,7 @@ def run(
     place_file: Path | None,
     other_machine: bool,
     dry_run: bool,
-    **given: Unpack[SpecOptions],
+    **options: Unpack[SpecOptions],
 ) -> None:
     """Train and measure what is missing, then write table and page."""
     from ablations.runs.workspace import Workspace
@@ -82,12 +82,12 @@ def run(
         raise click.UsageError(
             "--other-machine works only on this machine; leave it out, because jobs of a cluster always continue."
         )
-    workspace = Workspace.open(**given, tokenise=not dry_run)
+    workspace = Workspace.open(**options, tokenise=not dry_run)
     workspace.require_loggers()
     selected = workspace.select(arms, seeds)
     place = place_of(on, place_file, workspace) or ThisMachine(devices, slots, other_machine)
     if dry_run:
-        require_possible(given["out"])
+        require_possible(options["out"])
         show_dry_run(workspace, selected, place, arms=arms)
         return
     interrupted, failed, is_idle = False, False, True
@@ -163,7 +163,7 @@ def status(spec: Path | None, overrides: tuple[str, ...], out: Path, data_root: 
 @spec_argument
 @spec_options
 @slots_option
-def measure(slots: int, **given: Unpack[SpecOptions]) -> None:
+def measure(slots: int, **options: Unpack[SpecOptions]) -> None:
     """Measure trained runs again, from their checkpoints.
 
     Then the table and the page are written.
@@ -173,7 +173,7 @@ def measure(slots: int, **given: Unpack[SpecOptions]) -> None:
     from ablations.runs.progress import carry_out, compare_runs
     from ablations.runs.workspace import Workspace
 
-    workspace = Workspace.open(**given, tokenise=True)
+    workspace = Workspace.open(**options, tokenise=True)
     trained = [item for item in workspace.planned if item.directory.is_trained()]
     done = [item for item in trained if item.directory.is_done()]
     gone = [f"{item.run.arm} (seed {item.run.seed})" for item in trained if item not in done]

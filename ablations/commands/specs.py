@@ -260,7 +260,7 @@ def _checked(path: Path, *, overrides: tuple[str, ...], data_root: Path | None) 
 @click.option("--resolved", is_flag=True, help="Print the spec with every default written out.")
 @json_option
 def plan(
-    devices: int, slots: int, pilot: Path | None, resolved: bool, as_json: bool, **given: Unpack[SpecOptions]
+    devices: int, slots: int, pilot: Path | None, resolved: bool, as_json: bool, **options: Unpack[SpecOptions]
 ) -> None:
     """Show the runs of a spec, their state and their cost."""
     from functools import partial
@@ -271,12 +271,12 @@ def plan(
     from ablations.spec import grid, load
 
     if resolved:
-        experiment = load.load(given["spec"], overrides=given["overrides"])
-        completed = partial(with_folders, data_root=given["data_root"])
+        experiment = load.load(options["spec"], overrides=options["overrides"])
+        completed = partial(with_folders, data_root=options["data_root"])
         click.echo(json.dumps(grid.resolved(experiment, completed=completed), indent=2))
         return
-    require_possible(given["out"])
-    workspace = Workspace.open(**given)
+    require_possible(options["out"])
+    workspace = Workspace.open(**options)
     content = workspace.plan(slots=slots, devices=devices)
     powers = powers_of(workspace, pilot)
     notes = [*notes_of(workspace, powers), *content.notes]
@@ -300,7 +300,7 @@ def plan(
 @spec_argument
 @spec_options
 @json_option
-def text(as_json: bool, **given: Unpack[SpecOptions]) -> None:
+def text(as_json: bool, **options: Unpack[SpecOptions]) -> None:
     """Show what the text of a spec is made of.
 
     The command shows lengths in tokens, unknown tokens, and sentences that are cut, repeated or also in the
@@ -311,7 +311,7 @@ def text(as_json: bool, **given: Unpack[SpecOptions]) -> None:
     from ablations.runs.workspace import Workspace
     from lightning_modules.data import token_store
 
-    workspace = Workspace.open(**given, tokenise=True)
+    workspace = Workspace.open(**options, tokenise=True)
     items: dict[str, list[Any]] = {}
     for item in workspace.planned:
         items.setdefault(item.tokens, []).append(item)
