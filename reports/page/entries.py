@@ -75,22 +75,25 @@ def claim_entries(claims: Mapping[str, Claim], page: Mapping[str, Any]) -> list[
         while id_ in ids:  # names may differ only in letters that are replaced here
             id_ += "_"
         ids.add(id_)
-        plot = ClaimPlot(
-            svg=f"figures/{id_}.svg",
-            csv=f"figures/{id_}.csv",
-            label=f"Effect of claim {entry.number or entry.name}",
-            description=described(entry),
-        )
         entries.append(
             PageClaim(
                 **vars(entry),
                 id=id_,
-                plot=None if entry.verdict == "not run" else plot,
+                plot=None if entry.verdict == "not run" else _plot(entry, id_),
                 shown_in=_shown_in(entry, claims.get(entry.name), page),
                 over_examples=page.get("over_examples", {}).get(entry.name, []),
             )
         )
     return entries
+
+
+def _plot(entry: ClaimEntry, id_: str) -> ClaimPlot:
+    return ClaimPlot(
+        svg=f"figures/{id_}.svg",
+        csv=f"figures/{id_}.csv",
+        label=f"Effect of claim {entry.number or entry.name}",
+        description=described(entry),
+    )
 
 
 def claim_csv(claim: ClaimEntry) -> str:
