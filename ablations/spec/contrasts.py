@@ -58,10 +58,10 @@ class Quantity(Settings):
     """The only layer that is read, for measures with a value for each layer."""
     steps: Literal["last", "area", "way"] = "last"
     """Statistic over training: the last step, the mean over steps (area under the learning curve), or the
-    way. The way is the change until `until` as a share of the whole change, and compares the pace of curves
-    of different height."""
+    way. The way is the share of a run's own final gain that is reached at `until`, and compares the pace of
+    curves of different height."""
     until: float = Field(1.0, gt=0, le=1)
-    """Share of training up to which the area or the way is read."""
+    """Share of training up to which the area is read, or at which the way is read."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -71,6 +71,11 @@ class Quantity(Settings):
         if self.steps == "way" and self.until == 1:
             raise ValueError(
                 "has steps: way, so until must be below 1: at the end of training the way is always complete"
+            )
+        if self.steps == "way" and "gain" not in (self.read, self.metric):
+            raise ValueError(
+                "has steps: way, so it must read a gain, which is 0 where nothing is learned: metric: gain of "
+                "learning, or read: gain of a loss"
             )
         if self.steps == "last" and self.until != 1:
             raise ValueError(

@@ -361,19 +361,25 @@ def _area(whole: PairedNumbers, of: Quantity) -> PairedNumbers:
 
 
 def _way(whole: PairedNumbers, of: Quantity) -> PairedNumbers:
-    """Return how much of the change from the first checkpoint to the last is made at the share `until` of the
-    course.
+    """Return which share of each run's final gain is reached at the share `until` of its steps.
 
-    Between checkpoints the curve is a straight line. The result is not finite if the first and the last value
-    are equal.
+    A gain of 0 means that nothing is learned, so what was learned before the first checkpoint counts too.
+    Between checkpoints the curve is a straight line. A run without a final gain above 0 has NaN.
+
+    Raises:
+        NotMeasured: the first checkpoint comes later.
     """
     steps = np.array(whole.positions)
-    place = steps[0] + of.until * (steps[-1] - steps[0])
+    place = of.until * steps[-1]
+    if steps[0] > place:
+        raise NotMeasured(
+            f"{_named(of)} is first measured at step {steps[0]:,.0f}, after the {of.until:.0%} of training "
+            "(until) at which the effect reads it"
+        )
     curves = [[np.interp(place, steps, curve) for curve in arm] for arm in whole.values_ASK]
     values_there = np.array(curves, float).reshape(whole.values_ASK.shape[:2])
-    first, last = whole.values_ASK[..., 0], whole.values_ASK[..., -1]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        values = (values_there - first) / (last - first)
+    final = whole.values_ASK[..., -1]
+    values = values_there / np.where(final > 0, final, np.nan)
     return whole._replace(values_ASK=values[..., None], positions=(0,))
 
 

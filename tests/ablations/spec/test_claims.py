@@ -70,6 +70,12 @@ BAD = [
         "remove until",
     ),
     (
+        "metric: loss}",
+        "metric: loss, steps: way, until: 0.5}",
+        "8:36: claims.effect.of has steps: way, so it must read a gain, which is 0 where nothing is learned: "
+        "metric: gain of learning, or read: gain of a loss",
+    ),
+    (
         "    effect:",
         "    provided: {ahead: {kind: difference, of: {measure: validation, metric: loss}, arm: clm, minus: mlm, "
         "direction: either}}\n    effect:",
