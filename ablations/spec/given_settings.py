@@ -1,17 +1,18 @@
 """Settings from the command line that override a spec, as in `--set training.max_steps=200`.
 
-They are written into the text of the spec, and mean what they would mean there. Comments and everything else
-stay. An experiment with such settings gets another name, so that its results have a folder of their own.
+They mean what they would mean in the spec. An experiment with such settings gets another name, so that its
+results have a folder of their own.
 """
 
 import hashlib
+import io
 import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode
+from ruamel.yaml import YAML
 
 from ablations import yamlfile
 from ablations.errors import KeyPath, Problem, SpecProblems
@@ -58,10 +59,8 @@ class Given(NamedTuple):
 
 
 class ChangedSpec(NamedTuple):
-    """Spec with the settings from the command line written into it."""
+    """Spec with the settings from the command line."""
 
-    text: str
-    """Text of the whole changed spec."""
     document: Document
     """Content of the changed spec; its places are those in the original file."""
     overrides: tuple[Given, ...]
@@ -72,41 +71,44 @@ class ChangedSpec(NamedTuple):
     def sentences(self) -> list[str]:
         return [setting.sentence for setting in self.overrides]
 
+    @property
+    def text(self) -> str:
+        """Return the whole changed spec as YAML, below a comment for each setting."""
+        comments = [f"# Changed by {OPTION}: {sentence}\n" for sentence in self.sentences]
+        return "".join(comments) + _yaml(self.document.content)
+
 
 def read(path: Path, options: Sequence[str] = ()) -> Document:
-    """Return the content of a spec file, with the settings from the command line written into it.
+    """Return the content of a spec file, with the settings from the command line.
 
     Args:
         options: settings as KEY=VALUE; the key is a dotted path.
 
     Raises:
-        SpecProblems: the file cannot be read, or a setting cannot be written into it.
+        SpecProblems: the file cannot be read, or it cannot have such a setting.
     """
     return laid_over(path, options).document if options else yamlfile.read(path)
 
 
 def laid_over(path: Path, options: Sequence[str]) -> ChangedSpec:
-    """Return a spec with the settings from the command line written into its text.
+    """Return a spec with the settings from the command line.
 
     Settings that the spec has already are left out. The others are appended to the name of the experiment,
     unless one of them is this name.
 
     Raises:
-        SpecProblems: the file cannot be read, or settings cannot be written into it; each of these is a
-            problem.
+        SpecProblems: the file cannot be read, or it cannot have such settings; each of these is a problem.
     """
-    text = yamlfile.text_of(path)
-    before = yamlfile.parsed(str(path), text)
+    before = yamlfile.read(path)
     settings = _parsed(before.content, options, path)
     overrides = tuple(setting for setting in settings if not setting.is_there)
     name = before.content.get("name")
     name = name if isinstance(name, str) else None
+    content = before.content
     for setting in overrides:
-        text = _written_into(text, setting.path, setting.value)
+        content = _with(content, setting.path, setting.value)
     if overrides and name is not None and all(setting.path != ("name",) for setting in settings):
-        text = _written_into(text, ("name",), f"{name}-{_in_name(overrides)}")
-    text = "".join(f"# Changed by {OPTION}: {setting.sentence}\n" for setting in overrides) + text
-    after = yamlfile.parsed(str(path), text)
+        content = _with(content, ("name",), f"{name}-{_in_name(overrides)}")
     places = {
         place: mark
         for place, mark in before.places.items()
@@ -115,8 +117,8 @@ def laid_over(path: Path, options: Sequence[str]) -> ChangedSpec:
     given_places = {
         place: setting.option for setting in overrides for place in _places(setting) if place not in places
     }
-    document = Document(str(path), after.content, places, before.problems, given_places)
-    return ChangedSpec(text, document, overrides, name)
+    document = Document(str(path), content, places, before.problems, given_places)
+    return ChangedSpec(document, overrides, name)
 
 
 def _places(setting: Given) -> Iterator[KeyPath]:
@@ -238,61 +240,22 @@ def _in_words(value: Any) -> str | None:
     return exact_number(value)
 
 
-# Text ------------------------------------------------------------------------------------------------
+# Content ---------------------------------------------------------------------------------------------
 
 
-def _written_into(text: str, path: KeyPath, value: Any) -> str:
-    """Return the text of a spec with a new value at a path, in place of the old value if there is one."""
-    node, depth = yamlfile.composed("", text), 0
-    key: Node | None = None
-    while depth < len(path) and isinstance(node, MappingNode):
-        entry = next((pair for pair in node.value if pair[0].value == path[depth]), None)
-        if entry is None:
-            return _inserted(text, node, path[depth:], value)
-        key, node = entry
-        depth += 1
-    new = _flow(path[depth:], value)
-    if key is not None and _is_empty(node):
-        end = _behind_key(key, text)
-        return f"{text[:end]}{'' if text[end - 1] == ':' else ':'} {new}{text[end:]}"
-    start, end = node.start_mark.index, _end(node, text)
-    return text[:start] + new + "\n" * text[start:end].endswith("\n") + text[end:]
+def _with(content: dict[str, Any], path: KeyPath, value: Any) -> dict[str, Any]:
+    """Return the content of a spec with a new value at a path. A new key becomes the first of its mapping."""
+    key, rest = str(path[0]), path[1:]
+    inner = content.get(key)
+    new = _with(inner if isinstance(inner, dict) else {}, rest, value) if rest else value
+    return content | {key: new} if key in content else {key: new} | content
 
 
-def _inserted(text: str, around: MappingNode, keys: KeyPath, value: Any) -> str:
-    """Return the text with a new first entry in a mapping."""
-    start, entry = around.start_mark, f"{json.dumps(keys[0], ensure_ascii=False)}: {_flow(keys[1:], value)}"
-    if around.flow_style:
-        comma = ", " if around.value else ""
-        return text[: start.index + 1] + entry + comma + text[start.index + 1 :]
-    return text[: start.index] + f"{entry}\n{' ' * start.column}" + text[start.index :]
-
-
-def _flow(keys: KeyPath, value: Any) -> str:
-    """Return a value inside nested mappings with these keys, as one line of YAML."""
-    for key in reversed(keys):
-        value = {key: value}
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _is_empty(node: Node) -> bool:
-    return isinstance(node, ScalarNode) and node.value == "" and node.style is None
-
-
-def _behind_key(key: Node, text: str) -> int:
-    """Return the index behind the colon of a key, where its empty value belongs. The parser may put the mark of
-    an empty value a line too low."""
-    end = int(key.end_mark.index)
-    colon = re.match(r"\s*:", text[end:])
-    return end + (colon.end() if colon else 0)
-
-
-def _end(node: Node, text: str) -> int:
-    """Return the index where a value ends. The end mark of a block is of no use, as it is behind the comments
-    that follow."""
-    if not isinstance(node, CollectionNode) or node.flow_style or not node.value:
-        return int(node.end_mark.index)
-    if isinstance(node, MappingNode):
-        key, value = node.value[-1]
-        return _behind_key(key, text) if _is_empty(value) else _end(value, text)
-    return _end(node.value[-1], text)
+def _yaml(content: dict[str, Any]) -> str:
+    """Return the content of a spec as YAML, the innermost mappings and lists on one line each."""
+    writer: Any = YAML(typ="safe", pure=True)
+    writer.default_flow_style, writer.allow_unicode, writer.width = None, True, 10_000
+    writer.sort_base_mapping_type_on_output = False
+    sink = io.StringIO()
+    writer.dump(content, sink)
+    return sink.getvalue()
