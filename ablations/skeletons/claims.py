@@ -9,84 +9,17 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from ablations.catalogue import Measure, card, metrics_of, suits
 from ablations.errors import SpecError
 from ablations.measures.settings import RunDistanceSettings
+from ablations.metric_groups import groups_of
 from ablations.spec import claims as claims_file
 from ablations.spec import grid, load
 from ablations.spec.experiment import Experiment, Run
+from ablations.tasks.settings import TreesSettings
 from ablations.wording import listed
 from lightning_modules.files import atomic, explained
-
-
-class ClaimTemplate(NamedTuple):
-    """Way in which the first claim reads a measure."""
-
-    of: str
-    """Keys of `of` after `measure`."""
-    says: str
-    """Verb phrase of the claim, which says what an arm has more of."""
-    smallest: str
-    """Smallest effect that matters, in the unit of the number."""
-    unit: str = ""
-
-
-CLAIM_TEMPLATES = {
-    "validation": ClaimTemplate(
-        "metric: loss, read: gain", "gains more on a guess without context", "0.05", "nats"
-    ),
-    "layer_change": ClaimTemplate(
-        "metric: pwcca, layers: sum", "changes its tokens more over the layers", "0.01", "distance"
-    ),
-    "token_information": ClaimTemplate(
-        "metric: cross_fitted, layers: top", "knows more of its token in the top layer", "0.05", "nats"
-    ),
-    "read_out": ClaimTemplate(
-        "metric: linear, layers: top", "lets its token be read better from the top layer", "0.05", "nats"
-    ),
-    "neighbours": ClaimTemplate(
-        "metric: same_token, layers: top",
-        "has more neighbours of the same token in the top layer",
-        "0.01",
-        "share",
-    ),
-    "geometry": ClaimTemplate(
-        "metric: anisotropy, layers: top", "is more anisotropic in the top layer", "0.01", "cosine"
-    ),
-    "influence": ClaimTemplate(
-        'metric: pwcca, layers: mean, groups: ["*"]', "spreads a token more over the others", "0.001", "distance"
-    ),
-    "structural_probe": ClaimTemplate(
-        'metric: uuas, layers: top, groups: ["*"]', "holds more of the trees", "0.01", "share"
-    ),
-    "probing": ClaimTemplate(
-        'metric: accuracy, layers: top, groups: ["*"]',
-        "holds more properties in the top layer",
-        "0.01",
-        "accuracy",
-    ),
-    "frozen_features": ClaimTemplate(
-        'metric: score, groups: ["*"]', "has better frozen features", "0.01", "score"
-    ),
-    "fine_tuning": ClaimTemplate('metric: score, groups: ["*"]', "is better after fine-tuning", "0.01", "score"),
-    "minimal_pairs": ClaimTemplate('metric: accuracy, groups: ["*"]', "knows more grammar", "0.01", "accuracy"),
-    "parsing": ClaimTemplate(
-        'metric: uuas, groups: ["*"], without: ["sweeps=*"]', "has better trees", "0.01", "share"
-    ),
-    "conditional_independence": ClaimTemplate(
-        'metric: joint_minus_chain, groups: ["ratio=*"]',
-        "loses less by predicting neighbours apart",
-        "0.01",
-        "nats",
-    ),
-    "retrieval": ClaimTemplate(
-        'metric: recall_at_1, layers: top, groups: ["*"]', "finds more of the next sentences", "0.01", "share"
-    ),
-    "generation": ClaimTemplate("metric: fluency", "writes less fluent sentences", "0.05", "nats"),
-}
-"""Templates by measure, for numbers that are compared more than the first metric of the card."""
 
 NOT_COMPARED = ("baselines", "pictures")
 """Measures that a claim cannot compare between arms."""
@@ -146,30 +79,30 @@ def _comments(experiment: Experiment) -> Iterator[str]:
             yield f"#   {{measure: validation, metric: loss}}: {metrics}\n"
             yield "#   {measure: learning, metric: gain}, the same over the course of training: gain or loss\n"
         elif settings.kind not in NOT_COMPARED:
-            yield f"#   {_of(settings.kind)}: {metrics}\n"
+            yield f"#   {_of(settings)}: {metrics}\n"
 
 
-def _template(measure: str) -> ClaimTemplate:
-    """Return the template of a measure. A measure without one, such as a plugin's, reads the first metric of
-    its card."""
-    if measure in CLAIM_TEMPLATES:
-        return CLAIM_TEMPLATES[measure]
-    facts = card(measure)
-    name = facts.metrics[0].replace("_", " ")
-    of = f"metric: {facts.metrics[0]}" + (', groups: ["*"]' if facts.groups else "")
-    in_top = facts.layers == "all"
-    says = f"has a higher {name}" + (" in the top layer" if in_top else "")
-    return ClaimTemplate(of + (", layers: top" if in_top else ""), says, "0.01", name)
+def _of(settings: Measure) -> str:
+    """Return the number that a claim about a measure reads: the first metric of its card, for the top layer and as
+    the mean over its groups if it has layers and groups. For `validation` it is the gain."""
+    kind = settings.kind
+    if kind == "validation":
+        return "{measure: validation, metric: loss, read: gain}"
+    facts, metric = card(kind), _metric(kind)
+    group = settings.treebank_name if isinstance(settings, TreesSettings) else "*"
+    has_groups = facts.groups is not None or not groups_of(kind, metric).whole
+    groups = f", groups: [{json.dumps(group, ensure_ascii=False)}]" if has_groups else ""
+    return f"{{measure: {kind}, metric: {metric}{groups}{', layers: top' if facts.layers != 'none' else ''}}}"
 
 
-def _of(measure: str) -> str:
-    return f"{{measure: {measure}, {_template(measure).of}}}"
+def _metric(measure: str) -> str:
+    return card(measure).metrics[0]
 
 
 def _first_claim(experiment: Experiment, runs: Mapping[str, Run], *, spec: Path) -> str:
     for settings in sorted(experiment.measures, key=lambda settings: settings.kind != "validation"):
         if arms := _arms(settings, runs):
-            return _written(settings.kind, arms, runs, family=experiment.name)
+            return _written(settings, arms, runs, family=experiment.name)
     raise SpecError(
         f"{spec}: the spec measures nothing that a claim could compare between its arms; add a measure, as in "
         "`measures: [validation]`."
@@ -209,27 +142,31 @@ def _loss(run: Run) -> str:
     return "loss" if run.settings.objective.has_vocabulary_loss else "objective_loss"
 
 
-def _written(measure: str, arms: Sequence[str], runs: Mapping[str, Run], *, family: str) -> str:
-    names = ", ".join(map(_quoted, arms))
+def _written(settings: Measure, arms: Sequence[str], runs: Mapping[str, Run], *, family: str) -> str:
+    measure, names = settings.kind, ", ".join(map(_quoted, arms))
+    smallest, unit = ("0.05", "nats") if measure == "validation" else ("0.01", "")
     if measure == "run_distance":
-        reading = ClaimTemplate("", "", "0.01", "distance")
+        unit = "distance"
         says = f"{arms[0]} and {arms[1]} differ more from each other than the seeds of each arm do."
-        effect = f"{APART.replace('...', f'[[{names}]]')[:-1]}, unit: distance}}"
+        effect = f"{APART.replace('...', f'[[{names}]]')[:-1]}, unit: {unit}}}"
     else:
-        reading = _template(measure)
-        of = _of(measure).replace("metric: loss", f"metric: {_loss(runs[arms[0]])}")
-        says = f"{arms[0]} {reading.says} than {arms[-1]}."
-        minus = f", minus: {_quoted(arms[1])}" if len(arms) == 2 else ""
+        of = _of(settings).replace("metric: loss", f"metric: {_loss(runs[arms[0]])}")
+        where = " in the top layer" if "layers: top" in of else ""
+        says = f"{_metric(measure)} of {measure}{where} is higher in {arms[0]} than in {arms[-1]}."
+        if measure == "validation":
+            says = f"{arms[0]} gains more on a guess without context than {arms[-1]}."
         if len(arms) == 1:
             says = f"{arms[0]} has learned more than how frequent tokens are."
-        effect = f"{{kind: difference, of: {of}, arm: {_quoted(arms[0])}{minus}, unit: {reading.unit}}}"
+        minus = f", minus: {_quoted(arms[1])}" if len(arms) == 2 else ""
+        of_unit = f", unit: {unit}" if unit else ""
+        effect = f"{{kind: difference, of: {of}, arm: {_quoted(arms[0])}{minus}{of_unit}}}"
     return f"""\
   - name: first-claim
     says: {json.dumps(says, ensure_ascii=False)}
     source: nobody yet  # paper and section, or who expects it
     needs: {{arms: [{names}], measures: [{measure}]}}
     effect: {effect}
-    smallest_effect: {reading.smallest}  # {reading.unit}; smaller ones do not matter; decide before the runs
+    smallest_effect: {smallest}  # smaller ones do not matter; decide before the runs
     expect: open  # or your prediction: supported, contradicted or equivalent
     because: nothing is predicted yet  # why you expect it, with numbers if possible
     family: {family}  # claims of one family are judged together and share the error level

@@ -16,7 +16,8 @@ def rows_of(claim, seeds=3):
     for of in [of for effect in claim.parts.values() for of in effect.quantities()]:
         has_layers = layers_of(of.measure) == "all" or (layers_of(of.measure) == "some" and of.layers != "none")
         there = groups_of(of.measure, of.metric)
-        group = next(iter((*there.names, *there.examples, "any"))) if of.groups else None
+        named = (name for name in of.groups if "*" not in name)
+        group = next(iter((*named, *there.names, *there.examples, "any"))) if of.groups else None
         for arm in arms:
             for seed in range(seeds):
                 for layer in range(4) if has_layers else [None]:

@@ -67,6 +67,15 @@ def test_every_measure_alone_is_compared(tmp_path, measure):
     assert verdict(loaded.claims[0])
 
 
+def test_a_measure_of_trees_is_compared_on_its_treebank(tmp_path):
+    """Groups of `parsing` are also numbers of sweeps, which are no treebanks."""
+    spec = write(tmp_path, SPEC.replace("[validation]", "[{kind: parsing, treebank: ud_en_ewt/test.conllu}]"))
+    (claim,) = claims_file.load(claim_skeleton.write(spec)).claims
+    (of,) = claim.effect.quantities()
+    assert (of.metric, of.groups) == ("uuas", ("ud_en_ewt",))
+    assert claim.says == "uuas of parsing is higher in mlm than in 1."
+
+
 def test_the_measure_of_a_plugin_is_compared_by_its_first_metric(tmp_path):
     shutil.copy(EXPERIMENTS.parent / "docs" / "plugins" / "my_measures.py", tmp_path)
     rank = '{kind: "my_measures.py:Rank"}'
@@ -75,7 +84,7 @@ def test_the_measure_of_a_plugin_is_compared_by_its_first_metric(tmp_path):
     (claim,) = claims_file.load_named(load.load(spec).claims, spec=spec)[0].claims
     (of,) = claim.effect.quantities()
     assert (of.measure, of.metric, of.layers) == ("my_measures.py:Rank", "rank", "top")
-    assert claim.says == "mlm has a higher rank in the top layer than 1."
+    assert claim.says == "rank of my_measures.py:Rank in the top layer is higher in mlm than in 1."
     assert "#   {measure: my_measures.py:Rank, metric: rank, layers: top}: rank\n" in written
     assert verdict(claim)
 
