@@ -1,6 +1,5 @@
 """Summary of an experiment in sentences: what was run, and what is incomplete."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -160,8 +159,6 @@ def _unmeasured(experiment: ReportedExperiment) -> Iterable[str]:
                 lacking.setdefault(name, []).append(run)
     for (name, why), runs in refused.items():
         yield f"Asked for, but refused: {name}{_of(runs, done)}: {why}"
-    if any(run.plan.not_measured is None for run in done):
-        lacking |= _without_rows(experiment)
     if _lacks_distances(experiment, done):
         lacking[BETWEEN_RUNS] = done
     together: dict[tuple[str, str], list[str]] = {}
@@ -187,35 +184,10 @@ def _lacks_distances(experiment: ReportedExperiment, done: list[ReportedRun]) ->
     return planned and len(done) > 1 and BETWEEN_RUNS not in set(experiment.table["measure"])
 
 
-def _without_rows(experiment: ReportedExperiment) -> dict[str, list[ReportedRun]]:
-    """Return, by the kind of a measure, the trained runs that lack its rows and have rows of other measures. Runs
-    are left out if a notice of the plan names the measure and their arm.
-
-    It serves plans that do not list what their runs lack.
-    """
-    table = experiment.table
-    has_rows = _with_rows(table)
-    done = [run for run in experiment.runs if run.state.state == "done"]
-    done = [run for run in done if (run.plan.arm, run.plan.seed) in has_rows]
-    by_kind = {}
-    for kind in experiment.measures:
-        notices = [notice for notice in experiment.plan.notices if kind in notice]
-        measured = _with_rows(table[table["measure"] == kind])
-        without = [run for run in done if (run.plan.arm, run.plan.seed) not in measured]
-        without = [run for run in without if not any(_names(notice, run.plan.arm) for notice in notices)]
-        if without and kind != BETWEEN_RUNS:
-            by_kind[kind] = without
-    return by_kind
-
-
 def _with_rows(table: pd.DataFrame) -> set[tuple[str, int]]:
     """Return arm and seed of every run with rows."""
     runs = table[["arm", "seed"]].drop_duplicates()
     return set(zip(runs["arm"], runs["seed"], strict=True))
-
-
-def _names(notice: str, arm: str) -> bool:
-    return re.search(rf"(?<![\w.=-]){re.escape(arm)}(?![\w=-])", notice) is not None
 
 
 def _remedy(experiment: ReportedExperiment, command: str) -> str:

@@ -21,21 +21,11 @@ def asking(folder, *measures):
     return folder
 
 
-def test_a_measure_without_rows_is_named_with_the_command_that_computes_it(tmp_path):
+def test_distances_without_rows_are_named_with_the_command_that_computes_them(tmp_path):
     kinds = ("layer_change", "token_information", "validation")
-    folder = asking(write(tmp_path), *kinds, "{kind: run_distance, arms: [mlm, clm]}", "geometry")
-    assert told(folder) == [
-        "Asked for, but without rows: run_distance; `ablate run` computes them.",
-        "Asked for, but without rows: geometry; `ablate run` computes them.",
-    ]
+    folder = asking(write(tmp_path), *kinds, "{kind: run_distance, arms: [mlm, clm]}")
+    assert told(folder) == ["Asked for, but without rows: run_distance; `ablate run` computes them."]
     assert told(asking(folder, *kinds)) == []
-
-
-def test_runs_that_lack_a_measure_are_named(tmp_path):
-    kept = [row for row in rows() if (row["arm"], row["seed"], row["measure"]) != ("clm", 1, "validation")]
-    assert told(write(tmp_path, table_rows=kept)) == [
-        "Asked for, but without rows: validation of clm (seed 1); `ablate run` computes them."
-    ]
 
 
 WHY = "task mrpc: mrpc/test.parquet cannot be read as parquet: it is cut off. Copy it again."
@@ -76,22 +66,6 @@ def test_a_run_of_which_everything_was_refused_is_not_told_to_be_measured_again(
     folder = asking(write(tmp_path, arms=("mlm", "clm"), seeds=(0,), table_rows=rows(("clm",), (0,))), "baselines")
     lacks = {"not_measured": ["baselines mrpc"], "refused": {"baselines mrpc": WHY}}
     assert told(planned(folder, mlm=lacks)) == [f"Asked for, but refused: baselines mrpc of mlm (seed 0): {WHY}"]
-
-
-@pytest.mark.parametrize(
-    ("notice", "said"),
-    [
-        ("validation: not run for mt: translation has none.", []),
-        ("validation: not run for mt-large: translation has none.", ["mt (seed 0), mt (seed 1) and mt (seed 2)"]),
-    ],
-)
-def test_what_the_plan_says_of_an_arm_is_not_said_again(notice, said, tmp_path):
-    kept = [row for row in rows() if (row["arm"], row["measure"]) != ("mt", "validation")]
-    folder = write(tmp_path, table_rows=kept, plan_changes={"notices": [notice]})
-    assert told(folder) == [
-        *(f"Asked for, but without rows: validation of {runs}; `ablate run` computes them." for runs in said),
-        notice,
-    ]
 
 
 def test_of_distances_each_run_needs_no_rows_of_its_own(tmp_path):
