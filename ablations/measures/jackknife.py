@@ -53,11 +53,12 @@ def errors(left_out: Sequence[float] | NDArray[np.float64]) -> dict[str, Any]:
     """Return the cells `standard_error` and `left_out` of a row, from its value without each block of the
     text.
 
-    If the error is NaN, `left_out` is None.
+    `left_out` is None for fewer than two blocks, or if no value is a number. It keeps a NaN, so that a contrast
+    knows for which block it lacks a number.
     """
-    error = standard_error(left_out)
-    kept = None if np.isnan(error) else [float(value) for value in left_out]
-    return {"standard_error": error, "left_out": kept}
+    kept = [float(value) for value in left_out]
+    known = len(kept) > 1 and not np.isnan(kept).all()
+    return {"standard_error": standard_error(left_out), "left_out": kept if known else None}
 
 
 def means_left_out(value_N: NDArray[Any], cluster_N: NDArray[np.integer] | None = None) -> list[float] | None:

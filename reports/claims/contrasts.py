@@ -25,6 +25,7 @@ from ablations.spec.contrasts import (
     Share,
     Trend,
 )
+from ablations.wording import listed
 from reports.claims.select import Array, NotMeasured, PairedNumbers, SeedTable, groups_read, read, side_by_side
 from reports.statistics import curve_shapes
 from reports.statistics.curve_shapes import Form
@@ -103,9 +104,7 @@ def effects(effect: Effect, rows: SeedTable) -> dict[str, SeedEffects]:
     if copied:
         rows = rows.of_seeds(set(rows.seeds_of(arms)) - set(copied))
     parts = _with_text_errors(effect, rows, _CONTRASTS[type(effect)](effect, rows))
-    groups = tuple(
-        dict.fromkeys(name for of in effect.quantities() for name in groups_read(rows, of, effect.arms_needed()))
-    )
+    groups = _groups(effect, rows)
     return {
         name: part._replace(
             smallest=part.smallest or effect.smallest_effect,
@@ -122,36 +121,66 @@ IN_UNIT_OF_QUANTITY = ("gain", "gain-elsewhere", "peak")
 the gain, or of the place of the peak."""
 
 
+def _groups(effect: Effect, rows: SeedTable) -> tuple[str, ...]:
+    """Return the tasks or other groups over which the effect is averaged."""
+    read_by_each = (groups_read(rows, of, effect.arms_needed()) for of in effect.quantities())
+    return tuple(dict.fromkeys(name for names in read_by_each for name in names))
+
+
 def _with_text_errors(effect: Effect, rows: SeedTable, parts: dict[str, SeedEffects]) -> dict[str, SeedEffects]:
     """Return the parts with the error that comes from the text, which all seeds share.
 
     The whole contrast is computed again without each block of the text, so what all its arms share cancels.
-    The parts stay as they are if the measure keeps no numbers without blocks, or some of them are NaN.
+    The parts stay as they are if the measure keeps no numbers without blocks.
     """
     blocks = max((rows.blocks.get((of.measure, of.metric), 0) for of in effect.quantities()), default=0)
     if blocks < 2:
         return parts
-    try:
-        without = [_CONTRASTS[type(effect)](effect, rows.without_block(block)) for block in range(blocks)]
-    except NotMeasured:  # rows that are NaN without a block
-        return parts
+    groups = _groups(effect, rows)
+    without: list[dict[str, SeedEffects]] = []
+    for block in range(blocks):
+        table = rows.without_block(block)
+        try:
+            others = _CONTRASTS[type(effect)](effect, table)
+            without.append(others if _groups(effect, table) == groups else {})
+        except NotMeasured:  # rows that are NaN without the block
+            without.append({})
     return {name: _with_text_error(part, [each.get(name) for each in without]) for name, part in parts.items()}
 
 
 def _with_text_error(part: SeedEffects, without: Sequence[SeedEffects | None]) -> SeedEffects:
-    comparable = [other for other in without if other is not None and other.seeds == part.seeds]
-    if len(part.seeds) < 2 or len(comparable) < len(without):
+    """Return the part with the error of the text, and with a note on blocks without which it has no number."""
+    if len(part.seeds) < 2 or not np.isfinite(part.values).all():
         return part
-    error = shared_error([other.values for other in comparable])
-    if not np.isfinite(error):
+    known = {
+        block: other
+        for block, other in enumerate(without, start=1)
+        if other is not None and other.seeds == part.seeds and np.isfinite(other.values).all()
+    }
+    if lacking := [str(block) for block in range(1, len(without) + 1) if block not in known]:
+        blocks = (
+            f"{'block' if len(lacking) == 1 else 'blocks'} {listed(lacking, 'and')} of {len(without)} of the text"
+        )
+        wide = (
+            "the error of the text comes from the others"
+            if len(known) > 1
+            else "its error of the text is not known"
+        )
+        note = f"{blocks}: without {'it' if len(lacking) == 1 else 'them'} the effect is not known; {wide}"
+        part = part._replace(left_out=(*part.left_out, note))
+    if len(known) < 2:
         return part
+    error = shared_error([other.values for other in known.values()], blocks=len(without))
     at_LM = None
     if part.at_layers_LMS is not None:
-        at = np.array([other.at_layers_LMS for other in comparable], float)
+        at = np.array([other.at_layers_LMS for other in known.values()], float)
         at_LM = np.array(
-            [[shared_error(at[:, low, high]) for high in range(at.shape[2])] for low in range(at.shape[1])]
+            [
+                [shared_error(at[:, low, high], blocks=len(without)) for high in range(at.shape[2])]
+                for low in range(at.shape[1])
+            ]
         )
-    return part._replace(text_error=error, text_error_LM=at_LM, text_blocks=len(comparable))
+    return part._replace(text_error=error, text_error_LM=at_LM, text_blocks=len(known))
 
 
 def difference(effect: Difference, rows: SeedTable) -> dict[str, SeedEffects]:

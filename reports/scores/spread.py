@@ -157,7 +157,7 @@ def _of_heads(family: EqualArms, column: Column, whole: Spread, table: DataFrame
     """
     arms = family.arms_by_varying[SOURCES]
     scores = on_common_tasks(task_scores(table, column.name))  # as in the numbers of the other rows
-    scores = scores[scores["arm"].isin(arms) & scores["left_out"].notna()]
+    scores = scores[scores["arm"].isin(arms) & scores["left_out"].notna() & scores["standard_error"].notna()]
     of_examples = np.array([jackknife.standard_error(left_out) for left_out in scores["left_out"]])
     of_heads = np.clip(scores["standard_error"].to_numpy(float) ** 2 - of_examples**2, 0, None)
     if not of_heads.any() or not np.isfinite(of_heads).all():

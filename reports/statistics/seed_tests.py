@@ -130,22 +130,27 @@ def t_interval(
     return Interval(mean, mean - margin, mean + margin)
 
 
-def shared_error(left_out_GS: ArrayLike) -> float:
+def shared_error(left_out_GS: ArrayLike, *, blocks: int | None = None) -> float:
     """Return the standard error of the mean over seeds due to the text that they share; 0 if the seeds'
     errors have nothing in common.
 
     It is the part of the delete-a-group jackknife that two seeds have in common on average: the square root
     of (G - 1) / G times the sum over blocks of the mean product of two seeds' deviations. For G blocks of
     equal size its square has the variance of the common error as its expectation, except for the bound at 0.
+    Some blocks may be missing: with K of G blocks, (G - 1)^2 / (G (K - 1)) replaces (G - 1) / G, which has the
+    same expectation if other blocks could have been missing as well.
 
     Args:
-        left_out_GS: each seed's effect without each block of the text, for two seeds or more.
+        left_out_GS: each seed's effect without each block of the text, for two seeds and two blocks or more.
+        blocks: number of blocks of the text, if some of them are missing.
     """
     values_GS = np.asarray(left_out_GS, float)
-    blocks, seeds = values_GS.shape
+    known, seeds = values_GS.shape
+    of_text = blocks or known
     deviation_GS = values_GS - values_GS.mean(0)
     products = np.square(deviation_GS.sum(1)).sum() - np.square(deviation_GS).sum()
-    return float(np.sqrt(max(0.0, (blocks - 1) / blocks * products / (seeds * (seeds - 1)))))
+    factor = (of_text - 1) / of_text * ((of_text - 1) / (known - 1))  # exactly (G - 1) / G for all blocks
+    return float(np.sqrt(max(0.0, factor * products / (seeds * (seeds - 1)))))
 
 
 def _errors(values_S: Vector, text_error: Vector, text_blocks: int) -> list[tuple[Vector, Vector]]:

@@ -326,13 +326,53 @@ def test_what_the_arms_share_of_their_text_cancels_and_the_rest_is_the_error_of_
 
 
 @pytest.mark.parametrize("seeds", [(1,), (0, 1, 2, 3)])
-def test_numbers_that_are_nan_without_a_block_give_no_error_of_the_text(seeds):
-    table = [*with_text("a", np.arange(10.0)), *with_text("b", np.zeros(10))]
+@pytest.mark.parametrize(
+    ("lost", "note"),
+    [
+        ((3,), "block 4 of 10 of the text: without it the effect is not known; "),
+        ((0, 9), "blocks 1 and 10 of 10 of the text: without them the effect is not known; "),
+    ],
+)
+def test_numbers_that_are_nan_without_a_block_leave_the_error_to_the_other_blocks(seeds, lost, note):
+    of_blocks = np.arange(10.0)
+    table = [*with_text("a", of_blocks), *with_text("b", np.zeros(10))]
     for row in table[:4]:
         if row["seed"] in seeds:
-            row["left_out"][3] = float("nan")
+            for block in lost:
+                row["left_out"][block] = float("nan")
     made = found(effect(kind="difference", of=SCORE, arm="a", minus="b"), table)[""]
-    assert (made.text_error, made.text_blocks, made.values.tolist()) == (0.0, 0, [5.5] * 4)
+    others = np.delete(of_blocks, lost)
+    assert made.text_error == pytest.approx(others.std(ddof=1) / np.sqrt(10))  # of the mean of ten blocks
+    assert (made.text_blocks, made.values.tolist()) == (10 - len(lost), [5.5] * 4)
+    assert made.left_out == (note + "the error of the text comes from the others",)
+
+
+def test_a_group_that_is_nan_without_a_block_is_no_effect_over_other_groups():
+    table = [
+        row | {"group": group, "value": row["value"] + far, "left_out": [far + value for value in row["left_out"]]}
+        for arm, of_blocks in (("a", np.arange(10.0)), ("b", np.zeros(10)))
+        for group, far in (("near", 0.0), ("far", 100.0))
+        for row in with_text(arm, of_blocks)
+    ]
+    for row in table:
+        if row["group"] == "far":
+            row["left_out"][3] = float("nan")
+    of = SCORE | {"groups": ["near", "far"]}
+    made = found(effect(kind="difference", of=of, arm="a", minus="b"), table)[""]
+    assert made.text_error == pytest.approx(np.delete(np.arange(10.0), 3).std(ddof=1) / np.sqrt(10))
+    assert made.text_blocks == 9
+
+
+def test_an_effect_that_is_known_without_one_block_alone_says_that_it_lacks_the_error_of_the_text():
+    table = [*with_text("a", np.arange(3.0)), *with_text("b", np.zeros(3))]
+    for row in table[:4]:
+        row["left_out"][:2] = [float("nan")] * 2
+    made = found(effect(kind="difference", of=SCORE, arm="a", minus="b"), table)[""]
+    assert (made.text_error, made.text_blocks) == (0.0, 0)
+    note = (
+        "blocks 1 and 2 of 3 of the text: without them the effect is not known; its error of the text is not known"
+    )
+    assert made.left_out == (note,)
 
 
 def test_rows_without_numbers_left_out_have_no_error_of_the_text():

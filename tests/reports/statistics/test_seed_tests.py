@@ -394,6 +394,17 @@ def test_the_square_of_the_shared_error_has_the_variance_of_the_common_error_as_
     assert np.mean(squares) == pytest.approx(4.0, abs=3 * np.std(squares) / np.sqrt(len(squares)))
 
 
+def test_the_shared_error_of_some_blocks_has_the_same_mean_as_that_of_all():
+    rng = np.random.default_rng(10)
+    squares = [
+        shared_error(over_texts(rng, seeds=4, shared=2.0)[1][:known], blocks=10) ** 2
+        for known in (4, 9)
+        for _ in range(4000)
+    ]
+    for some in np.reshape(squares, (2, -1)):
+        assert some.mean() == pytest.approx(4.0, abs=3 * some.std() / np.sqrt(len(some)))
+
+
 def test_what_each_seed_has_of_its_text_alone_is_no_shared_error():
     """It is in the spread between seeds already."""
     rng = np.random.default_rng(9)
