@@ -35,7 +35,7 @@ from ablations.runs.tuning import Search
 from ablations.spec import claims as claims_file
 from ablations.spec import given_settings, grid, load, matching
 from ablations.spec.experiment import Experiment, Run
-from ablations.spec.figures import published_points
+from ablations.spec.figures import keep_published, published_points
 from ablations.tasks.datasets import files_now, task_called
 from ablations.wording import listed
 from lightning_modules import plugins
@@ -440,6 +440,7 @@ class Workspace:
             content = content.model_copy(
                 update={"given": self._changed_spec.sentences, "changed_from": self._changed_spec.name}
             )
+        keep_published(self.experiment.published, self.folder, spec=self.spec)
         plan.write(content, self.folder, spec=spec, claims=claims, data=self._describe_data())
         if self.search is not None:
             tuning.write(self.search, self.folder)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
 
+from ablations import yamlfile
 from ablations.errors import Problem, SpecProblems
 from ablations.wording import listed, must_be, nearest, shown
 from ablations.yamlfile import Document
@@ -21,6 +22,7 @@ from lightning_modules.config import Settings
 from lightning_modules.config.objectives import OBJECTIVES
 from lightning_modules.config.settings import kind_of_part, sentence_error
 from lightning_modules.errors import PluginError
+from lightning_modules.files import write_whole
 
 FAILED_FIGURE = "figure"
 """Kind of the notice on a user's own figure that fails."""
@@ -219,6 +221,25 @@ def published_points(names: Sequence[str], *, spec: Path) -> list[PublishedPoint
         SpecProblems: a file is missing or wrong.
     """
     return [point for name in names for point in load_published(published_path(name, spec=spec))]
+
+
+def keep_published(names: Sequence[str], folder: Path, *, spec: Path) -> None:
+    """Copy the files of published curves that a spec names into the folder of an experiment's results, where they
+    are beside its copy of the spec.
+
+    Raises:
+        FilesError: the disk is full, or the place cannot be written to.
+    """
+    for name in names:
+        write_whole(folder / PUBLISHED_FOLDER / f"{name}.csv", published_path(name, spec=spec).read_bytes())
+
+
+def kept_published(folder: Path) -> list[str]:
+    """Return the relative paths of the files of published curves that the spec in a folder of results names and
+    that exist there."""
+    files = list((folder / PUBLISHED_FOLDER).glob("*.csv"))
+    named = yamlfile.read(folder / "spec.yaml").content.get("published") or () if files else ()
+    return sorted(f"{PUBLISHED_FOLDER}/{path.name}" for path in files if path.stem in named)
 
 
 def published_path(name: str, *, spec: Path) -> Path:

@@ -25,6 +25,7 @@ from ablations.results import sealed, write_whole
 from ablations.runs import rows as run_rows
 from ablations.runs.records import PUBLISHED_PROVENANCE, RUNS_FILE, read_json
 from ablations.spec import claims as claims_file
+from ablations.spec.figures import PUBLISHED_FOLDER, kept_published
 from reports import folder as experiment_folder
 from reports import words
 from reports.claims import words as claim_words
@@ -320,10 +321,10 @@ def publish(folder: Path, to: Path) -> Path:
     """Copy the files of a page to a folder in `to` with the experiment's name, and return that folder.
 
     It then holds report.md with its figures, tables in LaTeX, results.parquet, the verdicts (claims.json),
-    spec, plan and claims. provenance.json has commits, versions, machines and dates; runs.parquet has
-    settings, state and provenance of each run; predictions.parquet is there if runs keep predictions.
-    Figures, tables and claims that only an earlier publication had are removed. Other files stay, such as a
-    findings.md that a person wrote.
+    spec, plan, claims, and the published curves that the spec names. provenance.json has commits, versions,
+    machines and dates; runs.parquet has settings, state and provenance of each run; predictions.parquet is there
+    if runs keep predictions. Figures, tables, claims and curves that only an earlier publication had are removed.
+    Other files stay, such as a findings.md that a person wrote.
 
     Raises:
         ResultsError: `folder` has no page, or a file cannot be written.
@@ -331,15 +332,16 @@ def publish(folder: Path, to: Path) -> Path:
     report = _report_of(folder / "report.json")
     published = to / folder.name
     drawn = {name for name in map(str, report["files"]) if (folder / name).is_file() and is_made(name)}
-    claims = _files_of_claims(folder)
-    for name in [*PUBLISHED_RESULTS, *PUBLISHED_PAGE, *sorted(drawn), *claims]:
+    beside_spec = _files_beside_spec(folder)
+    for name in [*PUBLISHED_RESULTS, *PUBLISHED_PAGE, *sorted(drawn), *beside_spec]:
         _copy(folder / name, published / name)
     for path in [
         *published.glob("figures/*"),
         *published.glob("tables/*"),
         *published.glob(f"{claims_file.FOLDER}/*"),
+        *published.glob(f"{PUBLISHED_FOLDER}/*"),
     ]:
-        if path.relative_to(published).as_posix() not in drawn | set(claims):
+        if path.relative_to(published).as_posix() not in drawn | set(beside_spec):
             path.unlink()
     provenance = json.dumps(report["provenance"], ensure_ascii=False, indent=1) + "\n"
     write_whole(published / PUBLISHED_PROVENANCE, provenance.encode())
@@ -367,16 +369,17 @@ def restore(published: Path, out: Path) -> Path:
             f"{folder} has other results than {published}; name another output root with --out, or "
             f"delete {folder}."
         )
-    for name in [*PUBLISHED_RESULTS, *_files_of_claims(published), RUNS_FILE, run_rows.PREDICTIONS]:
+    for name in [*PUBLISHED_RESULTS, *_files_beside_spec(published), RUNS_FILE, run_rows.PREDICTIONS]:
         _copy(published / name, folder / name)
     return folder
 
 
-def _files_of_claims(folder: Path) -> list[str]:
-    """Return the relative paths of the files of claims that the plan names and that exist."""
+def _files_beside_spec(folder: Path) -> list[str]:
+    """Return the relative paths of the files of claims and published curves that the experiment names and that
+    exist."""
     names = [name for name in experiment_folder.read_plan(folder).claims if claims_file.NAME.fullmatch(name)]
     places = [f"{claims_file.FOLDER}/{name}.yaml" for name in names]
-    return [place for place in places if (folder / place).is_file()]
+    return [*(place for place in places if (folder / place).is_file()), *kept_published(folder)]
 
 
 def _copy(path: Path, to: Path) -> None:

@@ -2,7 +2,7 @@ import pytest
 
 from ablations.errors import SpecProblems
 from ablations.spec import load
-from ablations.spec.figures import PUBLISHED_COLUMNS, load_published
+from ablations.spec.figures import PUBLISHED_COLUMNS, keep_published, kept_published, load_published
 from tests.support.claim_tables import CHANGE, INFORMATION, ROOT
 
 HEAD = "source,measure,metric,group,objective,layer,layer_to,value,error,read\n"
@@ -66,6 +66,19 @@ def test_a_spec_that_names_a_missing_file_says_what_there_is(tmp_path):
     (tmp_path / "published" / "voita-2019.csv").write_text(HEAD + LINE)
     with pytest.raises(SpecProblems, match=r"mine.yaml:5:13: .*voita-2091.csv; did you mean voita-2019\?$"):
         load.load(spec)
+
+
+def test_a_folder_of_results_has_the_curves_that_its_spec_names(tmp_path):
+    (tmp_path / "published").mkdir()
+    (tmp_path / "published" / "a-paper.csv").write_text(HEAD + LINE)
+    folder = tmp_path / "out" / "mine"
+    assert kept_published(folder) == []  # neither a spec nor curves
+    keep_published(["a-paper"], folder, spec=tmp_path / "mine.yaml")
+    assert (folder / "published" / "a-paper.csv").read_text() == HEAD + LINE
+    (folder / "spec.yaml").write_text("published: [a-paper]\n")
+    assert kept_published(folder) == ["published/a-paper.csv"]
+    (folder / "spec.yaml").write_text("name: mine\n")
+    assert kept_published(folder) == []
 
 
 def test_the_shipped_file_has_the_curves_that_claims_were_tried_on():

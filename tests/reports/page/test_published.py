@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from ablations import results
+from ablations import results, yamlfile
 from ablations.cli import main
 from ablations.commands.results import write_claims
 from ablations.errors import ResultsError
@@ -70,6 +70,24 @@ def test_what_a_damaged_report_names_outside_of_its_figures_is_not_copied(tmp_pa
     publish(folder, tmp_path / "results")
     assert {path.name for path in tmp_path.iterdir()} == {"out", "results"}
     assert set(content(tmp_path / "results" / "article-tiny")) == set(PUBLISHED)
+
+
+def test_published_curves_that_the_spec_names_are_copied_too_and_restored(tmp_path):
+    folder = write(tmp_path / "out")
+    page.write(folder)
+    (folder / "spec.yaml").write_text("published: [voita-2019]\n", encoding="utf-8")
+    for name in ("voita-2019", "of-an-earlier-spec"):
+        (folder / "published").mkdir(exist_ok=True)
+        (folder / "published" / f"{name}.csv").write_text(name)
+    published = publish(folder, tmp_path / "results")
+    curves = {"published/voita-2019.csv": b"voita-2019"}
+    assert curves.items() <= content(published).items()
+    again = content(restore(published, tmp_path / "again"))
+    for files in (content(published), again):
+        assert {name: files[name] for name in files if name.startswith("published/")} == curves
+    (folder / "spec.yaml").write_text("name: article-tiny\n", encoding="utf-8")
+    publish(folder, tmp_path / "results")
+    assert not [name for name in content(published) if name.startswith("published/")]
 
 
 def test_without_a_page_there_is_a_sentence(tmp_path):
@@ -246,6 +264,16 @@ def test_shipped_results_belong_to_a_spec_and_their_links_lead_somewhere(folder)
     for text in folder.glob("*.md"):
         for link in re.findall(r"\]\(<?([^)>#]+)", text.read_text(encoding="utf-8")):
             assert link.startswith("https://") or (folder / link).exists(), link
+
+
+@pytest.mark.parametrize(
+    "folder", [path for path in FOLDERS if (path / "plan.json").is_file()], ids=lambda path: path.name
+)
+def test_shipped_results_have_the_files_that_their_spec_names(folder):
+    spec = yamlfile.read(folder / "spec.yaml").content
+    for kind, ending in (("claims", "yaml"), ("published", "csv")):
+        named = {f"{name}.{ending}" for name in spec.get(kind, ())}
+        assert {path.name for path in (folder / kind).glob("*")} == named, kind
 
 
 def test_shipped_results_are_small():
