@@ -71,8 +71,7 @@ def claims(as_json: bool, strict: bool, new: bool, **options: Unpack[SpecOptions
             f"{spec}: the spec names no claims; name a file of claims, as in `claims: [article]`, or write a "
             f"first one with `ablate claims {spec} --new`."
         )
-    workspace.write_plan()
-    workspace.write_table()
+    workspace.write_results()
     content, judged = write_claims(workspace.folder)
     if as_json:
         click.echo(json.dumps(content, indent=2))
@@ -266,8 +265,7 @@ def write_page(workspace: Any, *, redraw: bool = False) -> Path:
     """
     from reports.folder import is_fresh
 
-    workspace.write_plan()
-    workspace.write_table()
+    workspace.write_results()
     judged = write_claims(workspace.folder)[1] if workspace.experiment.claims else None
     if not redraw and is_fresh(workspace.folder):
         return workspace.folder / "report.html"

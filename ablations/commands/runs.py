@@ -264,8 +264,7 @@ def look_at_claims(workspace: Any) -> tuple[Any, bool]:
         workspace = workspace.with_look(look)
     if not workspace.looks.taken:
         return workspace, False
-    workspace.write_plan()
-    workspace.write_table()
+    workspace.write_results()
     outcomes = judge_claims(experiment_folder.read(workspace.folder)).outcomes
     seeds_of, futile = after_look(outcomes, workspace.looks)
     before = workspace.looks.seeds_of

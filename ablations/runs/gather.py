@@ -21,6 +21,7 @@ from typing import Any
 
 import pandas as pd
 from pydantic import Field
+from pydantic_core import from_json
 
 import ablations
 import lightning_modules
@@ -107,7 +108,7 @@ def read_log(directory: RunDirectory) -> list[Row]:
         RunDirectoryError: the log has changed since the training ended.
     """
     try:
-        return [json.loads(line) for line in directory.require_log().decode().splitlines()]
+        return [from_json(line) for line in directory.require_log().splitlines()]
     except ValueError as error:
         raise ResultsError(
             f"{directory.metrics} is damaged; copy it back, or delete {directory.path}, and `ablate run` trains "
@@ -173,9 +174,10 @@ def _require_same_text(rows: pd.DataFrame, planned: Sequence[PlannedRun]) -> Non
     """Raise an error if a measure was computed from other tokens or files than in an earlier run on the same
     text."""
     differing = []
+    kinds = rows[["run", "measure", "key", *MUST_AGREE]].drop_duplicates()
+    kinds["tokens"] = [planned[run].tokens for run in kinds["run"]]
     for column in MUST_AGREE:
-        digests = rows[["run", "measure", "key", column]].drop_duplicates().dropna()
-        digests["tokens"] = [planned[run].tokens for run in digests["run"]]
+        digests = kinds.dropna(subset=column)
         first = digests.groupby(["tokens", "key"])[column].transform("first")
         others = digests[digests[column] != first]
         differing += [(run, column, measure) for run, measure in others[["run", "measure"]].to_numpy()]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablations.spec.experiment import Run
+from lightning_modules import plugins
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.config.masking import Cloze, GenericWords
 from lightning_modules.config.settings import Settings, plugins_of
@@ -198,7 +199,7 @@ def restore(planned: PlannedRun) -> None:
     present places of its plugins if the recorded ones are empty. Otherwise the run could not be exported."""
     if not (planned.directory.path / "run.json").exists():
         create(planned)
-    elif plugins_of([planned.run.settings]):
+    elif plugins.loaded() and plugins_of([planned.run.settings]):  # the latter takes long for a large grid
         with suppress(RunDirectoryError, FilesError):  # damaged, or of somebody else
             records = planned.directory.description().get("plugins", {})
             if not all(Path(record["path"]).exists() for record in records.values()):

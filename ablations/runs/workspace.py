@@ -394,6 +394,23 @@ class Workspace:
             }
         )
 
+    def write_results(self) -> None:
+        """Write the table of results, and then plan, spec and claims, into the experiment's folder.
+
+        The table comes first: its record says what is measured, so the plan need not read the rows of all runs.
+
+        Raises:
+            SpecError: the runs are not matched, as `unmatched` says.
+        """
+        self._require_matched()
+        make_folder(self.folder)
+        self.write_table()
+        self.write_plan()
+
+    def _require_matched(self) -> None:
+        for sentence in self.unmatched():
+            raise SpecError(sentence)
+
     def write_plan(self) -> None:
         """Write plan, spec, claims and the state of tuning into the experiment's folder.
 
@@ -402,9 +419,7 @@ class Workspace:
         """
         from ablations.runs import rows as run_rows
 
-        for sentence in self.unmatched():
-            raise SpecError(sentence)
-
+        self._require_matched()
         measured_keys = functools.cache(  # reads all runs, and only a task without files needs it
             lambda: run_rows.measured_keys(item.directory.path for item in self.planned)
         )

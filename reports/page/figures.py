@@ -207,7 +207,8 @@ def figures(
 
 def _of_plugins(table: DataFrame, described: Mapping[str, str]) -> list[FigureText]:
     """Return the text of a figure for each measure of a plugin that has numbers of layers."""
-    rows = table[table["measure"].map(is_of_plugin).astype(bool) & table["layer"].notna()]
+    measures = filter(is_of_plugin, table["measure"].unique())
+    rows = table[table["measure"].isin([*measures]) & table["layer"].notna()]
     return [
         of_plugin(str(measure), part["metric"].unique().tolist(), described.get(str(measure), ""))
         for measure, part in rows.groupby("measure", sort=False)

@@ -115,7 +115,8 @@ def _of_plugins(table: DataFrame) -> Iterator[tuple[Column, Numbers]]:
     numbers."""
     rows = with_columns(table)
     whole = rows["layer"].isna() & rows["group"].isna() & rows["other_run_id"].isna()
-    rows = last_step(rows[rows["measure"].map(is_of_plugin).astype(bool) & whole & rows["value"].notna()])
+    is_plugin = rows["measure"].isin([*filter(is_of_plugin, rows["measure"].unique())])
+    rows = last_step(rows[is_plugin & whole & rows["value"].notna()])
     for (measure, metric), part in rows.groupby(["measure", "metric"], sort=False):
         title = words_of_metric(str(measure), str(metric)).title
         column = Column(f"{measure} {metric}", title, plugin_unit(part), plugin_digits(part))

@@ -81,7 +81,8 @@ def differences(table: DataFrame, base_by_arm: Mapping[str, str]) -> dict[str, d
         base_by_arm: the arm that is subtracted, by arm.
     """
     values = table.pivot(index="seed", columns="arm", values="value")
-    compared = [(arm, base) for arm, base in base_by_arm.items() if {arm, base} <= {*values}]
+    measured_arms = set(values)
+    compared = [(arm, base) for arm, base in base_by_arm.items() if {arm, base} <= measured_arms]
     if not compared:
         return {}
     arms, bases = (list(names) for names in zip(*compared, strict=True))

@@ -3,9 +3,13 @@
 import json
 import math
 
+import pandas as pd
 import pytest
 
 from ablations.errors import DataError, SpecError
+from ablations.results import sealed
+from ablations.runs import gather
+from ablations.runs import rows as run_rows
 from ablations.runs.workspace import Workspace, all_statuses, check
 from ablations.spec import grid
 from lightning_modules.training.run_directory import RunDirectoryError
@@ -78,9 +82,30 @@ def test_looking_tokenises_nothing_and_says_that_steps_are_not_matched(spec):
 
 
 def test_no_plan_of_runs_with_unknown_steps_is_written(spec):
-    with pytest.raises(SpecError, match="match: predictions needs the tokens of this text"):
-        opened(spec).write_plan()
-    assert not (spec.parent / "out").exists()
+    for write in (opened(spec).write_plan, opened(spec).write_results):
+        with pytest.raises(SpecError, match="match: predictions needs the tokens of this text"):
+            write()
+        assert not (spec.parent / "out").exists()
+
+
+def test_rows_of_a_run_are_read_once_for_table_and_plan(spec, monkeypatch):
+    spec.write_text(json.dumps(SPEC | {"measures": ["validation"]}), encoding="utf-8")
+    monkeypatch.setitem(gather.version.__kwdefaults__, "age", 0.0)
+    workspace = opened(spec)
+    [key] = [run_rows.key(measure) for measure in workspace.experiment.measures]
+    cells = {"measure": "validation", "metric": "loss", "value": 3.0, "floor": 5.0, "n": 70, "step": 4, "key": key}
+    rows = pd.DataFrame([dict.fromkeys(run_rows.ROW_COLUMNS) | cells])
+    for item in workspace.make_run_folders(workspace.planned):
+        (item.directory.path / "measures.parquet").write_bytes(sealed(rows))
+        item.directory.write_state("done", step=4)
+    read, read_sealed = [], run_rows.read_sealed
+    monkeypatch.setattr(
+        run_rows, "read_sealed", lambda path, **options: read.append(path) or read_sealed(path, **options)
+    )
+    workspace.write_results()
+    assert read == [item.directory.path / "measures.parquet" for item in workspace.planned]
+    plan = json.loads((workspace.folder / "plan.json").read_text())
+    assert [run["not_measured"] for run in plan["runs"]] == [[]] * 4
 
 
 def test_looking_sees_the_runs_that_were_matched_before(spec):
