@@ -453,9 +453,11 @@ def axis_label(measure: str, metric: str, about: str | None = None) -> str:
 
 
 def task_axis_label(measure: str, metric: str, task: str | None) -> str:
-    """Return the label of the axis of values for a panel about a task; the task decides what `score`
-    means."""
-    return metric_words(task) if metric == "score" else axis_label(measure, metric)
+    """Return the label of the axis of values for a panel about a task, or about the mean over tasks; the task
+    decides what `score` means."""
+    if metric != "score":
+        return axis_label(measure, metric)
+    return "mean score over tasks" if task is None else metric_words(task)
 
 
 def leads_on(measure: str, metric: str) -> bool:

@@ -16,6 +16,7 @@ from functools import partial
 from textwrap import wrap
 from typing import Any, NamedTuple
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
@@ -33,6 +34,7 @@ from reports.figures.curves import (
     curves,
     is_about,
     learned,
+    means_over_tasks,
     order,
     own_axis,
     plugin_digits,
@@ -270,7 +272,8 @@ TASKS_IN_SIGHT = 6
 
 
 def arm_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
-    """Yield the panels with a line for each arm. A metric of tasks has panels for each task with curves."""
+    """Yield the panels with a line for each arm. A metric of tasks has panels for each task with curves, and
+    along steps first one for the mean over tasks."""
     rows = rows_shown(table, shown)
     rows = rows[rows["other_run_id"].isna()]
     if not shown.each:
@@ -278,6 +281,11 @@ def arm_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[s
             yield from _panels(table, text, shown, arms=arms, rows=rows)
         return
     tasks = _tasks(rows, shown)
+    if shown.axis == "step" and len(tasks) > 1:
+        means = means_over_tasks(rows[rows["about"].isin(tasks)])
+        mean_of = shown._replace(each=False)
+        title_end = ", mean over tasks"
+        yield from _panels(pd.concat([table, means]), text, mean_of, arms=arms, rows=means, title_end=title_end)
     for i, task in enumerate(tasks[:MOST_TASKS]):
         of_task = shown._replace(about=task)
         if not shown.folded and i >= TASKS_IN_SIGHT:

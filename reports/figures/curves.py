@@ -81,6 +81,32 @@ def common_steps(rows: DataFrame) -> DataFrame:
     return rows[here == every]
 
 
+def means_over_tasks(rows: DataFrame) -> DataFrame:
+    """Return the mean of each run over tasks at each step, as rows without a group. Only tasks that all runs
+    have are taken, and steps at which the run has all of them, as means over other tasks cannot be compared.
+    Returns no rows if there is only one such task.
+
+    Args:
+        rows: result of `placed` along steps, of whole tasks.
+    """
+    runs = rows[["arm", "seed", "about"]].drop_duplicates().groupby("about").size()
+    common = runs.index[runs == len(rows[["arm", "seed"]].drop_duplicates())]
+    if len(common) < 2:
+        return rows.head(0)
+    rows = rows[rows["about"].isin(common)]
+    of_step = rows.groupby(["arm", "seed", "step"])
+    means = rows.assign(
+        value=of_step["value"].transform("mean"),
+        floor=of_step["floor"].transform("mean"),
+        n=of_step["n"].transform("min"),
+        group=None,
+        about=None,
+        standard_error=math.nan,
+    )
+    complete = of_step["value"].transform("count") == len(common)
+    return means[complete].drop_duplicates(["arm", "seed", "step"])
+
+
 TRAINED_GAIN = 0.5
 """Gain in nats below which a model's layers say little about its objective."""
 

@@ -77,14 +77,15 @@ def is_along(kind: str, measure: str, axis: Axis | None, *, along_steps: bool) -
 
 
 def times_read(panel: Panel, read: Iterable[ClaimedMetric]) -> int:
-    """Return how many of the readings a panel shows. If arms vary a setting, a loss is shown as a gain."""
+    """Return how many of the readings a panel shows. If arms vary a setting, a loss is shown as a gain, and
+    only the end of training."""
     metrics = {panel.metric} | ({"loss"} if panel.metric == "gain" else set())
     return sum(
         reading.measure == panel.measure
         and reading.metric in metrics
         and panel.group is None
         and (
-            panel.kind == "settings"
+            (panel.kind == "settings" and not reading.along_steps)
             or is_along(panel.kind, panel.measure, panel.axis, along_steps=reading.along_steps)
         )
         for reading in read

@@ -1,6 +1,7 @@
 """The page answers first: verdicts, then the figure that shows what decided them, whatever the number of arms."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +10,7 @@ from reports.claims.judge import judge_claims
 from reports.figures.files import Drawing
 from reports.page.content import content, page_figures
 from reports.page.entries import claim_entries
-from reports.page.figures import claimed_metrics
+from reports.page.figures import ClaimedMetric, claimed_metrics, times_read
 from reports.page.page import html
 from tests.support import judged as support
 from tests.support import many_arms
@@ -61,6 +62,15 @@ def test_the_figure_that_the_decided_claims_read_comes_first(claims, first, tmp_
     assert [figure.number for figure in figures] == [1, 2]
     assert figures[0].panels[0].metric in ("pwcca", "cross_fitted")
     assert [panel.letter for panel in figures[0].panels] == ["a", "b"]
+
+
+def test_a_claim_about_the_course_of_training_is_shown_along_steps_and_not_by_a_setting_at_the_end():
+    of = {"measure": "fine_tuning", "metric": "score", "group": None}
+    by_setting = SimpleNamespace(kind="settings", axis=None, **of)
+    over_training = SimpleNamespace(kind="arms", axis="step", **of)
+    course, end = (ClaimedMetric("fine_tuning", "score", along_steps) for along_steps in (True, False))
+    shown = [(times_read(panel, [course]), times_read(panel, [end])) for panel in (by_setting, over_training)]
+    assert shown == [(0, 1), (1, 0)]
 
 
 def test_without_claims_figures_keep_their_order(tmp_path):

@@ -246,7 +246,7 @@ def test_points_are_means_at_their_places(every, scores):
     places = {"examples": ("fine_tuning", (100, 500, 1000)), "scores_over_training": ("minimal_pairs", STEPS)}
     for name, (measure, expected) in places.items():
         axis = "examples" if name == "examples" else "step"
-        panel = next(panel for panel in every[name]["panels"] if panel["measure"] == measure)
+        panel = next(panel for panel in every[name]["panels"] if panel["measure"] == measure and panel["group"])
         mlm = [point for point in panel["points"] if point["arm"] == "mlm"]
         assert [point[axis] for point in mlm] == list(expected)
         own = scores[(scores["measure"] == measure) & (scores["arm"] == "mlm")]
@@ -273,6 +273,39 @@ def test_scores_over_training_want_three_steps_and_every_seed():
     assert [point["step"] for point in figure["panels"][0]["points"]] == [0, 1, 500]
     kept = common_steps(made({0: (0, 1, 2, 500), 1: (0, 1, 500)}).assign(about="sst2"))
     assert set(kept["step"]) == {0, 1, 500}
+
+
+def test_the_mean_over_tasks_comes_first_over_training_and_is_over_the_same_tasks_everywhere():
+    """Task `few` is not in every run, and mlm lacks sst2 at step 4 of seed 1."""
+    levels = {"cola": 0.2, "sst2": 0.6, "few": 9.0}
+    made = results.table(
+        score(arm, seed, levels[task] + step / 100 + better, task=task, step=step)
+        for arm, better in (("mlm", 0.1), ("clm", 0.0))
+        for seed in (0, 1)
+        for task in levels
+        for step in (0, 2, 4, 8)
+        if (task, arm) != ("few", "clm") and (arm, seed, task, step) != ("mlm", 1, "sst2", 4)
+    )
+    (figure,) = figure_entries(made, arms=["mlm", "clm"])
+    first = figure["panels"][0]
+    assert (first["group"], first["title"], first["name"]) == (
+        None,
+        "Fine-tuning, mean over tasks",
+        "fine_tuning-score-step",
+    )
+    assert [panel["group"] for panel in figure["panels"]] == [None, "cola", "sst2", "few"]
+    points = {(point["arm"], point["step"]): point["mean"] for point in first["points"]}
+    assert points == {
+        ("mlm", 0): pytest.approx(0.5),
+        ("mlm", 2): pytest.approx(0.52),
+        ("mlm", 8): pytest.approx(0.58),
+        ("clm", 0): pytest.approx(0.4),
+        ("clm", 2): pytest.approx(0.42),
+        ("clm", 4): pytest.approx(0.44),
+        ("clm", 8): pytest.approx(0.48),
+    }
+    (alone,) = figure_entries(made[made["group"] == "cola"], arms=["mlm", "clm"])
+    assert [panel["group"] for panel in alone["panels"]] == ["cola"]
 
 
 def test_of_many_tasks_the_first_are_in_sight_more_are_folded_and_the_others_named():
