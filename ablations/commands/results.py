@@ -71,6 +71,7 @@ def claims(as_json: bool, strict: bool, new: bool, **options: Unpack[SpecOptions
             f"{spec}: the spec names no claims; name a file of claims, as in `claims: [article]`, or write a "
             f"first one with `ablate claims {spec} --new`."
         )
+    workspace.require_runs()
     workspace.write_results()
     content, judged = write_claims(workspace.folder)
     if as_json:
@@ -99,7 +100,9 @@ def report(place: Path, overrides: tuple[str, ...], out: Path, data_root: Path, 
     if published is not None:
         require_writable(published)  # before anything is written
     if not place.is_dir():
-        page = write_page(Workspace.open(place, overrides=overrides, out=out, data_root=data_root), redraw=True)
+        workspace = Workspace.open(place, overrides=overrides, out=out, data_root=data_root)
+        workspace.require_runs()
+        page = write_page(workspace, redraw=True)
     else:
         refuse_settings(overrides, place)
         page = write_published_page(place, out)

@@ -5,7 +5,9 @@ import math
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
+from ablations.cli import main
 from ablations.errors import DataError, SpecError
 from ablations.results import sealed
 from ablations.runs import gather
@@ -53,6 +55,40 @@ def test_a_logger_that_is_not_installed_is_refused_before_a_run_and_not_when_res
     assert str(error.value) == sentence
     monkeypatch.setattr("ablations.runs.workspace.find_spec", lambda name: object())
     workspace.require_loggers()
+
+
+@pytest.mark.parametrize("command", ["claims", "report"])
+def test_published_results_are_not_replaced_by_a_table_of_fewer_runs(tmp_path, command):
+    """A restored folder has a table of all runs. Some of their folders are not on this machine."""
+    spec = tmp_path / "it.yaml"
+    measured = SPEC | {"arms": ARMS, "measures": ["validation"]}
+    spec.write_text(json.dumps(measured), encoding="utf-8")
+    CliRunner().invoke(main, ["claims", "--new", str(spec)])
+    spec.write_text(json.dumps(measured | {"claims": ["it"]}), encoding="utf-8")
+    workspace = opened(spec)
+    workspace.write_plan()
+    plan = json.loads((workspace.folder / "plan.json").read_text(encoding="utf-8"))
+    for run in plan["runs"]:
+        run["state"] = "done"
+    (workspace.folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    workspace.require_runs()  # of an experiment that was never published
+    for name in ("runs.parquet", "results.parquet"):
+        (workspace.folder / name).write_bytes(b"of all runs")
+    before = {path: path.read_bytes() for path in workspace.folder.rglob("*") if path.is_file()}
+    first, *others = plan["runs"]
+    (tmp_path / "out" / "runs" / first["folder"]).mkdir(parents=True)
+    where = ["--out", str(tmp_path / "out"), "--data-root", str(tmp_path)]
+    result = CliRunner().invoke(main, [command, str(spec), *where])
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"{workspace.folder} has published results of {len(plan['runs'])} runs, but {len(others)} of them are not "
+        f"in {tmp_path / 'out' / 'runs'}, and the table would lose their rows; copy them there, name another "
+        f"output root with --out, or judge the published table with `ablate report {workspace.folder}`.\n",
+    )
+    assert {path: path.read_bytes() for path in workspace.folder.rglob("*") if path.is_file()} == before
+    for run in others:
+        (tmp_path / "out" / "runs" / run["folder"]).mkdir()
+    workspace.require_runs()
 
 
 def test_two_commands_at_once_share_a_run_whatever_its_arms_are_called(tmp_path):
