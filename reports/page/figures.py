@@ -232,17 +232,18 @@ def _figure(
     lettered = tuple(
         replace(panel, letter=letters(i), id=f"f{number}{letters(i)}") for i, panel in enumerate(panels)
     )
-    notes = dict.fromkeys(note for panel in panels for note in panel.notes if note)
-    return PageFigure(text, number, lettered, (*_quick_words(lettered, quick), *notes), factor)
+    of_quick = _of_panels(QUICK, [panel.letter for panel in lettered if panel.measure in quick], lettered)
+    beside = _of_panels(PUBLISHED, [panel.letter for panel in lettered if PUBLISHED in panel.notes], lettered)
+    notes = dict.fromkeys(note for panel in panels for note in panel.notes if note and note != PUBLISHED)
+    return PageFigure(text, number, lettered, (*of_quick, *notes, *beside), factor)
 
 
-def _quick_words(panels: Sequence[Panel], quick: Collection[str]) -> list[str]:
-    """Return the sentence about panels of quick measures; it names their letters unless all panels are
-    quick."""
-    those = [panel.letter for panel in panels if panel.measure in quick]
+def _of_panels(sentence: str, those: Sequence[str], panels: Sequence[Panel]) -> list[str]:
+    """Return a sentence about some panels of a figure. It names their letters, unless they are all panels; the
+    list is empty without such panels."""
     if 0 < len(those) < len(panels):
-        return [f"Panel{'s' * (len(those) > 1)} {listed(those, 'and')}: {QUICK[0].lower()}{QUICK[1:]}"]
-    return [QUICK] * bool(those)
+        return [f"Panel{'s' * (len(those) > 1)} {listed(those, 'and')}: {sentence[0].lower()}{sentence[1:]}"]
+    return [sentence] * bool(those)
 
 
 def _samples(panels: Sequence[Panel]) -> list[dict[str, Any]]:
@@ -366,7 +367,7 @@ def beside_published(panel: Panel, points: Sequence[PublishedPoint], *, objectiv
 
 
 PUBLISHED = (
-    "Long dashes with hollow points: published curves of other models on other text. Compare only their shape."
+    "Long dashes with hollow points are published curves of other models on other text. Compare only their shape."
 )
 
 

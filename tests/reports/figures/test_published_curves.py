@@ -49,6 +49,24 @@ def test_a_published_curve_has_the_colour_of_the_arm_with_its_objective(table):
     assert "A paper, causal LM: 0.500 at 1→2" in panel.description
 
 
+def notes(table, published):
+    drawn = figures.figures(table, arms=ARMS, published=published, objectives=OBJECTIVES)
+    return next(figure.notes for figure in drawn if figure.text.name == "layer_change")
+
+
+def test_published_curves_are_explained_only_for_panels_that_have_them(table):
+    explained = (
+        "ong dashes with hollow points are published curves of other models on other text. "
+        "Compare only their shape."
+    )
+    in_one = [of_paper("causal_lm", 1, 0.5)]
+    letter = change_panel(table, in_one)["pwcca"].letter
+    assert notes(table, in_one)[-1] == f"Panel {letter}: l{explained}"
+    in_all = [*in_one, of_paper("causal_lm", 1, 0.5, metric="debiased_cka")]
+    assert notes(table, in_all)[-1] == f"L{explained}"
+    assert not [note for note in notes(table, []) if explained in note]
+
+
 @pytest.mark.parametrize(
     "point",
     [
