@@ -210,7 +210,7 @@ def read(
         for run, of_run in numbers.items()
     }
     if axis == "layers":
-        _require_layers(numbers, of, arms, positions)
+        positions = _layers_with_numbers(numbers, of, arms, positions)
     seeds, left_out = [], []
     for seed in rows.seeds_of(arms):
         lacking = [arm for arm in arms if not set(positions) <= set(numbers.get((arm, seed), {}))]
@@ -225,19 +225,26 @@ def read(
     return _long_enough(reading, of, axis, fewest)
 
 
-def _require_layers(
+def _layers_with_numbers(
     numbers: Mapping[tuple[str, int], Mapping[float, float]],
     of: Quantity,
     arms: Sequence[str],
     layers: list[float],
-) -> None:
-    """Raise NotMeasured if no run of an arm has a number in one of the layers: the top of fewer layers would be
-    another layer, and their sum another sum."""
+) -> list[float]:
+    """Return the layers in which every arm has a number.
+
+    Raises:
+        NotMeasured: no run of an arm has a number in a layer that the quantity reads: the top of fewer layers
+            would be another layer, and their sum another sum.
+    """
+    needed = {"bottom": layers[:1], "top": layers[-1:]}.get(of.layers, layers)
     for arm in arms:
         of_arm = {layer for run, of_run in numbers.items() if run[0] == arm for layer in of_run}
-        if lacking := [f"{layer:g}" for layer in layers if layer not in of_arm]:
+        if lacking := [f"{layer:g}" for layer in needed if layer not in of_arm]:
             noun = "layer" if len(lacking) == 1 else "layers"
             raise NotMeasured(f"{_named(of)} has no number of arm {arm} in {noun} {listed(lacking, 'and')}")
+        layers = [layer for layer in layers if layer in of_arm]
+    return layers
 
 
 def _long_enough(reading: PairedNumbers, of: Quantity, axis: Axis, fewest: int) -> PairedNumbers:

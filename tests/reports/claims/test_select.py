@@ -119,6 +119,21 @@ def test_two_layers_have_none_inside():
         found(effect(kind="difference", of=of, arm="mlm", minus="clm"), table)
 
 
+@pytest.mark.parametrize(("end", "other"), [("bottom", 2), ("top", 0)])
+def test_one_end_is_read_where_the_other_has_no_number(end, other):
+    of = OVER_LAYERS | {"layers": end}
+    table = curve("mlm", [5.0, 3.0, 7.0], [6.0, 3.0, 8.0])
+    for row in table:
+        row["value"] = float("nan") if row["layer"] == other else row["value"]
+    read_end = effect(kind="difference", of=of, arm="mlm")
+    assert values(read_end, table) == ([5.0, 6.0] if end == "bottom" else [7.0, 8.0])
+    for row in table:
+        row["value"] = float("nan") if row["layer"] == 2 - other else row["value"]
+    with pytest.raises(NotMeasured) as error:
+        found(read_end, table)
+    assert str(error.value) == f"token_information m has no number of arm mlm in layer {2 - other}"
+
+
 def test_the_lowest_layer_is_that_of_each_run():
     table = curve("mlm", [5.0, 1.0, 3.0, 4.0], [5.0, 3.0, 2.0, 4.0]) + curve("clm", [5.0] * 4, [5.0] * 4)
     of = OVER_LAYERS | {"layers": "rise_to_top"}
