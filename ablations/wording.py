@@ -20,14 +20,16 @@ def printable(text: str) -> str:
 def nearest(word: str, names: Collection[str]) -> str | None:
     """Return the name that a misspelt word most likely meant, or the only name that contains it, or None.
 
-    A name of which the word is a whole part (`time` of `time_limit`) comes before one with similar letters.
+    A name of which the word is a whole part (`time` of `time_limit`) comes before one with similar letters. Names
+    that share only some letters also have the first letter or the length of the word (`extends` is not `seeds`).
     """
     lower = {name.lower(): name for name in names}
     close = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=0.8)
     if not close:
         whole = [small for small in lower if word.lower() in small.split("_")]
         # Two paths below the same section always share many letters.
-        similar = [] if "." in word else difflib.get_close_matches(word.lower(), lower, n=1, cutoff=0.6)
+        likely = [small for small in lower if small[:1] == word.lower()[:1] or len(small) == len(word)]
+        similar = [] if "." in word else difflib.get_close_matches(word.lower(), likely, n=1, cutoff=0.6)
         close = whole if len(whole) == 1 else similar
     if close:
         return lower[close[0]]

@@ -32,6 +32,14 @@ def test_a_whole_part_of_a_name_is_nearer_than_similar_letters():
     assert nearest("time", ["tries", "time_limit", "time_left"]) == "tries"  # two names have the part
 
 
+def test_a_word_of_another_length_that_shares_some_letters_and_not_the_first_is_another_word():
+    names = ["name", "seeds", "arms"]
+    assert nearest("extends", names) is None
+    assert nearest("sead", names) == "seeds"
+    assert nearest("rname", names) == "name"  # nearly all letters
+    assert nearest("nlm", ["mlm", "half"]) == "mlm"
+
+
 def test_names_in_capitals_are_found_too():
     assert nearest("nouns", ["NOUN", "VERB"]) == nearest("NOUNS", ["NOUN", "VERB"]) == "NOUN"
 
