@@ -254,6 +254,19 @@ def test_a_loss_that_is_no_number_ends_the_run_with_a_sentence(make_run, tokens,
     assert all(tensor.isfinite().all() for tensor in read_checkpoint(newest)["state_dict"].values())
 
 
+def test_a_gradient_that_dropout_makes_too_large_is_not_blamed_on_the_learning_rate(make_run, tokens, capsys):
+    """Each layer multiplies what dropout leaves by 100, so the gradient overflows before any step was taken."""
+    dropout = {"dropout": 0.99, "attention_dropout": 0.2, "feed_forward_dropout": 0.9}
+    directory = make_run(settings(encoder=dropout | {"num_hidden_layers": 12}))
+    code = start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    assert code == ExitCode.NOT_FINITE
+    assert (
+        "step 1: the norm of the gradient is nan, so training stopped (the last checkpoint is from an earlier "
+        "step); lower encoder.dropout (0.99) and encoder.feed_forward_dropout (0.9), because what dropout leaves "
+        "is multiplied by 1 / (1 - rate)."
+    ) in capsys.readouterr().err
+
+
 def test_memory_that_is_used_up_ends_the_run_with_a_sentence_and_its_own_code(make_run, tokens, monkeypatch):
     from lightning_modules.objectives import objective
 
