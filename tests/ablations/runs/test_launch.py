@@ -19,7 +19,7 @@ from lightning_modules.training.run_directory import RunDirectory
 from tests.support.fake_worker import FAKE, fake_run, orders_of
 from tests.support.tiny_text import settings
 
-LIMIT = 60  # seconds; a hang is a failure
+LIMIT = 600  # seconds; a hang is a failure, and a busy machine is none
 
 
 def test_four_gpus_are_shared_out_without_overlap():
@@ -101,6 +101,7 @@ def test_a_worker_trains_with_processes_that_make_its_batches(make_run, monkeypa
     run = make_run(settings(training={"max_steps": 2}), "mlm-s0-0000000001")
     pool = Pool(slots=1, devices=1, data_root=run.path, measures=[])
     late = threading.Timer(LIMIT, lambda: [worker.kill() for worker in pool._workers])
+    late.daemon = True
     late.start()
     (outcome,) = pool.run([run.path], ended=lambda _: None)
     late.cancel()
