@@ -323,7 +323,7 @@ def _panels(
         kept = table if len(depths) == 1 else table[table["arm"].isin(of_depth)]
         places = rows[rows["arm"].isin(of_depth)].groupby("arm")["x"].nunique()
         present = order(rows[rows["arm"].isin(of_depth)], of_depth)
-        groups = families(of_depth if len(present) > MOST_LINES else present)
+        groups = families(of_depth, drawn=present) if len(present) > MOST_LINES else families(present)
         groups = [family for family in groups if (places.reindex(list(family.arms)) >= fewest).any()]
         if not groups:  # no family has enough points
             continue

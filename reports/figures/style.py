@@ -9,7 +9,7 @@ small numbers to large ones.
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import takewhile
 from math import ceil
 from typing import Any, NamedTuple
@@ -68,12 +68,16 @@ class PanelArms(NamedTuple):
         return arm.removeprefix(self.shared) if arm in self.arms else arm
 
 
-def families(arms: Sequence[str]) -> list[PanelArms]:
+def families(arms: Sequence[str], *, drawn: Collection[str] | None = None) -> list[PanelArms]:
     """Return the arms in groups of at most `MOST_LINES`; a single group if there are `MOST_LINES` arms or
     fewer.
 
     Arms whose names begin with the same word stay together as far as there is room. Small families share a
     group.
+
+    Args:
+        drawn: arms with a line, if some have none. The others count in the division, so that all figures of an
+            experiment have the same groups, but are in none of them.
     """
     if len(arms) <= MOST_LINES:
         return [PanelArms("", tuple(arms))]
@@ -84,7 +88,10 @@ def families(arms: Sequence[str]) -> list[PanelArms]:
             groups[-1].append(alike)
         else:
             groups.append([alike])
-    return [_family(group) for group in groups]
+    if drawn is not None:
+        groups = [[[arm for arm in part if arm in drawn] for part in group] for group in groups]
+    groups = [[part for part in group if part] for group in groups]
+    return [_family(group) for group in groups if group]
 
 
 def _alike(arms: Sequence[str], *, words: int) -> list[list[str]]:

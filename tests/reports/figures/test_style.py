@@ -211,6 +211,16 @@ def test_names_that_begin_alike_are_a_family_and_a_large_one_is_parted_at_its_ne
     assert groups[-1].short("untrained-scaled") == "untrained-scaled"  # since an arm is called untrained
 
 
+def test_a_family_is_named_by_the_arms_that_have_a_line():
+    lines = [arm for arm in ARMS if arm != "untrained" and not arm.startswith("mt-pre")]
+    by_first = {family.arms[0]: family for family in families(ARMS)}
+    for family in families(ARMS, drawn=lines):
+        assert set(family.arms) == set(by_first[family.arms[0]].arms) & set(lines)
+    assert families(ARMS)[-1].name == "untrained"
+    scaled = families(ARMS, drawn=["mlm-post-learned-bert", "untrained-scaled"])
+    assert [family.name for family in scaled] == ["mlm-post-learned-bert", "untrained-scaled"]
+
+
 def test_names_of_families_keep_numbers_and_settings_whole():
     """Arms of ratios 0.15 and 0.4 were `15,norm=pre` and `4,norm=pre` of the family `mlm,ratio=0`."""
     ratios = [f"mlm,ratio={ratio},norm={norm}" for ratio in ("0.15", "0.4") for norm in ("pre", "post")]
