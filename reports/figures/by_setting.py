@@ -35,7 +35,10 @@ LINE_POINTS = {True: 7.0, False: 13.0}
 """Distance between lines, in points: if the axis has numbers (True), and if it has names (False)."""
 
 AXIS_LETTERS = 48
-"""Number of letters that fit side by side below an axis."""
+"""Number of digits and signs that fit side by side below an axis."""
+
+NAME_LETTERS = 40
+"""Number of letters that fit side by side below an axis in a column of a paper; letters are wider than digits."""
 
 LABEL_LETTERS = 30
 """Largest number of letters in a line of a label beside an axis."""
@@ -253,7 +256,7 @@ def labels_apart(shares: Sequence[float], labels: Sequence[str], *, first: int) 
 
 def _name_places(places: Sequence[float], labels: Sequence[str], *, ax: Axes) -> None:
     """Write names below an axis: in several lines, or slanted if a word has no room."""
-    room = AXIS_LETTERS // len(places) - 1
+    room = NAME_LETTERS // len(places) - 1
     if all(len(word) <= room for label in labels for word in label.split()):
         ax.set_xticks(places, ["\n".join(wrap(label, room)) for label in labels])
     else:

@@ -14,7 +14,7 @@ from scipy import stats
 from ablations import results
 from ablations.wording import listed
 from reports.figures import files
-from reports.figures.by_setting import MOST_ROWS, SettingMap, SettingMarks, by_setting
+from reports.figures.by_setting import MOST_ROWS, SettingMap, SettingMarks, _name_places, by_setting
 from reports.figures.lines import written_above
 from reports.figures.style import FIXED_STYLES, arm_styles
 from reports.scores.by_setting import (
@@ -96,6 +96,12 @@ def test_a_long_label_of_scores_is_inside_the_figure(monkeypatch):
 def test_labels_without_room_are_left_out_and_the_reference_keeps_its_own():
     close = factor({"clm": 0.149, "mlm": 0.15, "mt": 0.8})
     assert [label.get_text() for label in drawn(panels(chosen=close)[0]).get_xticklabels()] == ["0.15", "0.8"]
+
+
+def test_four_names_of_two_words_do_not_touch_in_a_column():
+    ax = Figure().subplots()
+    _name_places(range(4), ["natural", "ngrams n=1", "ngrams n=2", "corpus"], ax=ax)
+    assert [label.get_text() for label in ax.get_xticklabels()][1:3] == ["ngrams\nn=1", "ngrams\nn=2"]
 
 
 def test_long_names_lean():
