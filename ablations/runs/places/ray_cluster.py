@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from rich.console import Console
@@ -202,7 +203,8 @@ def connected(address: str) -> Iterator[Any]:
     import ray
 
     try:
-        ray.init(address=address, log_to_driver=False, configure_logging=False)
+        with TemporaryDirectory() as folder, written_to(Path(folder) / "messages.txt"):  # the error says it once
+            ray.init(address=address, log_to_driver=False, configure_logging=False)
     except ray.exceptions.AuthenticationError:
         raise RayError(
             f"this machine has no token for the cluster of Ray at {address}; copy the token of the cluster to "

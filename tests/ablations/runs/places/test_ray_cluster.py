@@ -121,8 +121,9 @@ def test_a_cluster_that_is_not_there_is_one_sentence(monkeypatch):
     )
 
 
-def test_a_machine_of_no_cluster_is_one_sentence(monkeypatch):
+def test_a_machine_of_no_cluster_is_one_sentence(monkeypatch, capfd):
     def init(**options):
+        os.write(2, b"gcs_client.cc:210: Failed to get cluster ID from GCS server")  # the part in C++
         raise ConnectionError("Could not find any running Ray instance. Please specify the one to connect to.")
 
     errors = SimpleNamespace(AuthenticationError=type("AuthenticationError", (Exception,), {}))
@@ -136,6 +137,7 @@ def test_a_machine_of_no_cluster_is_one_sentence(monkeypatch):
         "there is no cluster of Ray on this machine; start one with `ray start --head`, join one with `ray start "
         "--address=ADDRESS`, or write the address of one into the file of --place."
     )
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_first_node_that_is_lost_is_one_sentence(monkeypatch):
