@@ -57,8 +57,8 @@ def errors(left_out: Sequence[float] | NDArray[np.float64]) -> dict[str, Any]:
     knows for which block it lacks a number.
     """
     kept = [float(value) for value in left_out]
-    known = len(kept) > 1 and not np.isnan(kept).all()
-    return {"standard_error": standard_error(left_out), "left_out": kept if known else None}
+    has_numbers = len(kept) > 1 and not np.isnan(kept).all()
+    return {"standard_error": standard_error(left_out), "left_out": kept if has_numbers else None}
 
 
 def means_left_out(value_N: NDArray[Any], cluster_N: NDArray[np.integer] | None = None) -> list[float] | None:

@@ -152,35 +152,35 @@ def _with_text_error(part: SeedEffects, without: Sequence[SeedEffects | None]) -
     """Return the part with the error of the text, and with a note on blocks without which it has no number."""
     if len(part.seeds) < 2 or not np.isfinite(part.values).all():
         return part
-    known = {
+    comparable = {
         block: other
         for block, other in enumerate(without, start=1)
         if other is not None and other.seeds == part.seeds and np.isfinite(other.values).all()
     }
-    if lacking := [str(block) for block in range(1, len(without) + 1) if block not in known]:
+    if lacking := [str(block) for block in range(1, len(without) + 1) if block not in comparable]:
         blocks = (
             f"{'block' if len(lacking) == 1 else 'blocks'} {listed(lacking, 'and')} of {len(without)} of the text"
         )
         wide = (
             "the error of the text comes from the others"
-            if len(known) > 1
+            if len(comparable) > 1
             else "its error of the text is not known"
         )
         note = f"{blocks}: without {'it' if len(lacking) == 1 else 'them'} the effect is not known; {wide}"
         part = part._replace(left_out=(*part.left_out, note))
-    if len(known) < 2:
+    if len(comparable) < 2:
         return part
-    error = shared_error([other.values for other in known.values()], blocks=len(without))
+    error = shared_error([other.values for other in comparable.values()], blocks=len(without))
     at_LM = None
     if part.at_layers_LMS is not None:
-        at = np.array([other.at_layers_LMS for other in known.values()], float)
+        at = np.array([other.at_layers_LMS for other in comparable.values()], float)
         at_LM = np.array(
             [
                 [shared_error(at[:, low, high], blocks=len(without)) for high in range(at.shape[2])]
                 for low in range(at.shape[1])
             ]
         )
-    return part._replace(text_error=error, text_error_LM=at_LM, text_blocks=len(known))
+    return part._replace(text_error=error, text_error_LM=at_LM, text_blocks=len(comparable))
 
 
 def difference(effect: Difference, rows: SeedTable) -> dict[str, SeedEffects]:

@@ -145,11 +145,11 @@ def shared_error(left_out_GS: ArrayLike, *, blocks: int | None = None) -> float:
         blocks: number of blocks of the text, if some of them are missing.
     """
     values_GS = np.asarray(left_out_GS, float)
-    known, seeds = values_GS.shape
-    of_text = blocks or known
+    kept_blocks, seeds = values_GS.shape
+    of_text = blocks or kept_blocks
     deviation_GS = values_GS - values_GS.mean(0)
     products = np.square(deviation_GS.sum(1)).sum() - np.square(deviation_GS).sum()
-    factor = (of_text - 1) / of_text * ((of_text - 1) / (known - 1))  # exactly (G - 1) / G for all blocks
+    factor = (of_text - 1) / of_text * ((of_text - 1) / (kept_blocks - 1))  # exactly (G - 1) / G for all blocks
     return float(np.sqrt(max(0.0, factor * products / (seeds * (seeds - 1)))))
 
 
