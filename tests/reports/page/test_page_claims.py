@@ -33,6 +33,8 @@ MINUS = "\N{MINUS SIGN}"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = made(tmp_path_factory.mktemp("claims"))
+    plan = json.loads((folder / "plan.json").read_text())
+    (folder / "plan.json").write_text(json.dumps(plan | {"warnings": ["The text is short."]}))
     page.write(folder)
     return folder
 
