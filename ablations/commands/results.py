@@ -59,6 +59,7 @@ def claims(as_json: bool, strict: bool, new: bool, **options: Unpack[SpecOptions
         click.echo(f"next: {change}`ablate validate {spec}`")
         return
     from ablations.errors import SpecError
+    from ablations.runs.records import require_runs
     from ablations.runs.workspace import Workspace
     from reports.claims.judge import as_expected
     from reports.page.terminal import claims_table
@@ -71,7 +72,7 @@ def claims(as_json: bool, strict: bool, new: bool, **options: Unpack[SpecOptions
             f"{spec}: the spec names no claims; name a file of claims, as in `claims: [article]`, or write a "
             f"first one with `ablate claims {spec} --new`."
         )
-    workspace.require_runs()
+    require_runs(workspace.folder, workspace.out / "runs")
     workspace.write_results()
     content, judged = write_claims(workspace.folder)
     if as_json:
@@ -92,6 +93,7 @@ def report(place: Path, overrides: tuple[str, ...], out: Path, data_root: Path, 
     results: a published one, such as experiments/results/NAME, or one in an output root that you may only read.
     For a folder the claims are judged again from its table, and the page is written to OUT/NAME.
     """
+    from ablations.runs.records import require_runs
     from ablations.runs.workspace import Workspace
     from lightning_modules.files import require_writable
     from reports.page.diff import require_place
@@ -101,7 +103,7 @@ def report(place: Path, overrides: tuple[str, ...], out: Path, data_root: Path, 
         require_writable(published)  # before anything is written
     if not place.is_dir():
         workspace = Workspace.open(place, overrides=overrides, out=out, data_root=data_root)
-        workspace.require_runs()
+        require_runs(workspace.folder, workspace.out / "runs")
         page = write_page(workspace, redraw=True)
     else:
         refuse_settings(overrides, place)

@@ -335,6 +335,20 @@ def last_plan(folder: Path) -> Plan | None:
         raise ResultsError(f"{path} is not as `ablate run` writes it; {PLAN_AGAIN}.") from error
 
 
+def require_runs(folder: Path, runs: Path) -> None:
+    """Raise a ResultsError if an experiment's folder holds published results whose runs are not all in the folder
+    `runs`, because a table of the other runs would lose their rows."""
+    before = last_plan(folder) if (folder / RUNS_FILE).is_file() else None
+    trained = [run for run in before.runs if run.state != "planned"] if before else []
+    absent = sum(not (runs / run.folder).is_dir() for run in trained)
+    if absent:
+        raise ResultsError(
+            f"{folder} has published results of {several(len(trained), 'run')}, but {absent:,} of them are not in "
+            f"{runs}, and the table would lose their rows; copy them there, name another output root with --out, "
+            f"or judge the published table with `ablate report {folder}`."
+        )
+
+
 def looks_of(experiment: Experiment, *, arms: Sequence[str], folder: Path) -> Looks | None:
     """Return the looks at the claims and the seeds of each arm; None for a spec with a fixed list of seeds.
 

@@ -12,19 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from ablations.catalogue import Measure, caveats, distance_settings, for_run
-from ablations.errors import Problem, ResultsError, SpecError, SpecProblems
+from ablations.errors import Problem, SpecError, SpecProblems
 from ablations.runs import doubts, identity, plan, tuning
 from ablations.runs.identity import PlannedRun
 from ablations.runs.plan import Lacking, lacking
 from ablations.runs.records import (
-    RUNS_FILE,
     DataRecord,
     Look,
     Looks,
     Plan,
     RunRecord,
     RunStatus,
-    last_plan,
     look_due,
     looks_in_words,
     looks_of,
@@ -39,7 +37,7 @@ from ablations.spec import given_settings, grid, load, matching
 from ablations.spec.experiment import Experiment, Run
 from ablations.spec.figures import keep_published, published_points
 from ablations.tasks.datasets import files_now, task_called
-from ablations.wording import listed, several
+from ablations.wording import listed
 from lightning_modules import plugins
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.data import corpus, token_store
@@ -395,19 +393,6 @@ class Workspace:
                 "notes": [*content.notes, *self.search.later_trials()],
             }
         )
-
-    def require_runs(self) -> None:
-        """Raise a ResultsError if the folder of results holds a published experiment whose runs are not all in the
-        output root, because a table of the other runs would lose their rows."""
-        before = last_plan(self.folder) if (self.folder / RUNS_FILE).is_file() else None
-        trained = [run for run in before.runs if run.state != "planned"] if before else []
-        absent = sum(not (self.out / "runs" / run.folder).is_dir() for run in trained)
-        if absent:
-            raise ResultsError(
-                f"{self.folder} has published results of {several(len(trained), 'run')}, but {absent:,} of them "
-                f"are not in {self.out / 'runs'}, and the table would lose their rows; copy them there, name "
-                f"another output root with --out, or judge the published table with `ablate report {self.folder}`."
-            )
 
     def write_results(self) -> None:
         """Write the table of results, and then plan, spec and claims, into the experiment's folder.

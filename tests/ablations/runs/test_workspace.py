@@ -12,6 +12,7 @@ from ablations.errors import DataError, SpecError
 from ablations.results import sealed
 from ablations.runs import gather
 from ablations.runs import rows as run_rows
+from ablations.runs.records import require_runs
 from ablations.runs.workspace import Workspace, all_statuses, check
 from ablations.spec import grid
 from lightning_modules.training.run_directory import RunDirectoryError
@@ -71,7 +72,7 @@ def test_published_results_are_not_replaced_by_a_table_of_fewer_runs(tmp_path, c
     for run in plan["runs"]:
         run["state"] = "done"
     (workspace.folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-    workspace.require_runs()  # of an experiment that was never published
+    require_runs(workspace.folder, tmp_path / "out" / "runs")  # of an experiment that was never published
     for name in ("runs.parquet", "results.parquet"):
         (workspace.folder / name).write_bytes(b"of all runs")
     before = {path: path.read_bytes() for path in workspace.folder.rglob("*") if path.is_file()}
@@ -88,7 +89,7 @@ def test_published_results_are_not_replaced_by_a_table_of_fewer_runs(tmp_path, c
     assert {path: path.read_bytes() for path in workspace.folder.rglob("*") if path.is_file()} == before
     for run in others:
         (tmp_path / "out" / "runs" / run["folder"]).mkdir()
-    workspace.require_runs()
+    require_runs(workspace.folder, tmp_path / "out" / "runs")
 
 
 def test_two_commands_at_once_share_a_run_whatever_its_arms_are_called(tmp_path):
