@@ -61,18 +61,24 @@ def _order(number: int | str) -> tuple[int, str]:
 def _decided_on_real_text(published: list[Published], place: str) -> str:
     measured = _with_most_seeds([claim for claim in published if claim.on_real_text])
     rows = [
-        f"| {entry.number}. {entry.says} | **{entry.verdict}** | {headline_effect(entry)} "
-        f"| [{seeds_shown(entry)}]({place}/{name}/findings.md) | {entry.published or 'none'} |\n"
+        f"|{entry.number}. {entry.says}|{_verdict(entry)}|{headline_effect(entry)}"
+        f"|[{seeds_shown(entry)}]({place}/{name}/findings.md)|{entry.published or 'none'}|\n"
         for name, _, entry in measured
         if entry.verdict in DECIDED
     ]
-    heads = "| claim | verdict | effect | seeds | in the literature |\n|---|---|---|--:|---|\n"
+    heads = "|claim|verdict|effect|seeds|in the literature|\n|---|---|---|--:|---|\n"
     others = {
         verdict: [str(claim.entry.number) for claim in measured if claim.entry.verdict == verdict]
         for verdict in UNDECIDED
     }
     words = "; ".join(f"{verdict}: {listed(numbers, 'and')}" for verdict, numbers in others.items() if numbers)
     return heads + "".join(rows) + (f"\nMeasured on real text and {words}.\n" if words else "")
+
+
+def _verdict(entry: ClaimEntry) -> str:
+    """Return the verdict, with the number of parts that hold if not all do: ``**partly** (1 of 5 parts hold)``."""
+    parts_hold = entry.rule.partition(";")[0]
+    return f"**{entry.verdict}**" + (f" ({parts_hold})" if entry.verdict == "partly" else "")
 
 
 def _with_most_seeds(claims: list[Published]) -> list[Published]:
@@ -100,7 +106,7 @@ def _verdicts(claims: list[Published], place: str) -> str:
     measured = [claim for claim in claims if claim.entry.verdict in (*DECIDED, *UNDECIDED)]
     return (
         "<br>".join(
-            f"**{entry.verdict}**: {headline_effect(entry)}, n = {seeds_shown(entry)} "
+            f"{_verdict(entry)}: {headline_effect(entry)}, n = {seeds_shown(entry)} "
             f"([{name}]({place}/{name}/findings.md))"
             for name, _, entry in measured
         )
