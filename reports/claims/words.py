@@ -32,9 +32,9 @@ VERDICTS = get_args(Verdict)
 """Verdicts in the order in which they are counted."""
 
 FILTERS = (
-    *("confidence", "counted", "decided_first", "effect", "expectation", "further_numbers", "headline_effect"),
-    *("layers", "look_words", "probability", "seeds_for_all", "seeds_shown", "seeds_wanted", "significant"),
-    *("unmet_condition", "wrong_at_most"),
+    *("beside_verdict", "confidence", "counted", "decided_first", "effect", "expectation", "further_numbers"),
+    *("headline_effect", "layers", "look_words", "probability", "seeds_for_all", "seeds_shown", "seeds_wanted"),
+    *("significant", "wrong_at_most"),
 )
 """Functions of this file that templates use."""
 
@@ -113,12 +113,16 @@ def further_numbers(part: PartEntry) -> str:
     return ", ".join(written)
 
 
-def unmet_condition(claim: ClaimEntry) -> str:
-    """Return the condition that an open claim waits for, or that fails: ``condition transfers is not shown yet``.
+def beside_verdict(claim: ClaimEntry) -> str:
+    """Return what a reader must know beside the verdict, or an empty text.
 
-    It is empty if the claim is decided or has no such condition. The effect beside such a verdict is that of the
-    claim itself, and may look decided.
+    For a partly supported claim it is the number of parts that hold, since the effect is that of one which does
+    not: ``1 of 5 parts hold``. For an open claim it is the condition that it waits for, or that fails:
+    ``condition transfers is not shown yet``. The effect is that of the claim itself then, and may look decided.
     """
+    if claim.verdict == "partly":
+        counted = [part.verdict for part in claim.parts if part.decides and not part.condition]
+        return f"{counted.count('supported')} of {len(counted)} parts hold"
     unmet = [part for part in claim.parts if part.condition and part.verdict != "supported"]
     if not unmet or claim.verdict not in ("undecided", "not testable here"):
         return ""

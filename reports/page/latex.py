@@ -7,7 +7,7 @@ from typing import Any
 
 from reports import words
 from reports.claims.entries import ClaimEntry
-from reports.claims.words import headline_effect, seeds_shown, unmet_condition
+from reports.claims.words import beside_verdict, headline_effect, seeds_shown
 from reports.scores.tables import HOW_OVER_EXAMPLES, OVER_EXAMPLES
 
 SIGNS = {
@@ -99,8 +99,8 @@ def _claims(claims: Sequence[ClaimEntry]) -> str:
 
 
 def _verdict(claim: ClaimEntry) -> str:
-    condition = unmet_condition(claim)
-    return f"{claim.verdict} ({condition})" if condition else claim.verdict
+    detail = beside_verdict(claim)
+    return f"{claim.verdict} ({detail})" if detail else claim.verdict
 
 
 def _arms(arms: Sequence[dict[str, Any]]) -> str:

@@ -15,7 +15,7 @@ from ablations import yamlfile
 from ablations.wording import listed
 from reports.claims.entries import ClaimEntry
 from reports.claims.verdicts import DECIDED
-from reports.claims.words import headline_effect, seeds_shown
+from reports.claims.words import beside_verdict, headline_effect, seeds_shown
 from tests.support.judged import claim_entry
 
 TABLE = re.compile(
@@ -77,8 +77,7 @@ def _decided_on_real_text(published: list[Published], place: str) -> str:
 
 def _verdict(entry: ClaimEntry) -> str:
     """Return the verdict, with the number of parts that hold if not all do: ``**partly** (1 of 5 parts hold)``."""
-    parts_hold = entry.rule.partition(";")[0]
-    return f"**{entry.verdict}**" + (f" ({parts_hold})" if entry.verdict == "partly" else "")
+    return f"**{entry.verdict}**" + (f" ({beside_verdict(entry)})" if entry.verdict == "partly" else "")
 
 
 def _with_most_seeds(claims: list[Published]) -> list[Published]:

@@ -50,9 +50,9 @@ def test_verdicts_have_effect_interval_and_n(claimed):
     assert len(rows_of(text)) == len(judged) > 1
     for claim, (number, says, verdict, effect, n) in zip(judged, rows_of(text), strict=True):
         assert (number, n) == (str(claim["number"] or ""), words.seeds_shown(claim_entry(**claim)))
-        condition = words.unmet_condition(claim_entry(**claim))
+        detail = words.beside_verdict(claim_entry(**claim))
         assert says == escaped(claim["says"])
-        assert verdict == escaped(f"{claim['verdict']} ({condition})" if condition else claim["verdict"])
+        assert verdict == escaped(f"{claim['verdict']} ({detail})" if detail else claim["verdict"])
         assert effect == escaped(words.headline_effect(claim_entry(**claim)))
     assert "{[}" in text
 

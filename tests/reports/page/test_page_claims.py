@@ -360,7 +360,19 @@ def test_a_share_of_a_gain_that_is_too_small_has_no_number():
 def test_an_open_claim_names_the_condition_that_it_waits_for(verdict, conditions, words):
     parts = [{"name": str(i), "condition": True, "verdict": of} for i, of in enumerate(conditions)]
     itself = {"name": "itself", "condition": False, "verdict": "undecided"}
-    assert claim_words.unmet_condition(claim_entry(verdict=verdict, parts=[*parts, itself])) == words
+    assert claim_words.beside_verdict(claim_entry(verdict=verdict, parts=[*parts, itself])) == words
+
+
+def test_a_partly_supported_claim_says_how_many_parts_hold():
+    """Conditions do not count, and neither do effects that are shown beside the claim."""
+    verdicts = ["supported", "equivalent", "undecided"]
+    parts = [{"name": of, "condition": False, "decides": True, "verdict": of} for of in verdicts]
+    others = [
+        {"name": "other", "verdict": "supported", "condition": is_condition, "decides": is_condition}
+        for is_condition in (True, False)
+    ]
+    entry = claim_entry(verdict="partly", parts=[*parts, *others])
+    assert claim_words.beside_verdict(entry) == "1 of 3 parts hold"
 
 
 def test_a_claim_leads_to_the_figure_of_the_setting_that_its_arms_differ_in(tmp_path):
