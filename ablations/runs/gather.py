@@ -2,10 +2,10 @@
 
 The rows of `learning` and `corruption` come from the logs.
 
-Unchanged files are not read again: OUT/<experiment>/gathered.json has the version of each file that was read. A
-file is unchanged as long as its inode, size and times are those of the record. A program can set back the time
-of the last write, but not the time at which the file's entry changed; so both count. A copied folder has other
-times, and is read again.
+Files of unchanged runs are not read again, as their rows are in the last table: OUT/<experiment>/gathered.json
+has the version of each file that was read. A file is unchanged as long as its inode, size and times are those of
+the record. A program can set back the time of the last write, but not the time at which the file's entry changed;
+so both count. A copied folder has other times, and is read again.
 """
 
 import functools
@@ -15,10 +15,11 @@ import math
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from pydantic import Field
 from pydantic_core import from_json
@@ -128,6 +129,15 @@ MEASURED = {name: kind for name, kind in run_rows.ROW_COLUMNS.items() if name no
 """Columns that a measure writes, with their types."""
 
 
+class Earlier(NamedTuple):
+    """What the last table of results has of runs whose files have not changed since."""
+
+    rows: pd.DataFrame
+    """Rows of the table, of any runs."""
+    measured: Mapping[str, Sequence[MeasuredStep]]
+    """Measures and steps with rows, by the name of an unchanged run's folder."""
+
+
 def gather(
     experiment: str,
     planned: Sequence[PlannedRun],
@@ -135,6 +145,7 @@ def gather(
     keys: Mapping[str, str | None],
     compared: pd.DataFrame | None = None,
     rows: pd.DataFrame | None = None,
+    earlier: Earlier | None = None,
 ) -> pd.DataFrame:
     """Return the table of results: the rows of the runs for the experiment's measures, and those of pairs of
     its runs.
@@ -148,7 +159,9 @@ def gather(
             with other content are left out.
         compared: rows from `measure_pairs.rows`. Those of other runs, settings or earlier trainings are left
             out.
-        rows: rows of all measures of the runs, from `rows_of_all`; they are read unless given.
+        rows: rows of all measures of the runs that are not in `earlier`, as from `rows_of_all` of all runs; they
+            are read unless given.
+        earlier: rows of unchanged runs, gathered for the same experiment, keys and runs.
 
     Raises:
         ResultsError: two runs on the same text were measured on different tokens or files, or a log is
@@ -157,10 +170,11 @@ def gather(
     """
     rows = run_rows.rows_of_all([item.directory.path for item in planned]) if rows is None else rows
     rows = run_rows.of_these(rows, keys)
-    _require_same_text(rows, planned)
+    _require_same_text([rows, *_measured_earlier(earlier, planned, keys)], planned)
     tables = [
         _named(rows.drop(columns=run_rows.OWN_COLUMNS), experiment, [planned[run] for run in rows["run"]]),
         *_logged(rows, experiment, planned),
+        *_rows_earlier(earlier, planned),
     ]
     in_order = pd.concat(tables).sort_values("run", kind="stable")  # for each run first measures, then its log
     tables = [in_order.drop(columns="run")]
@@ -170,11 +184,41 @@ def gather(
     return results.concat(tables)
 
 
-def _require_same_text(rows: pd.DataFrame, planned: Sequence[PlannedRun]) -> None:
+def _folder(item: PlannedRun) -> str:
+    return item.directory.path.name
+
+
+def _rows_earlier(earlier: Earlier | None, planned: Sequence[PlannedRun]) -> Iterator[pd.DataFrame]:
+    """Yield a table with the rows of unchanged runs, without those of pairs of runs."""
+    if earlier is not None:
+        rows = earlier.rows[earlier.rows["measure"] != "run_distance"]
+        names = ["run_id", "arm", "seed"]
+        runs = pd.DataFrame(
+            [
+                (item.run_id, item.run.arm, item.run.seed, i)
+                for i, item in enumerate(planned)
+                if _folder(item) in earlier.measured
+            ],
+            columns=[*names, "run"],
+        )
+        yield rows.merge(runs.astype({name: rows[name].dtype for name in names}), on=names)
+
+
+def _measured_earlier(
+    earlier: Earlier | None, planned: Sequence[PlannedRun], keys: Mapping[str, str | None]
+) -> Iterator[pd.DataFrame]:
+    """Yield a table with the measures of unchanged runs that have rows."""
+    if earlier is not None:
+        steps = [(i, *step) for i, item in enumerate(planned) for step in earlier.measured.get(_folder(item), ())]
+        yield run_rows.of_these(pd.DataFrame(steps, columns=["run", *MeasuredStep._fields]), keys)
+
+
+def _require_same_text(tables: Sequence[pd.DataFrame], planned: Sequence[PlannedRun]) -> None:
     """Raise an error if a measure was computed from other tokens or files than in an earlier run on the same
     text."""
     differing = []
-    kinds = rows[["run", "measure", "key", *MUST_AGREE]].drop_duplicates()
+    kinds = pd.concat([table[["run", "measure", "key", *MUST_AGREE]] for table in tables])
+    kinds = kinds.drop_duplicates().sort_values("run", kind="stable")
     kinds["tokens"] = [planned[run].tokens for run in kinds["run"]]
     for column in MUST_AGREE:
         digests = kinds.dropna(subset=column)
@@ -243,7 +287,8 @@ def update(
     experiment: str, planned: Sequence[PlannedRun], *, keys: Mapping[str, str | None], folder: Path
 ) -> None:
     """Write results.parquet and gathered.json into an experiment's folder. Nothing is read or written if
-    results.parquet was made from the same files, and none has changed since.
+    results.parquet was made from the same files, and none has changed since. Otherwise only the files of changed
+    runs are read, unless the plan, the measures or the code changed, too.
 
     Args:
         keys: digest of each measure's files (`files_now`), by its key.
@@ -252,15 +297,20 @@ def update(
         ResultsError, RunDirectoryError: as `gather`.
     """
     files = record_now(experiment, planned, keys=keys, folder=folder)
-    if read_record(folder).is_current(files):
+    before = read_record(folder)
+    if before.is_current(files):
         return
-    rows = run_rows.rows_of_all([item.directory.path for item in planned])
+    unchanged = before.unchanged(files)
+    changed = [i for i, item in enumerate(planned) if _folder(item) not in unchanged]
+    rows = run_rows.rows_of_all([planned[i].directory.path for i in changed])
+    rows["run"] = np.array(changed, dtype=int)[rows["run"]]
+    earlier = Earlier(results.read(folder / "results.parquet"), unchanged) if unchanged else None
     compared = measure_pairs.rows(folder)
-    table = gather(experiment, planned, keys=keys, compared=compared, rows=rows)
+    table = gather(experiment, planned, keys=keys, compared=compared, rows=rows, earlier=earlier)
     results.write(table, folder / "results.parquet")
-    measured = (
-        (planned[run].directory.path.name, rows_at_step) for run, rows_at_step in run_rows.measured_of(rows)
-    )
+    measured: dict[str, list[MeasuredStep]] = defaultdict(list, unchanged)
+    for run, rows_at_step in run_rows.measured_of(rows):
+        measured[_folder(planned[run])].append(rows_at_step)
     write_record(files, measured, folder)
 
 
@@ -283,6 +333,18 @@ class Gathered(Record):
             and None not in self.table
             and not any(None in versions for versions in self.runs.values())
         )
+
+    def unchanged(self, current: "Gathered") -> dict[str, list[MeasuredStep]]:
+        """Return the measures and steps with rows of runs whose files have not changed since, by the name of the
+        run's folder. It is empty if the table was made for another plan, or has changed itself."""
+        plan, _, table = self.table or (None, None, None)
+        if None in (plan, table) or (plan, table) != (current.table[0], current.table[2]):
+            return {}
+        return {
+            name: self.measured[name]
+            for name, versions in current.runs.items()
+            if None not in versions and versions == self.runs.get(name) and name in self.measured
+        }
 
     def measured_in(self, run_dir: Path) -> list[MeasuredStep] | None:
         """Return the measures and steps with rows in a run's file; None if the file has changed or is not
@@ -326,16 +388,14 @@ def _versions(run_dir: Path) -> tuple[Version, Version, Version, Version]:
     return measures, log, state, provenance
 
 
-def write_record(record: Gathered, measured: Iterable[tuple[str, MeasuredStep]], folder: Path) -> None:
+def write_record(record: Gathered, measured: Mapping[str, Sequence[MeasuredStep]], folder: Path) -> None:
     """Write the record into an experiment's folder, after results.parquet was written.
 
     Args:
         record: result of `record_now` before the files were read, so that a change since then is noticed.
-        measured: measures and steps with rows, each with the name of the run's folder.
+        measured: measures and steps with rows, by the name of the run's folder.
     """
-    by_run: dict[str, list[MeasuredStep]] = {name: [] for name in record.runs}
-    for name, rows_at_step in measured:
-        by_run[name].append(rows_at_step)
+    by_run = {name: list(measured.get(name, ())) for name in record.runs}
     table = (*record.table[:2], version(folder / "results.parquet", age=0.0))
     text = record.model_copy(update={"table": table, "measured": by_run}).model_dump_json().encode()
     results.write_whole(folder / RECORD, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)

@@ -172,6 +172,8 @@ class MeasuredStep(NamedTuple):
     key: str
     step: int | None
     files: str | None = None
+    measure: str | None = None
+    sample: str | None = None
 
 
 def _measured(run_dir: Path, name: str = "measures.parquet") -> list[MeasuredStep]:

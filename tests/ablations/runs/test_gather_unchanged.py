@@ -10,17 +10,18 @@ import pytest
 
 from ablations import results
 from ablations.errors import ResultsError
-from ablations.runs import gather
+from ablations.runs import gather, measure_pairs
 from ablations.runs import rows as run_rows
 from lightning_modules.config import MaskingSettings
 from lightning_modules.training.run_directory import RunDirectory, RunDirectoryError
 
 KEYS = {"k": None}
+STEP = run_rows.MeasuredStep("k", 20, None, "validation")
 ROWS = {"measure": "validation", "metric": "loss", "floor": 5.0, "n": 70, "step": 20, "key": "k"}
 
 
-def put(run_dir, value):
-    rows = pd.DataFrame([{**dict.fromkeys(run_rows.ROW_COLUMNS), **ROWS, "value": value}])
+def put(run_dir, value, **others):
+    rows = pd.DataFrame([{**dict.fromkeys(run_rows.ROW_COLUMNS), **ROWS, "value": value, **others}])
     (run_dir / "measures.parquet").write_bytes(results.sealed(rows))
 
 
@@ -32,7 +33,9 @@ def add_run(tmp_path, arm, *, value=3.0):
     directory.metrics.write_text(json.dumps(line) + "\n")
     directory.write_state("done", step=20, log_sha256=directory.log_sha256())
     settings = SimpleNamespace(
-        data=SimpleNamespace(vocab_size=105), objective=SimpleNamespace(masking=MaskingSettings())
+        data=SimpleNamespace(vocab_size=105),
+        encoder=SimpleNamespace(num_hidden_layers=2),
+        objective=SimpleNamespace(masking=MaskingSettings(), has_layers=True),
     )
     run = SimpleNamespace(arm=arm, seed=1, settings=settings)
     return SimpleNamespace(directory=directory, tokens="t", run_id=arm, run=run)
@@ -89,6 +92,41 @@ def test_new_rows_are_seen_although_size_and_time_of_writing_are_the_same(runs, 
     pd.testing.assert_frame_equal(table, gather.gather("it", runs, keys=KEYS))
 
 
+@pytest.mark.parametrize("changed", [0, 1, 2])
+def test_only_changed_runs_are_read_and_the_table_is_that_of_all_files(runs, read_files, tmp_path, changed):
+    """The last two runs are one that two arms share. Rows of pairs come from their own file each time."""
+    shared = SimpleNamespace(**{**vars(runs[1]), "run": SimpleNamespace(**{**vars(runs[1].run), "arm": "shared"})})
+    runs = [*runs, shared]
+    pair = {"measure": "run_distance", "metric": "distance", "step": 20, "key": "k", "run_id": "mlm"}
+    compared = pd.DataFrame([{**pair, "value": 0.25, "other_run_id": "clm"}])
+    (tmp_path / "it/comparisons.parquet").write_bytes(results.sealed(compared))
+    update(runs, tmp_path)
+    read_files.clear()
+    put(runs[changed].directory.path, 2.5)
+    table = update(runs, tmp_path)
+    assert {path.parent for path in read_files} == {runs[changed].directory.path}
+    whole = gather.gather("it", runs, keys=KEYS, compared=measure_pairs.rows(tmp_path / "it"))
+    pd.testing.assert_frame_equal(table, whole)
+    assert (table["measure"] == "run_distance").sum() == 2
+    assert (table["value"] == 2.5).sum() > 0
+    assert gather.read_record(tmp_path / "it").measured == {"mlm-s1": [STEP], "clm-s1": [STEP, STEP]}
+
+
+def test_a_changed_run_must_still_agree_with_the_unchanged_ones(runs, tmp_path):
+    for item in runs:
+        put(item.directory.path, 3.0, sample="a")
+    update(runs, tmp_path)
+    put(runs[0].directory.path, 3.0, sample="b")
+    with pytest.raises(ResultsError) as error:
+        update(runs, tmp_path)
+    assert str(error.value) == (
+        f"{runs[1].directory.path}: validation was measured on other tokens than in earlier runs; start "
+        "`ablate measure` again."
+    )
+    put(runs[1].directory.path, 3.0, sample="b")
+    assert len(update(runs, tmp_path)) == 6
+
+
 @pytest.mark.parametrize(
     ("name", "error"),
     [("measures.parquet", ResultsError), ("metrics.jsonl", RunDirectoryError), ("state.json", RunDirectoryError)],
@@ -134,7 +172,7 @@ def test_files_that_were_just_written_are_read_again(tmp_path, read_files, monke
 def test_what_is_measured_is_known_without_reading_until_the_file_changes(runs, tmp_path):
     update(runs, tmp_path)
     record, run_dir = gather.read_record(tmp_path / "it"), runs[0].directory.path
-    assert record.measured_in(run_dir) == run_rows._measured(run_dir) == [run_rows.MeasuredStep("k", 20)]
+    assert record.measured_in(run_dir) == run_rows._measured(run_dir) == [STEP]
     assert record.measured_in(tmp_path / "runs/other") is None
     put(run_dir, 2.0)
     assert record.measured_in(run_dir) is None
