@@ -130,7 +130,7 @@ MEASURED = {name: kind for name, kind in run_rows.ROW_COLUMNS.items() if name no
 
 
 class Earlier(NamedTuple):
-    """What the last table of results has of runs whose files have not changed since."""
+    """Rows of the last table of results, and the runs whose files have not changed since."""
 
     rows: pd.DataFrame
     """Rows of the table, of any runs."""
