@@ -175,7 +175,7 @@ def next_sentence_rows(
         max_length=max_length,
         say=say,
     )
-    near_QK = best(top.first_PD @ top.second_PD.T, DEPTH)
+    near_QK = best(cosines(top), DEPTH)
     score_QK = score(
         [text for text in queries.first for _ in range(DEPTH)], [queries.second[i] for i in near_QK.flat]
     ).reshape(near_QK.shape)
@@ -191,11 +191,20 @@ def relatedness(vectors: Vectors, related_P: Sequence[float]) -> Row:
     return _row(vectors, "spearman", rho, error, floor=0.0)
 
 
+def cosines(vectors: Vectors) -> NDArray[np.float32]:
+    """Return the cosine of the first text of each pair with the second text of each pair; shape PP.
+
+    Equal texts have equal cosines. A product in single precision rounds equal rows differently at different
+    places, which breaks their ties.
+    """
+    return (vectors.first_PD.astype(np.float64) @ vectors.second_PD.T.astype(np.float64)).astype(np.float32)
+
+
 def recalls(vectors: Vectors) -> Iterator[Row]:
     """Yield rows on the rank of the second text of each pair among the second texts of all pairs. Errors take
     queries as independent, although they share their candidates."""
     C = len(vectors.first_PD)
-    right_ranks = ranks(vectors.first_PD @ vectors.second_PD.T, np.arange(C))
+    right_ranks = ranks(cosines(vectors), np.arange(C))
     chance = Ranks(np.array([0]), np.array([C]))
     for name, of in (
         ("recall_at_1", lambda x: recall(x, 1)),

@@ -135,6 +135,14 @@ def test_who_tells_nothing_apart_guesses():
     assert backwards["recall_at_1"]["value"] + 2 * backwards["recall_at_1"]["standard_error"] > 1 / 40
 
 
+def test_equal_states_are_tied_wherever_they_stand():
+    # In single precision, products of equal rows differ by their place in the matrix.
+    state = np.random.default_rng(0).normal(size=768).astype(np.float32)
+    equal = unit(np.tile(state, (1000, 1)))
+    for row in recalls(Vectors(2, "", equal, equal)):
+        assert row["value"] == pytest.approx(row["floor"], rel=1e-12)
+
+
 def test_a_state_of_zeros_is_equally_far_from_all():
     vectors = planted(np.zeros((4, 3)), np.eye(4)[:, :3])
     assert np.isfinite(vectors.first_PD).all()
