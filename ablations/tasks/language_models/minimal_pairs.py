@@ -229,9 +229,11 @@ def guesses(pairs: Pairs, log_V: Floats) -> dict[str, Floats]:
 
 def compared(good_N: Floats, bad_N: Floats) -> Floats:
     """Return 1 where the first score is higher, 0 where it is lower, and a half where the two are equal up to
-    rounding."""
-    equal_N = np.abs(good_N - bad_N) <= ROUNDING * (np.abs(good_N) + np.abs(bad_N))
-    return np.where(equal_N, 0.5, good_N > bad_N)
+    rounding. The score of a sentence with probability 0 is minus infinity."""
+    with np.errstate(invalid="ignore"):  # the difference of two infinities
+        apart_N = np.abs(good_N - bad_N)
+    nearly_N = np.isfinite(apart_N) & (apart_N <= ROUNDING * (np.abs(good_N) + np.abs(bad_N)))
+    return np.where((good_N == bad_N) | nearly_N, 0.5, good_N > bad_N)
 
 
 def differ_in_whole_words(good: Pieces, bad: Pieces) -> bool:

@@ -346,6 +346,9 @@ def answered(
     Args:
         logits: returns the logits, shape MV, of the places BK of some rows BT.
         logits_of_row: number of logits that the model computes for one row.
+
+    Raises:
+        MeasureError: a log probability is NaN.
     """
     (R, T), K = rows_RT.shape, query.place_RK.shape[1]
     B = max(1, min(TOKENS_AT_ONCE[device.type] // T, LOGITS_AT_ONCE[device.type] // logits_of_row))
@@ -360,6 +363,11 @@ def answered(
         logit_N = logits_MV[state_N, torch.from_numpy(query.label_N[filled]).to(device)]
         answer.nats_N[filled] = (logit_N - logits_MV.logsumexp(-1)[state_N]).double().cpu().numpy()
         answer.is_best_N[filled] = (logit_N == logits_MV.amax(-1)[state_N]).cpu().numpy()
+    if unknown := int(np.isnan(answer.nats_N).sum()):
+        raise MeasureError(
+            f"{unknown:,} of {len(answer.nats_N):,} log probabilities of sub-words are NaN, because the logits of "
+            "the model are NaN or infinite; look for a diverged run, or for a fault in an objective of your own."
+        )
     return answer
 
 

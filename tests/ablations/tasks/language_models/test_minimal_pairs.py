@@ -107,6 +107,9 @@ def test_equal_scores_count_half(tokens):
     assert (row["value"], row["standard_error"]) == (0.5, 0.0)
     scores = [np.array(x) for x in ([-60.0, -60.0, -60.0], [-60.00001, -60.001, -59.999])]
     assert compared(*scores).tolist() == [0.5, 1.0, 0.0]
+    impossible = -np.inf
+    scores = [np.array(x) for x in ([impossible, impossible, -5.0], [impossible, -5.0, impossible])]
+    assert compared(*scores).tolist() == [0.5, 0.0, 1.0]
 
 
 def test_groups_are_the_task_its_fields_and_its_paradigms(tokens, monkeypatch):

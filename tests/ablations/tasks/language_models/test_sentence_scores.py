@@ -9,6 +9,7 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from ablations.catalogue import card
+from ablations.errors import MeasureError
 from ablations.tasks.language_models import sentence_scores as module
 from ablations.tasks.language_models.sentence_scores import (
     Pieces,
@@ -342,6 +343,17 @@ def test_an_objective_of_ones_own_says_how_a_sentence_is_scored(ahead, tokens, m
     assert scores.left_to_right is None
     monkeypatch.setitem(module.LOGITS_AT_ONCE, "cpu", 1)  # a row at once
     assert sentence_scores(ahead, pieces).main.nats_S == pytest.approx(scores.main.nats_S, rel=1e-9)
+
+
+def test_logits_that_are_no_numbers_are_refused(ahead, tokens, monkeypatch):
+    logits = type(ahead).sentence_logits
+    monkeypatch.setattr(type(ahead), "sentence_logits", lambda self, batch: logits(self, batch) * torch.nan)
+    with pytest.raises(MeasureError) as error:
+        sentence_scores(ahead, pieces_of(["the dog"], tokens.tokenizer))
+    assert str(error.value) == (
+        "3 of 3 log probabilities of sub-words are NaN, because the logits of the model are NaN or infinite; look "
+        "for a diverged run, or for a fault in an objective of your own."
+    )
 
 
 def test_an_output_is_enough_for_an_objective_with_a_head(ahead, tokens, monkeypatch):
