@@ -146,9 +146,9 @@ def geometry(states_LND: list[NDArray[np.float32]], sample: Sample) -> Iterator[
     direction, but make the number 0 for any cloud.)
 
     `self_similarity`: mean cosine of two occurrences of a type from different sentences, averaged over types,
-    minus the anisotropy. It is what occurrences of a type have in common beyond what all have. The floor has
-    the tokens shuffled among the occurrences and may be negative. A text without a type in two sentences has
-    no such rows.
+    minus the anisotropy, -2 to 2. It is what occurrences of a type have in common beyond what all have. The
+    floor has the tokens shuffled among the occurrences and may be negative. A text without a type in two
+    sentences has no such rows.
 
     `effective_rank`, `participation_ratio`: numbers of dimensions. The floor has every column shuffled on its
     own: columns keep their spread and lose what they share. It is no lower bound but the value for

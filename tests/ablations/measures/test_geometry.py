@@ -330,6 +330,13 @@ def test_a_text_without_repeated_types_has_no_self_similarity():
     assert set(found) == set(METRICS) - {"self_similarity"}
 
 
+def test_opposite_occurrences_in_a_narrow_cloud_have_a_self_similarity_below_minus_1():
+    sample = sample_of(np.array([0, 0, *range(1, 19)]), np.arange(20))
+    row = of_layer([[1, 0], [-1, 0], *[[1, 0]] * 17, [1, 0.1]], sample)["self_similarity"]
+    # the type has the cosine -1; of 380 ordered pairs the 38 with the opposite state have about -1
+    assert row["value"] == pytest.approx(-1 - (342 - 38) / 380, abs=1e-3)  # the last state is 0.1 aside
+
+
 def test_a_state_that_equals_the_mean_has_cosines_of_zero_without_it():
     found = of_layer([[1, 0], [-1, 2], [0, 1]], sample_of([1, 2, 3], [0, 1, 2]))
     assert found["anisotropy"]["floor"] == pytest.approx(-1 / 3, abs=1e-6)  # float32: -1, 0 and 0
