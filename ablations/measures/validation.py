@@ -277,7 +277,7 @@ def bleu(hypotheses: list[str], references: list[str]) -> float:
     if not references:
         return math.nan
     # `force` only silences advice on text with a space before its full stops, as the built-in language has.
-    return float(sacrebleu.corpus_bleu(hypotheses, [references], force=True).score)
+    return min(100.0, float(sacrebleu.corpus_bleu(hypotheses, [references], force=True).score))  # rounding
 
 
 def chrf(hypotheses: list[str], references: list[str]) -> float:

@@ -178,7 +178,7 @@ def test_bleu_is_smoothed_and_counts_empty_translations_as_short():
     precision_O = np.array([3, 1, 1 / 2, 1 / 4]) / mine
     expected = 100 * math.exp(1 - theirs[0] / mine[0]) * math.exp(np.log(precision_O).mean())
     assert bleu(hypotheses, references) == pytest.approx(expected)
-    assert bleu(REFERENCES, REFERENCES) == pytest.approx(100)
+    assert bleu(["a b c d e"], ["a b c d e"]) == 100  # 100.00000000000004 before it is cut off
 
 
 def test_where_every_pair_was_cut_translations_have_no_rows(tokens):
