@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, WrapValidator, field_validator
 from ablations.errors import SpecProblems
 from ablations.measures.settings import MeasureSettings
 from ablations.tasks.datasets import TASKS, Split, Task, chosen, no_documents, task_called
-from ablations.wording import guess, listed, must_be
+from ablations.wording import guess, listed, must_be, shown
 from lightning_modules import plugins
 from lightning_modules.config import Data
 from lightning_modules.config.settings import sentence_error
@@ -30,6 +30,11 @@ def _schema(names: Iterable[str]) -> dict[str, Any]:
 def _known_task(name: str) -> str:
     if plugins.is_text(name):
         _read_task(name)
+    elif name.endswith((".yaml", ".yml")):
+        raise ValueError(
+            'must be the name of a file without its folder, of letters, digits, ".", "_" and "-" and with the '
+            f"ending .yaml, but is {shown(name)}; put the file beside the spec, or name it with --plugin"
+        )
     elif name not in TASKS:
         of_file = "" if guess(name, TASKS) else "; name a task of your own by its file, such as my_task.yaml"
         raise ValueError(must_be(name, TASKS, noun="a task") + of_file)

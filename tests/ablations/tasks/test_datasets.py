@@ -234,3 +234,12 @@ def test_a_task_of_another_kind_or_without_a_file_is_one_sentence(folder):
         "nowhere.yaml: nowhere.yaml cannot be read (No such file or directory); put the file beside the spec, or "
         "name it with --plugin"
     ]
+
+
+@pytest.mark.parametrize("name", ["tasks/animals.yaml", "my animals.yaml", "animals.yml"])
+def test_a_file_that_a_spec_cannot_name_is_one_short_sentence(folder, name):
+    assert problems(folder, "probing", name) == [
+        "an entry of measures.probing.tasks must be the name of a file without its folder, of letters, digits, "
+        f'".", "_" and "-" and with the ending .yaml, but is "{name}"; put the file beside the spec, or name it '
+        "with --plugin"
+    ]
