@@ -281,9 +281,9 @@ def _sha256(text: str) -> str:
 
 
 def _breakable(name: str) -> Markup:
-    """Return a name that a narrow column may break after commas (arms of a grid) and underscores
-    (paradigms)."""
-    return Markup("<wbr>").join(re.split("(?<=[,_])", name))
+    """Return a name that a narrow column may break after commas and equals signs (arms of a grid) and
+    underscores (paradigms)."""
+    return Markup("<wbr>").join(re.split("(?<=[,=_])", name))
 
 
 def _verdicts(cells: dict[str, dict[str, Any]]) -> list[str]:
