@@ -119,7 +119,10 @@ def _value_faults(tune: Tune, path: str, arms: Sequence[Arm]) -> Iterator[Fault]
     place: KeyPath = ("tune", "settings", path)
     for arm in arms:
         if path not in (paths := setting_paths(arm) or ()):
-            hint = guess(path, paths) or "; list under tune.arms only arms that have it"
+            if any(path in (setting_paths(other) or ()) for other in arms):
+                hint = "; list under tune.arms only arms that have it"
+            else:
+                hint = guess(path, paths) or "; correct its name, or remove it"
             sentence = f"{path} is not a setting of arm {arm.name}{hint}"
             yield Fault(place, sentence, "key")
             return

@@ -76,12 +76,22 @@ def test_arms_are_named_as_the_spec_names_them_and_are_trained(tmp_path):
         ),
         (
             "encoder.sandwich",
-            "encoder.sandwich is not a setting of arm mlm; list under tune.arms only arms that have it",
+            "encoder.sandwich is not a setting of arm mlm; correct its name, or remove it",
         ),
     ],
 )
 def test_what_cannot_be_tuned_is_refused(tmp_path, path, sentence):
     assert sentences(tmp_path, settings={path: [1, 2]}) == [sentence]
+
+
+def test_a_setting_that_only_some_arms_have_is_refused(tmp_path):
+    arms = {
+        "sgd": {"objective": {"kind": "masked_lm"}, "training": {"optimizer": {"kind": "sgd"}}},
+        "muon": {"objective": {"kind": "masked_lm"}, "training": {"optimizer": {"kind": "muon"}}},
+    }
+    assert sentences(tmp_path, of_arms=arms, settings={"training.optimizer.ns_steps": [3, 5]}) == [
+        "training.optimizer.ns_steps is not a setting of arm sgd; list under tune.arms only arms that have it"
+    ]
 
 
 def test_a_setting_that_an_arm_does_not_read_is_refused(tmp_path):
