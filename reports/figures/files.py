@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
+import numpy as np
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -294,4 +295,6 @@ def _names_below(figure: Figure, names: Sequence[Text], *, width: float, height:
     figure.legend(
         handles, labels, loc="outside lower left", ncols=columns, frameon=False, fontsize="small", columnspacing=1
     )
-    figure.set_figheight(figure.get_figheight() + line_points() / 72 * 1.3 * -(-len(labels) // columns))
+    # A legend fills its columns one after the other; a long name has several lines.
+    lines = max(sum(label.count("\n") + 1.3 for label in column) for column in np.array_split(labels, columns))
+    figure.set_figheight(figure.get_figheight() + line_points() / 72 * lines)

@@ -147,6 +147,25 @@ def test_letters_are_readable_in_print(page_panels):
 
 
 @pytest.mark.parametrize("medium", MEDIA)
+def test_a_legend_of_long_names_is_below_the_axes(medium):
+    arms = [f"mlm,ratio=0.{i},positions=sinusoidal,word_order=natural,head=tied" for i in range(1, 9)]
+    one_row = {"seed": 0, "measure": "learning", "metric": "gain", "floor": 0.0}
+    learned_rows = [
+        one_row | {"arm": arm, "run_id": arm, "step": step, "value": step / 100}
+        for arm in arms
+        for step in (30, 60)
+    ]
+    (panel,) = arm_panels(results.table(learned_rows), LEARNING, Shown("learning", "gain"), arms=arms)
+    figure = draw_panel(panel, MEDIA[medium])
+    FigureCanvasAgg(figure).draw()
+    (ax,), legends = figure.axes, figure.legends
+    assert ax.bbox.height / figure.dpi > MEDIA[medium].inches[1] / 2
+    assert all(legend.get_window_extent().y1 < ax.get_tightbbox().y0 for legend in legends)
+    assert all(legend.get_window_extent().y0 >= 0 for legend in legends)
+    assert bool(legends) == (medium != "paper-wide")
+
+
+@pytest.mark.parametrize("medium", MEDIA)
 @pytest.mark.parametrize("last", [60, 3000, 500_000])
 def test_steps_below_a_learning_curve_have_room(medium, last):
     steps = [last * i // 6 for i in range(1, 7)]
