@@ -213,7 +213,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
                 "recall_at_1_reranked",
             ),
             layers="some",
-            version=4,
+            version=5,
         ),
         "validation": Card(
             rows="ablations.measures.validation:rows",
