@@ -27,6 +27,7 @@ from pydantic_core import from_json
 import ablations
 import lightning_modules
 from ablations import results
+from ablations.catalogue import CARDS
 from ablations.errors import ResultsError
 from ablations.runs import measure_pairs
 from ablations.runs import rows as run_rows
@@ -191,7 +192,8 @@ def _folder(item: PlannedRun) -> str:
 def _rows_earlier(earlier: Earlier | None, planned: Sequence[PlannedRun]) -> Iterator[pd.DataFrame]:
     """Yield a table with the rows of unchanged runs, without those of pairs of runs."""
     if earlier is not None:
-        rows = earlier.rows[earlier.rows["measure"] != "run_distance"]
+        of_pairs = [kind for kind, card in CARDS.items() if not card.rows]
+        rows = earlier.rows[~earlier.rows["measure"].isin(of_pairs)]
         names = ["run_id", "arm", "seed"]
         runs = pd.DataFrame(
             [
