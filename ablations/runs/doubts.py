@@ -263,9 +263,9 @@ def earlier_runs(folder: Path, planned: Sequence[PlannedRun], *, out: Path) -> l
 
 
 def judged_with(seeds: Collection[int], folder: Path) -> list[int]:
-    """Return the numbers of seeds with which claims were judged before other seeds were added to them.
+    """Return the numbers of seeds with which claims were judged before seeds were added or removed.
 
-    A verdict that is followed by more seeds is a look that nobody has planned. Looks of `until: decided` are
+    A verdict that is followed by other seeds is a look that nobody has planned. Looks of `until: decided` are
     planned, and are not among these.
 
     Args:
@@ -281,7 +281,7 @@ def judged_with(seeds: Collection[int], folder: Path) -> list[int]:
         with suppress(AblationsError, KeyError, TypeError, AttributeError):  # never judged, or damaged
             entries = read_json(folder / "claims.json")["claims"]
             judged = max((entry["n"] for entry in entries if isinstance(entry.get("n"), int)), default=0)
-    is_new = judged and judged not in before.judged_with and not set(seeds) <= seeds_before
+    is_new = judged and judged not in before.judged_with and set(seeds) != seeds_before
     return [*before.judged_with, judged] if is_new else before.judged_with
 
 
@@ -291,8 +291,8 @@ def seeds_added(judged: Sequence[int]) -> list[str]:
         return []
     return [
         f"seeds: claims were judged with {listed([str(number_of) for number_of in judged], 'and')} seeds before "
-        "other seeds were added, so wrong verdicts are more frequent than the page says; begin with new seeds, "
-        "and with `until: decided`, which fixes in advance when claims are judged."
+        "seeds were added or removed, so wrong verdicts are more frequent than the page says; begin with new "
+        "seeds, and with `until: decided`, which fixes in advance when claims are judged."
     ]
 
 

@@ -233,7 +233,7 @@ def test_runs_of_an_earlier_version_are_counted_with_the_settings_that_differ(tm
     assert measured.earlier_runs() == []
 
 
-def test_seeds_that_are_added_after_a_verdict_was_seen_are_named_for_good(tmp_path):
+def test_seeds_that_are_added_or_removed_after_a_verdict_was_seen_are_named_for_good(tmp_path):
     """The last look is taken as if it were the only one. A plan forgets seeds, and a page shows only the last
     verdict, so that nobody could know of the looks before it."""
 
@@ -250,9 +250,9 @@ def test_seeds_that_are_added_after_a_verdict_was_seen_are_named_for_good(tmp_pa
 
     def sentence(numbers):
         return [
-            f"seeds: claims were judged with {numbers} seeds before other seeds were added, so wrong verdicts are "
-            "more frequent than the page says; begin with new seeds, and with `until: decided`, which fixes in "
-            "advance when claims are judged."
+            f"seeds: claims were judged with {numbers} seeds before seeds were added or removed, so wrong "
+            "verdicts are more frequent than the page says; begin with new seeds, and with `until: decided`, which "
+            "fixes in advance when claims are judged."
         ]
 
     assert warned(seeds=[0, 1]) == warned(seeds=[0, 1, 2]) == []  # nothing was judged
@@ -260,7 +260,8 @@ def test_seeds_that_are_added_after_a_verdict_was_seen_are_named_for_good(tmp_pa
         (tmp_path / "out/it/claims.json").write_text(damaged)
         assert warned(seeds=[0, 1]) == warned(seeds=[0, 1, 2]) == []
     judge(3, 2)
-    assert warned(seeds=[0, 1, 2]) == warned(seeds=[0, 2]) == []  # nothing was added
+    assert warned(seeds=[0, 1, 2]) == []  # nothing has changed
+    assert warned(seeds=[0, 2]) == sentence("3")  # without a seed that may have spoiled the verdict
     assert warned(seeds=[10, 11, 12]) == []  # nothing of what was seen counts
     judge(3)
     assert warned(seeds=[10, 11, 12, 13]) == sentence("3")
