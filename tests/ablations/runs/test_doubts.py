@@ -251,8 +251,8 @@ def test_seeds_that_are_added_or_removed_after_a_verdict_was_seen_are_named_for_
     def sentence(numbers):
         return [
             f"seeds: claims were judged with {numbers} seeds before seeds were added or removed, so wrong "
-            "verdicts are more frequent than the page says; begin with new seeds, and with `until: decided`, which "
-            "fixes in advance when claims are judged."
+            "verdicts are more frequent than the page says; begin with new seeds, and with `until: decided`, "
+            "which fixes in advance when claims are judged."
         ]
 
     assert warned(seeds=[0, 1]) == warned(seeds=[0, 1, 2]) == []  # nothing was judged
