@@ -285,7 +285,7 @@ def judged_with(seeds: Collection[int], folder: Path) -> list[int]:
     return [*before.judged_with, judged] if is_new else before.judged_with
 
 
-def seeds_added(judged: Sequence[int]) -> list[str]:
+def seeds_changed(judged: Sequence[int]) -> list[str]:
     """Return a sentence on the numbers of `judged_with`; an empty list if there are none."""
     if not judged:
         return []

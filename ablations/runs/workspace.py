@@ -531,7 +531,7 @@ class Workspace:
         return [
             *self.unmatched(),
             *([] if self.search is None else self.search.sentences()),
-            *doubts.seeds_added(doubts.judged_with(self.experiment.all_seeds, self.folder)),
+            *doubts.seeds_changed(doubts.judged_with(self.experiment.all_seeds, self.folder)),
             *doubts.tuned_in_part(
                 [arm for arm, item in arms.items() if item.run.settings.training.max_steps > 0],
                 [] if self.search is None else [tuned.arm for tuned in self.search.tuning.arms],
