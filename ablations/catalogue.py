@@ -197,6 +197,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             metrics=("uuas",),
             layers="all",
             groups="treebanks",
+            version=2,
         ),
         "probing": Card(
             rows="ablations.tasks.probing:rows",

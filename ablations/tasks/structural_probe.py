@@ -174,7 +174,8 @@ class Probe(NamedTuple):
 
     def squared_distances(self, states_WD: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return the squared distances between all words, shape WW."""
-        mapped_WR = (states_WD @ self.map_DR).astype(np.float64)
+        # No distance depends on the mean, and a large mean would cost digits.
+        mapped_WR = ((states_WD - states_WD.mean(0)) @ self.map_DR).astype(np.float64)
         distance_WW: NDArray[np.float64] = np.square(mapped_WR[:, None] - mapped_WR[None]).sum(-1)
         return distance_WW
 
@@ -193,9 +194,12 @@ def fit_probe(train: Sequence[WordStates], validation: Sequence[WordStates], *, 
         seed: seed of the initial map and of the order of sentences.
     """
     rng = torch.Generator().manual_seed(seed)
-    # With this scale one learning rate suits states of any size. The factor becomes part of the map.
-    scale = float(np.concatenate([each.states_WD for each in train]).std()) or 1.0
-    batches, held_out = _batches(train, scale), _batches(validation, scale)
+    # No distance depends on the mean. With the scale, one learning rate suits states of any size, and the
+    # factor becomes part of the map.
+    words_ND = np.concatenate([each.states_WD for each in train])
+    mean_D = words_ND.mean(0, dtype=np.float64).astype(np.float32)
+    scale = float((words_ND - mean_D).std()) or 1.0
+    batches, held_out = _batches(train, mean_D, scale), _batches(validation, mean_D, scale)
     width = train[0].states_WD.shape[1]
     map_DR = ((torch.rand(width, rank, generator=rng) - 0.5) / 10).requires_grad_()
     optimiser = torch.optim.Adam([map_DR], lr=LEARNING_RATE)
@@ -229,12 +233,13 @@ class _Batch(NamedTuple):
     words_B: Tensor
 
 
-def _batches(sentences: Sequence[WordStates], scale: float) -> list[_Batch]:
+def _batches(sentences: Sequence[WordStates], mean_D: NDArray[np.float32], scale: float) -> list[_Batch]:
     by_length = sorted(sentences, key=lambda each: len(each.states_WD))
-    return [_padded(by_length[start : start + BATCH], scale) for start in range(0, len(by_length), BATCH)]
+    parts = (by_length[start : start + BATCH] for start in range(0, len(by_length), BATCH))
+    return [_padded(part, mean_D, scale) for part in parts]
 
 
-def _padded(sentences: Sequence[WordStates], scale: float) -> _Batch:
+def _padded(sentences: Sequence[WordStates], mean_D: NDArray[np.float32], scale: float) -> _Batch:
     longest, width = sentences[-1].states_WD.shape
     states_BWD = torch.zeros(len(sentences), longest, width)
     distance_BWW = torch.zeros(len(sentences), longest, longest)
@@ -242,7 +247,7 @@ def _padded(sentences: Sequence[WordStates], scale: float) -> _Batch:
     for place, (states_WD, distance_WW) in enumerate(sentences):
         W = len(states_WD)
         joined_WW = np.isfinite(distance_WW)
-        states_BWD[place, :W] = torch.from_numpy(states_WD) / scale
+        states_BWD[place, :W] = torch.from_numpy((states_WD - mean_D) / scale)
         distance_BWW[place, :W, :W] = torch.from_numpy(np.where(joined_WW, distance_WW, 0))
         counts_BWW[place, :W, :W] = torch.from_numpy(joined_WW)
     words_B = torch.tensor([len(each.states_WD) for each in sentences], dtype=torch.float32)

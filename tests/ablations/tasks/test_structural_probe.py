@@ -82,6 +82,21 @@ def test_the_trees_of_other_sentences_are_not_found():
     assert abs(row["value"] - 2 / W) < 4 * row["standard_error"]
 
 
+@pytest.mark.parametrize("mean", [300.0, 1e5])
+def test_a_large_mean_of_a_feature_costs_nothing(mean):
+    """Distances do not depend on it. Encoders with a norm before each sub-layer have such features."""
+    parts = planted()
+
+    def moved(each):
+        states_LWD = each.states_LWD.copy()
+        states_LWD[..., 3] += mean
+        return each._replace(states_LWD=states_LWD)
+
+    rows = by_layer({split: [moved(each) for each in some] for split, some in parts.items()})
+    assert rows[1]["value"] > 0.97
+    assert rows[0]["value"] == pytest.approx(by_layer(parts)[0]["value"], abs=4 * rows[0]["standard_error"])
+
+
 def test_the_vectors_of_the_tests_have_the_distances_of_their_trees():
     edges = random_edges(W, np.random.default_rng(1))
     vectors = embedded(edges, W)
