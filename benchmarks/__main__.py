@@ -28,7 +28,7 @@ from benchmarks import (
     text,
     training,
 )
-from benchmarks.precision import FASTER
+from benchmarks.floor import FASTER
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.files import write_json
 from lightning_modules.model.numerics import keep_freed_memory, matrix_rate

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks import ours
 from benchmarks.alternating import rate
-from benchmarks.precision import FASTER
+from benchmarks.floor import FASTER
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.errors import StopRequest

@@ -18,7 +18,8 @@ import torch.nn.functional as F
 from scipy import stats
 from transformers import BertForMaskedLM
 
-from benchmarks import ours, peers, precision
+from benchmarks import ours, peers
+from benchmarks.floor import FASTER, autocast, precision_in_words
 from benchmarks.text import blocks
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Split, Tokens
@@ -63,7 +64,7 @@ def measure(tokens: Tokens, *, seconds: float) -> dict[str, Any]:
         "what": f"masked LM, packed, 6 x 256: validation loss after {seconds:g} s",
         "against": "BertForMaskedLM, best",
         "our_settings": ours.said(_our_run()),
-        "their_settings": f"{precision.said()}, SDPA, fused AdamW, clipping at 1, "
+        "their_settings": f"{precision_in_words()}, SDPA, fused AdamW, clipping at 1, "
         "dropout 0.1 (attention 0.1), 64 rows",
         "unit": "nats",
         "ours": float(np.mean(losses["ours"])),
@@ -101,7 +102,7 @@ def our_learner(tokens: Tokens, seed: int) -> Learner:
     optimizer = objective.configure_optimizers()["optimizer"]
 
     def step(learning_rate: float) -> None:
-        with precision.autocast():
+        with autocast():
             loss = objective.training_step(next(batches), 0)["loss"]
         loss.backward()
         objective.configure_gradient_clipping(optimizer)
@@ -115,7 +116,7 @@ def our_learner(tokens: Tokens, seed: int) -> Learner:
 
 
 def _our_run() -> RunSettings:
-    return ours.settings("masked_lm", tokens_per_step=8192, precision=precision.FASTER, **SHAPE)
+    return ours.settings("masked_lm", tokens_per_step=8192, precision=FASTER, **SHAPE)
 
 
 def their_learner(tokens: Tokens, seed: int) -> Learner:
@@ -129,7 +130,7 @@ def their_learner(tokens: Tokens, seed: int) -> Learner:
 
     def step(learning_rate: float) -> None:
         batch, _ = next(batches)
-        with precision.autocast():
+        with autocast():
             loss = model(**batch).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

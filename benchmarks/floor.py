@@ -1,15 +1,19 @@
-"""Lower bound for the time of a training step on this machine."""
+"""Best of this machine: its fastest precision, in which our side and the peers' best loop compute, and a lower
+bound for the time of a training step."""
 
 import functools
 import time
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from benchmarks.precision import TYPE_OF_PRODUCTS
 from lightning_modules.config import RunSettings, operations_per_token, parameters
-from lightning_modules.model.numerics import matrix_rate, wait
+from lightning_modules.model.numerics import cpu_multiplies_bf16, matrix_rate, wait
 
+MIXED = cpu_multiplies_bf16()
+"""Whether this processor multiplies in bf16; then autocast uses bf16, otherwise everything is fp32."""
+FASTER: Literal["bf16-mixed", "32-true"] = "bf16-mixed" if MIXED else "32-true"
+TYPE_OF_PRODUCTS = torch.bfloat16 if MIXED else torch.float32
 UPDATE_BYTES = 7 * 4
 """Bytes that AdamW moves for each weight in fp32: it reads the weight, its gradient and two moments, and
 writes all but the gradient."""
@@ -44,3 +48,17 @@ def copy_rate(device: torch.device) -> float:
         wait(device)
         seconds.append(time.perf_counter() - start)
     return 2 * source.nbytes / min(seconds)
+
+
+def autocast(*, enabled: bool = True, device: str = "cpu") -> torch.autocast:
+    """Return the context of a peer's forward pass."""
+    return torch.autocast(device, dtype=torch.bfloat16, enabled=enabled and _mixed(device))
+
+
+def precision_in_words(*, best: bool = True, device: str = "cpu") -> str:
+    """Return a peer's precision in words."""
+    return "bf16 autocast" if best and _mixed(device) else "fp32"
+
+
+def _mixed(device: str) -> bool:
+    return MIXED or device != "cpu"

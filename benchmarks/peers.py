@@ -24,8 +24,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from benchmarks import precision
 from benchmarks.alternating import Side
+from benchmarks.floor import autocast, precision_in_words
 from benchmarks.text import LENGTH, VOCABULARY, blocks
 from lightning_modules.data.token_store import Split
 from lightning_modules.data.tokenizer import END, PAD, SPECIAL_TOKENS, START
@@ -215,7 +215,7 @@ def training(
     def step() -> float:
         batch, real_tokens = next(batches)
         batch = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
-        with precision.autocast(enabled=loop == "best", device=device):
+        with autocast(enabled=loop == "best", device=device):
             loss = model(**batch).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -224,7 +224,7 @@ def training(
         schedule.step()
         return float(real_tokens)
 
-    numbers = precision.said(best=loop == "best", device=device)
+    numbers = precision_in_words(best=loop == "best", device=device)
     settings = f"{numbers}, SDPA, fused AdamW, clipping at 1, {said}"
     return Side(settings, step, partial(wait, torch.device(device)))
 

@@ -10,9 +10,8 @@ import torch
 
 from benchmarks import ours, peers
 from benchmarks.alternating import Side, alternate
-from benchmarks.floor import CPU, floor
+from benchmarks.floor import CPU, FASTER, TYPE_OF_PRODUCTS, floor
 from benchmarks.peers import SENTENCES, Loop
-from benchmarks.precision import FASTER, TYPE_OF_PRODUCTS
 from benchmarks.text import LENGTH
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Tokens

@@ -71,6 +71,7 @@ def run(
     **options: Unpack[SpecOptions],
 ) -> None:
     """Train and measure what is missing, then write table and page."""
+    from ablations.runs.identity import require_loggers
     from ablations.runs.workspace import Workspace
 
     if on != "local" and (devices, slots) != (1, 1):
@@ -83,7 +84,8 @@ def run(
             "--other-machine works only on this machine; leave it out, because jobs of a cluster always continue."
         )
     workspace = Workspace.open(**options, tokenise=not dry_run)
-    workspace.require_loggers()
+    planned = [item.run for item in workspace.planned]
+    require_loggers(options["spec"], planned, overrides=options["overrides"])
     selected = workspace.select(arms, seeds)
     place = place_of(on, place_file, workspace) or ThisMachine(devices, slots, other_machine)
     if dry_run:
@@ -124,9 +126,9 @@ def status(spec: Path | None, overrides: tuple[str, ...], out: Path, data_root: 
 
     Without SPEC it shows all runs of the output root.
     """
-    from ablations.runs.plan import checkpoint_sentences
+    from ablations.runs.plan import all_statuses, checkpoint_sentences
     from ablations.runs.terminal import status_table
-    from ablations.runs.workspace import Workspace, all_statuses
+    from ablations.runs.workspace import Workspace
 
     notes: list[str] = []
     if overrides and spec is None:

@@ -227,11 +227,9 @@ def _checked(path: Path, *, overrides: tuple[str, ...], data_root: Path | None) 
     decided = {arm: doubts.decided(settings) for arm, settings in arms.items()}
     notices = doubts.same_runs(arms, decided, seeds=len(experiment.all_seeds))
     if data_root is not None:
-        from ablations.runs import (
-            workspace as run_workspace,  # imports pyarrow, which a check of the spec alone does not need
-        )
+        from ablations.runs import identity  # imports pyarrow, which a check of the spec alone does not need
 
-        run_workspace.check(path, experiment, planned, data_root=data_root, overrides=overrides)
+        identity.check(path, experiment, planned, data_root=data_root, overrides=overrides)
         notices += doubts.validated_on_training({arm: s.data for arm, s in arms.items()}, data_root)
         notices += tasks_not_run(experiment.measures, arms, data_root=data_root)
     runs = {(decided[run.arm], run.seed) for run in planned}  # arms with equal settings share runs

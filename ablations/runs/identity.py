@@ -1,4 +1,4 @@
-"""Identity, folder and state of the runs of an experiment. No torch.
+"""Identity, folder and state of the runs of an experiment, and checks of the files that they name. No torch.
 
 OUT/<experiment>/    spec.yaml plan.json results.parquet report.html ...
 OUT/runs/<run>/      one folder for each run, shared by all experiments
@@ -9,20 +9,25 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ablations.spec.experiment import Run
+from ablations.errors import Problem, SpecProblems
+from ablations.spec import load
+from ablations.spec.experiment import Experiment, Run
+from ablations.tasks.datasets import task_called
 from lightning_modules import plugins
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.config.masking import Cloze, GenericWords
 from lightning_modules.config.settings import Settings, plugins_of
-from lightning_modules.data import token_store
-from lightning_modules.errors import FilesError
+from lightning_modules.data import corpus, token_store
+from lightning_modules.data.treebank import read_treebank
+from lightning_modules.errors import DataError, FilesError
 from lightning_modules.files import file_version, make_folder, write_json
 from lightning_modules.training.run_directory import RunBusyError, RunDirectory, RunDirectoryError, checksum
 
@@ -192,6 +197,82 @@ def _lexicon(
     from lightning_modules.data.lexica import resolved  # imports pyarrow, which most specs do not need
 
     return resolved(select, data=data, data_root=data_root)
+
+
+def self_contained_runs(
+    spec: Path, planned: Sequence[Run], *, data_root: Path, overrides: Sequence[str] = ()
+) -> tuple[Run, ...]:
+    """Return the runs with the words of their lexica in place of files, after checking that their text is
+    there.
+
+    Only the beginning of each text is read, to check its columns. Data sets of the hub are not checked.
+
+    Raises:
+        SpecProblems: files of text or lexica are unfit; the error has all problems, in the order of the spec.
+    """
+    problems = functools.cache(lambda data: corpus.problems(data, data_root))
+    contained: list[Run] = []
+    unfit: list[tuple[str, str | None, str]] = []
+    for run in planned:
+        unfit += [(run.arm, None, sentence) for _, sentence in problems(run.settings.data)]
+        try:
+            contained.append(self_contained(run, data_root))
+        except DataError as error:
+            unfit.append((run.arm, None, str(error)))
+    if unfit:
+        raise load.unfit_files(spec, unfit, overrides=overrides)
+    return tuple(contained)
+
+
+def check(
+    spec: Path, experiment: Experiment, planned: Sequence[Run], *, data_root: Path, overrides: Sequence[str] = ()
+) -> None:
+    """Check every file that the spec names. Treebanks of measures are read completely, and files of a user's
+    own tasks must have the columns that the tasks name.
+
+    Missing files of tasks are no problem: the tasks are skipped, as `catalogue.caveats` says.
+
+    Raises:
+        SpecProblems: files are unfit, or a logger is not installed; the error has all problems, in the order
+            of the spec.
+    """
+    problems: list[Problem] = []
+    try:
+        self_contained_runs(spec, planned, data_root=data_root, overrides=overrides)
+    except SpecProblems as error:
+        problems += error.problems
+    if unfit := [*_missing_loggers(planned), *_unfit_measures(experiment, planned[0].arm, data_root)]:
+        problems += load.unfit_files(spec, unfit, overrides=overrides).problems
+    if problems:
+        raise SpecProblems(tuple(sorted(problems)))
+
+
+def require_loggers(spec: Path, planned: Sequence[Run], *, overrides: Sequence[str] = ()) -> None:
+    """Raise SpecProblems, at their places in the spec, for loggers that are not installed."""
+    if unfit := list(_missing_loggers(planned)):
+        raise load.unfit_files(spec, unfit, overrides=overrides)
+
+
+def _missing_loggers(planned: Sequence[Run]) -> Iterator[tuple[str, str | None, str]]:
+    for run in planned:
+        if "wandb" in run.settings.training.loggers and find_spec("wandb") is None:
+            sentence = (
+                "training.loggers names wandb, which is not installed; install the extra [wandb], or leave it out"
+            )
+            yield run.arm, None, sentence
+
+
+def _unfit_measures(experiment: Experiment, arm: str, data_root: Path) -> Iterator[tuple[str, str | None, str]]:
+    """Yield (arm, measure, sentence) for each unfit treebank of a measure, and for each user's own task with
+    wrong columns."""
+    for settings in experiment.measures:
+        try:
+            if (treebank := getattr(settings, "treebank", None)) is not None:
+                read_treebank(data_root / treebank)
+            for name in filter(plugins.is_text, getattr(settings, "tasks", None) or ()):
+                task_called(name).check_heads(data_root)
+        except DataError as error:
+            yield arm, settings.kind, str(error)
 
 
 def restore(planned: PlannedRun) -> None:

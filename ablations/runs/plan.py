@@ -15,7 +15,7 @@ from ablations.errors import SpecError
 from ablations.runs.calibration import Calibration, flops, makespan, tokens
 from ablations.runs.identity import PlannedRun
 from ablations.runs.launch import threads_per_process
-from ablations.runs.records import RUNS_FILE, DataRecord, Plan, RunRecord, last_plan
+from ablations.runs.records import RUNS_FILE, DataRecord, Plan, RunRecord, RunStatus, last_plan
 from ablations.spec import claims as claims_file
 from ablations.spec.claims import Claims
 from ablations.spec.experiment import Experiment
@@ -23,7 +23,13 @@ from ablations.wording import by_kind, listed, several
 from lightning_modules.config import RunSettings, parameters
 from lightning_modules.files import make_folder, write_json, write_whole
 from lightning_modules.provenance import utc_now
-from lightning_modules.training.run_directory import Checkpoint, RunDirectory, RunState
+from lightning_modules.training.run_directory import (
+    DAMAGED_DESCRIPTION,
+    Checkpoint,
+    RunDirectory,
+    RunDirectoryError,
+    RunState,
+)
 
 if TYPE_CHECKING:
     from ablations.runs import rows
@@ -144,6 +150,30 @@ def checkpoint_sentences(runs: Sequence[RunRecord]) -> list[str]:
 def run_labels(labels: Sequence[str]) -> str:
     """Return the labels of runs as part of a sentence; only their number if they are more than MOST_NAMED."""
     return listed(labels, "and") if len(labels) <= MOST_NAMED else several(len(labels), "trained run")
+
+
+def run_status(
+    directory: RunDirectory, arm: str, seed: int, run_id: str, *, lacking_of_run: Lacking | None = None
+) -> RunStatus:
+    """Return the status of a run; with `lacking_of_run`, which is for trained runs, also what it lacks."""
+    state = directory.state() if lacking_of_run is None else lacking_of_run.state
+    fields = {} if lacking_of_run is None else lacking_of_run.fields()
+    folder = directory.path.name
+    return RunStatus(
+        RunRecord(run_id=run_id, arm=arm, seed=seed, folder=folder, state=state.state, **fields), state
+    )
+
+
+def all_statuses(out: Path) -> list[RunStatus]:
+    """Return the status of every run folder of an output root."""
+    statuses = []
+    for path in sorted((out / "runs").glob("*/run.json")):
+        directory = RunDirectory(path.parent)
+        run = directory.description()
+        if not {"arm", "seed", "run_id"} <= run.keys():
+            raise RunDirectoryError(f"{path} {DAMAGED_DESCRIPTION}")
+        statuses.append(run_status(directory, run["arm"], run["seed"], run["run_id"]))
+    return statuses
 
 
 def plan(

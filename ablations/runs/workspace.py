@@ -1,27 +1,22 @@
-"""Experiment on disk: its spec, its runs and the folder of its results. No torch.
-
-The module also checks the files that a spec names: that they exist, and have what is read from them.
-"""
+"""Experiment on disk: its spec, its runs and the folder of its results. No torch."""
 
 import functools
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ablations.catalogue import Measure, caveats, distance_settings, for_run
-from ablations.errors import Problem, SpecError, SpecProblems
+from ablations.errors import SpecError
 from ablations.runs import doubts, identity, plan, tuning
 from ablations.runs.identity import PlannedRun
-from ablations.runs.plan import Lacking, lacking
+from ablations.runs.plan import Lacking, lacking, run_status
 from ablations.runs.records import (
     DataRecord,
     Look,
     Looks,
     Plan,
-    RunRecord,
     RunStatus,
     look_due,
     looks_in_words,
@@ -36,86 +31,14 @@ from ablations.spec import claims as claims_file
 from ablations.spec import given_settings, grid, load, matching
 from ablations.spec.experiment import Experiment, Run
 from ablations.spec.figures import keep_published, published_points
-from ablations.tasks.datasets import files_now, task_called
+from ablations.tasks.datasets import files_now
 from ablations.wording import listed
 from lightning_modules import plugins
 from lightning_modules.config import Data, RunSettings
-from lightning_modules.data import corpus, token_store
+from lightning_modules.data import token_store
 from lightning_modules.data.token_store import Tokens
-from lightning_modules.data.treebank import read_treebank
-from lightning_modules.errors import DataError
 from lightning_modules.files import locked, make_folder
-from lightning_modules.training.run_directory import DAMAGED_DESCRIPTION, RunDirectory, RunDirectoryError
-
-
-def self_contained(
-    spec: Path, planned: Sequence[Run], *, data_root: Path, overrides: Sequence[str] = ()
-) -> tuple[Run, ...]:
-    """Return the runs with the words of their lexica in place of files, after checking that their text is
-    there.
-
-    Only the beginning of each text is read, to check its columns. Data sets of the hub are not checked.
-
-    Raises:
-        SpecProblems: files of text or lexica are unfit; the error has all problems, in the order of the spec.
-    """
-    problems = functools.cache(lambda data: corpus.problems(data, data_root))
-    contained: list[Run] = []
-    unfit: list[tuple[str, str | None, str]] = []
-    for run in planned:
-        unfit += [(run.arm, None, sentence) for _, sentence in problems(run.settings.data)]
-        try:
-            contained.append(identity.self_contained(run, data_root))
-        except DataError as error:
-            unfit.append((run.arm, None, str(error)))
-    if unfit:
-        raise load.unfit_files(spec, unfit, overrides=overrides)
-    return tuple(contained)
-
-
-def check(
-    spec: Path, experiment: Experiment, planned: Sequence[Run], *, data_root: Path, overrides: Sequence[str] = ()
-) -> None:
-    """Check every file that the spec names. Treebanks of measures are read completely, and files of a user's
-    own tasks must have the columns that the tasks name.
-
-    Missing files of tasks are no problem: the tasks are skipped, as `catalogue.caveats` says.
-
-    Raises:
-        SpecProblems: files are unfit, or a logger is not installed; the error has all problems, in the order
-            of the spec.
-    """
-    problems: list[Problem] = []
-    try:
-        self_contained(spec, planned, data_root=data_root, overrides=overrides)
-    except SpecProblems as error:
-        problems += error.problems
-    if unfit := [*_missing_loggers(planned), *_unfit_measures(experiment, planned[0].arm, data_root)]:
-        problems += load.unfit_files(spec, unfit, overrides=overrides).problems
-    if problems:
-        raise SpecProblems(tuple(sorted(problems)))
-
-
-def _missing_loggers(planned: Sequence[Run]) -> Iterator[tuple[str, str | None, str]]:
-    for run in planned:
-        if "wandb" in run.settings.training.loggers and find_spec("wandb") is None:
-            sentence = (
-                "training.loggers names wandb, which is not installed; install the extra [wandb], or leave it out"
-            )
-            yield run.arm, None, sentence
-
-
-def _unfit_measures(experiment: Experiment, arm: str, data_root: Path) -> Iterator[tuple[str, str | None, str]]:
-    """Yield (arm, measure, sentence) for each unfit treebank of a measure, and for each user's own task with
-    wrong columns."""
-    for settings in experiment.measures:
-        try:
-            if (treebank := getattr(settings, "treebank", None)) is not None:
-                read_treebank(data_root / treebank)
-            for name in filter(plugins.is_text, getattr(settings, "tasks", None) or ()):
-                task_called(name).check_heads(data_root)
-        except DataError as error:
-            yield arm, settings.kind, str(error)
+from lightning_modules.training.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -156,7 +79,7 @@ class Workspace:
         experiment = load.load(spec, overrides=overrides)
         out, data_root = out.absolute(), data_root.absolute()
         text = functools.partial(_text, out=out, data_root=data_root, tokenise=tokenise)
-        contained = functools.partial(self_contained, spec, data_root=data_root, overrides=overrides)
+        contained = functools.partial(identity.self_contained_runs, spec, data_root=data_root, overrides=overrides)
 
         arms = list(grid.arms_of(experiment))
         seen = looks_of(experiment, arms=arms, folder=out / experiment.name)
@@ -228,11 +151,6 @@ class Workspace:
     def settings_by_arm(self) -> dict[str, RunSettings]:
         """Return the settings of the last run of each arm, by the name of the arm."""
         return {item.run.arm: item.run.settings for item in self.planned}
-
-    def require_loggers(self) -> None:
-        """Raise SpecProblems, at their places in the spec, for loggers that are not installed."""
-        if unfit := list(_missing_loggers([item.run for item in self.planned])):
-            raise load.unfit_files(self.spec, unfit, overrides=self.overrides)
 
     def select(self, arms: Sequence[str], seeds: Sequence[int]) -> list[PlannedRun]:
         """Return the runs of the given arms and seeds; an empty list means all.
@@ -498,7 +416,7 @@ class Workspace:
         in a plan."""
         lacking_by_run = self.lacking()
         return [
-            _status(
+            run_status(
                 item.directory,
                 item.run.arm,
                 item.run.seed,
@@ -512,7 +430,7 @@ class Workspace:
         """Return the status of every run of the trials that are known so far; an empty list without a
         search."""
         trials = [] if self.search is None else self.search.trials
-        return [_status(item.directory, item.run.arm, item.run.seed, item.run_id) for item in trials]
+        return [run_status(item.directory, item.run.arm, item.run.seed, item.run_id) for item in trials]
 
     def same_runs(self) -> list[str]:
         """Return sentences on arms and seeds whose runs are the same; see `doubts.same_runs`."""
@@ -587,26 +505,3 @@ def _in_words(data: Data) -> str:
             return ", ".join(data.train)
         case "hub":
             return f"{data.path} {data.name or ''}".strip()
-
-
-def all_statuses(out: Path) -> list[RunStatus]:
-    """Return the status of every run folder of an output root."""
-    statuses = []
-    for path in sorted((out / "runs").glob("*/run.json")):
-        directory = RunDirectory(path.parent)
-        run = directory.description()
-        if not {"arm", "seed", "run_id"} <= run.keys():
-            raise RunDirectoryError(f"{path} {DAMAGED_DESCRIPTION}")
-        statuses.append(_status(directory, run["arm"], run["seed"], run["run_id"]))
-    return statuses
-
-
-def _status(
-    directory: RunDirectory, arm: str, seed: int, run_id: str, *, lacking_of_run: Lacking | None = None
-) -> RunStatus:
-    state = directory.state() if lacking_of_run is None else lacking_of_run.state
-    fields = {} if lacking_of_run is None else lacking_of_run.fields()
-    folder = directory.path.name
-    return RunStatus(
-        RunRecord(run_id=run_id, arm=arm, seed=seed, folder=folder, state=state.state, **fields), state
-    )

@@ -9,13 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from ablations.runs.identity import create, placed_runs, restore, run_identity, self_contained
+from ablations.errors import SpecError
+from ablations.runs.identity import (
+    check,
+    create,
+    placed_runs,
+    require_loggers,
+    restore,
+    run_identity,
+    self_contained,
+)
+from ablations.runs.workspace import Workspace
+from ablations.spec import grid, load
 from ablations.spec.experiment import Run
 from lightning_modules import plugins, provenance
 from lightning_modules.config.run import VOITA_2019, RunSettings
 from lightning_modules.data import token_store
 from lightning_modules.files import file_version
 from lightning_modules.training.run_directory import RunDirectory, RunDirectoryError, RunState, checksum
+from tests.support.planned_spec import SPEC
 from tests.support.tiny_text import settings
 
 PLUGINS = Path(__file__).parents[3] / "docs" / "plugins"
@@ -319,3 +331,25 @@ def test_the_commit_is_our_own_and_never_that_of_a_checkout_around_us(tmp_path):
     subprocess.run([*git, "commit", "-q", "-m", "ours"], check=True)
     head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
     assert copied.checkout() == {"commit": head, "dirty": False}
+
+
+def test_a_logger_that_is_not_installed_is_refused_at_its_place_in_the_spec(tmp_path, monkeypatch):
+    spec = tmp_path / "it.yaml"
+    arms = {"mlm": {"training": {"loggers": ["tensorboard", "wandb"]}}}
+    spec.write_text(json.dumps(SPEC | {"arms": arms}, indent=1), encoding="utf-8")
+    monkeypatch.setattr("ablations.runs.identity.find_spec", lambda name: None)
+    Workspace.open(spec, out=tmp_path / "out", data_root=tmp_path)  # results can still be read
+    experiment = load.load(spec)
+    runs = grid.runs(experiment)
+    sentence = (
+        f"{spec}:26:16: arm mlm: training.loggers names wandb, which is not installed; install the extra [wandb], "
+        "or leave it out"
+    )
+    with pytest.raises(SpecError) as error:
+        require_loggers(spec, runs)
+    assert str(error.value) == sentence
+    with pytest.raises(SpecError) as error:
+        check(spec, experiment, runs, data_root=tmp_path)
+    assert str(error.value) == sentence
+    monkeypatch.setattr("ablations.runs.identity.find_spec", lambda name: object())
+    require_loggers(spec, runs)

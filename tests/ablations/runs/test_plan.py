@@ -1,6 +1,7 @@
 """The plan that an experiment's folder keeps."""
 
 import json
+import math
 
 import joblib
 import pytest
@@ -10,6 +11,7 @@ from ablations.runs.calibration import Calibration
 from ablations.runs.records import DataRecord, Plan, RunRecord
 from ablations.runs.workspace import Workspace
 from lightning_modules.files import read_json
+from lightning_modules.training.run_directory import RunDirectoryError
 from tests.support.planned_spec import SPEC
 
 
@@ -126,3 +128,29 @@ def test_an_arm_that_takes_no_steps_leaves_the_time_of_the_others_known(tmp_path
     assert [run.seconds for run in content.runs if run.arm == "untrained"] == [0.0, 0.0]
     assert content.seconds == pytest.approx(sum(run.flops for run in content.runs) / 1e9)
     assert content.seconds > 0
+
+
+RUN = {"run_id": "0123456789", "arm": "mlm", "seed": 0, "tokens": "t", "settings": {}}
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        "null",
+        "[1]",
+        "{",
+        "{}",
+        *(json.dumps(RUN | {name: value}) for name, value in [("arm", None), ("seed", "0"), ("plugins", [1])]),
+        json.dumps(RUN | {"seed": math.nan}),
+    ],
+)
+def test_a_damaged_record_of_a_run_is_one_sentence_in_the_status_of_all(tmp_path, damaged):
+    path = tmp_path / "runs" / "mlm-s0-0123456789" / "run.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(damaged)
+    with pytest.raises(RunDirectoryError) as error:
+        plan.all_statuses(tmp_path)
+    assert str(error.value) == (
+        f"{path} cannot be read or has changed since it was written; delete the file, then `ablate run` writes it "
+        "again."
+    )

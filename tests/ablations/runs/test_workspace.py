@@ -1,7 +1,6 @@
 """A spec with its output root: which runs there are, without making anything."""
 
 import json
-import math
 
 import pandas as pd
 import pytest
@@ -13,9 +12,7 @@ from ablations.results import sealed
 from ablations.runs import gather
 from ablations.runs import rows as run_rows
 from ablations.runs.records import require_runs
-from ablations.runs.workspace import Workspace, all_statuses, check
-from ablations.spec import grid
-from lightning_modules.training.run_directory import RunDirectoryError
+from ablations.runs.workspace import Workspace
 from tests.support.planned_spec import SPEC
 
 ARMS = {
@@ -37,25 +34,6 @@ def opened(spec, **more):
 
 def steps(workspace):
     return {item.run.arm: item.run.settings.training.max_steps for item in workspace.planned}
-
-
-def test_a_logger_that_is_not_installed_is_refused_before_a_run_and_not_when_results_are_read(spec, monkeypatch):
-    arms = {"mlm": {"training": {"loggers": ["tensorboard", "wandb"]}}}
-    spec.write_text(json.dumps(SPEC | {"arms": arms}, indent=1), encoding="utf-8")
-    monkeypatch.setattr("ablations.runs.workspace.find_spec", lambda name: None)
-    workspace = opened(spec)
-    sentence = (
-        f"{spec}:26:16: arm mlm: training.loggers names wandb, which is not installed; install the extra [wandb], "
-        "or leave it out"
-    )
-    with pytest.raises(SpecError) as error:
-        workspace.require_loggers()
-    assert str(error.value) == sentence
-    with pytest.raises(SpecError) as error:
-        check(spec, workspace.experiment, grid.runs(workspace.experiment), data_root=spec.parent)
-    assert str(error.value) == sentence
-    monkeypatch.setattr("ablations.runs.workspace.find_spec", lambda name: object())
-    workspace.require_loggers()
 
 
 @pytest.mark.parametrize("command", ["claims", "report"])
@@ -187,30 +165,4 @@ def test_a_damaged_report_of_the_text_is_one_sentence(spec, damaged):
     assert str(error.value) == (
         f"The token store {path.parent} is damaged: tokens.json {why}; delete the folder, then `ablate run` "
         "writes it again."
-    )
-
-
-RUN = {"run_id": "0123456789", "arm": "mlm", "seed": 0, "tokens": "t", "settings": {}}
-
-
-@pytest.mark.parametrize(
-    "damaged",
-    [
-        "null",
-        "[1]",
-        "{",
-        "{}",
-        *(json.dumps(RUN | {name: value}) for name, value in [("arm", None), ("seed", "0"), ("plugins", [1])]),
-        json.dumps(RUN | {"seed": math.nan}),
-    ],
-)
-def test_a_damaged_record_of_a_run_is_one_sentence_in_the_status_of_all(tmp_path, damaged):
-    path = tmp_path / "runs" / "mlm-s0-0123456789" / "run.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(damaged)
-    with pytest.raises(RunDirectoryError) as error:
-        all_statuses(tmp_path)
-    assert str(error.value) == (
-        f"{path} cannot be read or has changed since it was written; delete the file, then `ablate run` writes it "
-        "again."
     )
