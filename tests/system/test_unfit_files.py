@@ -160,7 +160,8 @@ def test_a_step_larger_than_the_text_is_found_before_the_first_run(tmp_path, dat
         (
             {"kind": "token_information", "tokens": 100, "clusters": 50},
             "each half of the sentences needs at least 5 tokens per cluster, 250 with clusters = 50, but the "
-            "halves hold {halves[0]} and {halves[1]}; use more text or lower clusters to at most {enough_for}.",
+            "halves hold {halves[0]} and {halves[1]}; give more tokens, "
+            "or lower clusters to at most {enough_for}.",
         ),
     ],
 )

@@ -134,7 +134,7 @@ def fitting_halves(sentences_N: Labels, *, clusters: int, rng: np.random.Generat
         raise MeasureError(
             f"each half of the sentences needs at least {FEWEST_PER_CLUSTER} tokens per cluster, "
             f"{FEWEST_PER_CLUSTER * clusters} with clusters = {clusters}, but the halves hold {sizes[0]} and "
-            f"{sizes[1]}; use more text{f' or lower clusters to at most {enough_for}' if enough_for else ''}."
+            f"{sizes[1]}; give more tokens{f', or lower clusters to at most {enough_for}' if enough_for else ''}."
         )
     return half_N
 

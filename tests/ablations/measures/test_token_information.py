@@ -150,7 +150,8 @@ def test_the_number_of_clusters_that_a_refusal_names_is_enough_for_every_questio
         about = ("input", "previous", "next")
         sentence = (
             r"^each half of the sentences needs at least 5 tokens per cluster, 5000 with clusters = 1000, but the "
-            r"halves hold \d+ and \d+; use more text or lower clusters to at most \d+\.$"
+            r"halves hold \d+ and \d+; give more tokens, "
+            r"or lower clusters to at most \d+\.$"
         )
         with pytest.raises(MeasureError, match=sentence) as error:
             list(information_rows([], sample, wanted(clusters=1000, about=about)))

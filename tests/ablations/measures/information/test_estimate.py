@@ -162,13 +162,14 @@ def test_too_few_tokens_are_refused_with_the_clusters_they_are_enough_for():
     states, tokens = generator(0).standard_normal((990, 4)), np.arange(990) % 7
     assert complaint(token_information, states, tokens, np.arange(990), clusters=100, seed=0) == (
         "each half of the sentences needs at least 5 tokens per cluster, 500 with clusters = 100, but the halves "
-        "hold 495 and 495; use more text or lower clusters to at most 99."
+        "hold 495 and 495; give more tokens, or lower "
+        "clusters to at most 99."
     )
     assert token_information(states, tokens, np.arange(990), clusters=99, seed=0).n == 990
     tiny = complaint(token_information, states[:8], tokens[:8], np.arange(8), clusters=1, seed=0)
     assert tiny == (
         "each half of the sentences needs at least 5 tokens per cluster, 5 with clusters = 1, but the halves hold "
-        "4 and 4; use more text."
+        "4 and 4; give more tokens."
     )
     assert complaint(token_information, states, tokens, np.zeros(990, int), clusters=2, seed=0) == (
         "a split into halves needs at least 2 sentences, got 1; use more text."
