@@ -16,6 +16,7 @@ from ablations.skeletons.examples import header
 from ablations.spec import grid, load
 from ablations.spec.experiment import SeedsUntilDecided
 from ablations.spec.tuning import combinations, tuned_arms
+from ablations.wording import several
 from tests.support.golden import golden_text, unfolded
 from tests.support.spec_headers import END, START, table
 from tests.support.verdict_table import TABLE, with_verdicts
@@ -84,7 +85,7 @@ def test_opens_with_question_runs_cost_expect_start_and_state(path):
         assert opening["Runs"] == f"{arms * first} to {arms * most} = {arms} arms x {first} to {most} seeds{after}"
     else:
         most = len(seeds)
-        assert opening["Runs"] == f"{arms * most} = {arms} arms x {most} seeds{after}"
+        assert opening["Runs"] == f"{arms * most} = {several(arms, 'arm')} x {most} seeds{after}"
     assert len(runs) == arms * most
     command = f"ablate run {path.relative_to(ROOT).as_posix()}"
     assert (opening["Start"] + " ").startswith(command + " ")
