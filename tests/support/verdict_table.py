@@ -62,7 +62,7 @@ def _decided_on_real_text(published: list[Published], place: str) -> str:
     measured = _with_most_seeds([claim for claim in published if claim.on_real_text])
     rows = [
         f"|{entry.number}. {entry.says}|{_verdict(entry)}|{headline_effect(entry)}"
-        f"|[{seeds_shown(entry)}]({place}/{name}/findings.md)|{entry.published or 'none'}|\n"
+        f"|[{seeds_shown(entry)}]({place}/{name}/findings.md)|{_literature(entry)}|\n"
         for name, _, entry in measured
         if entry.verdict in DECIDED
     ]
@@ -73,6 +73,12 @@ def _decided_on_real_text(published: list[Published], place: str) -> str:
     }
     words = "; ".join(f"{verdict}: {listed(numbers, 'and')}" for verdict, numbers in others.items() if numbers)
     return heads + "".join(rows) + (f"\nMeasured on real text and {words}.\n" if words else "")
+
+
+def _literature(entry: ClaimEntry) -> str:
+    """Return the published number. If there is none, what was published beside it is left out."""
+    published = entry.published or "none"
+    return published.partition(";")[0] if published.startswith("no measurement") else published
 
 
 def _verdict(entry: ClaimEntry) -> str:
