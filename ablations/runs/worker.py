@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from pkgutil import resolve_name
@@ -150,9 +150,16 @@ def measure_rows(
     Raises:
         DataError: a file that the measure reads is missing or damaged.
         MeasureError: the run or its text does not allow the measure.
+        PluginError: the code of a user's own measure fails.
     """
     function = card(settings.kind).rows
-    rows = list((resolve_name(function) if isinstance(function, str) else function)(readings, settings, say))
+    try:
+        rows = list((resolve_name(function) if isinstance(function, str) else function)(readings, settings, say))
+    except (Exception, SystemExit) as error:  # sys.exit() in the file would end the worker without a word
+        plugin = settings.plugin
+        if plugin is None or isinstance(error, AblationsError) or out_of_memory(error) is not None:
+            raise
+        raise plugins.failure(plugin.name, plugin.path, error) from error
     if settings.plugin is not None:
         _require_rows(rows, settings)
     if not rows:
@@ -169,11 +176,16 @@ def measure_rows(
 
 
 def _require_rows(rows: Sequence[Row], settings: RunMeasure) -> None:
-    """Raise a MeasureError if there are no rows of a user's own measure, or its card lacks a metric of theirs;
-    raise a ResultsError if a column is unknown, or a value is not of its type."""
+    """Raise a MeasureError if there are no rows of a user's own measure, one is no mapping, or its card lacks a
+    metric of theirs; raise a ResultsError if a column is unknown, or a value is not of its type."""
     metrics = card(settings.kind).metrics
     if not rows:
         raise MeasureError(f"{settings.kind}: its function rows has yielded nothing; yield at least one row.")
+    if (wrong := next((row for row in rows if not isinstance(row, Mapping)), None)) is not None:
+        raise MeasureError(
+            f"{settings.kind} has yielded {str(wrong)!r}, expected a mapping with metric and value; correct the "
+            "file."
+        )
     if (other := next((row.get("metric") for row in rows if row.get("metric") not in metrics), None)) is not None:
         raise MeasureError(
             f"{settings.kind} has yielded the metric {other}, which its card does not list "

@@ -90,7 +90,7 @@ class NamedFigure:
         """
         try:
             return function(*arguments, **options)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # sys.exit() in the file would end the command without a page
             raise plugins.failure(self.name, self.path, error) from error
 
 

@@ -516,6 +516,7 @@ Mine = Card(settings=Settings, rows=rows, metrics=("rank",))
             [{"metric": "rnk", "value": 1.0}],
             "mine.py:Mine has yielded the metric rnk, which its card does not list (rank); add it to the card.",
         ),
+        ([1.5], "mine.py:Mine has yielded '1.5', expected a mapping with metric and value; correct the file."),
         ([{"metric": "rank"}], "results, row 0: 'value' is missing; write NaN where there is no number."),
         ([{"metric": "rank", "value": "high"}], "results, row 0: value is 'high', expected a number."),
     ],
@@ -527,3 +528,23 @@ def test_rows_of_a_measure_of_ones_own_that_no_table_could_hold_are_refused(tmp_
     with pytest.raises(AblationsError) as error:
         measure_rows(None, settings)
     assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("raise RuntimeError('no rank')", ", line 9: RuntimeError: no rank"),
+        ("__import__('sys').exit(3)", ", line 9: SystemExit: 3"),
+        ("return None", ": TypeError: 'NoneType' object is not iterable"),
+    ],
+)
+def test_a_measure_of_ones_own_that_fails_or_exits_is_refused_with_the_line_of_its_file(
+    tmp_path, statement, reason
+):
+    path = tmp_path / "mine.py"
+    path.write_text(OWN.replace("yield from ROWS", statement))
+    plugins.look_beside(tmp_path / "spec.yaml")
+    (settings,) = MEASURES.validate_python(["mine.py:Mine"])
+    with pytest.raises(AblationsError) as error:
+        measure_rows(None, settings)
+    assert str(error.value) == f"mine.py:Mine: {path}{reason}; correct the file."
