@@ -18,10 +18,12 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from lightning_modules.config import contradictions
+from lightning_modules.config.settings import plugins_of
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.errors import AblationsError, ExitCode, Interrupted, OutOfMemoryError, StopRequest
 from lightning_modules.files import remove_leftovers, write_json
 from lightning_modules.model.numerics import keep_freed_memory, out_of_memory
+from lightning_modules.plugins import failure
 from lightning_modules.provenance import accept_machine, machine_changes, provenance, utc_now
 from lightning_modules.training.data_module import load_tokens
 from lightning_modules.training.fit import threads_of, train
@@ -110,7 +112,7 @@ def start(
             if nodes > 1 and (lost := lost_rank(error)) is not None:
                 click.echo(f"{type(error).__name__}: {error}", err=True)
                 error = Interrupted() if stop.received else lost
-            code, sentence = _outcome(error)
+            code, sentence = _outcome(error, directory)
             if sentence is not None:
                 click.echo(sentence, err=True)  # first, because a full disk may refuse the state
             _settle(directory, code, sentence or f"{type(error).__name__}: {error}")
@@ -130,8 +132,12 @@ def _remove_remains(directory: RunDirectory) -> None:
         remove_leftovers(folder)
 
 
-def _outcome(error: BaseException) -> tuple[ExitCode, str | None]:
-    """Return the exit code for an exception, and its sentence if it is meant for a user, otherwise None."""
+def _outcome(error: BaseException, directory: RunDirectory) -> tuple[ExitCode, str | None]:
+    """Return the exit code for an exception, and its sentence if it is meant for a user, otherwise None.
+
+    An unexpected error of a run with an objective or selection of a user's own gets a sentence with the line of
+    that file, and its traceback goes to stderr.
+    """
     if isinstance(error, Interrupted | KeyboardInterrupt):
         return ExitCode.INTERRUPTED, None
     if not isinstance(error, AblationsError) and (no_room := out_of_memory(error)) is not None:
@@ -139,6 +145,10 @@ def _outcome(error: BaseException) -> tuple[ExitCode, str | None]:
             f"training ran out of memory ({no_room}); raise training.accumulate (which cuts a step into parts), "
             "or lower training.tokens_per_step or --slots."
         )
+    if not isinstance(error, AblationsError) and (files := plugins_of([directory.settings().objective])):
+        traceback.print_exception(error)
+        name, record = next(iter(files.items()))
+        error = failure(name, Path(record["path"]), error)
     if isinstance(error, AblationsError):
         return error.exit_code, str(error)
     return ExitCode.FAILED, None
@@ -179,7 +189,7 @@ def _rank(
             train(directory, tokens, data_root=data_root, stop=stop, **options)
         return ExitCode.DONE
     except BaseException as error:
-        code, sentence = _outcome(error)
+        code, sentence = _outcome(error, directory)
         if (lost := lost_rank(error)) is not None:
             click.echo(f"{type(error).__name__}: {error}\n{lost}", err=True)
             if directory.state().state != "failed":  # the other process has written the reason, if it could
@@ -226,7 +236,7 @@ def _rank_of_nodes(
     except RunDirectoryError:
         raise
     except BaseException as error:
-        code, sentence = _outcome(error)
+        code, sentence = _outcome(error, directory)
         if sentence is not None:
             click.echo(sentence, err=True)
         elif code == ExitCode.FAILED:

@@ -3,11 +3,13 @@
 import json
 import math
 import time
+from pathlib import Path
 
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from lightning_modules import plugins
 from lightning_modules.config import operations_per_token
 from lightning_modules.errors import CheckpointError, ExitCode, Interrupted, StopRequest
 from lightning_modules.model.numerics import matrix_rate
@@ -385,3 +387,23 @@ def test_a_state_that_cannot_be_read_is_no_run_that_nobody_started(make_run, con
         with pytest.raises(RunDirectoryError) as caught:
             ask()
         assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [("raise ValueError('no loss')", "ValueError: no loss"), ("raise SystemExit(3)", "SystemExit: 3")],
+)
+def test_an_objective_of_ones_own_that_fails_or_exits_ends_its_run_with_the_line_of_its_file(
+    statement, reason, make_run, tmp_path
+):
+    template = Path(__file__).parents[3] / "docs" / "plugins" / "my_objective.py"
+    comment = "# a sum and a count"
+    lines = template.read_text().replace(comment, f"{statement}  {comment}").splitlines()
+    file = tmp_path / "failing.py"
+    file.write_text("\n".join(lines))
+    plugins.look_beside(tmp_path / "spec.yaml")
+    directory = make_run(settings("failing.py:Ahead"))
+    code = start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    assert (code, directory.state().state) == (ExitCode.WRONG_SETTINGS, "failed")
+    line = next(number for number, text in enumerate(lines, 1) if statement in text)
+    assert directory.state().message == f"failing.py:Ahead: {file}, line {line}: {reason}; correct the file."
