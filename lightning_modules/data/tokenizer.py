@@ -307,6 +307,11 @@ def read_tokenizer(folder: Path) -> FolderTokenizer:
         config = _config(folder)
         content = _content(folder, config)
         kind = None if content is None else content["model"]["type"]
+    except (KeyError, TypeError, AttributeError) as error:  # JSON of another kind of file
+        raise DataError(
+            f"{folder}: tokenizer.json or tokenizer_config.json does not have the form that Hugging Face writes; "
+            "save the tokenizer again with `save_pretrained` of transformers."
+        ) from error
     except Exception as error:  # `tokenizers` has no class of its own for a damaged file
         raise DataError(f"{folder}: its tokenizer cannot be read ({error}); copy the folder again.") from error
     if content is None:
@@ -323,8 +328,8 @@ def read_tokenizer(folder: Path) -> FolderTokenizer:
     for i, border in ((START, "start"), (END, "end")):
         if special[i] is None:
             raise DataError(
-                f"{folder}: its tokenizer has no token for the {border} of a sentence; add "
-                f"{' or '.join(NAMES[i])} to tokenizer_config.json."
+                f"{folder}: its tokenizer has no token for the {border} of a sentence; in tokenizer_config.json "
+                f"name a token of its vocabulary as {' or '.join(NAMES[i])}."
             )
     marked = content["model"].get("continuing_subword_prefix") or _space_of(content["model"]["vocab"]) is not None
     if content["model"].get("end_of_word_suffix") or not marked:

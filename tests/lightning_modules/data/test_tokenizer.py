@@ -430,9 +430,16 @@ def test_tokenizers_that_cannot_be_read_are_one_sentence(tmp_path):
     )
     nameless = json.dumps({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "added_tokens": []})
     assert refusal(nameless) == (
-        f"{tmp_path}: its tokenizer has no token for the start of a sentence; add cls_token or bos_token to "
-        "tokenizer_config.json."
+        f"{tmp_path}: its tokenizer has no token for the start of a sentence; in tokenizer_config.json name a "
+        "token of its vocabulary as cls_token or bos_token."
     )
+    foreign = (
+        f"{tmp_path}: tokenizer.json or tokenizer_config.json does not have the form that Hugging Face writes; "
+        "save the tokenizer again with `save_pretrained` of transformers."
+    )
+    assert refusal("[]") == refusal('{"version": "1.0"}') == foreign
+    (tmp_path / "tokenizer_config.json").write_text("[1]")
+    assert refusal(nameless) == foreign
 
 
 def test_a_store_is_cut_by_the_folder_and_known_by_it(tmp_path, data_root):
