@@ -95,12 +95,13 @@ def measure(
             try:
                 rows, sample = measure_rows(readings, settings, say=say)
             except (MeasureError, DataError) as error:
-                refused.setdefault(key(settings), {})[str(error)] = None
+                refused.setdefault(key(settings), {})[str(error).removeprefix(f"{settings.kind}: ")] = None
                 continue
             except Exception as error:  # a bug in one measure must not stop the others; the log has it
                 traceback.print_exc()
                 is_short_of_memory |= out_of_memory(error) is not None
-                refused.setdefault(key(settings), {})[_why(error, directory)] = None
+                why = _why(error, directory).removeprefix(f"{settings.kind}: ")
+                refused.setdefault(key(settings), {})[why] = None
                 continue
             about = {"measure": settings.kind, "step": step, "key": key(settings)}
             _write_rows(directory, rows, about, {"sample": sample, "files": files})
@@ -115,7 +116,6 @@ def measure(
 
 def _named(measure: str, why: str) -> str:
     """Return why a measure failed, after its name for users, unless the reason begins with this name."""
-    why = why.removeprefix(f"{measure.split()[0]}: ")
     return why if why.startswith(f"{measure} ") else f"{measure}: {why}"
 
 
@@ -183,12 +183,12 @@ def _require_rows(rows: Sequence[Row], settings: RunMeasure) -> None:
         raise MeasureError(f"{settings.kind}: its function rows has yielded nothing; yield at least one row.")
     if (wrong := next((row for row in rows if not isinstance(row, Mapping)), None)) is not None:
         raise MeasureError(
-            f"{settings.kind} has yielded {str(wrong)!r}, expected a mapping with metric and value; correct the "
-            "file."
+            f"{settings.kind}: its function rows has yielded {str(wrong)!r}, expected a mapping with metric and "
+            "value; correct the file."
         )
     if (other := next((row.get("metric") for row in rows if row.get("metric") not in metrics), None)) is not None:
         raise MeasureError(
-            f"{settings.kind} has yielded the metric {other}, which its card does not list "
+            f"{settings.kind}: its function rows has yielded the metric {other}, which its card does not list "
             f"({', '.join(metrics)}); add it to the card."
         )
     about = {"experiment": "", "run_id": "", "arm": "", "seed": 0, "measure": settings.kind}

@@ -195,6 +195,8 @@ def test_a_reason_that_begins_with_the_measure_does_not_name_it_twice(make_run, 
         "conditional_independence needs at least 20 sentences. geometry: all states are equal. "
         "minimal_pairs language_minimal_pairs: language_minimal_pairs has no pair."
     )
+    kept = run_rows.refusals(directory.path)  # the page and `ablate status` write the name before each
+    assert kept[run_rows.key(pairs)] == "language_minimal_pairs has no pair."
 
 
 def single_tokens(sentences):
@@ -514,9 +516,14 @@ Mine = Card(settings=Settings, rows=rows, metrics=("rank",))
         ([], "mine.py:Mine: its function rows has yielded nothing; yield at least one row."),
         (
             [{"metric": "rnk", "value": 1.0}],
-            "mine.py:Mine has yielded the metric rnk, which its card does not list (rank); add it to the card.",
+            "mine.py:Mine: its function rows has yielded the metric rnk, which its card does not list (rank); add "
+            "it to the card.",
         ),
-        ([1.5], "mine.py:Mine has yielded '1.5', expected a mapping with metric and value; correct the file."),
+        (
+            [1.5],
+            "mine.py:Mine: its function rows has yielded '1.5', expected a mapping with metric and value; correct "
+            "the file.",
+        ),
         ([{"metric": "rank"}], "results, row 0: 'value' is missing; write NaN where there is no number."),
         ([{"metric": "rank", "value": "high"}], "results, row 0: value is 'high', expected a number."),
     ],
