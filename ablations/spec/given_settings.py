@@ -179,11 +179,27 @@ def _setting(content: dict[str, Any], written: str, spec: Path) -> Given:
             raise _RefusedError(
                 f"{name} is {shown(before)} in {spec} and has no keys; write `{OPTION} {name}=...`"
             )
+    arms = content.get("arms")
+    if isinstance(arms, dict) and arms and all(_sets(arm, path) for arm in arms.values()):
+        name = ".".join(map(str, path))
+        raise _RefusedError(
+            f"every arm of {spec} sets its own {name}, so this would change none; write `{OPTION} "
+            f"arms.{next(iter(arms))}.{name}=...`"
+        )
     try:
         value = yamlfile.single_value(written, rest[1:])
     except SpecProblems as error:
         raise _RefusedError(f"the value is not valid YAML: {error.problems[0].sentence}") from error
     return Given(written, path, value, before)
+
+
+def _sets(arm: Any, path: KeyPath) -> bool:
+    """Return whether an arm writes one value of its own at this path, and not a mapping with some of its keys."""
+    for key in path:
+        if not isinstance(arm, dict) or key not in arm:
+            return False
+        arm = arm[key]
+    return not isinstance(arm, dict)
 
 
 def _first_key(around: Any, path: KeyPath, text: str) -> tuple[str, str]:

@@ -132,6 +132,18 @@ def test_arms_and_what_is_beside_them_keep_their_own_settings(spec):
     assert arms["b.2"].training == {"max_steps": 2}
 
 
+def test_a_setting_that_every_arm_sets_itself_is_refused_since_it_would_change_nothing(tmp_path):
+    path = tmp_path / "it.yaml"
+    arms = "arms:\n  a: {objective: {masking: {ratio: 0.1}}}\n  b: {objective: {masking: {ratio: 0.4}}}\n"
+    path.write_text(f"name: it\n{arms}", encoding="utf-8")
+    assert problems(path, "objective.masking.ratio=0.3") == [
+        f"--set objective.masking.ratio=0.3: every arm of {path} sets its own objective.masking.ratio, so this "
+        "would change none; write `--set arms.a.objective.masking.ratio=...`"
+    ]
+    changed = content(path, "objective.masking={mask: 1}", "arms.a.objective.masking.ratio=0.3")
+    assert changed["arms"]["a"]["objective"]["masking"]["ratio"] == 0.3
+
+
 def test_the_name_says_the_settings_in_whatever_order_they_came(spec):
     one = content(spec, "training.max_steps=200", "encoder.norm=pre")["name"]
     assert one == content(spec, "encoder.norm=pre", "training.max_steps=200")["name"]
