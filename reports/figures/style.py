@@ -29,7 +29,7 @@ MOST_LINES = 8
 """Largest number of lines in a panel; more arms get several panels."""
 
 USUAL_LINES = 7
-"""Largest number of lines for which small families of arms share a panel; it is the number of colours."""
+"""Largest number of lines in a panel if there are several panels."""
 
 MOST_NAMES = 3
 """Largest number of beginnings that are listed in the name of several families."""
@@ -169,9 +169,9 @@ FIXED_STYLES = {
 }
 """Styles of arms that most experiments have, the same in all experiments. Colours: Okabe and Ito 2008."""
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#332288", "#5C4B00", "#882255")
-"""Four colours of Okabe and Ito, two of Paul Tol's muted ones, https://personal.sron.nl/~pault/, and an
-olive.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#332288", "#5C4B00", "#882255", "#9060FC")
+"""Four colours of Okabe and Ito, two of Paul Tol's muted ones, https://personal.sron.nl/~pault/, an olive and a
+violet. There are as many as lines in a panel.
 
 Okabe and Ito's yellow, orange and sky blue are left out, as their contrast on white is below 3. Colour-blind
 readers tell any two of these colours apart as well as the most similar of the four.

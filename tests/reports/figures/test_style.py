@@ -18,6 +18,7 @@ from reports.figures.style import (
     LINES,
     MOST_LINES,
     TAGS,
+    USUAL_LINES,
     arm_styles,
     families,
     group_styles,
@@ -110,10 +111,16 @@ def test_no_two_arms_share_colour_marker_and_line_nor_what_a_dot_shows_of_them(n
 
 
 def test_arms_of_one_colour_differ_in_marker_and_line_as_long_as_there_are_lines():
-    styles = [arm_styles([str(i) for i in range(len(COLOURS) * len(LINES))])[str(i)] for i in range(28)]
-    for colour in COLOURS:
+    styles = list(arm_styles([str(i) for i in range(USUAL_LINES * len(LINES))]).values())
+    for colour in COLOURS[:USUAL_LINES]:
         own = [style for style in styles if style.colour == colour]
         assert len(own) == len({style.marker for style in own}) == len({str(style.line) for style in own}) == 4
+
+
+def test_arms_of_a_full_panel_have_a_colour_each():
+    """Arms 4 and 8 had one pink beside masked LM, causal LM and translation."""
+    for arms in experiments(MOST_LINES):
+        assert len({style.colour for style in arm_styles(arms).values()}) == MOST_LINES, arms
 
 
 @pytest.mark.parametrize("number", MANY)
