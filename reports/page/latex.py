@@ -46,7 +46,8 @@ def tables(page: dict[str, Any]) -> dict[str, str]:
     """Return each table of the page that has rows, by the name of its file without the ending.
 
     `claims` has the verdicts with effect, interval and n. `arms` has what each arm learned in pre-training.
-    `compared` has the scores of whole runs with the differences between arms. The others are the tables of tasks.
+    `compared` has the scores of whole runs with the differences between arms. The others are the tables of tasks,
+    with a row of differences below each main score.
     """
     judged = [claim for claim in page["claims"] if claim.plot]
     written = {"claims": _claims(judged)} if judged else {}
@@ -158,19 +159,29 @@ def _compared(compared: dict[str, Any]) -> str:
 
 def _scores(table: dict[str, Any]) -> str:
     heads = ["Task", "Score", *map(escaped, table["beside"]), *map(escaped, table["arms"]), "$n$"]
-    rows = [
-        [
-            r"\quad " * bool(row["indented"]) + escaped(row["label"]),
-            escaped(row["scored"]),
-            *(
-                escaped(words.number(row["beside"].get(head), row["digits"], row["scale"]))
-                for head in table["beside"]
-            ),
-            *(_score(row, arm) for arm in table["arms"]),
-            escaped("–".join(map(words.count, row["n"])) or words.ABSENT),
-        ]
-        for row in table["rows"]
-    ]
+    rows = []
+    for row in table["rows"]:
+        label = r"\quad " * bool(row["indented"]) + escaped(row["label"])
+        rows.append(
+            [
+                label,
+                escaped(row["scored"]),
+                *(
+                    escaped(words.number(row["beside"].get(head), row["digits"], row["scale"]))
+                    for head in table["beside"]
+                ),
+                *(_score(row, arm) for arm in table["arms"]),
+                escaped("–".join(map(words.count, row["n"])) or words.ABSENT),
+            ]
+        )
+        differences = [row["arms"].get(arm, {}).get("difference") for arm in table["arms"]]
+        if any(differences):
+            shown = [
+                words.signed_interval(difference, row["digits"], row["scale"]) if difference else ""
+                for difference in differences
+            ]
+            before = [label, escaped(f"difference from {table['base']}"), *[""] * len(table["beside"])]
+            rows.append([*before, *map(escaped, shown), ""])
     text = _tabular("ll" + "r" * (len(heads) - 2), heads, rows, _how_to_read(table))
     used = {cell["verdict"] for row in table["rows"] for cell in row["arms"].values()} & set(MARKS)
     legend = "; ".join(
@@ -192,11 +203,13 @@ def _score(row: dict[str, Any], arm: str) -> str:
 
 def _how_to_read(table: dict[str, Any]) -> list[str]:
     hundred = any(row["scale"] == 100 for row in table["rows"])
+    compares = any(cell["difference"] for row in table["rows"] for cell in row["arms"].values())
     over_examples = [HOW_OVER_EXAMPLES] * (OVER_EXAMPLES in table["bands"])
     return [
         f"{table['title']}: mean over seeds, plus or minus half its 95% t interval"
         + (", with one seed 1.96 standard errors" if "text" in table["bands"] else "")
         + (", shares and scores times 100" if hundred else "")
-        + f"; n counts {table['n']}.",
+        + f"; n counts {table['n']}."
+        + " Differences are within each seed." * compares,
         *(re.sub(r"\s+", " ", sentence) for sentence in (*table["says"], *over_examples)),
     ]

@@ -62,15 +62,34 @@ def test_scores_are_those_of_the_page_and_marks_are_explained(scored):
     for table in twin["tasks"]:
         text = (scored / f"tables/{table['name']}.tex").read_text(encoding="utf-8")
         columns = len(table["beside"]) + len(table["arms"]) + 3
-        rows = [row for row in rows_of(text) if not row[0].startswith("\\multicolumn")]
+        written = [row for row in rows_of(text) if not row[0].startswith("\\multicolumn")]
+        assert {len(row) for row in written} == {columns}
+        rows = [row for row in written if not row[1].startswith("difference from ")]
         assert len(rows) == len(table["rows"])
-        assert {len(row) for row in rows} == {columns}
         assert ("\\textsuperscript{a}" in text) == ("\\textsuperscript{a} at " in text)
     assert {path.stem for path in scored.glob("tables/*.tex")} == {
         *("arms", "compared"),
         *(one["name"] for one in twin["tasks"]),
     }
     assert {f"tables/{path.name}" for path in scored.glob("tables/*")} <= set(twin["files"])
+
+
+def test_differences_of_main_scores_are_those_of_the_page(scored):
+    for table in strict_json(scored / "report.json")["tasks"]:
+        shown = [
+            [
+                escaped(signed_interval(cell["difference"], row["digits"], row["scale"]))
+                if cell["difference"]
+                else ""
+                for cell in (row["arms"].get(arm, {"difference": None}) for arm in table["arms"])
+            ]
+            for row in table["rows"]
+            if any(cell["difference"] for cell in row["arms"].values())
+        ]
+        text = (scored / f"tables/{table['name']}.tex").read_text(encoding="utf-8")
+        written = [row for row in rows_of(text) if row[1] == f"difference from {table['base']}"]
+        assert [row[2 + len(table["beside"]) : -1] for row in written] == shown
+        assert shown or table["measure"] in ("generation", "parsing"), table["name"]
 
 
 def test_arms_have_a_row_each(scored):
