@@ -309,6 +309,8 @@ def _table(rows: ScoreRows, text: TableText, *, arms: Sequence[str]) -> Table:
     main, *folded = listings(text, list(dict.fromkeys(group for group, *_ in rows.parts)))
     folded_tables = [_listed(rows, text, listing) for listing in folded]
     body = list(_body(rows, text, main))
+    heads = _heads(body, text)
+    of_baselines = {column.label for column in text.shared_columns if column.measure == "baselines"}
     without = [arm for arm in arms if arm not in rows.arms]
     return {
         "name": text.name,
@@ -319,11 +321,12 @@ def _table(rows: ScoreRows, text: TableText, *, arms: Sequence[str]) -> Table:
         "error": text.error,
         "how_to_read": [
             *text.how_to_read,
+            *[text.baselines] * bool(text.baselines and of_baselines & set(heads)),
             *[HOW_OVER_EXAMPLES] * any(row["scored"] == OVER_EXAMPLES for row in body),
         ],
         "says": chance_sentences(body, arms=rows.arms, without=without, text=text),
         "arms": rows.arms,
-        "beside": _heads(body, text),
+        "beside": heads,
         "base": rows.base,
         "bands": sorted({cell["band"] for row in body for cell in row["arms"].values()} - {""}),
         "chance": text.chance,

@@ -60,6 +60,8 @@ class TableText(NamedTuple):
     """Words for the chance level in sentences about scores."""
     of_all: str = "all"
     """Label of rows without a group."""
+    baselines: str = ""
+    """Paragraph on the columns of baselines; left out if there are none."""
     series: Series | None = None
 
     @property
@@ -111,15 +113,14 @@ FINE_TUNING = TableText(
     scores=TRANSFER,
     shared_columns=WITHOUT_ENCODER,
     error="over test examples and over repetitions with other heads and other orders of training examples",
-    how_to_read=(
-        f"The encoder is trained on the task with a head on top. {CHANCE}",
-        f"{ORDER} {OF_WORDS}",
-    ),
+    how_to_read=(f"The encoder is trained on the task with a head on top. {CHANCE}", ORDER),
+    baselines=OF_WORDS,
 )
 
 FROZEN_FEATURES = FINE_TUNING._replace(
     measure="frozen_features",
     title="Frozen features",
+    baselines="",
     how_to_read=(
         "The same head is trained on the states as pre-training left them. So the score shows what the states "
         "hold, not what they can become. If fine-tuning of the untrained encoder reaches the same score, the "
@@ -176,8 +177,9 @@ PROBING = TableText(
         "the accuracy minus that on a control task with random answers for each word (Hewitt and Liang 2019). "
         "Compression is how many times shorter the code of the answers is if the states are known (Voita and "
         "Titov 2020). In these two rows, chance is a probe that knows only how frequent the answers are.",
-        f"{CHANCE} {OF_WORDS}",
+        CHANCE,
     ),
+    baselines=OF_WORDS,
 )
 
 STRUCTURAL_PROBE = TableText(

@@ -110,6 +110,18 @@ def test_baselines_stand_beside_the_main_scores(tables):
     assert tables["generation"]["beside"] == ["Random tokens", "Real text"]
 
 
+def test_baselines_are_explained_only_where_a_column_has_them(tables, scores):
+    """Pages of pre-trained encoders alone explained TF-IDF, which no column had."""
+
+    def explained(built):
+        return {
+            table["measure"] for table in built if "TF-IDF is a linear model" in " ".join(table["how_to_read"])
+        }
+
+    assert explained(tables.values()) == {"fine_tuning", "probing"}
+    assert explained(score_tables(scores[scores["measure"] != "baselines"], arms=ARMS)) == set()
+
+
 def test_beside_probes_stand_baselines_that_learned_from_as_many_words(tables):
     table = tables["probing"]
     words = {"Chance": 0.5, "Tag of the word": 0.63, "TF-IDF or words": 0.66}
