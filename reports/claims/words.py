@@ -33,7 +33,16 @@ VERDICTS = get_args(Verdict)
 
 FILTERS = (
     *("beside_verdict", "confidence", "counted", "decided_first", "effect", "expectation", "further_numbers"),
-    *("headline_effect", "layers", "look_words", "probability", "seeds_for_all", "seeds_shown", "seeds_wanted"),
+    *(
+        "headline_effect",
+        "layers",
+        "left_out",
+        "look_words",
+        "probability",
+        "seeds_for_all",
+        "seeds_shown",
+        "seeds_wanted",
+    ),
     *("significant", "wrong_at_most"),
 )
 """Functions of this file that templates use."""
@@ -97,13 +106,13 @@ def headline_effect(claim: ClaimEntry) -> str:
 
 
 def further_numbers(part: PartEntry) -> str:
-    """Return the numbers that are shown beside a part's effect: ``top 0.21 [0.15, 0.30] (95%), groups read 8``."""
+    """Return the numbers that are shown beside a part's effect: ``top 0.21 [0.15, 0.30] (95%)``."""
     written = []
     for name, value in part.numbers.items():
         first, *rest = name.split("_")
         if rest[:1] in (["low"], ["high"]):
             continue
-        words = f"{name.replace('_', ' ')} {significant(value)}"
+        words = f"{_NUMBER_NAMES.get(name, name.replace('_', ' '))} {significant(value)}"
         ends = [part.numbers.get("_".join([first, end, *rest]), value) for end in ("low", "high")]
         if any(is_absent(end) for end in ends):
             words += f" (no bounded {SHOWN_CONFIDENCE:.0%} interval)"
@@ -111,6 +120,29 @@ def further_numbers(part: PartEntry) -> str:
             words += f" [{significant(ends[0])}, {significant(ends[1])}] ({SHOWN_CONFIDENCE:.0%})"
         written.append(words)
     return ", ".join(written)
+
+
+_NUMBER_NAMES = {
+    "groups_read": "tasks or groups averaged:",
+    "at_least": "against the bound of at least",
+    "at_most": "against the bound of at most",
+}
+
+
+def left_out(claim: ClaimEntry) -> list[str]:
+    """Return the notes on what was left out of a claim, as one for seeds with the same reason: ``seeds 45 and 46:
+    not in every arm (of over-clm)``. Parts are named if it concerns only some."""
+    every = (*claim.parts, *claim.beside)
+    seeds: dict[str, list[str]] = {}
+    for note in dict.fromkeys(note for part in every for note in part.left_out):
+        concerned, _, reason = note.partition(": ")
+        names = [part.name for part in every if note in part.left_out]
+        of_parts = f" (of {listed(names, 'and')})" if len(names) < len(every) else ""
+        seeds.setdefault(f"{reason}{of_parts}", []).append(concerned.removeprefix("seed "))
+    heads = (
+        f"seed{'s' * (len(of) > 1)} {listed(of, 'and')}" if of[0].isdigit() else of[0] for of in seeds.values()
+    )
+    return [f"{head}: {why}" for head, why in zip(heads, seeds, strict=True)]
 
 
 def beside_verdict(claim: ClaimEntry) -> str:
@@ -342,7 +374,8 @@ def claim_rule(judgement: Judgement, directions: Mapping[str, Direction]) -> str
     if len(counted) == 1:
         return rule
     if verdict == "supported":
-        return f"all {len(counted)} parts hold; the weakest is {deciding}: {rule}"
+        every = "both" if len(counted) == 2 else f"all {len(counted)}"
+        return f"{every} parts hold; the weakest is {deciding}: {rule}"
     verdicts = [part.verdict for part in counted.values()]
     held, alike = verdicts.count("supported"), verdicts.count(verdict_of_part(verdict))
     others = f" (and {alike - 1} more)" if alike > 1 else ""

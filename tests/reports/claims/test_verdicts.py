@@ -170,7 +170,7 @@ def test_conditions_are_not_counted_among_the_parts():
     parts |= {"it": seeds(FIVE), "more": seeds(FIVE + 5)}
     found = judge(parts, dict.fromkeys(parts, 0.001), level=0.05)
     assert found.deciding == "it"  # though the condition holds less clearly
-    assert words(found).startswith("all 2 parts hold; the weakest is it: ")
+    assert words(found).startswith("both parts hold; the weakest is it: ")
 
 
 def test_a_condition_takes_nothing_from_the_level_at_which_parts_refute():
@@ -247,7 +247,7 @@ def test_a_claim_with_parts_holds_if_all_do_and_the_weakest_speaks():
     found = several(a=FIVE, b=FIVE + 5)
     assert (found.verdict, found.deciding) == ("supported", "a")
     assert words(found) == (
-        "all 2 parts hold; the weakest is a: the 95% interval lies above 0, and nowhere below the 0.1 that matters"
+        "both parts hold; the weakest is a: the 95% interval lies above 0, and nowhere below the 0.1 that matters"
     )
 
 

@@ -328,11 +328,23 @@ def test_numbers_beside_an_effect_have_their_interval_and_its_level():
 
     assert written() == ""
     top = {"top": 0.21, "top_low": 0.151, "top_high": 0.3}
-    assert written(**top, groups_read=8) == "top 0.21 [0.151, 0.3] (95%), groups read 8"
+    assert written(**top, groups_read=8) == "top 0.21 [0.151, 0.3] (95%), tasks or groups averaged: 8"
     assert written(share=0.5, share_low=None, share_high=None) == "share 0.5 (no bounded 95% interval)"
     elsewhere = {"share_elsewhere": 0.5, "share_low_elsewhere": 0.25, "share_high_elsewhere": 0.75}
     assert written(share=1, **elsewhere) == "share 1, share elsewhere 0.5 [0.25, 0.75] (95%)"
-    assert written(measured=0.9, at_least=0.75) == "measured 0.9, at least 0.75"
+    assert written(measured=0.9, at_least=0.75) == "measured 0.9, against the bound of at least 0.75"
+
+
+def test_seeds_that_are_left_out_for_one_reason_are_named_together():
+    absent = [f"seed {seed}: not in every arm" for seed in (45, 46, 47)]
+    lacking = "seed 48: numbers of arm mlm are missing"
+    parts = [{"name": "itself", "left_out": (lacking,)}]
+    beside = [{"name": "other", "left_out": (*absent, lacking)}]
+    assert claim_words.left_out(claim_entry(parts=parts, beside=beside)) == [
+        "seed 48: numbers of arm mlm are missing",
+        "seeds 45, 46 and 47: not in every arm (of other)",
+    ]
+    assert claim_words.left_out(claim_entry(parts=[{"name": "itself", "left_out": ()}])) == []
 
 
 def test_a_share_of_a_gain_that_is_too_small_has_no_number():
