@@ -160,7 +160,7 @@ def test_the_parts_stand_in_a_table_with_their_tests(shown, said):
     assert {row[header.index("p (sign flips)")] for row in body} == {"0.016"}  # 2 of 2^7 patterns
     for name in ("supported_above", "contradicted_below"):
         written = [row[header.index(name.replace("_", " ").capitalize())] for row in body]
-        assert written == [claim_words.significant(part[name]) for part in said["parts"]["parts"]]
+        assert written == [claim_words.significant(part[name], 2) for part in said["parts"]["parts"]]
     tables = [
         table["rows"] for table in shown.tables if table["caption"].startswith(("The effect.", "The effect;"))
     ]
