@@ -257,7 +257,8 @@ def group_styles(groups: Sequence[str]) -> dict[str, Style]:
     unknown = sorted(set(groups) - set(ranks) - {f"tag {tag}" for tag in TAGS})
     for i, group in enumerate([*(f"tag {tag}" for tag in TAGS), *unknown]):
         if group in groups:
-            styles[group] = Style(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], LINES[i % len(LINES)])
+            # 7 colours and 4 lines have no common divisor, so that groups of one colour have other lines.
+            styles[group] = Style(COLOURS[i % USUAL_LINES], MARKERS[i % len(MARKERS)], LINES[i % len(LINES)])
     return styles
 
 
