@@ -1,5 +1,6 @@
 """Rules between settings: values that are valid alone and impossible together."""
 
+import math
 from collections.abc import Iterator
 
 from lightning_modules.config.data import ColumnSettings, FilesData, LanguageData, is_plain_text
@@ -22,6 +23,7 @@ from lightning_modules.config.objectives import (
 )
 from lightning_modules.config.run import RunSettings
 from lightning_modules.config.training import PAIR_FORMATS, Natural, NGrams
+from lightning_modules.plugins import Plugin, failure
 
 Contradiction = tuple[tuple[str, ...], str]
 
@@ -99,6 +101,8 @@ def _input_format(run: RunSettings) -> Iterator[Contradiction]:
 
 def _objective(run: RunSettings) -> Iterator[Contradiction]:
     objective = run.objective
+    if objective.plugin is not None:
+        yield from _own_facts(run, objective.plugin)
     pair_loss = objective.pair_loss if isinstance(objective, MaskedLMSettings) else "none"
     if pair_loss != "none" and run.training.input_format not in PAIR_FORMATS:
         yield (
@@ -148,6 +152,20 @@ def _optimizer(run: RunSettings) -> Iterator[Contradiction]:
             f"must not be muon for {run.objective.kind}, because muon trains the matrices of blocks and "
             f"{run.objective.kind} has no blocks; use adamw or sgd",
         )
+
+
+def _own_facts(run: RunSettings, plugin: Plugin) -> Iterator[Contradiction]:
+    objective, sizes = run.objective, {"vocab_size": run.data.vocab_size, "max_steps": run.training.max_steps}
+    try:
+        numbers = [*objective.predictions.values(), objective.weights_per_token(run.encoder, **sizes)]
+        if not all(0 < number < math.inf for number in numbers):
+            yield (
+                ("objective", "kind"),
+                f"{plugin.name}: predictions and weights_per_token must give numbers above 0, but give "
+                f"{', '.join(map(str, numbers))}; correct the file",
+            )
+    except (Exception, SystemExit) as error:  # the code of a user may raise anything
+        yield ("objective", "kind"), str(failure(plugin.name, plugin.path, error)).rstrip(".")
 
 
 def _generator(encoder: EncoderSettings, generator: GeneratorSettings) -> Iterator[Contradiction]:

@@ -292,6 +292,30 @@ def test_what_an_objective_lacks_is_one_sentence(folder, kind, sentence):
 
 
 @pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("raise ValueError('no cost')", "mine.py, line {line}: ValueError: no cost; correct the file"),
+        (
+            "return float('nan')",
+            "predictions and weights_per_token must give numbers above 0, but give 1.0, nan; correct the file",
+        ),
+        (
+            "return -5",
+            "predictions and weights_per_token must give numbers above 0, but give 1.0, -5; correct the file",
+        ),
+    ],
+)
+def test_a_cost_that_is_no_number_above_0_is_refused_before_the_plan_counts_with_it(folder, line, sentence):
+    template = (folder / "my_objective.py").read_text()
+    comment = "# weights of matrices that a token meets"
+    lines = template.replace(comment, f"{line}  {comment}").splitlines()
+    (folder / "mine.py").write_text("\n".join(lines))
+    number = next(n for n, text in enumerate(lines, 1) if line in text)
+    sentence = sentence.format(line=number)
+    assert problems(folder, **objectives(folder, kind="mine.py:Ahead")) == [f"arm mine: mine.py:Ahead: {sentence}"]
+
+
+@pytest.mark.parametrize(
     ("kind", "sentence"),
     [
         ("Nothing", "mine.py:Nothing lacks allowed or joined; define one of them, as OwnSelection describes it"),
