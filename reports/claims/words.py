@@ -65,8 +65,14 @@ def significant(value: float | None, figures: int = 3) -> str:
 
 
 def effect(part: PartEntry) -> str:
-    """Return the effect of a part: ``0.113 [0.027, 0.200] nats``."""
-    return mean_and_interval(part.effect, part.low, part.high, unit=part.unit)
+    """Return the effect of a part: ``0.113 [0.027, 0.200] nats``. A condition that must hold in each seed is not
+    judged by its interval, so it has the range of the seeds: ``28.1 BLEU (seeds: 27.9 to 28.3)``."""
+    seeds = [value for value in part.values if np.isfinite(value)]
+    if not (part.condition and part.in_each_seed and seeds) or is_absent(part.effect):
+        return mean_and_interval(part.effect, part.low, part.high, unit=part.unit)
+    assert part.effect is not None
+    lowest, highest = significant(min(seeds)), significant(max(seeds))
+    return f"{significant(part.effect)} {part.unit}".rstrip() + f" (seeds: {lowest} to {highest})"
 
 
 def mean_and_interval(mean: float | None, low: float | None, high: float | None, *, unit: str = "") -> str:
@@ -149,12 +155,14 @@ def beside_verdict(claim: ClaimEntry) -> str:
     """Return what a reader must know beside the verdict, or an empty text.
 
     For a partly supported claim it is the number of parts that hold, since the effect is that of one which does
-    not: ``1 of 5 parts hold``. For an open claim it is the condition that it waits for, or that fails:
+    not: ``1 of 5 parts hold``. If none holds, it is the number of those that make no difference that matters:
+    ``1 of 2 parts equivalent``. For an open claim it is the condition that it waits for, or that fails:
     ``condition transfers is not shown yet``. The effect is that of the claim itself then, and may look decided.
     """
     if claim.verdict == "partly":
         counted = [part.verdict for part in claim.parts if part.decides and not part.condition]
-        return f"{counted.count('supported')} of {len(counted)} parts hold"
+        held, same = counted.count("supported"), counted.count("equivalent")
+        return f"{held} of {len(counted)} parts hold" if held else f"{same} of {len(counted)} parts equivalent"
     unmet = [part for part in claim.parts if part.condition and part.verdict != "supported"]
     if not unmet or claim.verdict not in ("undecided", "not testable here"):
         return ""

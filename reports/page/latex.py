@@ -7,7 +7,7 @@ from typing import Any
 
 from reports import words
 from reports.claims.entries import ClaimEntry
-from reports.claims.words import beside_verdict, headline_effect, seeds_shown
+from reports.claims.words import beside_verdict, headline_effect, seeds_shown, significant
 from reports.scores.tables import HOW_OVER_EXAMPLES, OVER_EXAMPLES
 
 SIGNS = {
@@ -86,22 +86,30 @@ def _claims(claims: Sequence[ClaimEntry]) -> str:
             escaped(claim.says or ""),
             escaped(_verdict(claim)),
             escaped(headline_effect(claim)),
+            "" if words.is_absent(claim.smallest_effect) else escaped(significant(claim.smallest_effect)),
             seeds_shown(claim),
         ]
         for claim in claims
     ]
-    notes = ["Effect: mean over seeds, with its interval, of the part that decides; n counts seeds."]
+    notes = [
+        "Effect: mean over seeds, with its interval, of the part that decides. Matters from: the smallest effect "
+        "that matters, of the same part; n counts seeds."
+    ]
     return _tabular(
-        "r" * numbered + r"p{0.4\linewidth}p{0.2\linewidth}lr",
-        [*["No."] * numbered, "Claim", "Verdict", r"Effect {[}interval{]}", "$n$"],
+        "r" * numbered + r"p{0.4\linewidth}p{0.2\linewidth}lrr",
+        [*["No."] * numbered, "Claim", "Verdict", r"Effect {[}interval{]}", "Matters from", "$n$"],
         rows,
         notes,
     )
 
 
 def _verdict(claim: ClaimEntry) -> str:
-    detail = beside_verdict(claim)
-    return f"{claim.verdict} ({detail})" if detail else claim.verdict
+    """Return the verdict, with the part whose effect is shown if there are several: ``contradicted (effect of
+    rebuilds)``."""
+    counted = [part for part in claim.parts if part.decides and not part.condition]
+    effect_of = f"effect of {claim.deciding}" if claim.deciding and len(counted) > 1 else ""
+    details = "; ".join(filter(None, [beside_verdict(claim), effect_of]))
+    return f"{claim.verdict} ({details})" if details else claim.verdict
 
 
 def _arms(arms: Sequence[dict[str, Any]]) -> str:

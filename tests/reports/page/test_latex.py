@@ -5,7 +5,7 @@ import re
 import pytest
 
 from reports.claims import words
-from reports.page import page
+from reports.page import latex, page
 from reports.page.latex import escaped, tables
 from reports.page.page import publish
 from reports.words import interval, signed_interval
@@ -48,13 +48,32 @@ def test_verdicts_have_effect_interval_and_n(claimed):
     judged = [claim for claim in twin["claims"] if claim["plot"]]
     assert text.startswith("% article-tiny, by ablate report. Needs \\usepackage{booktabs}.\n")
     assert len(rows_of(text)) == len(judged) > 1
-    for claim, (number, says, verdict, effect, n) in zip(judged, rows_of(text), strict=True):
+    for claim, (number, says, verdict, effect, smallest, n) in zip(judged, rows_of(text), strict=True):
         assert (number, n) == (str(claim["number"] or ""), words.seeds_shown(claim_entry(**claim)))
-        detail = words.beside_verdict(claim_entry(**claim))
         assert says == escaped(claim["says"])
-        assert verdict == escaped(f"{claim['verdict']} ({detail})" if detail else claim["verdict"])
+        assert verdict.startswith(escaped(claim["verdict"]))
+        assert smallest == escaped(words.significant(claim["smallest_effect"]))
         assert effect == escaped(words.headline_effect(claim_entry(**claim)))
     assert "{[}" in text
+
+
+@pytest.mark.parametrize(
+    ("parts", "verdict", "cell"),
+    [
+        (["supported"], "supported", "supported"),
+        (["supported", "equivalent"], "partly", "partly (1 of 2 parts hold; effect of part1)"),
+        (["equivalent", "undecided"], "partly", "partly (1 of 2 parts equivalent; effect of part0)"),
+        (["contradicted", "supported"], "contradicted", "contradicted (effect of part0)"),
+    ],
+)
+def test_a_verdict_of_several_parts_names_the_part_whose_effect_is_shown(parts, verdict, cell):
+    entries = [
+        {"name": f"part{i}", "condition": False, "decides": True, "verdict": of} for i, of in enumerate(parts)
+    ]
+    deciding = next((entry["name"] for entry in entries if entry["verdict"] != "supported"), "part0")
+    entry = claim_entry(verdict=verdict, parts=entries, deciding=deciding, effect=0.1, says="It helps.")
+    (row,) = rows_of(latex._claims([entry]))
+    assert row[1] == cell
 
 
 def test_scores_are_those_of_the_page_and_marks_are_explained(scored):

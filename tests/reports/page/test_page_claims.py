@@ -385,6 +385,8 @@ def test_a_partly_supported_claim_says_how_many_parts_hold():
     ]
     entry = claim_entry(verdict="partly", parts=[*parts, *others])
     assert claim_words.beside_verdict(entry) == "1 of 3 parts hold"
+    none = claim_entry(verdict="partly", parts=[*parts[1:], *others])
+    assert claim_words.beside_verdict(none) == "1 of 2 parts equivalent"
 
 
 def test_a_claim_leads_to_the_figure_of_the_setting_that_its_arms_differ_in(tmp_path):
@@ -554,8 +556,8 @@ def test_tables_have_no_column_of_numbers_if_no_claim_has_one(tmp_path):
     assert head == ["Claim", "Verdict", "Effect [interval]", "n", "Published", "Expected"]
     assert {len(row) for row in body} == {6}
     latex = (folder / "tables/claims.tex").read_text(encoding="utf-8")
-    assert "\n\\begin{tabular}{@{}p{0.4\\linewidth}p{0.2\\linewidth}lr@{}}\n" in latex
-    assert "\nClaim & Verdict & Effect {[}interval{]} & $n$ \\\\\n" in latex
+    assert "\n\\begin{tabular}{@{}p{0.4\\linewidth}p{0.2\\linewidth}lrr@{}}\n" in latex
+    assert "\nClaim & Verdict & Effect {[}interval{]} & Matters from & $n$ \\\\\n" in latex
     assert "\nIt changes more. & " in latex
 
 
@@ -604,3 +606,12 @@ def test_a_command_of_ours_is_code_and_code_of_others_is_text():
     assert rendered(page.escaped("``ablate run`` `ablate <b>`")) == (
         "<p>`<code>ablate run</code>` `ablate &lt;b&gt;`</p>\n"
     )
+
+
+def test_a_condition_of_each_seed_shows_the_range_of_its_seeds_in_place_of_an_interval_that_does_not_judge_it():
+    numbers = {"effect": 28.1, "low": -53.0, "high": 116.0, "values": [27.9, 28.3, float("nan")], "unit": "BLEU"}
+    in_each_seed = {"name": "translates", "verdict": "supported", "condition": True, "in_each_seed": True}
+    entry = claim_entry(verdict="supported", parts=[in_each_seed | numbers])
+    assert claim_words.effect(entry.parts[0]) == "28.1 BLEU (seeds: 27.9 to 28.3)"
+    on_the_mean = claim_entry(verdict="supported", parts=[in_each_seed | numbers | {"in_each_seed": False}])
+    assert claim_words.effect(on_the_mean.parts[0]) == "28 [−53, 116] BLEU"
