@@ -88,10 +88,13 @@ _EXPECTED = {
 }
 
 
-def table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+def table(rows: Iterable[Mapping[str, Any]], *, source: str = "results") -> pd.DataFrame:
     """Return the rows as a table with exactly the columns of `COLUMNS`, in that order and with those types.
 
     A row must have `REQUIRED` and `value`. Other columns that it lacks are null.
+
+    Args:
+        source: what has made the rows, for the errors.
 
     Raises:
         ResultsError: an unknown column, a missing one, a value of the wrong type, or two rows for one
@@ -102,11 +105,11 @@ def table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         unknown = [name for name in row if name not in COLUMNS]
         if unknown:
             raise ResultsError(
-                f"results, row {number}: unknown column {unknown[0]!r}; the columns are {', '.join(COLUMNS)}."
+                f"{source}, row {number}: unknown column {unknown[0]!r}; the columns are {', '.join(COLUMNS)}."
             )
         if "value" not in row:
-            raise ResultsError(f"results, row {number}: 'value' is missing; write NaN where there is no number.")
-    return _checked({name: [row.get(name) for row in rows] for name in COLUMNS}, source="results")
+            raise ResultsError(f"{source}, row {number}: 'value' is missing; write NaN where there is no number.")
+    return _checked({name: [row.get(name) for row in rows] for name in COLUMNS}, source=source)
 
 
 def concat(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
@@ -228,7 +231,8 @@ def _checked(columns: Mapping[str, Sequence[Any] | pd.Series] | pd.DataFrame, *,
     if is_repeated.any():
         number = int(is_repeated.to_numpy().argmax())
         row = frame.iloc[number]
-        key = ", ".join(f"{name}={row[name]}" for name in KEY if not pd.isna(row[name]))
+        names = KEY if row["run_id"] else KEY[KEY.index("metric") :]  # rows that are of no run yet
+        key = ", ".join(f"{name}={row[name]}" for name in names if not pd.isna(row[name]))
         raise ResultsError(
             f"{source}, row {number}: {key} has an observation already; remove one of the two rows."
         )

@@ -161,7 +161,7 @@ def measure_rows(
             raise
         raise plugins.failure(plugin.name, plugin.path, error) from error
     if settings.plugin is not None:
-        _require_rows(rows, settings)
+        rows = _own_rows(rows, settings)
     if not rows:
         raise MeasureError(
             "there is nothing to measure in this text for this run, so there are no numbers; give more text, or "
@@ -175,9 +175,13 @@ def measure_rows(
     return rows, digest
 
 
-def _require_rows(rows: Sequence[Row], settings: RunMeasure) -> None:
-    """Raise a MeasureError if there are no rows of a user's own measure, one is no mapping, or its card lacks a
-    metric of theirs; raise a ResultsError if a column is unknown, or a value is not of its type."""
+def _own_rows(rows: Sequence[Row], settings: RunMeasure) -> list[Row]:
+    """Return the rows of a user's own measure, with numbers of Python in place of arrays with one number.
+
+    Raises:
+        MeasureError: there are none, one is no mapping, or the card lacks a metric of theirs.
+        ResultsError: a column is unknown, a value is not of its type, or two rows are for one observation.
+    """
     metrics = card(settings.kind).metrics
     if not rows:
         raise MeasureError(f"{settings.kind}: its function rows has yielded nothing; yield at least one row.")
@@ -191,8 +195,13 @@ def _require_rows(rows: Sequence[Row], settings: RunMeasure) -> None:
             f"{settings.kind}: its function rows has yielded the metric {other}, which its card does not list "
             f"({', '.join(metrics)}); add it to the card."
         )
+    plain = [
+        {name: value.item() if getattr(value, "ndim", None) == 0 else value for name, value in row.items()}
+        for row in rows
+    ]
     about = {"experiment": "", "run_id": "", "arm": "", "seed": 0, "measure": settings.kind}
-    results.table({**row, **about} for row in rows)
+    results.table(({**row, **about} for row in plain), source=settings.kind)
+    return plain
 
 
 def serve() -> None:

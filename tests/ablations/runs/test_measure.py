@@ -524,8 +524,12 @@ Mine = Card(settings=Settings, rows=rows, metrics=("rank",))
             "mine.py:Mine: its function rows has yielded '1.5', expected a mapping with metric and value; correct "
             "the file.",
         ),
-        ([{"metric": "rank"}], "results, row 0: 'value' is missing; write NaN where there is no number."),
-        ([{"metric": "rank", "value": "high"}], "results, row 0: value is 'high', expected a number."),
+        ([{"metric": "rank"}], "mine.py:Mine, row 0: 'value' is missing; write NaN where there is no number."),
+        ([{"metric": "rank", "value": "high"}], "mine.py:Mine, row 0: value is 'high', expected a number."),
+        (
+            [{"metric": "rank", "layer": 2, "value": 1.0}] * 2,
+            "mine.py:Mine, row 1: metric=rank, layer=2 has an observation already; remove one of the two rows.",
+        ),
     ],
 )
 def test_rows_of_a_measure_of_ones_own_that_no_table_could_hold_are_refused(tmp_path, rows, sentence):
@@ -535,6 +539,17 @@ def test_rows_of_a_measure_of_ones_own_that_no_table_could_hold_are_refused(tmp_
     with pytest.raises(AblationsError) as error:
         measure_rows(None, settings)
     assert str(error.value) == sentence
+
+
+def test_single_numbers_of_torch_and_numpy_are_numbers_of_a_measure_of_ones_own(tmp_path):
+    text = OWN.replace("yield from ROWS", "import numpy, torch; yield {'metric': 'rank', 'layer': numpy.int64(2), "
+                       "'value': torch.tensor(0.5), 'n': torch.tensor(7)}")  # fmt: skip
+    (tmp_path / "mine.py").write_text(text)
+    plugins.look_beside(tmp_path / "spec.yaml")
+    (settings,) = MEASURES.validate_python(["mine.py:Mine"])
+    rows, _ = measure_rows(None, settings)
+    assert rows == [{"metric": "rank", "layer": 2, "value": 0.5, "n": 7}]
+    assert [type(value) for value in rows[0].values()] == [str, int, float, int]
 
 
 @pytest.mark.parametrize(
