@@ -17,7 +17,6 @@ from rich.table import Table
 
 from benchmarks import (
     commands,
-    corruption,
     equal_time,
     faults,
     gpu,
@@ -28,7 +27,7 @@ from benchmarks import (
     text,
     training,
 )
-from benchmarks.floor import FASTER
+from benchmarks.timing import FASTER
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.files import write_json
 from lightning_modules.model.numerics import keep_freed_memory, matrix_rate
@@ -124,8 +123,8 @@ def results(
                     if only in f"{row.what} {row.against}":
                         yield training.measure(row, rounds=rounds, seconds=seconds)
             elif group == "corruption":
-                yield corruption.measure(english, rounds=rounds)
-                yield from corruption.word_orders(english)
+                yield training.corruption(english, rounds=rounds)
+                yield from training.word_orders(english)
             elif group == "waiting":
                 yield from commands.waiting(folder, rounds=rounds)
             elif group == "similarity":

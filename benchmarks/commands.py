@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import ours
-from benchmarks.alternating import rate
-from benchmarks.floor import FASTER
+from benchmarks.timing import FASTER, rate
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.errors import StopRequest

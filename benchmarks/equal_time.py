@@ -19,8 +19,8 @@ from scipy import stats
 from transformers import BertForMaskedLM
 
 from benchmarks import ours, peers
-from benchmarks.floor import FASTER, autocast, precision_in_words
 from benchmarks.text import blocks
+from benchmarks.timing import FASTER, autocast, precision_in_words
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.model.heads import IGNORED

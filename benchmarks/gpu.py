@@ -19,9 +19,8 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from ablations.spec import load
 from ablations.spec.grid import runs
 from benchmarks import ours, peers, text
-from benchmarks.alternating import Side
 from benchmarks.commands import seconds_of
-from benchmarks.floor import floor
+from benchmarks.timing import Side, floor
 from benchmarks.training import DROPOUT, Row, measure
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Tokens

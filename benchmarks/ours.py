@@ -5,8 +5,8 @@ from functools import partial
 
 import torch
 
-from benchmarks.alternating import Side
 from benchmarks.text import LENGTH, VOCABULARY, blocks
+from benchmarks.timing import Side
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.model.numerics import wait

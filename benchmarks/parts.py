@@ -23,8 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from benchmarks import text
-from benchmarks.alternating import Side
-from benchmarks.floor import CPU, TYPE_OF_PRODUCTS, copy_rate
+from benchmarks.timing import CPU, TYPE_OF_PRODUCTS, Side, copy_rate
 from benchmarks.training import our_run
 from lightning_modules.model.numerics import keep_freed_memory, matrix_rate
 

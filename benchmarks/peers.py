@@ -24,9 +24,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from benchmarks.alternating import Side
-from benchmarks.floor import autocast, precision_in_words
 from benchmarks.text import LENGTH, VOCABULARY, blocks
+from benchmarks.timing import Side, autocast, precision_in_words
 from lightning_modules.data.token_store import Split
 from lightning_modules.data.tokenizer import END, PAD, SPECIAL_TOKENS, START
 from lightning_modules.errors import DataError

@@ -16,11 +16,10 @@ from click.testing import CliRunner
 from ablations.runs.places import slurm
 from ablations.spec.experiment import Experiment
 from ablations.spec.grid import runs
-from benchmarks import alternating, cluster_faults, commands, equal_time, gpu, parts, peers, pretended_slurm, scale
-from benchmarks import floor as floors
+from benchmarks import cluster_faults, commands, equal_time, gpu, parts, peers, pretended_slurm, scale, timing
 from benchmarks.__main__ import main, readable, table
-from benchmarks.alternating import Rates, Side, alternate
 from benchmarks.text import LENGTH, VOCABULARY, blocks, passages
+from benchmarks.timing import Rates, Side, alternate
 from lightning_modules.config import FilesData, operations_per_token
 from lightning_modules.data.token_store import Split, prepare
 from lightning_modules.errors import DataError
@@ -36,7 +35,7 @@ def clock(monkeypatch):
     class Clock:
         now = 0.0
 
-    monkeypatch.setattr(alternating.time, "perf_counter", lambda: Clock.now)
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: Clock.now)
     return Clock
 
 
@@ -75,10 +74,10 @@ def test_the_peak_of_a_process_is_not_that_of_the_one_that_started_it():
 
 
 def test_the_floor_is_that_of_the_products_and_of_the_update(monkeypatch):
-    monkeypatch.setattr(floors, "matrix_rate", lambda device, dtype: 1e9)
-    monkeypatch.setattr(floors, "copy_rate", lambda device: 1e6)
+    monkeypatch.setattr(timing, "matrix_rate", lambda device, dtype: 1e9)
+    monkeypatch.setattr(timing, "copy_rate", lambda device: 1e6)
     run = settings()
-    told = floors.floor(run)
+    told = timing.floor(run)
     weights = sum(weight.numel() for weight in MaskedLM(run, vocab_size=run.data.vocab_size).parameters())
     assert told["bytes"] == 28 * weights
     assert told["operations"] == operations_per_token(run) * run.training.tokens_per_step
@@ -190,7 +189,7 @@ def test_a_side_is_waited_for_before_the_clock_is_read(clock):
         begun.append(1)
         return 10.0
 
-    assert alternating.rate(Side("a", step, wait), seconds=0.99) == pytest.approx(100 / 6)
+    assert timing.rate(Side("a", step, wait), seconds=0.99) == pytest.approx(100 / 6)
 
 
 def test_a_side_is_waited_for_after_its_warm_up_and_after_each_turn(clock):
