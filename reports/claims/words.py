@@ -161,8 +161,9 @@ def beside_verdict(claim: ClaimEntry) -> str:
     """
     if claim.verdict == "partly":
         counted = [part.verdict for part in claim.parts if part.decides and not part.condition]
-        held, same = counted.count("supported"), counted.count("equivalent")
-        return f"{held} of {len(counted)} parts hold" if held else f"{same} of {len(counted)} parts equivalent"
+        held, equivalent = counted.count("supported"), counted.count("equivalent")
+        number, how = (held, "hold") if held else (equivalent, "equivalent")
+        return f"{number} of {len(counted)} parts {how}"
     unmet = [part for part in claim.parts if part.condition and part.verdict != "supported"]
     if not unmet or claim.verdict not in ("undecided", "not testable here"):
         return ""
