@@ -88,11 +88,21 @@ class Pool:
                 worker.kill()  # it has nothing to save
                 _end(worker)
 
-    def run(self, run_dirs: Sequence[Path], *, ended: Callable[[Outcome], None]) -> list[Outcome]:
+    def run(
+        self,
+        run_dirs: Sequence[Path],
+        *,
+        ended: Callable[[Outcome], None],
+        tried_again: Callable[[str], None] = lambda sentence: None,
+    ) -> list[Outcome]:
         """Train and measure the runs; all are tried, even if some fail.
 
-        Returns the outcomes in the order in which the runs ended; `ended` is called with each at once. Runs
-        that were not started when `stop` is called are left out.
+        Returns the outcomes in the order in which the runs ended. Runs that were not started when `stop` is
+        called are left out.
+
+        Args:
+            ended: called with each outcome at once.
+            tried_again: called with a sentence when a process of a run has died and the run is tried again.
         """
         todo: queue.Queue[Path] = queue.Queue()
         for run_dir in run_dirs:
@@ -108,7 +118,7 @@ class Pool:
         with ThreadPoolExecutor(self.slots) as threads:
             waiting, self._waiting = self._waiting or [None] * self.slots, []
             slots = [
-                threads.submit(self._serve, environment, worker, todo, note)
+                threads.submit(self._serve, environment, worker, todo, note, tried_again)
                 for environment, worker in zip(self._environments, waiting, strict=True)
             ]
             for slot in slots:
@@ -121,6 +131,7 @@ class Pool:
         worker: subprocess.Popen[str] | None,
         todo: "queue.Queue[Path]",
         note: Callable[[Outcome], None],
+        tried_again: Callable[[str], None],
     ) -> None:
         """Serve one slot: give runs to its worker, and start a new worker if it dies."""
         try:
@@ -141,6 +152,7 @@ class Pool:
                     todo.put(run_dir)
                     time.sleep(SECONDS_BETWEEN_TRIES)
                 elif is_death(outcome) and (deaths := self._count_death(run_dir)) < MOST_DEATHS:
+                    tried_again(early_end(outcome))
                     todo.put(run_dir)
                     self._stopped.wait(SECONDS_AFTER_DEATH * 2 ** (deaths - 1))
                 else:
@@ -212,6 +224,12 @@ class Pool:
 def is_death(outcome: Outcome) -> bool:
     """Return whether a process of a run died: its worker, or one of those that train it."""
     return outcome.died or outcome.code == ExitCode.RANK_DIED
+
+
+def early_end(outcome: Outcome) -> str:
+    """Return a sentence on a run that is tried again because one of its processes died."""
+    died = f"its worker process ended with {outcome.message}; the run continues from its last checkpoint."
+    return f"an attempt ended early: {outcome.run_dir.name}: {died if outcome.died else outcome.message}"
 
 
 def given_up(outcome: Outcome) -> Outcome:

@@ -107,7 +107,11 @@ def _through(
                     )
             show_end(item, outcome)
 
-        outcomes = pool.run([item.directory.path for item in todo.values()], ended=ended)
+        def tried_again(sentence: str) -> None:
+            console.print(printable(sentence), highlight=False, soft_wrap=True)
+
+        run_dirs = [item.directory.path for item in todo.values()]
+        outcomes = pool.run(run_dirs, ended=ended, tried_again=tried_again)
     return signalled.is_set(), outcomes
 
 

@@ -200,7 +200,8 @@ def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
     with stopped_by_signals(pool, (signal.SIGINT, *STOP_SIGNALS)):
         if tied:
             threading.Thread(target=stop_with_parent, args=(pool,), daemon=True).start()
-        pool.run([job.directory(name).path for name in names], ended=partial(note_outcome, job))
+        run_dirs = [job.directory(name).path for name in names]
+        pool.run(run_dirs, ended=partial(note_outcome, job), tried_again=print)
 
 
 def stop_with_parent(pool: "Pool") -> None:

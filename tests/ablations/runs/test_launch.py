@@ -132,9 +132,15 @@ def test_every_run_has_an_outcome_and_a_dead_worker_is_replaced(pool, tmp_path):
         "good": {},
     }
     runs = [fake_run(tmp_path / name, **plan) for name, plan in plans.items()]
-    ended = []
-    outcomes = pool().run(runs, ended=ended.append)
+    ended, retried = [], []
+    outcomes = pool().run(runs, ended=ended.append, tried_again=retried.append)
     assert ended == outcomes
+    assert sorted(retried) == [
+        f"an attempt ended early: {name}: its worker process ended with {how}; the run continues from its last "
+        "checkpoint."
+        for name, how in (("ended", "exit code 3"), ("killed", "signal SIGKILL"))
+        for _ in range(2)  # the third attempt is the last, and `ended` has its reason
+    ]
     died = (
         "its worker process died 3 times without progress, the last time of {}; read {}, and lower --slots if "
         "the machine is short of memory."
@@ -167,7 +173,11 @@ def test_a_run_is_tried_again_when_one_of_its_processes_was_killed_and_keeps_tha
     """The worker lives on; a run on several devices has processes of its own."""
     recovers = fake_run(tmp_path / "recovers", answers=[ExitCode.RANK_DIED, ExitCode.RANK_DIED, 0])
     fails = fake_run(tmp_path / "fails", answers=[ExitCode.RANK_DIED], message="process 2 was killed.")
-    outcomes = {one.run_dir: one for one in pool(devices=2).run([recovers, fails], ended=lambda _: None)}
+    retried = []
+    ranks = pool(devices=2).run([recovers, fails], ended=lambda _: None, tried_again=retried.append)
+    outcomes = {one.run_dir: one for one in ranks}
+    assert retried[-1] == "an attempt ended early: fails: process 2 was killed."
+    assert len(retried) == 4
     assert (outcomes[recovers].code, len(orders_of(recovers))) == (0, 3)
     assert (outcomes[fails].code, outcomes[fails].message) == (ExitCode.RANK_DIED, "process 2 was killed.")
     assert len(orders_of(fails)) == 3

@@ -146,7 +146,7 @@ def test_a_job_that_is_tied_to_its_parent_ends_when_that_dies(make_job, monkeypa
         def stop(self):
             stopped.set()
 
-        def run(self, run_dirs, *, ended):
+        def run(self, run_dirs, *, ended, tried_again):
             os.close(writer)
             assert stopped.wait(60)
 
