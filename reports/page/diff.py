@@ -132,7 +132,7 @@ def compare(before: Path, after: Path) -> dict[str, Any]:
         "files": [{"name": name, "before": old.files.get(name), "after": new.files.get(name)} for name in files],
         "claims": _claims(old, new),
         "results": _results(old.experiment, new.experiment),
-        "settings": _settings(before, after),
+        "settings": _settings(old, new),
     }
 
 
@@ -290,11 +290,18 @@ def _mean(values: Seeds) -> dict[str, Any] | None:
     return numbers | {"confidence": CONFIDENCE, "n": len(values)}
 
 
-def _settings(before: Path, after: Path) -> dict[str, Any]:
-    """Return the differences between the specs, or the reason why they are not compared: one is missing, or
-    is no good spec today."""
+def _settings(before: ComparedExperiment, after: ComparedExperiment) -> dict[str, Any]:
+    """Return the differences between the specs, or the reason why they are not compared: one is missing, is no
+    good spec today, or is the file of `ablate analyse`."""
+    for side in (before, after):
+        if side.experiment.runs and all(run.plan.analysed for run in side.experiment.runs):
+            reason = (
+                f"{side.folder} is of `ablate analyse`, which has no spec; to compare models, give their folders "
+                "to one `ablate analyse`"
+            )
+            return {"not_compared": reason, "changes": []}
     try:
-        specs = [load.load(folder / "spec.yaml", beside="foreign") for folder in (before, after)]
+        specs = [load.load(side.folder / "spec.yaml", beside="foreign") for side in (before, after)]
     except SpecError as error:
         return {"not_compared": str(error).partition("\n")[0], "changes": []}
     return {"not_compared": None, "changes": [change._asdict() for change in changed_settings(*specs)]}

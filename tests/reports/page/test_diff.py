@@ -451,6 +451,18 @@ def test_a_spec_that_cannot_be_read_leaves_the_rest(before, after):
     assert f"Settings are not compared: {after / 'spec.yaml'}:2:1: a value is missing here\n" in result.stdout
 
 
+def test_folders_of_analysed_models_have_no_settings_to_compare(tmp_path):
+    folder = write(tmp_path)
+    plan = json.loads((folder / "plan.json").read_text())
+    for run in plan["runs"]:
+        run["analysed"] = {}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    assert (
+        f"Settings are not compared: {folder} is of `ablate analyse`, which has no spec; to compare models, give "
+        "their folders to one `ablate analyse`\n"
+    ) in ablate("diff", folder, folder).stdout
+
+
 def spoiled(folder, what):
     """The folder without a file, or with a damaged one; what is then said."""
     plan, table, claims = folder / "plan.json", folder / "results.parquet", folder / "claims" / "layers.yaml"
