@@ -298,7 +298,11 @@ def _steps(experiment: ReportedExperiment) -> str:
     parts = []
     if steps:
         of_tokens = f" of at most {_either(tokens, 'source token')}" if tokens else ""
-        parts.append(f"training takes {_either(steps, 'step')}{of_tokens}")
+        parts.append(
+            f"checkpoints are measured up to {_either(steps, 'step')} of training"
+            if runs and all(run.plan.analysed for run in runs)
+            else f"training takes {_either(steps, 'step')}{of_tokens}"
+        )
     if started:
         parts.append(f"{listed(started, 'and')} {'starts' if len(started) == 1 else 'start'} from a trained model")
     if untrained:

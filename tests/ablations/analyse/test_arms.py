@@ -107,6 +107,7 @@ def test_a_series_is_measured_at_every_step(form, place, undrawn):
     kinds = {panel["kind"] for figure in report["figures"] for panel in figure["panels"]}
     assert "maps" in kinds
     assert report["runs"][0]["max_steps"] == 100
+    assert "Checkpoints are measured up to 100 steps of training; untrained keeps" in report["summary"]
 
 
 def refusal(*folders):
