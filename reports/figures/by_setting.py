@@ -26,7 +26,7 @@ from reports.figures.lines import fit_values, intervals_beyond, where_beyond, wr
 from reports.figures.maps import draw_cells
 from reports.figures.panel import BEYOND, FigureKind
 from reports.figures.style import LINES, TICK_LETTERS, Style, mark_points, thinned
-from reports.words import is_absent, number
+from reports.words import count, is_absent, number
 
 SEED_POINTS = 5.5
 """Distance from a mark to its seeds on the right, in points."""
@@ -221,9 +221,14 @@ def _draw_levels(marks: SettingMarks, points: Sequence[Mapping[str, Any]], *, ax
     return handles
 
 
+def _place_label(value: str) -> str:
+    """Return a value of the setting as text of a figure: a whole number as in tables, ``3,000``."""
+    return count(int(value)) if value.isdecimal() else shown_name(value)
+
+
 def _label_places(along: Mapping[str, Any], *, ax: Axes) -> None:
     """Set the scale, ticks and label of the axis, and mark the reference value."""
-    places, labels = along["places"], [shown_name(value) for value in along["values"]]
+    places, labels = along["places"], [_place_label(value) for value in along["values"]]
     if along["logarithmic"]:
         ax.set_xscale("log", base=2)
     low, high = (np.log2(places[end]) if along["logarithmic"] else places[end] for end in (0, -1))

@@ -93,6 +93,11 @@ def test_a_long_label_of_scores_is_inside_the_figure(monkeypatch):
     assert figure.bbox.y0 <= label.y0 < label.y1 <= figure.bbox.y1
 
 
+def test_large_numbers_of_the_axis_have_commas_as_in_tables():
+    steps = drawn(panels(chosen=factor({"mlm": 750, "clm": 3000, "mt": 12000}))[0])
+    assert [label.get_text() for label in steps.get_xticklabels()] == ["750", "3,000", "12,000"]
+
+
 def test_labels_without_room_are_left_out_and_the_reference_keeps_its_own():
     close = factor({"clm": 0.149, "mlm": 0.15, "mt": 0.8})
     assert [label.get_text() for label in drawn(panels(chosen=close)[0]).get_xticklabels()] == ["0.15", "0.8"]
