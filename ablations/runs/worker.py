@@ -94,11 +94,9 @@ def measure(
             files = files_now(settings, data_root)  # before they are read, in case somebody changes them meanwhile
             try:
                 rows, sample = measure_rows(readings, settings, say=say)
-            except (MeasureError, DataError) as error:
-                refused.setdefault(key(settings), {})[str(error).removeprefix(f"{settings.kind}: ")] = None
-                continue
             except Exception as error:  # a bug in one measure must not stop the others; the log has it
-                traceback.print_exc()
+                if not isinstance(error, MeasureError | DataError):
+                    traceback.print_exc()
                 is_short_of_memory |= out_of_memory(error) is not None
                 why = _why(error, directory).removeprefix(f"{settings.kind}: ")
                 refused.setdefault(key(settings), {})[why] = None
