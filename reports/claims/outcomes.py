@@ -3,7 +3,7 @@ and of each look.
 
 If seeds are added until claims are decided, a claim is judged at each look in turn, with the seeds and the
 level of that look. The first look that settles the claim gives its verdict. Seeds that are added later for
-other claims do not change it.
+other claims do not change it. `partly` does not settle a claim while a part is undecided.
 
 A claim that is tested again and again is supported by chance more often than a claim that is tested once. So
 each look has its own level, and all looks together err as often as one test: alpha spending (Lan and DeMets
@@ -240,7 +240,9 @@ def _levels_at_looks(item: MeasuredClaim, looks: Looks, level: float) -> tuple[f
 
 def _end(item: MeasuredClaim, looks: Looks, size: int, *, level: float) -> End:
     verdict, of_parts = decide(item.parts, smallest_effects(item, item.parts), level=level)
-    if verdict in DECIDED:
+    # What is open in a claim that is `partly` may still contradict it.
+    may_change = verdict == "partly" and "undecided" in of_parts.values()
+    if verdict in DECIDED and not may_change:
         return "decided"
     if any(of_parts[name] == "not testable here" and part.in_each_seed for name, part in item.parts.items()):
         return "not testable"  # more seeds cannot change this

@@ -93,6 +93,28 @@ def test_the_first_look_that_decides_gives_the_verdict_whatever_later_seeds_show
     assert at_once.look is None
 
 
+def test_a_claim_that_is_partly_true_goes_on_while_a_part_is_open(tmp_path):
+    """At three seeds one part makes no difference, and the other is undecided: nine seeds contradict it."""
+    path = tmp_path / "claims/some.yaml"
+    claims_of(tmp_path, ("more", "a", {"smallest": 0.1}))
+    effect = "{kind: difference, of: {measure: validation, metric: loss}, arm: %s, minus: base, unit: nats}"
+    single, parts = f"    effect: {effect % 'a'}\n", "".join(f"      of-{arm}: {effect % arm}\n" for arm in "ab")
+    text = path.read_text().replace(single, f"    effects:\n{parts}")
+    path.write_text(text.replace("arms: [a, base]", "arms: [a, b, base]"))
+    claims, arms = claims_file.load(path).claims, ["a", "b", "base"]
+    lower = [-0.5, -0.1, -0.3, -0.35, -0.25, -0.3, -0.4, -0.2, -0.3]
+    rows = table(a=BASE, b=lower, base=[0.0] * 9)
+    taken = [looks(*[arms] * count) for count in range(1, 5)]
+    found = [judged(claims, rows, one)["more"] for one in taken]
+    assert (found[0].judgement.verdict, found[0].look.end) == ("partly", "open")
+    assert {name: part.verdict for name, part in found[0].judgement.parts.items()} == {
+        "of-a": "equivalent",
+        "of-b": "undecided",
+    }
+    assert after_look({"more": found[0]}, taken[0]) == (dict.fromkeys(arms, 4), [])
+    assert (found[-1].judgement.verdict, found[-1].look.end) == ("contradicted", "decided")
+
+
 def test_copies_of_a_run_are_one_seed_and_get_no_more(tmp_path):
     """A claim about two arms of copies has one seed. If one arm varies, every seed counts."""
     claims, arms = claims_of(tmp_path, ("more", "a", {})), ["a", "base"]
