@@ -256,7 +256,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             metrics=("uuas", "uuas_adjacent", "uuas_random", "uuas_minus_adjacent", "conditional_information"),
             groups="treebanks",
             need=PREDICTS_HIDDEN,
-            version=5,
+            version=6,
         ),
         "conditional_independence": Card(
             rows="ablations.tasks.language_models.conditional_independence:rows",

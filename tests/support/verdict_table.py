@@ -30,6 +30,8 @@ class Published(NamedTuple):
 
     experiment: str
     on_real_text: bool
+    is_partial: bool
+    """Whether the spec says that the experiment has not come to its planned end."""
     entry: ClaimEntry
 
 
@@ -47,8 +49,12 @@ def _published(results: Path) -> list[Published]:
     for path in sorted(results.glob("*/claims.json")):
         on_real_text = yamlfile.read(path.with_name("spec.yaml")).content["data"]["kind"] != "language"
         entries = json.loads(path.read_text(encoding="utf-8"))["claims"]
+        spec = results.with_name(f"{path.parent.name}.yaml")
+        is_partial = spec.exists() and "# State     partial\n" in spec.read_text(encoding="utf-8")
         claims += [
-            Published(path.parent.name, on_real_text, claim_entry(**entry)) for entry in entries if entry["number"]
+            Published(path.parent.name, on_real_text, is_partial, claim_entry(**entry))
+            for entry in entries
+            if entry["number"]
         ]
     return sorted(claims, key=lambda claim: _order(claim.entry.number))
 
@@ -62,17 +68,19 @@ def _decided_on_real_text(published: list[Published], place: str) -> str:
     measured = _with_most_seeds([claim for claim in published if claim.on_real_text])
     rows = [
         f"|{entry.number}. {entry.says}|{_verdict(entry)}|{headline_effect(entry)}"
-        f"|[{seeds_shown(entry)}]({place}/{name}/findings.md)|{_literature(entry)}|\n"
-        for name, _, entry in measured
+        f"|[{seeds_shown(entry)}{'*' * is_partial}]({place}/{name}/findings.md)|{_literature(entry)}|\n"
+        for name, _, is_partial, entry in measured
         if entry.verdict in DECIDED
     ]
+    preliminary = any(claim.is_partial and claim.entry.verdict in DECIDED for claim in measured)
+    note = "\n\\* Preliminary: the experiment has not ended.\n" * preliminary
     heads = "|claim|verdict|effect|seeds|in the literature|\n|---|---|---|--:|---|\n"
     others = {
         verdict: [str(claim.entry.number) for claim in measured if claim.entry.verdict == verdict]
         for verdict in UNDECIDED
     }
     words = "; ".join(f"{verdict}: {listed(numbers, 'and')}" for verdict, numbers in others.items() if numbers)
-    return heads + "".join(rows) + (f"\nMeasured on real text and {words}.\n" if words else "")
+    return heads + "".join(rows) + note + (f"\nMeasured on real text and {words}.\n" if words else "")
 
 
 def _literature(entry: ClaimEntry) -> str:
@@ -113,7 +121,7 @@ def _verdicts(claims: list[Published], place: str) -> str:
         "<br>".join(
             f"{_verdict(entry)}: {headline_effect(entry)}, n = {seeds_shown(entry)} "
             f"([{name}]({place}/{name}/findings.md))"
-            for name, _, entry in measured
+            for name, _, _, entry in measured
         )
         or "not run"
     )

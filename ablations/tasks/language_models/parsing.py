@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from ablations.measures.jackknife import BLOCKS
 from ablations.measures.reading.alignment import NO_WORD
 from ablations.measures.reading.texts import Readings, Say, padded
 from ablations.tasks.examples import trees_of
@@ -201,7 +202,8 @@ def tree_rows(
     The chance level (`floor`) of `uuas` is that of the adjacency chain, which is the tree that is found if
     there is no information. Rows of `uuas` and `conditional_information` (mean over pairs of sub-words, nats)
     by number of sweeps, in groups such as `sweeps=250`, show how far sampling has converged. The last number
-    of sweeps and all other rows have the group `treebank`.
+    of sweeps and all other rows have the group `treebank`. Shares of edges have `left_out`, the same share without
+    each block of sentences.
 
     Args:
         information: information of each pair, P2, by number of sweeps, ascending.
@@ -210,9 +212,15 @@ def tree_rows(
     adjacent_S = np.array([len(tree.edges & adjacency_chain(tree.words)) for tree in trees])
     random_S = np.array([expected_at_random(len(tree.edges), tree.words) for tree in trees])
 
+    block_S = np.arange(len(trees)) % BLOCKS  # trees are in a random order
+    blocks = np.unique(block_S)
+
     def row(metric: str, right_S: NDArray[Any], **fields: Any) -> dict[str, Any]:
         error = resampled_error(right_S, edges_S)
         share = {"value": right_S.sum() / edges_S.sum(), "standard_error": error, "unit": "", "n": edges_S.sum()}
+        if len(blocks) > 1:
+            kept = [block_S != block for block in blocks]
+            share["left_out"] = [float(right_S[kept_S].sum() / edges_S[kept_S].sum()) for kept_S in kept]
         return {"metric": metric, "group": treebank} | share | fields
 
     floor, last = adjacent_S.sum() / edges_S.sum(), max(information)

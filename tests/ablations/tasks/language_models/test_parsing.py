@@ -121,6 +121,8 @@ def test_rows_by_hand():
     shares = found[found["unit"] == ""]
     assert (shares["n"] == 4).all()
     assert by.loc[("uuas", "gum"), "floor"] == 2 / 4
+    assert by.loc[("uuas", "gum"), "left_out"] == [1 / 2, 2 / 2]  # without the first sentence, without the second
+    assert by.loc[("uuas_minus_adjacent", "gum"), "left_out"] == [0, 1 / 2]
     # The first sentence is drawn 0, 1 or 2 times; a binomial's deviation, over four edges, times 2 / (2 - 1).
     error = by.loc[("uuas_minus_adjacent", "gum"), "standard_error"]
     assert error == pytest.approx((0.5 * 2) ** 0.5 / 4, rel=0.08)  # five standard errors of 2,000 resamplings
