@@ -126,7 +126,7 @@ def write(table: pd.DataFrame, path: Path) -> None:
     """Write the table to `path` as parquet, whole or not at all.
 
     Raises:
-        ResultsError: the table breaks a rule of `table`.
+        ResultsError: the function `table` would refuse its rows.
         FilesError: the file cannot be written.
     """
     checked = _checked(_columns(table, source=str(path)), source=str(path))

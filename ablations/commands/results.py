@@ -208,9 +208,9 @@ def diff(before: Path, after: Path, examples: int, by: Any, out: Path, as_json: 
     Experiments: A and B are folders of results, such as out/NAME, or specs whose results are in the output root.
     The command shows claims, validation losses and settings side by side, with their differences.
 
-    Arms or runs: A and B are written out/NAME:ARM or out/runs/RUN. The command shows how many examples B answers
-    better or worse than A, in each seed and over seeds. The measures need `predictions: true`. --examples and --by
-    work only here.
+    Arms or runs: A and B look like out/NAME:ARM or out/runs/RUN. The command shows how many examples B answers
+    better or worse than A, in each seed and over seeds. Their measures need `predictions: true`. --examples and
+    --by work only for arms or runs.
     """
     from reports.page.diff import compare, folder_of
     from reports.page.flips import compare_examples, side_of

@@ -300,8 +300,8 @@ def engine_of(place: Any) -> Any:
 
 
 def show_dry_run(workspace: Any, selected: Any, place: Any, *, arms: tuple[str, ...]) -> None:
-    """Print the plan of the selected runs, or the jobs in which a place would carry them out. The jobs of trials
-    come first.
+    """Print the plan of the selected runs or, for SLURM or Ray, the jobs to be submitted. The jobs of trials come
+    first.
 
     Args:
         arms: arms that were selected; all if there are none.

@@ -100,8 +100,8 @@ def change_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of layer changes of some tokens, with errors by the jackknife.
 
-    Rows from layer l to l + 1 always, and from layer 0 to l if `from_embeddings`. A row has no error if its
-    number is undefined without one of the blocks.
+    Rows are from layer l to l + 1, and with `from_embeddings` from layer 0 to l too. A row has no error if its
+    number is undefined, or there are too few tokens, without one of the blocks.
 
     Args:
         leaves_out_undefined: whether a step without a defined number has no row. Otherwise it is an error.

@@ -53,8 +53,8 @@ class VisibleTokens:
     * `recovered_replaced`: share of these replaced tokens at which the guess is the original token.
 
     The chance level (`floor`) is the same share, of the same tokens, when they are shown as [MASK]: the guess
-    from context. Replaced tokens are hidden all at once. Clean tokens are hidden in turns. The tokens that
-    are to be predicted are then shown as they are, so that about as many tokens are corrupted as before.
+    from context. Replaced tokens are hidden all at once. Clean tokens are hidden in turns, in which the
+    tokens that are to be predicted are shown as they are, so that a turn hides about as many tokens as training.
     """
 
     def __init__(self, objective: MaskedLM) -> None:

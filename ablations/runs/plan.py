@@ -39,7 +39,7 @@ MOST_NAMED = 6
 
 
 class Lacking(NamedTuple):
-    """Measures and checkpoint that a trained run lacks."""
+    """Measures that a trained run lacks, and the condition of its checkpoint."""
 
     number_requested: int
     """Number of requested measures; measures of tasks count once for each task."""

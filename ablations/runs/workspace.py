@@ -114,7 +114,7 @@ class Workspace:
         )
 
     def changed(self) -> list[str]:
-        """Return a sentence on the settings from the command line; an empty list without any."""
+        """Return a list of one sentence on the settings from the command line; an empty list without any."""
         if not self._changed_spec.overrides:
             return []
         return [

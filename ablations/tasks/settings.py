@@ -225,7 +225,7 @@ class TransferSettings(PartSettings, PredictingSettings):
         return self.seeds or (3 if self.effort == "quick" else 5)
 
     @property
-    def passes(self) -> int:
+    def epochs_wanted(self) -> int:
         """Number of epochs of a training."""
         return self.epochs or self.usual_epochs[self.effort == "quick"]
 

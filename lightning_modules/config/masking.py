@@ -28,7 +28,7 @@ LANGUAGE_TAGS = frozenset(
 
 
 class Uniform(Settings):
-    """Selection of single tokens, each hidden or kept by itself."""
+    """Selection of single tokens, each drawn by itself."""
 
     kind: Literal["uniform"]
 
@@ -55,7 +55,7 @@ class Span(Settings):
 
 class PMI(Settings):
     """Selection of word n-grams that occur together more often than their parts predict (Levine et al. 2021,
-    section 3). These are hidden as a whole. All other words are hidden or kept one by one."""
+    section 3). These are hidden as a whole. All other words are drawn one by one."""
 
     kind: Literal["pmi"]
     longest: int = Field(5, ge=2, le=8)

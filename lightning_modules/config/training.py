@@ -33,7 +33,7 @@ class NGrams(Shuffled):
 
 class Blocks(Shuffled):
     """Word order that shuffles blocks of the running text. A block may reach over the ends of sentences and
-    documents. Sentences keep their numbers of words."""
+    documents. Sentences keep their numbers of words, unless they become longer than `max_length`."""
 
     kind: Literal["blocks"]
     length: int = Field(512, ge=2, lt=MOST)
@@ -42,14 +42,14 @@ class Blocks(Shuffled):
 
 class Corpus(Shuffled):
     """Word order in which every word is drawn anew, with its frequency in the training text. Sentences keep
-    their numbers of words."""
+    their numbers of words, unless they become longer than `max_length`."""
 
     kind: Literal["corpus"]
 
 
 class UniformDraw(Shuffled):
     """Word order in which every word is drawn anew from the different words of the training text, all equally
-    likely. Sentences keep their numbers of words."""
+    likely. Sentences keep their numbers of words, unless they become longer than `max_length`."""
 
     kind: Literal["uniform"]
 

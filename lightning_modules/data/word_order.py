@@ -380,8 +380,8 @@ def training_text(run: RunSettings, tokens: Tokens) -> tuple[Split, dict[str, An
 
 
 def require_words(run: RunSettings, tokens: Tokens) -> None:
-    """Raise a DataError if words are to be moved in a text in which no sentence has a second word, or in
-    which the first word of a sentence has no beginning."""
+    """Raise a DataError if words are to be moved or drawn, but the text has no spaces between words, or the
+    tokenizer does not mark the first word of a sentence as the start of a word."""
     order = run.training.word_order
     if order.kind != "natural" and order.unit == "words":
         starts_V = starts_word(tokens.tokenizer)

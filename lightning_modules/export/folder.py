@@ -55,7 +55,7 @@ GENERATES = ("next_token", "target_text")
 
 
 class Exported(NamedTuple):
-    """Folder that was written."""
+    """Folder of an exported run."""
 
     folder: Path
     class_name: str

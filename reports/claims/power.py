@@ -129,8 +129,8 @@ def _part_power(
 
 
 def unlikely(powers: Iterable[ClaimPower | str], *, seeds: int) -> list[str]:
-    """Return a sentence on each claim that so many seeds would hardly decide, even if its effect were
-    large."""
+    """Return a sentence on each claim whose chance of a verdict with so many seeds is below `UNLIKELY`, even if
+    its effect is large."""
     sentences = []
     for claim_power in powers:
         if isinstance(claim_power, str) or claim_power.large_effect >= UNLIKELY:

@@ -33,8 +33,8 @@ Seeds = Mapping[int, float]
 
 
 def difference(before: Seeds, after: Seeds) -> dict[str, Any] | None:
-    """Return the mean of `after` minus the mean of `before`, with its 95% t interval; None without a number
-    on both sides.
+    """Return the mean of `after` minus the mean of `before`, with its 95% t interval; None if a side
+    has no finite number.
 
     Keys are `mean, low, high, confidence, paired`. If both sides have the same seeds, the interval is that of
     the differences within seeds. Otherwise it is Welch's for independent seeds, which is wider than needed if

@@ -46,8 +46,8 @@ def tables(page: dict[str, Any]) -> dict[str, str]:
     """Return each table of the page that has rows, by the name of its file without the ending.
 
     `claims` has the verdicts with effect, interval and n. `arms` has what each arm learned in pre-training.
-    `compared` has the scores of whole runs with the differences between arms. The others are the tables of tasks,
-    with a row of differences below each main score.
+    `compared` has the scores of whole runs with the differences from the first arm. The others are the tables of
+    tasks, with a row of differences below each main score that has intervals.
     """
     judged = [claim for claim in page["claims"] if claim.plot]
     written = {"claims": _claims(judged)} if judged else {}

@@ -230,8 +230,8 @@ class RunScore(NamedTuple):
 def gains(table: DataFrame) -> DataFrame:
     """Return the gain of each run over a guess without context, with what it predicts in the column `prediction`.
 
-    Runs count as predicting the same if they have equally many predictions and the same loss of that guess.
-    Losses of different predictions cannot be compared.
+    `prediction` is a text of the numbers of predictions of an arm's runs and the losses of that guess. Gains of
+    arms whose texts differ cannot be compared. Runs without a finite loss are left out.
     """
     rows = validation_losses(with_columns(table))
     rows = rows.assign(value=rows["floor"] - rows["value"])

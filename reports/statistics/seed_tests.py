@@ -343,7 +343,7 @@ def power(effect: float, *, sd: float, seeds: int, level: float) -> float:
 
 
 def spread_interval(sd: float, *, seeds: int) -> tuple[float, float]:
-    """Return the 80% interval of the true standard deviation, if this many seeds show `sd` and are normal."""
+    """Return the 80% interval of the true standard deviation, from `sd` of this many seeds with normal values."""
     low, high = sd * np.sqrt((seeds - 1) / stats.chi2.ppf((0.9, 0.1), seeds - 1))
     return float(low), float(high)
 

@@ -67,8 +67,8 @@ def parts(heads: Sequence[int | None], relations: Sequence[str]) -> tuple[list[s
 
     First comes the word's own relation, marked ^, if its head stands on that side. Then come the relations of
     its dependents there, in the order of the sentence. Punctuation among the dependents is left out, because
-    CCG categories say nothing about it. All parts are empty if a head or relation of the sentence is not
-    known.
+    CCG categories say nothing about it. A side without links is "-". All sides are "" if a head or relation of the
+    sentence is not known.
     """
     with_head = [(word, head) for word, head in enumerate(heads) if head is not None]
     if len(with_head) < len(heads) or "" in relations:

@@ -184,7 +184,7 @@ class AnySide(ABC):
 
     @abstractmethod
     def require_comparable(self, other: "AnySide", *, measure: str) -> None:
-        """Raise a MeasureError if the other side is not held in the same way as this one."""
+        """Raise a MeasureError if `measure` cannot compare this side with the other one."""
 
 
 class Side(AnySide):

@@ -325,7 +325,7 @@ def load(path: Path | None, kind: type[AnyPlace], *, arms: Sequence[str]) -> Pla
     if file.before is not None and not file.before.is_file():
         raise file.refusal(
             ("before",),
-            f"before names {file.before}, but this file does not exist; correct the name, or leave before out",
+            f"the file of `before`, {file.before}, does not exist; correct its name, or delete `before`",
         )
     return file
 

@@ -212,7 +212,7 @@ class _Transfer:
         if len(self.settings.rates) > 1:
             name += f", learning rate {rate:g}"
         settings = self.settings
-        recipe = Recipe(settings.passes, rate, settings.least_steps, repetition, name)
+        recipe = Recipe(settings.epochs_wanted, rate, settings.least_steps, repetition, name)
         return train(
             self.trainee(repetition),
             self.texts["train"],

@@ -109,8 +109,8 @@ def test_a_problem_of_a_file_for_ray_is_a_line_with_its_place(tmp_path, text, se
 def test_a_file_that_is_to_be_read_before_must_be_there(tmp_path):
     (problem,) = problems(tmp_path, "before: nothing.sh")
     assert problem == (
-        f"1:9: before names {tmp_path / 'nothing.sh'}, but this file does not exist; correct the name, or leave "
-        "before out"
+        f"1:9: the file of `before`, {tmp_path / 'nothing.sh'}, does not exist; correct its name, or delete "
+        "`before`"
     )
     (tmp_path / "cluster.sh").write_text("module load cuda\n")
     (tmp_path / "cluster.yaml").write_text("before: cluster.sh")
