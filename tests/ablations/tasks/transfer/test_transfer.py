@@ -437,7 +437,7 @@ def test_quick_takes_a_part_of_everything(objective, tokens):
     assert fewer.most_examples("train") == 100
     assert fewer.most_examples("test") == 1000
     full = FineTuningSettings(kind="fine_tuning", tasks=(CLASSES,))
-    assert (full.most_examples("train"), full.most_examples("test"), full.repetitions, full.passes) == (
+    assert (full.most_examples("train"), full.most_examples("test"), full.repetitions, full.epochs_wanted) == (
         10_000,
         None,
         5,
