@@ -380,12 +380,27 @@ def example_tables(content: Mapping[str, Any]) -> None:
         _say_whole(console, f"{side}: {content[side]}")
     for task in content["tasks"]:
         _task(console, task, by=content["by"])
-    _print_plain(
-        console,
-        "\nbetter, worse: examples that the second side answers better, or worse; p: exact sign test, which is "
-        "about these two models, not about other seeds. Intervals are at 95%: the t interval over seeds, the "
-        "multi-bootstrap over seeds and examples. In brackets behind an answer: how many runs or heads gave it.",
-    )
+    notes = list(_notes(content["tasks"]))
+    if notes:
+        _print_plain(console, f"\n{' '.join(notes)}")
+
+
+def _notes(tasks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what a reader must know of the columns, intervals and answers that the tables of `tasks` have."""
+    if any(task["seeds"] for task in tasks):
+        yield (
+            "better, worse: examples that the second side answers better, or worse; p: exact sign test, which is "
+            "about these two models, not about other seeds."
+        )
+    numbers = [part for task in tasks for part in (task, *task["slices"])]
+    ways = {
+        "the t interval over seeds": any(task["over_seeds"]["low"] is not None for task in tasks),
+        "the multi-bootstrap over seeds and examples": any("[" in _bootstrapped(part) for part in numbers),
+    }
+    if any(ways.values()):
+        yield f"Intervals are at 95%: {', '.join(way for way, is_shown in ways.items() if is_shown)}."
+    if any(task["listed"] for task in tasks):
+        yield "In brackets behind an answer: how many runs or heads gave it."
 
 
 def _task(console: Console, task: Mapping[str, Any], *, by: str | None) -> None:
