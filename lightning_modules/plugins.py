@@ -6,12 +6,13 @@ if a spec, the option `--plugin` or the record of a planned run names it. From i
 entry points of the group `pretraining_ablations` can be named.
 """
 
+import ast
 import hashlib
 import linecache
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -177,7 +178,11 @@ def _of_file(name: str, path: Path, sha256: str | None = None) -> Plugin:
         return Plugin(name, path, digest, source)
     if (path, digest) not in _search.modules:
         _search.modules[path, digest] = _executed(name, path, source, digest)
-    return _part(name, path, digest, _search.modules[path, digest])
+    module, part_name = _search.modules[path, digest], name.partition(":")[2]
+    if not hasattr(module, part_name):
+        names = ", ".join(_names_defined(ast.parse(source).body)) or "no name"
+        raise PluginError(f"{name}: {path} has no {part_name}; it defines {names}.")
+    return Plugin(name, path, digest, getattr(module, part_name))
 
 
 def _executed(name: str, path: Path, source: bytes, digest: str) -> ModuleType:
@@ -234,9 +239,13 @@ def _of_package(name: str) -> Plugin:
     return Plugin(name, path, digest.hexdigest(), part)
 
 
-def _part(name: str, path: Path, digest: str, module: ModuleType) -> Plugin:
-    part_name = name.partition(":")[2]
-    if not hasattr(module, part_name):
-        names = [name_defined for name_defined in vars(module) if not name_defined.startswith("_")]
-        raise PluginError(f"{name}: {path} has no {part_name}; it defines {', '.join(names)}.")
-    return Plugin(name, path, digest, getattr(module, part_name))
+def _names_defined(statements: Sequence[ast.stmt]) -> Iterator[str]:
+    """Yield the public names that the statements of a module define, without those that it imports."""
+    for statement in statements:
+        if isinstance(statement, ast.ClassDef | ast.FunctionDef):
+            names = [statement.name]
+        elif isinstance(statement, ast.Assign):
+            names = [target.id for target in statement.targets if isinstance(target, ast.Name)]
+        else:
+            continue
+        yield from (name for name in names if not name.startswith("_"))

@@ -72,7 +72,9 @@ def test_a_file_of_the_command_line_takes_the_place_of_that_beside_the_spec(besi
         ("", "b.py:Rank",
             "b.py:Rank: {}/b.py cannot be read (No such file or directory); put the file beside the spec, or "
             "name it with --plugin."),
-        ("import math\nOther = 1\n", "a.py:Rank", "a.py:Rank: {}/a.py has no Rank; it defines math, Other."),
+        ("import math\nfrom typing import Any\nOther = _X = 1\nclass Ranks: ...\n", "a.py:Rank",
+            "a.py:Rank: {}/a.py has no Rank; it defines Other, Ranks."),
+        ("import math\n", "a.py:Rank", "a.py:Rank: {}/a.py has no Rank; it defines no name."),
         ("x = 1\ndef f(:\n", "a.py:Rank", "a.py:Rank: {}/a.py, line 2: SyntaxError: invalid syntax; correct the "
          "file."),
         ("x = 1\n\n1 / 0\n", "a.py:Rank", "a.py:Rank: {}/a.py, line 3: ZeroDivisionError: division by zero; "

@@ -107,7 +107,7 @@ def rows(readings, settings, say):
         ),
         (
             "Other = 7",
-            "mine.py:Rank: mine.py has no Rank; it defines Card, MeasureSettings, Settings, rows, Other",
+            "mine.py:Rank: mine.py has no Rank; it defines Settings, rows, Other",
         ),
     ],
 )
