@@ -5,11 +5,11 @@ a document may be shorter, and documents may differ in the length of their sente
 (`floor`) is therefore the better of two guesses without words: always the more frequent answer, and a small
 decision tree on the two lengths, fitted on pairs of the training text.
 
-Letters: N tokens, V vocabulary, S sentences, Q pairs, K = 2 segments.
+Letters: N tokens or batches, V vocabulary, S sentences, Q pairs, K = 2 segments, G blocks, C changes, P parts.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sklearn.tree import DecisionTreeClassifier
 from torch import Tensor
 
+from ablations.measures.jackknife import BLOCKS, errors
 from ablations.measures.reading.texts import Readings, Say, padded
 from ablations.measures.settings import ValidationSettings
 from ablations.measures.visible_tokens import VisibleTokens
@@ -28,14 +29,13 @@ from lightning_modules.data.sequences import NO_PAIR, PAIR, PairLoss, Sequences,
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK, decode, starts_word
 from lightning_modules.data.word_order import reordered
-from lightning_modules.model.heads import IGNORED, LossSum
+from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives.masked_lm import EVALUATED, MaskedLM
 from lightning_modules.objectives.objective import EVALUATION_SEED, Batch, Objective
 from lightning_modules.objectives.translation import Translation
 from lightning_modules.training.data_module import (
     TOKENS_AT_ONCE,
     evaluate_changed,
-    evaluate_parts,
     evaluation_batches,
 )
 
@@ -64,15 +64,16 @@ def validation(objective: Objective, tokens: Tokens, settings: ValidationSetting
     The chance level (`floor`) of a loss over the vocabulary is the loss, on the same predictions, of a model
     that only knows how frequent each token is in the training text. The chance level of another loss is that
     of a guess that knows the shares of the answers. The chance level of BLEU and chrF is the score of the
-    same translations with the references shuffled. `pair_accuracies` and `visible_tokens` explain their own.
+    same translations with the references shuffled. A text of ten batches (of 8,192 tokens) or more gives
+    losses an error over the text. `pair_accuracies` and `visible_tokens` explain their own.
     """
     treatments = _treatments(objective)
     visible = VisibleTokens(objective) if isinstance(objective, MaskedLM) else None
-    whole, *treated = evaluate_changed(
+    whole, *treated = _evaluated(
         objective,
         tokens.validation,
-        [lambda batch: batch, *treatments.values()],
-        also=None if visible is None else visible.read,
+        [_unchanged, *treatments.values()],
+        also=lambda *batch: None if visible is None else visible.read(*batch),
     )
     yield from _losses(objective, tokens, tokens.validation, whole)
     yield from _by_treatment(dict(zip(treatments, treated, strict=True)))
@@ -89,7 +90,7 @@ def validation(objective: Objective, tokens: Tokens, settings: ValidationSetting
             max_length=objective.run.data.max_length,
             seed=EVALUATION_SEED,
         )
-        for row in _losses(objective, tokens, split, evaluate_parts(objective, split)):
+        for row in _losses(objective, tokens, split, *_evaluated(objective, split)):
             if row["group"] is None:
                 yield row | {"group": word_order_name(order)}
     if objective.pair_loss != "none":
@@ -98,24 +99,79 @@ def validation(objective: Objective, tokens: Tokens, settings: ValidationSetting
         yield from _translation_scores(objective, tokens, settings)
 
 
+class MeanLoss(NamedTuple):
+    """Mean of a part of the loss over a text; for an accuracy, the share of right predictions."""
+
+    mean: float
+    """Nats per prediction; NaN without predictions."""
+    predictions: int
+    left_out: tuple[float, ...] = ()
+    """Mean without each of `BLOCKS` blocks of neighbouring sentences; empty for a text of fewer batches."""
+
+
+def _unchanged(batch: Batch) -> Batch:
+    return batch
+
+
+def _evaluated(
+    objective: Objective,
+    split: Split,
+    changes: Sequence[Callable[[Batch], Batch]] = (_unchanged,),
+    *,
+    sequences: Sequences | None = None,
+    also: Callable[[int, Batch], None] = lambda number, batch: None,
+) -> list[dict[str, MeanLoss]]:
+    """Return the mean of each part of the loss over a split, for each change of its batches."""
+    batches: list[Tensor] = []
+
+    def read(number: int, batch: Batch, batch_CP2: Tensor) -> None:
+        batches.append(batch_CP2)
+        also(number, batch)
+
+    sums = evaluate_changed(objective, split, changes, sequences=sequences, also=read)
+    without_GCP2 = _without_each_block(torch.stack(batches).cpu().numpy())
+    return [
+        {
+            name: MeanLoss(
+                _mean(*loss), int(loss.predictions), tuple(map(_mean, *without_GCP2[:, change, part].T))
+            )
+            for part, (name, loss) in enumerate(parts.items())
+        }
+        for change, parts in enumerate(sums)
+    ]
+
+
+def _without_each_block(sums_NCP2: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sums over all batches but those of each block, for `BLOCKS` blocks of neighbouring batches;
+    no blocks for fewer batches."""
+    count = len(sums_NCP2)
+    starts = np.arange(BLOCKS if count >= BLOCKS else 0) * count // BLOCKS
+    return sums_NCP2.sum(0) - np.add.reduceat(sums_NCP2, starts)
+
+
+def _mean(total: Tensor | float, predictions: Tensor | float) -> float:
+    return float(total / predictions) if predictions else math.nan
+
+
 def _losses(
-    objective: Objective, tokens: Tokens, split: Split, evaluated: dict[str, LossSum]
+    objective: Objective, tokens: Tokens, split: Split, evaluated: dict[str, MeanLoss]
 ) -> Iterator[dict[str, Any]]:
     parts = {name: part for name, part in evaluated.items() if part.predictions}
-    means = {name: (part.total / part.predictions).item() for name, part in parts.items()}
+    means = {name: part.mean for name, part in parts.items()}
     unigram = unigram_losses(objective, tokens, split)
     for name, weight in objective.parts.items():
         if name not in parts or not weight:
             continue
-        mean, count = means[name], int(parts[name].predictions)
+        mean, count, left_out = parts[name]
         floor = unigram[name] if name in unigram else objective.chance(name, means, unigram)
         group = None if name == "loss" else name
         metric = "loss" if name in unigram else "objective_loss"
-        yield {"metric": metric, "group": group, "value": mean, "floor": floor, "unit": "nats", "n": count}
+        row = {"metric": metric, "group": group, "value": mean, "floor": floor, "unit": "nats", "n": count}
+        yield row | errors(left_out)
         if name in unigram:
-            value, chance = (math.exp(min(nats, MOST_NATS)) for nats in (mean, floor))
-            row = {"metric": "perplexity", "group": group, "value": value, "floor": chance}
-            yield row | {"unit": "", "n": count}
+            value, chance, *without = (math.exp(min(nats, MOST_NATS)) for nats in (mean, floor, *left_out))
+            row |= {"metric": "perplexity", "value": value, "floor": chance, "unit": ""}
+            yield row | errors(without)
 
 
 Treatment = Callable[[Tensor, Tensor], Tensor]
@@ -154,7 +210,7 @@ def _treatments(objective: Objective) -> Mapping[tuple[str, bool], Callable[[Bat
     return visible | {(name, True): partial(hidden, TREATMENTS[name]) for name in TREATMENTS if name != "masked"}
 
 
-def _by_treatment(evaluated: Mapping[tuple[str, bool], dict[str, LossSum]]) -> Iterator[dict[str, Any]]:
+def _by_treatment(evaluated: Mapping[tuple[str, bool], dict[str, MeanLoss]]) -> Iterator[dict[str, Any]]:
     """Yield the loss of masked LM separately for tokens that are shown as [MASK], as they were, and as
     another token.
 
@@ -168,8 +224,8 @@ def _by_treatment(evaluated: Mapping[tuple[str, bool], dict[str, LossSum]]) -> I
         if name == "masked":
             yield from row
             continue
-        loss = evaluated[name, True]["loss"]
-        yield from ({**of_visible, "floor": (loss.total / loss.predictions).item()} for of_visible in row)
+        floor = evaluated[name, True]["loss"].mean
+        yield from ({**of_visible, "floor": floor} for of_visible in row)
 
 
 def _in_format(objective: Objective, split: Split, input_format: InputFormat) -> Iterator[dict[str, Any]]:
@@ -177,12 +233,14 @@ def _in_format(objective: Objective, split: Split, input_format: InputFormat) ->
     length = objective.run.data.max_length
     document_S = split.documents.astype(np.int64)
     sequences = formatted(split, np.arange(len(split)), document_S, input_format, max_length=length)
-    yield from _row_of(evaluate_parts(objective, split, sequences=sequences)["loss"], group=input_format)
+    (parts,) = _evaluated(objective, split, sequences=sequences)
+    yield from _row_of(parts["loss"], group=input_format)
 
 
-def _row_of(loss: LossSum, *, group: str) -> Iterator[dict[str, Any]]:
-    if count := int(loss.predictions):
-        yield {"metric": "loss", "group": group, "value": loss.total.item() / count, "unit": "nats", "n": count}
+def _row_of(loss: MeanLoss, *, group: str) -> Iterator[dict[str, Any]]:
+    if loss.predictions:
+        row = {"metric": "loss", "group": group, "value": loss.mean, "unit": "nats", "n": loss.predictions}
+        yield row | errors(loss.left_out)
 
 
 def unigram_losses(objective: Objective, tokens: Tokens, split: Split) -> dict[str, float]:
@@ -303,17 +361,13 @@ def pair_accuracies(objective: Objective, tokens: Tokens) -> Iterator[dict[str, 
     """
     for task in TASKS:
         sequences = pairs(objective.run, tokens.validation, task)
-        right = evaluate_parts(objective, tokens.validation, sequences=sequences)[
-            f"{objective.pair_loss}_accuracy"
-        ]
-        if count := int(right.predictions):
+        (parts,) = _evaluated(objective, tokens.validation, sequences=sequences)
+        accuracy = parts[f"{objective.pair_loss}_accuracy"]
+        if accuracy.predictions:
             training = pairs(objective.run, tokens.train.head(TRAINING_SENTENCES), task)
             floor = floor_of_pairs(lengths_and_labels(training), lengths_and_labels(sequences))
-            accuracy = right.total.item() / count
-            yield {"metric": "pair_accuracy", "group": task, "value": accuracy, "floor": floor} | {
-                "unit": "",
-                "n": count,
-            }
+            row = {"metric": "pair_accuracy", "group": task, "value": accuracy.mean, "floor": floor, "unit": ""}
+            yield row | {"n": accuracy.predictions} | errors(accuracy.left_out)
 
 
 def pairs(run: RunSettings, split: Split, task: PairLoss) -> Sequences:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ablations.measures.jackknife import errors, means_left_out
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives.masked_lm import MaskedLM
@@ -58,8 +59,8 @@ class VisibleTokens:
     """
 
     def __init__(self, objective: MaskedLM) -> None:
-        self._objective, self._clean_tokens = objective, 0
-        names = ("shown", "original", "guess", "hidden_guess")
+        self._objective, self._clean_tokens, self._rows = objective, 0, 0
+        names = ("shown", "original", "guess", "hidden_guess", "row")
         self._by_kind: dict[str, dict[str, list[Tensor]]] = {kind: {name: [] for name in names} for kind in KINDS}
 
     def read(self, number: int, batch: Batch) -> None:
@@ -85,20 +86,30 @@ class VisibleTokens:
             ("clean", clean_N, clean_guess_N, clean_hidden_N),
             ("replaced", replaced_N, replaced_guess_N, replaced_hidden_N),
         ):
-            arrays = (shown_N[place_N], original_N[place_N], guess_N, hidden_guess_N)
+            row_N = self._rows + place_N // batch["tokens_BT"].shape[1]
+            arrays = (shown_N[place_N], original_N[place_N], guess_N, hidden_guess_N, row_N)
             for parts, array_N in zip(self._by_kind[kind].values(), arrays, strict=True):
                 parts.append(array_N.cpu())
         self._clean_tokens += len(clean_N)
+        self._rows += len(batch["tokens_BT"])
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows of the metrics."""
+        """Yield the rows of the metrics. Errors over the text are of blocks of rows of a batch, which hold whole
+        sentences."""
         for metric, (kind, right) in METRICS.items():
             pooled = {name: torch.cat(parts) for name, parts in self._by_kind[kind].items()}
             if count := len(pooled[right]):
-                value, floor = (
-                    (pooled[guess] == pooled[right]).double().mean().item() for guess in ("guess", "hidden_guess")
+                is_right_N, is_right_hidden_N = (
+                    (pooled[guess] == pooled[right]).double().numpy() for guess in ("guess", "hidden_guess")
                 )
-                yield {"metric": metric, "value": value, "floor": floor, "unit": "", "n": count}
+                yield {
+                    "metric": metric,
+                    "value": is_right_N.mean().item(),
+                    "floor": is_right_hidden_N.mean().item(),
+                    "unit": "",
+                    "n": count,
+                    **errors(means_left_out(is_right_N, pooled["row"].numpy()) or ()),
+                }
 
 
 def _originals(batch: Batch) -> Tensor:

@@ -10,6 +10,7 @@ from pathlib import Path
 import lightning as L
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from lightning_modules.data.packing import BatchPlan, consecutive, pack
@@ -221,35 +222,37 @@ def evaluate_changed(
     rank: int = 0,
     ranks: int = 1,
     sequences: Sequences | None = None,
-    also: Callable[[int, Batch], None] | None = None,
+    also: Callable[[int, Batch, Tensor], None] | None = None,
 ) -> list[dict[str, LossSum]]:
     """Return `evaluate_parts` of a split for each of several changes of its batches.
 
     Changes that differ only in the labels share one encoding.
 
     Args:
-        also: function that is called with the number of each batch, from 0, and the batch, while its encodings
-            are kept.
+        also: function that is called with the number of each batch, from 0, the batch, and its sums and
+            numbers of predictions by change and part (shape CP2, float64), while its encodings are kept.
     """
     was_training = objective.training
     objective.eval()
     device = objective.device
-    sums = torch.zeros(len(changes), len(objective.parts), 2, dtype=torch.float64, device=device)
+    sums_CP2 = torch.zeros(len(changes), len(objective.parts), 2, dtype=torch.float64, device=device)
     batches = evaluation_batches(
         objective, split, tokens_per_step=TOKENS_AT_ONCE, rank=rank, ranks=ranks, sequences=sequences
     )
     for number, cpu_batch in enumerate(batches):
         batch = {name: tensor.to(device) for name, tensor in cpu_batch.items()}
         with objective.encoding_once():
-            for summed, change in zip(sums, changes, strict=True):
+            batch_CP2 = torch.zeros_like(sums_CP2)
+            for summed_P2, change in zip(batch_CP2, changes, strict=True):
                 losses = objective.losses(change(batch))
-                summed += torch.stack(
+                summed_P2 += torch.stack(
                     [torch.stack([x.double() for x in losses[part]]) for part in objective.parts]
                 )
+            sums_CP2 += batch_CP2
             if also is not None:
-                also(number, batch)
+                also(number, batch, batch_CP2)
     objective.train(was_training)
     return [
         {name: LossSum(*part) for name, part in zip(objective.parts, of_change, strict=True)}
-        for of_change in sum_over_devices(sums)
+        for of_change in sum_over_devices(sums_CP2)
     ]

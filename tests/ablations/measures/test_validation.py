@@ -3,25 +3,29 @@
 import math
 from collections import Counter
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 import torch
 
+from ablations.measures.jackknife import BLOCKS, standard_error
 from ablations.measures.settings import ValidationSettings
 from ablations.measures.validation import _translation_scores, bleu, chrf, validation
 from ablations.measures.visible_tokens import TURNS
 from lightning_modules.data.tokenizer import MASK
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
+from lightning_modules.training import data_module
 from lightning_modules.training.data_module import evaluate_changed, evaluation_batches
 from tests.support.tiny_text import settings
+
+VALIDATION = ValidationSettings(kind="validation")
 
 
 def losses(objective, tokens):
     """The rows of the loss by group."""
-    rows = validation(objective, tokens, ValidationSettings(kind="validation"))
+    rows = validation(objective, tokens, VALIDATION)
     return {row["group"]: row for row in rows if row["metric"] == "loss"}
 
 
@@ -81,6 +85,28 @@ def test_a_batch_with_other_places_of_predictions_is_encoded_as_when_it_is_read_
             together = [objective.encode_at(x, place_N + shift) for x in (batch, changed) for shift in (0, -1)]
     assert all(map(torch.equal, alone, together))
     assert not any(torch.equal(a, b) for a, b in combinations(together, 2))
+
+
+def test_losses_are_kept_without_each_tenth_of_a_long_text(tokens, monkeypatch):
+    """By hand, a batch at a time. A short text has too few batches."""
+    objective = build(settings("masked_lm", encoder={"dropout": 0.0}), tokens).eval()
+    assert losses(objective, tokens)[None]["left_out"] is None
+    monkeypatch.setattr(data_module, "TOKENS_AT_ONCE", 64)
+    with torch.no_grad():
+        batches = evaluation_batches(objective, tokens.validation, tokens_per_step=64)
+        sum_N2 = np.array([[float(x) for x in objective.losses(batch)["loss"]] for batch in batches])
+    ends = [len(sum_N2) * block // BLOCKS for block in range(BLOCKS + 1)]
+    without = []
+    for first, last in pairwise(ends):
+        total, count = np.delete(sum_N2, slice(first, last), axis=0).sum(0)
+        without.append(total / count)
+    assert len(sum_N2) > BLOCKS
+    assert len(sum_N2) % BLOCKS, "blocks of different sizes"
+    rows = validation(objective, tokens, VALIDATION)
+    by_metric = {row["metric"]: row for row in rows if row.get("group") is None}
+    assert by_metric["loss"]["left_out"] == pytest.approx(without)
+    assert by_metric["loss"]["standard_error"] == pytest.approx(standard_error(without))
+    assert by_metric["perplexity"]["left_out"] == pytest.approx(np.exp(without))
 
 
 def test_changed_batches_have_the_losses_of_batches_that_are_read_alone(tokens):

@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from ablations.measures import visible_tokens as module
+from ablations.measures.jackknife import BLOCKS, standard_error
 from ablations.measures.visible_tokens import VisibleTokens
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
+from lightning_modules.training import data_module
 from lightning_modules.training.data_module import evaluate_changed, evaluation_batches
 from tests.support.tiny_text import settings
 
@@ -55,7 +57,7 @@ def by_hand(objective, tokens):
 def observed(objective, split):
     """The rows of a split, without any losses."""
     visible = VisibleTokens(objective)
-    evaluate_changed(objective, split, [], also=visible.read)
+    evaluate_changed(objective, split, [], also=lambda number, batch, _: visible.read(number, batch))
     return visible.rows()
 
 
@@ -72,6 +74,33 @@ def test_who_copies_is_right_on_clean_tokens_and_never_recovers_one(tokens):
     assert rows["recovered_replaced"]["value"] == 0.0
     assert rows["observed_clean"]["n"] == len(clean)
     assert rows["recovered_replaced"]["n"] == rows["observed_replaced"]["n"] == len(replaced)
+    assert (rows["observed_clean"]["left_out"], rows["observed_clean"]["standard_error"]) == ([1.0] * BLOCKS, 0.0)
+
+
+def test_a_share_is_kept_without_each_tenth_of_the_rows(tokens, monkeypatch):
+    """Also where the text is read in several batches."""
+    monkeypatch.setattr(data_module, "TOKENS_AT_ONCE", 256)
+    row_clean = []  # (row, token) of each clean token, by hand
+    objective, first = build(settings("masked_lm"), tokens), 0
+    for batch in evaluation_batches(objective, tokens.validation, tokens_per_step=256):
+        places = set(batch["predict_N"][batch["label_N"] != IGNORED].tolist())
+        rows, length = batch["tokens_BT"].shape
+        shown = batch["tokens_BT"].flatten().tolist()
+        row_clean += [
+            (first + place // length, token)
+            for place, token in enumerate(shown)
+            if place not in places and token >= FIRST_WORD_ID
+        ]
+        first += rows
+    favourite = int(np.bincount([token for _, token in row_clean]).argmax())
+    row = values(planted(tokens, lambda shown_N: torch.full_like(shown_N, favourite)), tokens)["observed_clean"]
+    without = [
+        np.mean([token == favourite for number, token in row_clean if number % BLOCKS != block])
+        for block in range(BLOCKS)
+    ]
+    assert first > 2 * BLOCKS
+    assert row["left_out"] == pytest.approx(without)
+    assert row["standard_error"] == pytest.approx(standard_error(without))
 
 
 def test_who_copies_guesses_hidden_tokens_by_what_it_says_at_mask(tokens):
