@@ -1,4 +1,4 @@
-"""Identity, folder and state of the runs of an experiment, and checks of the files that they name. No torch.
+"""Identities and folders of the runs of an experiment, and checks of the files that a spec names. No torch.
 
 OUT/<experiment>/    spec.yaml plan.json results.parquet report.html ...
 OUT/runs/<run>/      one folder for each run, shared by all experiments

@@ -246,7 +246,7 @@ def put_predictions(run_dir: Path, new: pd.DataFrame) -> None:
 
 
 def sealed_predictions(table: pd.DataFrame) -> bytes:
-    """Return the bytes of a file of predictions, as `results.sealed` makes them."""
+    """Return the bytes of a file of predictions: parquet in which a changed byte is noticed."""
     # Texts repeat with each metric and step: a large dictionary page holds each once.
     return sealed(table, compression="zstd", dictionary_pagesize_limit=2**26)
 

@@ -131,8 +131,8 @@ def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, *, max_length: int)
 
 
 def encode_masked(texts: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> EncodedTexts:
-    """Return texts as tokens with [MASK] behind each. A text that is too long loses pieces, never the
-    mask."""
+    """Return texts as tokens with [MASK] between each text and END. A text that is too long loses pieces, never
+    the mask."""
     rows = encode_texts(texts, tokenizer, max_length=max_length - 1).rows
     return EncodedTexts([_with_mask(row) for row in rows])
 

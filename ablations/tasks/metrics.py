@@ -112,7 +112,7 @@ def score(task: Task, answers: Sequence[Any], right: Sequence[Any]) -> float:
 
 
 def chance(task: Task, test: Examples) -> float:
-    """Return the chance level: the best score on the test part of answers that ignore the question.
+    """Return the chance level: the best score on the test part of answers that ignore the input.
 
     For classes and tags it is one answer to everything: the most frequent one of the test part, or the
     positive class if F1 is about one class. (The most frequent answer of the training part scores no more,

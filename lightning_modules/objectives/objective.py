@@ -133,7 +133,8 @@ class Objective(L.LightningModule, ABC):
     def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         """Return the arrays of a batch for `loss`: the ids that the encoder reads, and the tokens to predict.
 
-        Everything random in it depends on (seed, epoch, sentence) alone.
+        Everything random in it depends on (seed, epoch, sentence) alone, and on the step if a schedule changes
+        the masking ratio.
         """
 
     def make_evaluation_batch(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:

@@ -350,7 +350,7 @@ def _shown(kept: Array, gain: Array) -> dict[str, float]:
 
 def optimum(effect: Optimum, rows: SeedTable) -> dict[str, SeedEffects]:
     """Return three parts: whether a curve has a highest point, and the distances of that point from two
-    bounds.
+    bounds; one part without a number if no seed is complete.
 
     The arm with the best score is no estimate of the optimum: it has no interval, and among equal arms any of
     them may win. The top of a fitted parabola is an estimate, but the top in a single seed is a ratio without

@@ -3,7 +3,8 @@ mean.
 
 A part of a claim is an effect with one number per seed. It is judged at a level alpha: the level of its
 family divided by the number of the family's claims (Bonferroni). So the chance of any wrong verdict in a
-family is at most the family's level. (Holm's rule does not suit: a claim has several verdicts, and one of
+family is at most the family's level, and half as much again for claims of several parts in the worst case
+(docs/claims.md). (Holm's rule does not suit: a claim has several verdicts, and one of
 them may still be wrong when another passes its level on.)
 
 equivalent      TOST: the mean lies within -smallest_effect and smallest_effect, p <= alpha

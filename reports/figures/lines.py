@@ -1,4 +1,4 @@
-"""Lines with bands, chance levels and ceilings, which all figures but maps are made of.
+"""Lines with bands, chance levels and ceilings, for figures with a line for each arm, pair or group.
 
 Each line has its name at its end, so no panel needs a legend. A note above the axes says what chance level
 and ceiling are.

@@ -32,7 +32,8 @@ NEAR_TOP = 0.985
 
 
 class TrialMarks(NamedTuple):
-    """Content of a panel: a line for each arm, against the values of a setting or the number of trials."""
+    """Losses of the trials of a search: a line for each arm, against the values of a setting or the number of
+    trials."""
 
     label: str
     """Label of the axis of values."""

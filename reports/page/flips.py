@@ -52,7 +52,7 @@ class ComparedArm(NamedTuple):
     """Predictions of a published arm, with the columns PUBLISHED_COLUMNS; None for other sides."""
 
     @property
-    def is_untrained(self) -> bool:
+    def awaits_training(self) -> bool:
         """Return whether none of its runs is trained yet; False for a published arm."""
         return self.published is None and not any(RunDirectory(path).is_trained() for path in self.runs.values())
 
@@ -183,7 +183,7 @@ def compare_examples(
             )
     tables = [answers_of(side) for side in (before, after)]
     for side, table in zip((before, after), tables, strict=True):
-        if not table and side.is_untrained:
+        if not table and side.awaits_training:
             raise ResultsError(f"{side.name}: no run of it is trained yet; start `ablate run`.")
         if not table:
             raise ResultsError(

@@ -48,22 +48,22 @@ def _at(values_SK: Array, places_S: Places) -> Array:
 
 
 def rise_to_top(values_SK: Array) -> Form:
-    """Return the top minus the lowest inner layer."""
+    """Return the top minus the lowest inner layer, which is chosen for each seed on the other seeds."""
     chosen = lowest_elsewhere(values_SK, among=_inner(values_SK))
     each_LS = values_SK[:, -1] - values_SK[:, _inner(values_SK)].T
     return Form(values_SK[:, -1] - _at(values_SK, chosen), chosen, each_LS, "largest")
 
 
 def fall_to_inner(values_SK: Array) -> Form:
-    """Return the bottom minus the lowest inner layer. If the curve also rises to the top, its minimum is an
-    inner layer."""
+    """Return the bottom minus the lowest inner layer, which is chosen for each seed on the other seeds. If
+    the curve also rises to the top, its minimum is an inner layer."""
     chosen = lowest_elsewhere(values_SK, among=_inner(values_SK))
     each_LS = values_SK[:, 0] - values_SK[:, _inner(values_SK)].T
     return Form(values_SK[:, 0] - _at(values_SK, chosen), chosen, each_LS, "largest")
 
 
 def top_is_lowest(values_SK: Array) -> Form:
-    """Return the lowest layer below the top, minus the top."""
+    """Return the lowest layer below the top, which is chosen for each seed on the other seeds, minus the top."""
     chosen = lowest_elsewhere(values_SK, among=np.arange(values_SK.shape[1] - 1))
     each_LS = values_SK[:, :-1].T - values_SK[:, -1]
     return Form(_at(values_SK, chosen) - values_SK[:, -1], chosen, each_LS, "smallest")

@@ -129,7 +129,7 @@ class Query(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Answer to a query."""
+    """Log probability of each label that a query names, and whether the label is the most probable one."""
 
     nats_N: Floats
     """Log probabilities of the labels."""

@@ -176,14 +176,15 @@ def test_the_command_shows_arms_and_runs(experiment):
     assert "better e" in shown.output
     notes = shown.output[shown.output.index("\nbetter, worse") :].replace("\n", " ").split()
     assert " ".join(notes) == (
-        "better, worse: examples that the second side answers better, or worse; p: exact sign test, which is about "
-        "these two models, not about other seeds. Intervals are at 95%: the t interval over seeds, the "
+        "better, worse: examples that the second side answers better, or worse; p: exact sign test, which is "
+        "about these two models, not about other seeds. Intervals are at 95%: the t interval over seeds, the "
         "multi-bootstrap over seeds and examples. In brackets behind an answer: how many runs or heads gave it."
     )
     runs = experiment.parent / "runs"
     one = ablate(runs / folder_name("mlm", 0), runs / folder_name("clm", 2))
     assert "; too few seeds for an interval\n" in one.output
-    assert "Intervals are at 95%" not in one.output and "In brackets" not in one.output
+    assert "Intervals are at 95%" not in one.output
+    assert "In brackets" not in one.output
     content = json.loads(ablate(runs / folder_name("mlm", 0), runs / folder_name("clm", 2), "--json").stdout)
     (row,) = content["tasks"][0]["seeds"]  # of two runs, whatever their seeds
     assert (row["before"], row["after"]) == (0, 2)
