@@ -328,8 +328,7 @@ def _digest(folder: Path, plan: Plan, texts: Mapping[str, Mapping[str, str]]) ->
 
 
 def is_fresh(folder: Path) -> bool:
-    """Return whether the page (HTML and Markdown) and all files of its figures and tables exist and were made from
-    the present files."""
+    """Return whether page (HTML and Markdown), figures and tables exist and were made from the present files."""
     try:
         report = read_json(folder / "report.json")
         names = ["report.html", "report.md", *report["files"]]

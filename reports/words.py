@@ -63,8 +63,7 @@ def percent(value: float | None) -> str:
 
 
 def interval(summary: dict[str, Any], digits: int = 2, scale: float = 1) -> str:
-    """Return a mean and half the width of its interval, times `scale`: ``1.82 ± 0.05``. Without an interval
-    it is the mean alone."""
+    """Return a mean and half the width of its interval, if there is one, times `scale`: ``1.82 ± 0.05``."""
     if is_absent(summary["mean"]):
         return ABSENT
     mean = number(summary["mean"], digits, scale)
@@ -182,8 +181,7 @@ UNITS = {SPLIT: "mask/same/random, %"}
 """Units of a setting's values, if its title does not say them."""
 
 LETTERS = 30
-"""Largest number of letters of a value on an axis or in a table. A longer value is cut; the spec has the
-whole."""
+"""Largest number of letters of a value on an axis or in a table. A longer value is cut; the spec has the whole."""
 CUT = "…"
 """Mark at the end of a value that was cut."""
 
@@ -293,8 +291,7 @@ def metric_words(name: str | None) -> str:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Return the names without repetition, in the order of the catalogue; unknown names come last, as they
-    appear."""
+    """Return the names once each, in the order of the catalogue; unknown names come last, as they appear."""
     different = list(dict.fromkeys(names))
     place = {name: _PLACES.get(getattr(known_task(name), "name", ""), len(_PLACES)) for name in different}
     return sorted(different, key=place.__getitem__)
@@ -307,8 +304,7 @@ def parts(name: str) -> tuple[str, str]:
 
 
 def are_whole(groups: Series) -> Series:
-    """Return for each group whether it is a whole task: not absent, no part of a task, and no number of its
-    examples."""
+    """Return for each group whether it is a whole task: not absent, no part, and no number of its examples."""
     return ~groups.fillna("/").str.contains("[/@]").astype(bool)
 
 
@@ -446,8 +442,7 @@ def is_of_plugin(measure: str) -> bool:
 
 
 def axis_label(measure: str, metric: str, about: str | None = None) -> str:
-    """Return the label of the axis of values. `about` names the token that is measured, if it is not the
-    token that is read."""
+    """Return the label of the axis of values. `about` names the measured token, if it is not the one read."""
     label = words_of_metric(measure, metric).axis
     return f"{about}, {label.replace(' information', '')}" if about else label
 

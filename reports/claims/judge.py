@@ -209,8 +209,7 @@ NOT_JUDGED = ("not run", "not testable here", "insufficient evidence")
 
 
 def _files(experiment: ReportedExperiment) -> Iterator[tuple[PlannedClaims, Claims | str]]:
-    """Yield each file that the plan names, loaded from the experiment's folder, or a sentence that says why
-    it cannot be loaded."""
+    """Yield each file that the plan names, loaded from the experiment's folder, or why it cannot be loaded."""
     planned = {file.name: file for file in experiment.plan.claim_files}
     for name in experiment.plan.claims:
         file = planned.get(name, PlannedClaims(name=name))
@@ -299,8 +298,7 @@ def _with_verdict(entry: ClaimEntry, item: MeasuredClaim, judgement: Judgement) 
 
 
 def _shown_part(judgement: Judgement) -> str:
-    """Return the name of the part whose effect stands for the claim: the deciding part, and never a condition
-    if there is another part."""
+    """Return the name of the part that stands for the claim: the deciding one, or another if it is a condition."""
     if not judgement.parts[judgement.deciding].condition:
         return judgement.deciding
     return next((name for name, part in judgement.parts.items() if not part.condition), judgement.deciding)
@@ -331,8 +329,7 @@ def _copies(effects: SeedEffects) -> Iterator[str]:
 
 
 def finite(value: Any) -> Any:
-    """Return the value as plain data for JSON, with None in place of NaN and infinity, which JSON does not
-    have."""
+    """Return the value as plain data for JSON, with None in place of NaN and infinity, which JSON lacks."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if is_dataclass(value):

@@ -149,8 +149,7 @@ def family_levels(
 
 
 def may_be_judged(claim: Claim, *, arms: Collection[str], measures: Collection[str]) -> bool:
-    """Return whether an experiment with these arms and kinds of measures has everything that a claim
-    needs."""
+    """Return whether an experiment with these arms and kinds of measures has everything that a claim needs."""
     return set(claim.needs.arms) <= set(arms) and set(claim.needs.measures) <= {*measures, *LOGGED}
 
 
@@ -232,8 +231,7 @@ def _at_look(items: Iterable[MeasuredClaim], sizes: Sequence[int], looks: Looks,
 
 
 def _levels_at_looks(item: MeasuredClaim, looks: Looks, level: float) -> tuple[float, ...]:
-    """Return the level of a claim at each look. It allows for several parts, and for several layers to choose
-    from."""
+    """Return the level of a claim at each look. It allows for several parts and several layers to choose from."""
     chosen = [max(part.at_layers_LMS.shape[:2]) for part in item.parts.values() if part.at_layers_LMS is not None]
     return look_levels(looks.sizes, level=level, ways=ways_to_fail(item.parts) * max(chosen, default=1))
 
@@ -254,8 +252,7 @@ def _end(item: MeasuredClaim, looks: Looks, size: int, *, level: float) -> End:
 
 
 def _judged(item: MeasuredClaim, level: float, *, over_all_looks: float | None = None) -> Judgement:
-    """Return the judgement at the level of a look, with intervals that state their confidence over all
-    looks."""
+    """Return the judgement at the level of a look, with intervals that state their confidence over all looks."""
     judgement = judge(item.parts, smallest_effects(item, item.parts), level=level)
     if over_all_looks is None:
         return judgement
@@ -383,8 +380,7 @@ def _look_levels(sizes: tuple[int, ...], level: float, ways: int) -> tuple[float
 
 @cache
 def _null_probabilities(sizes: tuple[int, ...]) -> NDArray[np.float32]:
-    """Return the one-sided probability of the t test at each look, for draws with mean 0: shape (draws,
-    looks)."""
+    """Return the one-sided probability of the t test at each look, for draws with mean 0: shape (draws, looks)."""
     rng = np.random.default_rng(sizes)
     columns = np.asarray(sizes) - 1
     count_K = np.asarray(sizes, float)

@@ -18,8 +18,7 @@ SIZES = (3, 5, 10, 20)
 """Numbers of seeds for which chances are shown."""
 
 LARGE = 3
-"""Factor of a large effect: an experiment should not miss this many times the smallest effect that
-matters."""
+"""Factor of a large effect: an experiment should not miss this many times the smallest effect that matters."""
 
 UNLIKELY = 0.5
 """A claim is reported before the first run if its chance to find a large effect is below this."""
@@ -129,8 +128,7 @@ def _part_power(
 
 
 def unlikely(powers: Iterable[ClaimPower | str], *, seeds: int) -> list[str]:
-    """Return a sentence on each claim whose chance of a verdict with so many seeds is below `UNLIKELY`, even if
-    its effect is large."""
+    """Return a sentence on each claim whose chance of a verdict is below `UNLIKELY` even for a large effect."""
     sentences = []
     for claim_power in powers:
         if isinstance(claim_power, str) or claim_power.large_effect >= UNLIKELY:

@@ -37,8 +37,7 @@ class PairedNumbers(NamedTuple):
     """Seeds that are complete in every arm."""
     values_ASK: Array
     positions: tuple[float, ...]
-    """Positions along K: layers from the bottom, steps in order, or numbers of groups; a single 0 without an
-    axis."""
+    """Positions along K: layers upwards, steps in order, or numbers of groups; a single 0 without an axis."""
     left_out: tuple[str, ...]
     """Notes on seeds that some arm has and another lacks, each with the reason."""
 
@@ -80,8 +79,7 @@ class SeedTable:
         """Number of text blocks that values leave out in turn, by measure and metric."""
         self._last: dict[tuple[str, int, str], int] = {}
         self.end = dict(ends or {})
-        """Last step of each arm: of its training if that is known, else the last at which anything was
-        measured."""
+        """Last step of each arm: of its training if that is known, else the last that was measured."""
         self._without: dict[int, SeedTable] = {}
         names = ("arm", "seed", "measure", "metric", "group", "layer", "layer_to", "step", "value", "floor")
         columns = [_plain(table[name]) for name in (*names, "ceiling", "left_out", "other_run_id", "run_id")]
@@ -108,8 +106,7 @@ class SeedTable:
                 self.end[arm] = max(step, self.end.get(arm, step))
 
     def without_block(self, block: int) -> "SeedTable":
-        """Return the table with every value computed without one block of the text. Values that keep no
-        blocks stay as they are."""
+        """Return the table with every value, as far as it keeps blocks, computed without one block of the text."""
         if block not in self._without:
             other = copy.copy(self)
             other.cells = {
@@ -150,8 +147,7 @@ class SeedTable:
         return tuple(in_all[1:])
 
     def last(self, arm: str, seed: int, measure: str, metric: str) -> list[Cell]:
-        """Return the cells of a run at the end of its training; none if only earlier steps of the run were
-        measured."""
+        """Return the cells of a run at the end of its training; none if only earlier steps were measured."""
         step = self._last.get((arm, seed, measure))
         if step is not None and step < self.end[arm]:
             return []
@@ -292,8 +288,7 @@ def _cells(
 
 
 def side_by_side(readings: Sequence[PairedNumbers]) -> PairedNumbers:
-    """Return several readings as one reading of all their arms, with the seeds that are complete in all, at the
-    positions that all have."""
+    """Return several readings as one of all their arms, with the seeds and positions that are in all."""
     seeds = tuple(seed for seed in readings[0].seeds if all(seed in reading.seeds for reading in readings))
     positions = tuple(
         place for place in readings[0].positions if all(place in reading.positions for reading in readings)
@@ -488,8 +483,7 @@ def _is_selected(group: str | None, of: Quantity) -> bool:
 def _expected(
     cells_by_run: dict[tuple[str, int], dict[float, dict[str | None, float]]],
 ) -> frozenset[str | None]:
-    """Return the groups of which any run has a number. A mean over fewer groups would be a mean over other
-    tasks."""
+    """Return the groups of which any run has a number. A mean over fewer would be a mean over other tasks."""
     by_groups = [by_group for run in cells_by_run.values() for by_group in run.values()]
     return frozenset(group for by_group in by_groups for group, value in by_group.items() if not np.isnan(value))
 
@@ -508,8 +502,7 @@ def _mean(values: list[float]) -> float:
 
 
 def _positions(numbers: Mapping[tuple[str, int], dict[float, float]], axis: Axis) -> list[float]:
-    """Return the positions that are read, in order: over steps those that some run of each arm has, else those
-    of any run."""
+    """Return the positions in order: over steps those that some run of each arm has, else those of any run."""
     by_arm: dict[str, set[float]] = {}
     for (arm, _), run in numbers.items():
         by_arm.setdefault(arm, set()).update(run)

@@ -67,8 +67,7 @@ SeedRange = tuple[int, int | None]
 
 
 class Probabilities(NamedTuple):
-    """Probabilities of a part's seeds if each verdict were false. A small probability decides for the
-    verdict."""
+    """Probabilities of a part's seeds if each verdict were false. A small probability decides for the verdict."""
 
     supported: float
     contradicted: float
@@ -93,10 +92,9 @@ class PartVerdict:
     smallest_seen: float
     """Effect that this many seeds with this spread would find 8 times in 10."""
     seeds_to_decide: SeedRange | None
-    """Range of the number of seeds that would find an effect of `smallest_effect` 8 times in 10, and its
-    absence too unless 0 is a bound. If no side is claimed, it is the number that would find the absence. It is
-    an 80% range, as few seeds tell their spread roughly. None if it is not known or beyond what anybody
-    trains."""
+    """Range of the number of seeds that would find an effect of `smallest_effect` 8 times in 10, and its absence
+    too unless 0 is a bound. If no side is claimed, it is the number that would find the absence. It is an 80%
+    range, as few seeds tell their spread roughly. None if it is not known or beyond what anybody trains."""
     text_error: float
     """Standard error of the mean due to the text that all seeds share; 0 if it is not known."""
     p: float
@@ -118,12 +116,10 @@ class PartVerdict:
     unshown: tuple[int, ...]
     """Seeds of the claim's effects in which a condition that each seed must show was not measured."""
     supported_above: float
-    """Mean above which this part would be `supported` with as many seeds of this spread; a trend needs steps
-    that agree as well. If no side is claimed, it also holds below minus that mean. NaN without evidence or
-    spread."""
+    """Mean above which this part would be `supported` with as many seeds of this spread; a trend needs steps that
+    agree as well. If no side is claimed, it also holds below minus that mean. NaN without evidence or spread."""
     contradicted_below: float
-    """Mean below which this part would be `contradicted` with as many seeds of this spread; NaN for a condition,
-    and if no side is claimed."""
+    """Mean below which it would be `contradicted`; NaN for a condition, and if no side is claimed."""
     equivalent_above: float
     """Lower end of the means at which this part would be `equivalent`; NaN if there are none."""
     equivalent_below: float
@@ -365,8 +361,7 @@ def _fewest_for_page(effects: SeedEffects, level: float) -> int | None:
 
 
 def _probabilities(effects: SeedEffects, smallest: float) -> Probabilities:
-    """Return the probabilities of one part. One-sided ones are doubled, so that all are compared with the
-    same alpha."""
+    """Return the probabilities of one part. One-sided ones are doubled, so that all are compared with alpha."""
     equivalent = _equivalence(effects, smallest) if _may_be_equivalent(effects) else 1.0
     if effects.direction == "either":
         beyond = min(seed_tests.above(effects, against=smallest), seed_tests.below(effects, against=-smallest))
@@ -376,8 +371,7 @@ def _probabilities(effects: SeedEffects, smallest: float) -> Probabilities:
 
 
 def _may_be_equivalent(effects: SeedEffects) -> bool:
-    """Return whether an effect near 0 means that there is no difference; this excludes bounds and
-    conditions."""
+    """Return whether an effect near 0 means that there is no difference; this excludes bounds and conditions."""
     return not (effects.bounded or effects.condition)
 
 

@@ -51,8 +51,7 @@ MOST_DECIMALS = 8
 
 
 def significant(value: float | None, figures: int = 3) -> str:
-    """Return the number with `figures` significant figures and no zeros at the end: ``0.05``, ``1,230``,
-    ``2.1e−09``."""
+    """Return the number with `figures` significant figures, no zeros at the end: ``0.05``, ``2.1e−09``."""
     if is_absent(value):
         return ABSENT
     assert value is not None
@@ -185,8 +184,7 @@ def probability(p: float | None) -> str:
 
 
 def layers(part: PartEntry) -> str:
-    """Return the layers at which a part's seeds were judged: one layer if all seeds chose the same, else one
-    for each seed."""
+    """Return the layers at which a part's seeds were judged: one if all chose the same, else one for each."""
     chosen = part.chosen_layers
     if not chosen:
         return ABSENT
@@ -227,8 +225,7 @@ def is_early(claim: ClaimEntry) -> bool:
 
 
 def look_words(claim: ClaimEntry) -> str:
-    """Return the look at which a claim was judged and why it stopped there; empty if the seeds are a fixed
-    list."""
+    """Return the look at which a claim was judged and why it stopped there; empty for a fixed list of seeds."""
     if claim.look is None:
         return ""
     sentence = "look {number} of {of}, with {seeds} of up to {up_to} seeds: " + _END[claim.look.end]

@@ -124,8 +124,7 @@ class ArmLines(NamedTuple):
     styles: dict[str, Style]
     """Styles by arm."""
     family: PanelArms | None = None
-    """Arms that the panel is about, if it does not have all arms; any other curve is drawn in grey for
-    comparison."""
+    """Arms that the panel is about, if it does not have all arms; other curves are grey, for comparison."""
     published: tuple[PublishedCurve, ...] = ()
     """Published curves."""
     unnamed: tuple[str, ...] = ()
@@ -361,8 +360,7 @@ MOST_FAMILIES = 8
 
 def some_of_many(curves: Sequence[Curve]) -> PanelArms:
     """Return the `USUAL_LINES` arms that are named in a panel of all arms: those with the largest gain or, if
-    fewer have a gain, arms at equal distances in the order of the experiment. The first arm is not among
-    them."""
+    fewer have a gain, arms at equal distances in the order of the experiment. The first arm is not among them."""
     best = _by_gain(curves)
     apart = [curves[1 + round(i * (len(curves) - 2) / (USUAL_LINES - 1))] for i in range(USUAL_LINES)]
     chosen = [curve.arm for curve in (best if len(best) >= USUAL_LINES else apart)[:USUAL_LINES]]
@@ -387,8 +385,7 @@ def _depths(rows: DataFrame, shown: Shown, arms: list[str]) -> dict[int, list[st
 
 
 def _tasks(rows: DataFrame, shown: Shown) -> list[str]:
-    """Return the whole tasks that have a curve: those with enough steps of one arm, or enough numbers of
-    examples."""
+    """Return the whole tasks that have a curve: enough steps of one arm, or enough numbers of examples."""
     rows = rows[are_whole(rows["about"])]
     if shown.axis == "step":
         steps = common_steps(rows).groupby(["about", "arm"])["step"].nunique()

@@ -90,8 +90,7 @@ class SettingMarks(NamedTuple):
 
 
 def runs_by_setting(drawn: SettingMarks, *, score: str) -> DataFrame:
-    """Return the runs as rows of a CSV: the arm's value of the setting, the run's score and its chance
-    level."""
+    """Return the runs as rows of a CSV: the arm's value of the setting, the run's score and its chance level."""
     at = {point["arm"]: {name: point[name] for name in ("at", "line")} for point in drawn.points}
     setting = drawn.along["setting"]
     return DataFrame([{"setting": setting, **at[run["arm"]], "score": score, **run} for run in drawn.runs])
@@ -127,8 +126,7 @@ def by_setting(drawn: SettingMarks, *, ax: Axes) -> Axes:
 
 
 def _join(points: Sequence[Mapping[str, Any]], *, ax: Axes, right: float, look: Any, label: str) -> list[Line2D]:
-    """Draw the line through arms that differ in nothing but the setting. Return it for the legend if it has a
-    label."""
+    """Draw the line through arms that differ in the setting alone. Return it for the legend if it has a label."""
     x, y = [point["x"] for point in points], [point["mean"] for point in points]
     (drawn,) = ax.plot(x, y, color="0.6", lw=1.1, linestyle=look, zorder=1.5, gid="join", label=shown_name(label))
     drawn.set_transform(_moved(ax, right))
@@ -249,8 +247,7 @@ def _label_places(along: Mapping[str, Any], *, ax: Axes) -> None:
 
 
 def labels_apart(shares: Sequence[float], labels: Sequence[str], *, first: int) -> list[int]:
-    """Return the places whose labels have room beside each other. `first` and both ends have priority over the
-    others."""
+    """Return the places whose labels have room beside each other; `first` and both ends have priority."""
     kept: list[int] = []
     for i in [first, 0, len(shares) - 1, *range(len(shares))]:
         room = [(len(labels[i]) + len(labels[j]) + 2) / 2 / AXIS_LETTERS for j in kept]

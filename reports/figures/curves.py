@@ -36,8 +36,7 @@ AXES: dict[Axis, AxisText] = {
 }
 
 GROUPS: dict[Axis, str] = {"examples": r"(?s)^(.*)@(\d+)$", "ratio": r"(?s)^()ratio=(\d*\.?\d+(?:e-?\d+)?)$"}
-"""Patterns of group names that hold a task or tokens and a place on the axis: ``sst2@100``,
-``ratio=0.15``."""
+"""Patterns of group names that hold a task or tokens and a place on the axis: ``sst2@100``, ``ratio=0.15``."""
 
 ALONG_STEPS = ("learning",)
 """Measures whose figures run along training steps, unless another axis is asked for."""
@@ -144,8 +143,7 @@ class Curve(NamedTuple):
     d: int | None
     """Largest number of dimensions, or clusters, behind any point; None if not known."""
     band: str = ""
-    """Kind of the band: `seeds`, their t interval; `text`, the error of a single run; empty without a
-    band."""
+    """Kind of the band: `seeds`, their t interval; `text`, the error of a single run; empty without a band."""
     judged: bool = True
     """Whether the curve is an arm, which may be trained too little; False for pairs of arms."""
 
@@ -156,8 +154,7 @@ class Curve(NamedTuple):
 
     @property
     def doubt(self) -> str:
-        """Reason why the arm's layers say little about its objective, in a few words; empty if there is
-        none."""
+        """Reason why the arm's layers say little about its objective, in a few words; empty if there is none."""
         if self.untrained:
             return "untrained"
         if self.gain is None:

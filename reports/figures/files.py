@@ -179,8 +179,7 @@ ANY_COLOUR = "#123456"
 
 @functools.cache
 def _swatch(line: Any, marker: str) -> str:
-    """Return the SVG of a line and its marker in `ANY_COLOUR`. It is cached, because many arms share few
-    lines and markers."""
+    """Return the SVG of a line and its marker in `ANY_COLOUR`; it is cached, as many arms share few of them."""
     figure = Figure(figsize=SWATCH_INCHES)
     figure.add_artist(
         Line2D(

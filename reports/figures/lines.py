@@ -20,8 +20,7 @@ from reports.figures.style import End, Style, mark_points, name_ends
 from reports.words import number
 
 LEAST_HEIGHT = 0.4
-"""Smallest share of the axis that curves keep if their chance level is drawn; a level further away is written
-out."""
+"""Smallest share of the axis that curves keep if their chance level is drawn; a level further away is written."""
 
 ASIDE = 0.24
 """Distance from a layer to the first and to the last of several points that stand side by side."""
@@ -39,12 +38,10 @@ SAME_CEILING = 1e-6
 """Largest difference in nats at which ceilings are drawn as one line."""
 
 FEWEST_DIGITS = 2
-"""Smallest number of decimals of a chance level that is written out; a small level has enough decimals to
-differ from 0."""
+"""Smallest number of decimals of a written chance level; a small level has enough decimals to differ from 0."""
 
 FINEST_SHARE = 1e-3
-"""Share of the axis' largest number below which a level that is written out counts as 0, such as the error of
-rounding."""
+"""Share of the axis' largest number below which a written level counts as 0, such as the error of rounding."""
 
 
 class Line(NamedTuple):
@@ -243,8 +240,7 @@ def _fit_ends(
 
 
 def _draw_ceilings(rows: DataFrame, lines: Sequence[Line], places: list[int], *, ax: Axes) -> np.ndarray:
-    """Draw the ceiling of each line, thin, and return the numbers of all ceilings. If all are the same, one
-    grey line is drawn."""
+    """Draw the ceiling of each line, thin, or one grey line if all are the same; return all their numbers."""
     ceiling_by_line = {
         line.name: rows[rows["line"] == line.name].groupby("x")["ceiling"].mean().reindex(places).to_numpy(float)
         for line in lines
@@ -286,8 +282,7 @@ def _finite(numbers: DataFrame | Series) -> np.ndarray:
 
 
 def fit_values(ax: Axes, values: np.ndarray, bands: np.ndarray, floors: np.ndarray) -> bool:
-    """Fit the y axis to the curves. Return whether their chance levels fit too and leave the curves
-    readable."""
+    """Fit the y axis to the curves. Return whether their chance levels fit too and leave the curves readable."""
     if not values.size:
         return True
     low, high = values.min(), values.max()
@@ -306,8 +301,7 @@ def fit_values(ax: Axes, values: np.ndarray, bands: np.ndarray, floors: np.ndarr
 
 
 def write_above(ax: Axes, text: str) -> None:
-    """Write a small note above the axes, at the right. It is the label of a second axis, because titles keep
-    clear of labels."""
+    """Write a small note above the axes, at the right: the label of a second axis, which titles avoid."""
     above = ax.secondary_xaxis("top")
     # On a logarithmic axis, the second axis gets minor ticks when it is drawn.
     above.tick_params(which="both", top=False, labeltop=False)

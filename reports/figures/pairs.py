@@ -41,8 +41,7 @@ from reports.statistics.summaries import bands, last_step
 from reports.words import MINUS, axis_label, words_of_metric
 
 MOST_ARMS = 4
-"""Largest number of arms of which all pairs are drawn; of more arms, only pairs with the first arm are
-drawn."""
+"""Largest number of arms of which all pairs are drawn; of more arms, only pairs with the first arm are drawn."""
 
 MOST_BESIDE_FIRST = 6
 """Largest number of arms, the first included, in a figure that pairs arms with the first one only."""
@@ -159,8 +158,7 @@ class PairLines(NamedTuple):
         lay_out(figure, lambda ax: draw_pairs(self, ax=ax), names=[self.label(pair) for pair in self.pairs])
 
     def label(self, pair: Pair) -> str:
-        """Return the name of a pair for the end of its line, with the number of its seeds or of pairs of
-        seeds."""
+        """Return the name of a pair for the end of its line, with the number of its seeds or of pairs of seeds."""
         return end_name(f"{pair.name} ({_counted(self.units, pair)})")
 
 
@@ -209,8 +207,7 @@ def _counted(rows: DataFrame, pair: Pair) -> str:
 
 
 def pair_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
-    """Yield one panel with a line for each pair of arms and for the seeds of each arm, if the metric has
-    rows."""
+    """Yield one panel with a line for each pair of arms and for the seeds of each arm, if the metric has rows."""
     if rows_shown(table, shown)["other_run_id"].isna().all():
         return
     drawn = pair_lines(table, metric=shown.metric, arms=arms)
@@ -276,8 +273,7 @@ def _pair_facts(
 
 
 def _early(rows: DataFrame) -> dict[str, int]:
-    """Return the step of each line whose runs were compared before their last step, because they share no
-    later one."""
+    """Return the step of each line whose runs were compared before their last step, as they share no later one."""
     last = rows.groupby("run_id")["step"].transform("max")
     early = rows[(rows["step"] < last).fillna(False)]
     return {str(line): int(step) for line, step in early.groupby("line")["step"].min().items()}

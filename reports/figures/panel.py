@@ -109,8 +109,7 @@ def sentence_case(title: str) -> str:
 
 
 def of_seeds(points: Sequence[Mapping[str, Any]]) -> str:
-    """Return whether points are means over seeds, single runs or published curves, as the start of a sentence
-    that continues with *by*."""
+    """Return whether points are means over seeds, single runs or published curves, to be followed by *by*."""
     if points and all(point.get("band") == "published" for point in points):
         return "Published curves"
     return "Mean over seeds" if max((point["seeds"] for point in points), default=0) > 1 else "Single runs"
@@ -134,8 +133,7 @@ def named_or_counted(arms: Sequence[str], *, at_most: int) -> str:
 
 
 def without_panel(place: int, arms: Sequence[str], present: Sequence[str]) -> list[str]:
-    """Return the arms without a panel for the first panel, and an empty list for others, so that they are
-    reported once."""
+    """Return the arms without a panel, for the first panel alone, so that they are reported once."""
     return [arm for arm in arms if arm not in present] if place == 0 else []
 
 
@@ -173,8 +171,7 @@ class Shown(NamedTuple):
     about: str | None = None
     """Group of the rows; None stands for all tokens."""
     part: str = ""
-    """Heading of the figure's part that holds the panel; empty if it is in none. In maps each metric is a
-    part."""
+    """Heading of the figure's part that holds the panel; empty if it is in none. In maps each metric is a part."""
     folded: bool = False
     """Whether the panel's part of the figure is folded until a reader opens it."""
     each: bool = False

@@ -38,8 +38,7 @@ FRAME_INCHES = 2.4
 """Height of a frame of a picture; two frames stand side by side."""
 
 FACTS = ("word", "position", "relation", "sense", "number")
-"""Facts in the group name of an occurrence, in this order, separated by bars; `-` stands for an unknown
-fact."""
+"""Facts in the group name of an occurrence, in this order, separated by bars; `-` stands for an unknown fact."""
 
 FRAMES = 4
 """Number of layers in a picture: the first, the last, and others between them at even distances."""

@@ -45,8 +45,7 @@ LABEL_POINTS = 10.56
 """Size of letters on the page, in points."""
 
 NAME_AT = 1.045
-"""Horizontal place of the names, to the right of the axes, whose width is 1. A thin line leads to each
-name."""
+"""Horizontal place of the names, to the right of the axes, whose width is 1. A thin line leads to each name."""
 
 
 LARGEST_STEP, LARGEST_SHARE = 4, 0.1
@@ -95,8 +94,7 @@ def families(arms: Sequence[str], *, drawn: Collection[str] | None = None) -> li
 
 
 def _alike(arms: Sequence[str], *, words: int) -> list[list[str]]:
-    """Return the arms grouped by the first words of their names. A group that is too large is divided by one
-    word more."""
+    """Return the arms grouped by the first words of their names; too large groups are divided by one more."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for arm in arms:
         groups.setdefault(_beginning(arm, words), []).append(arm)
@@ -113,8 +111,7 @@ def _alike(arms: Sequence[str], *, words: int) -> list[list[str]]:
 
 
 def _size(arms: Sequence[str]) -> int:
-    """Return the number of arms in each group if the groups are of equal size, at most `USUAL_LINES`, and as
-    few as possible."""
+    """Return the size of groups of equal size, at most `USUAL_LINES`, that are as few as possible."""
     return ceil(len(arms) / ceil(len(arms) / USUAL_LINES))
 
 
@@ -351,8 +348,7 @@ MOST_INTERVALS = 10
 
 
 def spread_out(ax: Axes, places: Sequence[int]) -> None:
-    """Set a logarithmic axis with ticks at some of the places. A place of 0 has its own room at the left
-    end."""
+    """Set a logarithmic axis with ticks at some of the places. A place of 0 has its own room at the left end."""
     every = sorted(set(places))
     first = next((place for place in every if place > 0), 1)
     ax.set_xscale("symlog", base=2, linthresh=first, linscale=0.5)
@@ -363,8 +359,7 @@ def spread_out(ax: Axes, places: Sequence[int]) -> None:
 
 
 def step_locator(last: float) -> MaxNLocator:
-    """Return a locator of ticks at whole numbers up to `last`, so few that their labels have room. There are no
-    half steps."""
+    """Return a locator of ticks at whole numbers up to `last`, so few that their labels have room."""
     return MaxNLocator(min(MOST_INTERVALS, TICK_LETTERS // (len(f"{last:.0f}") + 1)), integer=True)
 
 

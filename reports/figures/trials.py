@@ -24,8 +24,7 @@ from reports.statistics.summaries import expected_best
 from reports.words import number, setting_name
 
 ABOVE = "Loss above the arm's best (nats)"
-"""Label of the axis of losses. The difference to the arm's best is drawn, because objectives predict
-different tokens."""
+"""Label of the axis of losses, which are compared with the arm's best, as objectives predict different tokens."""
 
 NEAR_TOP = 0.985
 """Height of a diverged trial, as a share of the axes."""

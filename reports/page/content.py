@@ -218,8 +218,7 @@ def _arms(experiment: ReportedExperiment, runs: list[dict[str, Any]]) -> list[di
 
 
 def _training(runs: list[ReportedRun], gained: dict[str, Any]) -> str:
-    """Return whether an arm is trained enough to interpret: `yes`, `no`, `untrained` on purpose, or
-    `unknown`."""
+    """Return whether an arm is trained enough to interpret: `yes`, `no`, `untrained` on purpose, or `unknown`."""
     if runs and all(run.is_untrained for run in runs):
         return "untrained"
     if is_absent(gained["mean"]):
@@ -317,8 +316,7 @@ def scores_over_examples(experiment: ReportedExperiment, by_arm: Mapping[str, An
 
 
 def claims_over_examples(judged: Judged, by_arm: Mapping[str, Answers]) -> dict[str, list[str]]:
-    """Return sentences on each claim that compares two arms on the examples of one task, by the claim's
-    name."""
+    """Return sentences on each claim that compares two arms on the examples of one task, by the claim's name."""
     sentences = {}
     for entry in judged.entries:
         claim = judged.claims.get(entry.name)

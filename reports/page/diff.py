@@ -194,8 +194,7 @@ def _rewritten(before: Claim | None, after: Claim | None) -> list[str]:
 
 
 def _judged(entry: ClaimEntry | None, claim: Claim | None) -> dict[str, Any] | None:
-    """Return the judged entry of a claim. The smallest effect is that of the claim; some parts have their
-    own."""
+    """Return the judged entry of a claim. The smallest effect is that of the claim; some parts have their own."""
     if entry is None or claim is None:
         return None
     judged = {name: getattr(entry, name) for name in ("file", "verdict", "rule", "deciding")}
@@ -208,8 +207,7 @@ def _parts(
     written_before: Claim | None,
     written_after: Claim | None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the effects of a claim by name. The difference is None if the two sides compare different
-    things."""
+    """Yield the effects of a claim by name. The difference is None if the two sides compare different things."""
     sides = [{part.name: part for part in entry.parts} if entry else {} for entry in (before, after)]
     for name in dict.fromkeys((*sides[0], *sides[1])):
         old, new = (side.get(name) for side in sides)
@@ -253,8 +251,7 @@ def _by_seed(part: PartEntry) -> Seeds:
 
 
 def _results(old: ReportedExperiment, new: ReportedExperiment) -> list[dict[str, Any]]:
-    """Return validation loss and gain of each arm: first in the order of `old`, then arms that only `new`
-    has."""
+    """Return validation loss and gain of each arm: first in the order of `old`, then arms that only `new` has."""
     sides = _validation(old), _validation(new)
     return [
         {

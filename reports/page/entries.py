@@ -146,8 +146,7 @@ def _metrics(claim: Claim | None) -> set[str]:
 
 
 def _by_setting(figure: Mapping[str, Any], needs: Needs, metrics: set[str]) -> bool:
-    """Return whether a figure of arms that differ in a setting compares the same arms and numbers as a claim.
-    A loss is shown as a gain."""
+    """Return whether a figure by a setting compares the arms and numbers of a claim; a loss is shown as a gain."""
     compared = set(figure["arms"]) & set(needs.arms)
     drawn = metrics | ({"gain"} if "loss" in metrics else set())
     return len(compared) > 1 and any(
@@ -172,8 +171,7 @@ LOOKS = {
     "not testable here": ("#555555", "o"),
     "insufficient evidence": ("#555555", "o"),
 }
-"""Colour and marker of a part by its verdict. Markers differ too, and open verdicts are hollow, so colour is
-not needed."""
+"""Colour and marker of a part by its verdict. Open verdicts are hollow too, so colour is not needed."""
 
 HOLLOW = ("undecided", "not testable here", "insufficient evidence")
 
@@ -262,8 +260,7 @@ def _draw_part(part: PartEntry, row: int, *, ax: Axes, limits: tuple[float, floa
 
 
 def _limits(parts: Sequence[PartEntry]) -> tuple[float, float]:
-    """Return the limits of the axis. It holds all seeds, 0 and the smallest effects, and intervals as far as
-    the rest stays readable."""
+    """Return the limits of the axis: seeds, 0, smallest effects, and intervals as far as the rest is readable."""
     seeds = np.array([value for part in parts for value in part.values if np.isfinite(value)] + [0.0])
     left, right = seeds.min(), seeds.max()
     margins = [part.smallest_effect for part in parts]

@@ -69,16 +69,14 @@ def compares_courses(claim: Claim) -> bool:
 
 
 def is_along(kind: str, measure: str, axis: Axis | None, *, along_steps: bool) -> bool:
-    """Return whether the lines of a panel have the axis that a claim compares: training steps, or else layers
-    or the masking ratio."""
+    """Return whether a panel's lines have the axis that a claim compares: steps, or else layers or the ratio."""
     if kind not in ("arms", "pairs"):
         return False
     return measure in ALONG_STEPS or (axis == "step" if along_steps else axis in (None, "layer", "ratio"))
 
 
 def times_read(panel: Panel, read: Iterable[ClaimedMetric]) -> int:
-    """Return how many of the readings a panel shows. If arms vary a setting, a loss is shown as a gain, and
-    only the end of training."""
+    """Return how many readings a panel shows. Against a setting it shows a loss as a gain, and only the end."""
     metrics = {panel.metric} | ({"loss"} if panel.metric == "gain" else set())
     return sum(
         reading.measure == panel.measure
@@ -217,8 +215,7 @@ def _of_plugins(table: DataFrame, described: Mapping[str, str]) -> list[FigureTe
 
 
 def _panels(table: DataFrame, text: FigureText, *, measured: Collection[str], arms: list[str]) -> list[Panel]:
-    """Return the panels of a figure. Measures that the table lacks, which are most, are skipped early to save
-    time."""
+    """Return the panels of a figure. Measures that the table lacks, which are most, are skipped to save time."""
     panels = text.kind.panels
     assert panels is not None, f"{text.name} is in FIGURES, so its panels come from the table alone"
     of_table = [shown for shown in text.shown if shown.measure in measured]
@@ -269,8 +266,7 @@ class PluginContent(NamedTuple):
     rows: DataFrame
 
     def draw(self, figure: Figure) -> None:
-        """Let the author's function draw the rows, then lay out the figure, which raises on a wrong
-        formula."""
+        """Let the author's function draw the rows, then lay out the figure, which raises on a wrong formula."""
         self.figure.draw(self.rows, figure)
         with lacking_glyphs():
             self.figure.attempt(figure.draw_without_rendering)
@@ -372,8 +368,7 @@ PUBLISHED = (
 
 
 def _published_point(point: PublishedPoint, name: str) -> dict[str, Any]:
-    """Return the entry of a published point. Its band is the error of reading it from the paper; NaN if it is
-    not known."""
+    """Return the entry of a published point. Its band is the error of reading it; NaN if it is not known."""
     error = float("nan") if point.error is None else point.error
     return {
         "arm": name,

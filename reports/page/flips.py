@@ -57,8 +57,7 @@ class ComparedArm(NamedTuple):
         return self.published is None and not any(RunDirectory(path).is_trained() for path in self.runs.values())
 
     def predictions(self, columns: Sequence[str] | None) -> Iterator[tuple[int, DataFrame]]:
-        """Yield the predictions of each run with its seed: all columns that are kept, or only the given
-        ones."""
+        """Yield the predictions of each run with its seed: all columns that are kept, or only the given ones."""
         for seed, path in self.runs.items():
             if os.path.exists(f"{path}/{run_rows.PREDICTIONS}"):
                 yield seed, run_rows.predictions(path, columns)
@@ -292,8 +291,7 @@ def _numbers(
     paired: bool,
     seeds: tuple[Sequence[int], Sequence[int]],
 ) -> dict[str, Any]:
-    """Return the means of both sides, and their difference with intervals over seeds and over seeds and
-    examples."""
+    """Return the means of both sides, and their difference with intervals, also over seeds and examples."""
     old_SN, new_SN = points
     means = [(side @ weight_N / weight_N.sum()).tolist() for side in points]
     by_seed = [
@@ -330,8 +328,7 @@ def _seed(old_N: NDArray[np.float64], new_N: NDArray[np.float64], weight_N: NDAr
 
 
 def _slices(frame: DataFrame, by: By) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """Yield the slices that have examples, each with its name and mask. By part, a task without parts is one
-    slice."""
+    """Yield the slices that have examples, by name and mask. By part, a task without parts is one slice."""
     if by == "part":
         names = frame["part"].fillna("all")
         for name in sorted(set(names)):
@@ -389,8 +386,7 @@ def _listed(
 
 
 def _answers(frames: Sequence[DataFrame], example: str) -> list[str]:
-    """Return the different answers to an example, the most frequent first; for minimal pairs, the mean
-    margin."""
+    """Return the different answers to an example, the most frequent first; for minimal pairs, the mean margin."""
     given = [frame.loc[example] for frame in frames]
     if given[0]["prediction"] is None:
         return [f"{np.mean([row['margin'] for row in given]):+.3g} nats"]

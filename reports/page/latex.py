@@ -1,5 +1,4 @@
-"""Tables of a page in LaTeX: a tabular for each with the rules of booktabs; the paper adds table and
-caption."""
+"""Tables of a page in LaTeX: a tabular for each with the rules of booktabs; the paper adds table and caption."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -62,8 +62,7 @@ class Written(str):
 
 
 def markdown(page: dict[str, Any]) -> str:
-    """Return the content of a page as Markdown, with GitHub's tables. Everything that does not come from the
-    template is escaped."""
+    """Return the content of a page as Markdown with GitHub's tables; everything but the template is escaped."""
     return _markdown_template().render(page)
 
 
@@ -104,8 +103,7 @@ def _environment(**options: Any) -> Environment:
 
 
 def escaped(value: Any) -> Any:
-    """Return text on one line with Markdown and HTML escaped. Values that are not text are returned
-    unchanged."""
+    """Return text on one line with Markdown and HTML escaped. Values that are not text are returned unchanged."""
     if not isinstance(value, str) or isinstance(value, Written):
         return value
     return _escaped(value)
@@ -122,8 +120,7 @@ def _escaped(text: str) -> Written:
 
 
 def _opened(start: str) -> str:
-    """Return the start of a line, escaped so that it opens no heading or list. After a number, the next sign
-    is escaped."""
+    """Return the start of a line, or the sign after its number, escaped so that it opens no heading or list."""
     return start + "\\" if start[0].isdigit() else "\\" + start
 
 
@@ -175,8 +172,7 @@ def tables_of(page: dict[str, Any]) -> dict[str, str]:
 
 
 EMBEDDED_CSV_BYTES = 500_000
-"""Largest number of bytes of CSV inside the page, over all panels; further panels only link to their
-files."""
+"""Largest number of bytes of CSV inside the page, over all panels; further panels only link to their files."""
 
 
 def write(folder: Path, judged: Judged | None = None) -> Path:
@@ -281,8 +277,7 @@ def _sha256(text: str) -> str:
 
 
 def _breakable(name: str) -> Markup:
-    """Return a name that a narrow column may break after commas and equals signs (arms of a grid) and
-    underscores (paradigms)."""
+    """Return a name that may break after commas and equals signs (arms of a grid) and underscores (paradigms)."""
     return Markup("<wbr>").join(re.split("(?<=[,=_])", name))
 
 
@@ -375,8 +370,7 @@ def restore(published: Path, out: Path) -> Path:
 
 
 def _files_beside_spec(folder: Path) -> list[str]:
-    """Return the relative paths of the files of claims and published curves that the experiment names and that
-    exist."""
+    """Return the paths of the files of claims and published curves that the experiment names and that exist."""
     names = [name for name in experiment_folder.read_plan(folder).claims if claims_file.NAME.fullmatch(name)]
     places = [f"{claims_file.FOLDER}/{name}.yaml" for name in names]
     return [*(place for place in places if (folder / place).is_file()), *kept_published(folder)]
@@ -391,8 +385,7 @@ def _copy(path: Path, to: Path) -> None:
 
 
 def _publish_runs(folder: Path, published: Path) -> None:
-    """Write the records of each run into one file, which `experiment_folder.read` uses if there are no
-    folders of runs."""
+    """Write the records of each run into one file, which `experiment_folder.read` uses without folders of runs."""
     texts = experiment_folder.run_texts(folder, experiment_folder.read_plan(folder).runs)
     table = pd.DataFrame(
         [{"run_id": run_id} | files for run_id, files in texts.items() if files],

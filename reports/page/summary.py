@@ -14,8 +14,7 @@ from reports.statistics.summaries import last_step
 from reports.words import TIMES, count, duration, number
 
 AS_PLANNED = "measures"
-"""Kind of notices about facts known before the first run; notices of every other kind are about something
-wrong."""
+"""Kind of notices about facts known before the first run; every other kind is about something wrong."""
 
 VALIDATION = "validation"
 """Measure that tells whether an arm is trained enough."""
@@ -114,8 +113,7 @@ def _result_notices(experiment: ReportedExperiment) -> Iterable[str]:
 
 
 def _incomparable(table: DataFrame, arms: list[str]) -> Iterable[str]:
-    """Yield sentences on measures with different numbers of tokens, and on arms that were measured at
-    different steps."""
+    """Yield sentences on measures with different numbers of tokens, and on arms measured at different steps."""
     by_sizes: dict[str, list[str]] = {}
     for (measure, metric), rows in table[table["layer"].notna()].groupby(["measure", "metric"]):
         whole = rows[rows["group"].isna() & rows["n"].notna()]
@@ -146,8 +144,7 @@ def _incomparable(table: DataFrame, arms: list[str]) -> Iterable[str]:
 
 
 def _unmeasured(experiment: ReportedExperiment) -> Iterable[str]:
-    """Yield sentences on measures of the spec without rows: first those that were refused, with the
-    reason."""
+    """Yield sentences on measures of the spec without rows: first those that were refused, with the reason."""
     done = [run for run in experiment.runs if run.state.state == "done"]
     refused: dict[tuple[str, str], list[ReportedRun]] = {}
     lacking: dict[str, list[ReportedRun]] = {}
@@ -191,8 +188,7 @@ def _with_rows(table: pd.DataFrame) -> set[tuple[str, int]]:
 
 
 def _remedy(experiment: ReportedExperiment, command: str) -> str:
-    """Return the command that computes rows: the given one, or `ablate analyse` if the models were trained
-    elsewhere."""
+    """Return the command that computes rows: the given one, or `ablate analyse` for models from elsewhere."""
     analysed = experiment.runs and all(run.plan.analysed for run in experiment.runs)
     return f"`ablate {'analyse' if analysed else command}`"
 
@@ -362,7 +358,6 @@ def _different(values: Iterable[Any]) -> list[int]:
 
 
 def _either(values: list[int], unit: str = "") -> str:
-    """Return numbers as alternatives: ``1 layer``, ``6 layers``, ``1, 2 or 6 layers``; without a unit, the
-    numbers alone."""
+    """Return numbers as alternatives: ``1 layer``, ``1, 2 or 6 layers``; without a unit, the numbers alone."""
     plural = "" if values == [1] else "s"
     return f"{listed([count(value) for value in values])} {unit}{plural if unit else ''}".rstrip()

@@ -177,8 +177,7 @@ READING = (
 
 
 def diff_tables(content: Mapping[str, Any]) -> None:
-    """Print the result of `reports.page.diff.compare` for people. It is 80 columns wide if there is no
-    terminal."""
+    """Print the result of `reports.page.diff.compare` for people, 80 columns wide without a terminal."""
     console = Console()
     for side in SIDES:
         _say_whole(console, f"{side}: {content[side]['folder']}")
@@ -244,8 +243,7 @@ def _effects(console: Console, claims: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _rows(claim: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield the verdicts of a claim, the keys whose values differ, and the effects of parts that decide it on
-    either side."""
+    """Yield the verdicts of a claim, the keys that differ, and the effects of parts that decide on a side."""
     before, after = (claim[side] or {} for side in SIDES)
     verdicts = (side.get("verdict", "no such claim") for side in (before, after))
     yield "  verdict", *verdicts, "another" if "verdict" in claim["changed"] else ""
@@ -277,8 +275,7 @@ def _difference(difference: Mapping[str, Any] | None) -> str:
 
 
 def _mean_and_interval(part: Mapping[str, Any]) -> list[str]:
-    """Return mean and interval as two texts without the unit. Exponents are used if all decimals would be
-    zeros."""
+    """Return mean and interval as two texts without the unit, with exponents if all decimals would be zeros."""
     mean, low, high = (part[name] for name in ("effect", "low", "high"))
     if not any(map(is_absent, (mean, low, high))) and 0 < (high - low) / 2 < 10.0 ** (1 - MOST_DECIMALS):
         return [significant(mean), f"[{significant(low)}, {significant(high)}]"]

@@ -273,8 +273,7 @@ def _panels(
 
 
 def _by_prediction(factor: Factor, prediction_by_arm: Mapping[str, str]) -> tuple[list[list[Level]], list[str]]:
-    """Return the levels in groups of arms that predict the same thing, and the arms of the groups in which no two
-    arms can be compared."""
+    """Return the levels in groups of arms that predict the same, and the arms of groups without two to compare."""
     groups = [
         [level for level in factor.levels if prediction_by_arm.get(level.arm) == prediction]
         for prediction in dict.fromkeys(prediction_by_arm.values())
@@ -330,8 +329,7 @@ def _untrained(table: DataFrame, score: RunScore, factor: Factor, scored: DataFr
 
 
 def _points(rows: DataFrame, levels: Sequence[Level], factor: Factor) -> list[dict[str, Any]]:
-    """Return the mean of each arm, its interval and its mean chance level. The untrained encoder comes last,
-    without a place."""
+    """Return each arm's mean, interval and chance level; the untrained encoder is last, without a place."""
     summary = mean_interval(rows, by=["arm"]).set_index("arm")
     difference_by_arm = _differences(rows, levels, factor)
     floors = rows.groupby("arm")["floor"].mean()
@@ -348,8 +346,7 @@ def _points(rows: DataFrame, levels: Sequence[Level], factor: Factor) -> list[di
 
 
 def _differences(rows: DataFrame, levels: Sequence[Level], factor: Factor) -> dict[str, dict[str, Any]]:
-    """Return, by arm, the `differences` from the arm of the same line at the reference's value. Lines without such
-    an arm have none."""
+    """Return by arm the `differences` from the arm of its line with the reference's value, if the line has one."""
     place = next((level.at for level in levels if level.arm == factor.reference), None)
     base_by_line = {level.line: level.arm for level in levels if level.at == place}
     compared = [level for level in levels if level.at != place and level.line in base_by_line]
@@ -357,8 +354,7 @@ def _differences(rows: DataFrame, levels: Sequence[Level], factor: Factor) -> di
 
 
 def _along(levels: Sequence[Level], factor: Factor) -> dict[str, Any]:
-    """Return the axis of the setting. `reference` is the place of the reference arm, or None if the panel lacks
-    that arm."""
+    """Return the axis of the setting. `reference` is the reference arm's place; None if the panel lacks it."""
     places = {level.at: level.value for level in levels}
     return {
         "setting": factor.setting,
@@ -372,8 +368,7 @@ def _along(levels: Sequence[Level], factor: Factor) -> dict[str, Any]:
 
 
 def setting_rows(factor: Factor, panels: Sequence[Panel]) -> list[dict[str, Any]]:
-    """Return the table of a figure with a row for each arm: its value of the setting, seeds, a cell for each
-    panel, and remarks."""
+    """Return the table of a figure, a row for each arm: its value, seeds, a cell for each panel, and remarks."""
     arms: dict[str, dict[str, Any]] = {}
     for panel in panels:
         for point in panel.points:

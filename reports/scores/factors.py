@@ -53,8 +53,7 @@ class Factor(NamedTuple):
     numeric: bool
     logarithmic: bool
     lines: tuple[str, ...]
-    """Names of the lines. Arms of one line differ in nothing but the setting. A single line has an empty
-    name."""
+    """Names of the lines. Arms of one line differ in nothing but the setting. A single line has an empty name."""
     levels: tuple[Level, ...]
     """Levels line by line, and in each line along the axis."""
     reference: str
@@ -129,8 +128,7 @@ def decisions(settings: Mapping[str, Any], *, matched: bool = False) -> Decision
 
 
 def _leaves(value: Any, path: str, *, section: bool = False) -> Iterator[tuple[str, Any]]:
-    """Yield the settings below a path. A mapping with a `kind`, such as a word order, is one value, unless it
-    is a section."""
+    """Yield the settings below a path. A mapping with a `kind` is one value, unless it is a section."""
     if not isinstance(value, Mapping) or ("kind" in value and not section):
         yield from [] if value is None else [(path, value)]
         return
@@ -139,8 +137,7 @@ def _leaves(value: Any, path: str, *, section: bool = False) -> Iterator[tuple[s
 
 
 def _settings(decided: Mapping[str, Decisions]) -> list[str]:
-    """Return the paths of settings that differ between arms, in the order in which arms first differ in
-    them."""
+    """Return the paths of settings that differ between arms, in the order in which arms first differ in them."""
     every = list(dict.fromkeys(path for decisions in decided.values() for path in decisions))
     paths = [path for path in every if path.partition(".")[0] in COMPARED and path != "objective.kind"]
     first = next(iter(decided.values()), {})
@@ -156,8 +153,7 @@ def _key(value: Any) -> str:
 
 
 def _factor(setting: str, decided: Mapping[str, Decisions], untrained: Mapping[str, Decisions]) -> Factor | None:
-    """Return the factor of a setting with the arms that differ in it alone; None if there are fewer than
-    two."""
+    """Return the factor of a setting with the arms that differ in it alone; None if there are fewer than two."""
     lines: dict[str, dict[str, str]] = {}  # everything else -> value -> the first arm that has it
     for arm, decisions in decided.items():
         rest = _key({path: value for path, value in decisions.items() if path != setting})
@@ -202,8 +198,7 @@ def _factor(setting: str, decided: Mapping[str, Decisions], untrained: Mapping[s
 
 
 def _value(setting: str, decisions: Decisions) -> Any:
-    """Return the value of a setting. If `predict` is not given, it is the masking ratio, as all hidden tokens
-    are predicted."""
+    """Return the value of a setting. Without `predict` it is the ratio: all hidden tokens are predicted."""
     value = decisions.get(setting)
     if value is None and setting == "objective.masking.predict":
         return decisions.get("objective.masking.ratio")
@@ -211,16 +206,14 @@ def _value(setting: str, decisions: Decisions) -> Any:
 
 
 def _ordered(arms: list[str], values: Mapping[str, Any]) -> list[str]:
-    """Return arms in the order of their values: numbers by size, then names in the order of the
-    experiment."""
+    """Return arms in the order of their values: numbers by size, then names in the order of the experiment."""
     numbers = [arm for arm in arms if is_number(values[arm])]
     others = [arm for arm in arms if arm not in numbers]
     return [*sorted(numbers, key=lambda arm: float(values[arm])), *others]
 
 
 def _line_names(firsts: Sequence[str], decided: Mapping[str, Decisions], setting: str) -> tuple[str, ...]:
-    """Return the names of lines, each represented by its first arm: the objective, and differences under the
-    same objective."""
+    """Return the names of lines from their first arms: the objective, and differences under the same objective."""
     if len(firsts) == 1:
         return ("",)
     names = []
@@ -256,8 +249,7 @@ def _begins(untrained: Decisions, trained: Decisions) -> bool:
 
 
 def _are_matched(experiment: ReportedExperiment) -> bool:
-    """Return whether the spec matches its arms by something other than steps, so that their steps follow from
-    it."""
+    """Return whether the spec matches its arms by something other than steps, from which their steps follow."""
     path = None if experiment.folder is None else experiment.folder / "spec.yaml"
     if path is None or not path.is_file():
         return False

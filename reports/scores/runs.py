@@ -111,8 +111,7 @@ def run_numbers(
 
 
 def _of_plugins(table: DataFrame) -> Iterator[tuple[Column, Numbers]]:
-    """Yield a column for each metric of a plugin's measure that has a number for a whole run, with its
-    numbers."""
+    """Yield a column for each metric of a plugin's measure that has a number for a whole run, with its numbers."""
     rows = with_columns(table)
     whole = rows["layer"].isna() & rows["group"].isna() & rows["other_run_id"].isna()
     is_plugin = rows["measure"].isin([*filter(is_of_plugin, rows["measure"].unique())])
@@ -127,8 +126,7 @@ def _of_plugins(table: DataFrame) -> Iterator[tuple[Column, Numbers]]:
 
 
 def task_scores(table: DataFrame, measure: str) -> DataFrame:
-    """Return one score of each run on each whole task, at its last step: without a layer if there is one,
-    else at the top layer."""
+    """Return a score of each run on each whole task, at its last step: without a layer or else at the top."""
     rows = with_columns(table)
     rows = last_step(rows[(rows["measure"] == measure) & (rows["metric"] == METRICS[measure])])
     rows = rows[are_whole(rows["group"])]
@@ -138,8 +136,7 @@ def task_scores(table: DataFrame, measure: str) -> DataFrame:
 
 
 def on_common_tasks(scores: DataFrame) -> DataFrame:
-    """Return the scores on the tasks that every run with any score has, because means over different tasks
-    cannot be compared."""
+    """Return the scores on the tasks that every run with any score has, as other means cannot be compared."""
     runs = scores.groupby("group").size()
     return scores[scores["group"].isin(runs.index[runs == len(scores[ARM_AND_SEED].drop_duplicates())])]
 
@@ -167,8 +164,7 @@ def _notes(table: DataFrame, tasks: dict[str, DataFrame]) -> list[str]:
 
 
 def rows_by_layer(table: DataFrame, measure: str, metric: str) -> DataFrame:
-    """Return the rows of a metric of single runs over all tokens, by layer, at each run's last step; a layer may
-    have no number."""
+    """Return a metric of single runs over all tokens, by layer, at the last step; a layer may have no number."""
     rows = with_columns(table)
     rows = rows[(rows["measure"] == measure) & (rows["metric"] == metric) & rows["group"].isna()]
     return last_step(rows[rows["layer"].notna() & rows["other_run_id"].isna()])
@@ -246,8 +242,7 @@ def gains(table: DataFrame) -> DataFrame:
 
 
 def total_change(table: DataFrame) -> DataFrame:
-    """Return the sum of the changes from each layer to the next, from 1 -> 2 on, and the sum of their chance
-    levels."""
+    """Return the sum of the changes from layer to layer, from 1 -> 2 on, and that of their chance levels."""
     rows = rows_by_layer(table, "layer_change", "pwcca")
     inner = (rows["layer"] >= 1) & (rows["layer_to"] == rows["layer"] + 1).fillna(False).astype(bool)
     return _by_run(rows[inner], value="sum")
@@ -260,8 +255,7 @@ def top_information(table: DataFrame) -> DataFrame:
 
 
 def task_means(measure: str) -> Read:
-    """Return a function for the mean score over the tasks that all runs have, and the mean of their chance
-    levels."""
+    """Return a function for the mean score, and mean chance level, over the tasks that all runs have."""
 
     def rows(table: DataFrame) -> DataFrame:
         return _by_run(on_common_tasks(task_scores(table, measure)), value="mean")

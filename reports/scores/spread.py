@@ -64,8 +64,7 @@ class EqualArms(NamedTuple):
     name: str
     """Name of the first arm in which every source follows the seed."""
     arms_by_varying: Mapping[tuple[str, ...], list[str]]
-    """Arms by the sources that follow the seed. Every source comes first; then sets of sources from few to
-    many."""
+    """Arms by the sources that follow the seed: first every source, then sets of sources from few to many."""
 
 
 def spread_tables(experiment: ReportedExperiment, runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

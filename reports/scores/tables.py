@@ -36,8 +36,7 @@ class Listing(NamedTuple):
     entries: list[Entry]
     scores: tuple[ScoreRow, ...]
     arms_of: tuple[str, ...] = ()
-    """Groups that decide which arms are listed: arms without a score on any of them are left out. Empty for
-    all arms."""
+    """Groups of which a listed arm has a score on any; empty for all arms."""
 
 
 def listings(text: TableText, groups: Sequence[str | None]) -> list[Listing]:
@@ -139,8 +138,7 @@ def _of_others(rows: Sequence[Row], arms: Sequence[str], chance: str) -> list[st
 
 
 def _fewer_seeds(rows: Sequence[Row], arms: Sequence[str], *, counts: bool) -> list[str]:
-    """Return a sentence on the arms that have fewer seeds on some tasks than others have; empty if all have
-    equally many."""
+    """Return a sentence on the arms with fewer seeds on some tasks than others have; empty if there are none."""
     first = [row for row in rows if row["first"]]
     seeds = sorted({cell["seeds"] for row in first for cell in row["arms"].values()})
     fewer = [
@@ -192,8 +190,7 @@ def mark(verdict: str, chance: str) -> str:
 Table = dict[str, Any]
 
 Key = tuple[str | None, str, str]
-"""Group, metric and place; the place is `top` for numbers of the top layer, and empty for numbers without a
-layer."""
+"""Group, metric and place; the place is `top` for numbers of the top layer, and empty without a layer."""
 
 
 class TaskScore(NamedTuple):
@@ -281,8 +278,7 @@ def _last_rows(table: DataFrame, measure: str) -> DataFrame:
 
 
 def split(rows: DataFrame) -> dict[Key, TaskScore]:
-    """Return the scores in rows of `_last_rows` by group, metric and place: means, intervals and chance
-    levels."""
+    """Return the scores in rows of `_last_rows` by group, metric and place: means, intervals and chance levels."""
     key = ["group", "metric", "place"]
     numbers = rows.groupby([*key, "arm"], dropna=False, sort=False).ngroup()
     summary = bands(rows.assign(line=numbers, x=0)).set_index("line")
@@ -400,8 +396,7 @@ def _with_differences(cells: dict[str, Cell], part: TaskScore, base: str) -> dic
 
 
 def _over_examples(rows: ScoreRows, text: TableText, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cells of the row over seeds and examples that is below a row of scores; empty if there are
-    none."""
+    """Return the cells over seeds and examples, for the row below a row of scores; empty if there are none."""
     cells = {}
     for arm, cell in row["arms"].items():
         interval = rows.over_examples.get((text.measure, row["task"], row["metric"], arm))
@@ -464,8 +459,7 @@ def _shared_numbers(
 
 
 def _serves(column: SharedColumn, score: ScoreRow, text: TableText) -> bool:
-    """Return whether a column has a number for rows of this score. Baselines are scored like the task's own
-    score, on natural text."""
+    """Return whether a column has a number for this score. Baselines are scored as the task's own score."""
     if column.measure == "baselines":
         return score == text.scores[0]
     return "{}" in column.metrics[0] or score == text.scores[0]

@@ -73,8 +73,7 @@ WITHOUT_ENCODER = (
     SharedColumn("Tag of the word", ("word",), "baselines"),
     SharedColumn("TF-IDF or words", ("tfidf", "word_window", "beside_question"), "baselines"),
 )
-"""Columns of baselines without an encoder, on the training and test examples of frozen features and
-fine-tuning."""
+"""Columns of baselines without an encoder, on the examples of frozen features and fine-tuning."""
 
 WITHOUT_ENCODER_PROBED = (
     SharedColumn("Tag of the word", ("probed_word",), "baselines"),

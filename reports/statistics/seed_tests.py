@@ -80,8 +80,7 @@ class SeedEffects(NamedTuple):
     text_blocks: int = 0
     """Number of text blocks from which the error is computed."""
     ratio_of: tuple[NDArray[np.float64], NDArray[np.float64], float] | None = None
-    """Numerators, denominators and a bound, if the mean of `values` is a ratio of means minus the bound, as for a
-    share; None for other effects."""
+    """Numerators, denominators and bound, if the mean of `values` is a ratio of means minus a bound; else None."""
     page: float | None = None
     """Probability in Page's test in the direction of the claim; None if the effect is no trend."""
     places: int = 0
@@ -93,8 +92,7 @@ class SeedEffects(NamedTuple):
 
 
 FEWEST_FOR_SIGN_FLIPS = 6
-"""Smallest number of seeds with which the sign-flip test can reach 0.05; its smallest probability is 2 /
-2^n."""
+"""Smallest number of seeds with which the sign-flip test can reach 0.05; its smallest probability is 2 / 2^n."""
 
 MOST_FLIPPED = 16
 """Largest number of seeds for which all 2^n sign flips are counted; for more seeds, 2^16 flips are drawn."""
@@ -291,8 +289,7 @@ def linear_form(effects: SeedEffects) -> Vector:
 
 
 def shared_level(effects: SeedEffects, level: float) -> float:
-    """Return the level of a test at one of the layers that could have been chosen; the whole level if no
-    layer was chosen."""
+    """Return the level of a test at one of the layers to choose from; the whole level without a choice."""
     return level if effects.at_layers_LMS is None else level / max(effects.at_layers_LMS.shape[:2])
 
 
@@ -317,8 +314,7 @@ def _text_error_LM(effects: SeedEffects) -> Vector:
 
 
 def _mirrored(effects: SeedEffects) -> SeedEffects:
-    """Return minus the effect. L and M change places, which is correct because each number is one term of L
-    minus one term of M."""
+    """Return minus the effect. L and M change places, as each number is one term of L minus one term of M."""
     at, error = effects.at_layers_LMS, effects.text_error_LM
     return effects._replace(
         values=-effects.values,

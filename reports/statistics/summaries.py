@@ -96,8 +96,7 @@ NO_MEAN = {"mean": None, "low": None, "high": None, "seeds": 0}
 
 
 def means_of_arms(table: DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the `mean_interval` of each arm and `name` as plain data, with the keys of `NO_MEAN`.
-    Combinations without rows are not there."""
+    """Return the `mean_interval` of each arm and `name` that has rows, with the keys of `NO_MEAN`."""
     rows = mean_interval(table, by=["arm", "name"]).to_dict("records")
     return {(row["arm"], row["name"]): {key: row[key] for key in NO_MEAN} for row in rows}
 
@@ -268,12 +267,10 @@ BOOTSTRAP_DRAWS = 1000
 """Number of draws of the multi-bootstrap; 25 lie beyond each end of an interval at 95%."""
 
 MOST_UNITS = 1000
-"""Largest number of units that are drawn. More examples are put into as many groups at random, which have the
-same variance."""
+"""Largest number of units that are drawn; more examples form as many random groups, with the same variance."""
 
 FEWEST_BOOTSTRAP_SEEDS = 3
-"""Smallest number of seeds with an interval; with two seeds only one would be drawn, which has no
-percentiles."""
+"""Smallest number of seeds with an interval; with two seeds only one would be drawn, which has no percentiles."""
 
 
 def multi_bootstrap(
@@ -340,8 +337,7 @@ def _variance_over_units(deviation_U: NDArray[Any], weight_U: NDArray[Any]) -> f
 
 
 def _student_quantile(parts: list[tuple[float, int]], probability: float) -> float:
-    """Return Student's quantile for a variance that is a sum of parts, each with its number of units (Welch
-    1947)."""
+    """Return Student's quantile for a variance summed from parts, each with its number of units (Welch 1947)."""
     spread = sum(variance**2 / (units - 1) for variance, units in parts)
     freedom = sum(variance for variance, _ in parts) ** 2 / spread if spread > 0 else np.inf
     return float(special.stdtrit(freedom, probability) if np.isfinite(freedom) else special.ndtri(probability))
