@@ -31,22 +31,6 @@ from reports.words import ABSENT, MINUS, count, is_absent, number
 VERDICTS = get_args(Verdict)
 """Verdicts in the order in which they are counted."""
 
-FILTERS = (
-    *("beside_verdict", "confidence", "counted", "decided_first", "effect", "expectation", "further_numbers"),
-    *(
-        "headline_effect",
-        "layers",
-        "left_out",
-        "look_words",
-        "probability",
-        "seeds_for_all",
-        "seeds_shown",
-        "seeds_wanted",
-    ),
-    *("significant", "wrong_at_most"),
-)
-"""Functions of this file that templates use."""
-
 MOST_DECIMALS = 8
 
 

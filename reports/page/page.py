@@ -8,6 +8,7 @@ brings back those from which its page can be made again.
 
 import base64
 import hashlib
+import inspect
 import json
 import re
 from collections.abc import Mapping
@@ -75,7 +76,7 @@ def _markdown_template() -> Template:
 
 
 def _environment(**options: Any) -> Environment:
-    """Return jinja's environment for the templates, with filters for HTML and Markdown."""
+    """Return jinja's environment for the templates; the functions of both modules of words are filters."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
@@ -83,21 +84,9 @@ def _environment(**options: Any) -> Environment:
         lstrip_blocks=True,
         **options,
     )
-    written = (
-        "anywhere",
-        "count",
-        "duration",
-        "interval",
-        "moment",
-        "number",
-        "part_of_whole",
-        "percent",
-        "trillions",
-    )
-    environment.filters |= {name: getattr(words, name) for name in written}
-    environment.filters |= {name: getattr(claim_words, name) for name in claim_words.FILTERS}
-    filters = (words.signed_interval, words.tuning_remark, words.spread_sd, words.spread_share)
-    environment.filters |= {each.__name__: each for each in filters}
+    for module in (words, claim_words):
+        functions = inspect.getmembers(module, inspect.isfunction)
+        environment.filters |= {name: function for name, function in functions if not name.startswith("_")}
     environment.filters |= {"known": lambda values: values or words.ABSENT, "mark": mark}
     return environment
 
@@ -330,14 +319,10 @@ def publish(folder: Path, to: Path) -> Path:
     beside_spec = _files_beside_spec(folder)
     for name in [*PUBLISHED_RESULTS, *PUBLISHED_PAGE, *sorted(drawn), *beside_spec]:
         _copy(folder / name, published / name)
-    for path in [
-        *published.glob("figures/*"),
-        *published.glob("tables/*"),
-        *published.glob(f"{claims_file.FOLDER}/*"),
-        *published.glob(f"{PUBLISHED_FOLDER}/*"),
-    ]:
-        if path.relative_to(published).as_posix() not in drawn | set(beside_spec):
-            path.unlink()
+    for part in ("figures", "tables", claims_file.FOLDER, PUBLISHED_FOLDER):
+        for path in list(published.glob(f"{part}/*")):
+            if path.relative_to(published).as_posix() not in drawn | set(beside_spec):
+                path.unlink()
     provenance = json.dumps(report["provenance"], ensure_ascii=False, indent=1) + "\n"
     write_whole(published / PUBLISHED_PROVENANCE, provenance.encode())
     _publish_runs(folder, published)
