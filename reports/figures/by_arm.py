@@ -168,11 +168,7 @@ def arm_lines(
     group: str | None = None,
     axis: Axis | None = None,
 ) -> ArmLines:
-    """Select the content that `by_arm` draws; the arguments are those of `by_arm`.
-
-    Raises:
-        ResultsError: the table has no such rows, lacks a column, or has several values for one seed.
-    """
+    """Select the content that `by_arm` draws; the arguments are those of `by_arm`."""
     rows = choose(table, measure=measure, metric=metric, group=group, axis=axis)
     rows = rows.assign(line=rows["arm"])
     summary = bands(rows)

@@ -1,4 +1,7 @@
-"""Figures over training: a map of layers by steps for each arm, in which colour is the value."""
+"""Figures over training: a map of layers by steps for each arm, in which colour is the value.
+
+Functions that read rows raise a ResultsError if a column is missing, or if a seed has several values for a cell.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -50,11 +53,7 @@ SHADES = 20
 
 def map_table(table: DataFrame, *, measure: str, metric: str, arms: Sequence[str]) -> tuple[DataFrame, list[str]]:
     """Return the rows from which maps of a metric are made, and the names that may have a map: arms, or pairs
-    of arms for distances between runs.
-
-    Raises:
-        ResultsError: the table lacks a column.
-    """
+    of arms for distances between runs."""
     if metric_rows(table, measure=measure, metric=metric)["other_run_id"].isna().all():
         return table, list(arms)
     pairs = pairs_over_training(table, metric=metric, arms=arms)
@@ -63,22 +62,14 @@ def map_table(table: DataFrame, *, measure: str, metric: str, arms: Sequence[str
 
 def choose_steps(table: DataFrame, *, measure: str, metric: str, group: str | None = None) -> DataFrame:
     """Return the rows of one group (None: all tokens), at every step at which all seeds of an arm were
-    measured. The result is empty if there are no such rows.
-
-    Raises:
-        ResultsError: the table lacks a column.
-    """
+    measured. The result is empty if there are no such rows."""
     rows = metric_rows(table, measure=measure, metric=metric)
     rows = rows[is_about(rows, group) & rows["other_run_id"].isna() & rows["step"].notna()]
     return common_steps(rows).sort_values(["step", "x"], kind="stable")
 
 
 def grid(rows: DataFrame) -> DataFrame:
-    """Return the mean over seeds, with a row for each layer from 0 up and a column for each step.
-
-    Raises:
-        ResultsError: a seed has two values for one layer and step.
-    """
+    """Return the mean over seeds, with a row for each layer from 0 up and a column for each step."""
     if rows.duplicated(["seed", "step", "x"]).any():
         raise ResultsError("a map needs one value for a seed, layer and step; choose the rows of one experiment.")
     return rows.groupby(["x", "step"])["value"].mean().unstack("step").sort_index().sort_index(axis=1)
@@ -106,11 +97,7 @@ class StepMap(NamedTuple):
 def step_maps(
     table: DataFrame, *, measure: str, metric: str, arms: Sequence[str] | None = None, group: str | None = None
 ) -> dict[str, StepMap]:
-    """Return the map of each arm that has enough steps, in the order of the arms.
-
-    Raises:
-        ResultsError: the table lacks a column, or a seed has several values for one cell.
-    """
+    """Return the map of each arm that has enough steps, in the order of the arms."""
     every_row = choose_steps(table, measure=measure, metric=metric, group=group)
     rows_by_arm = dict(iter(every_row.groupby("arm")))
     every = {arm: rows_by_arm[arm] for arm in order(table, arms) if arm in rows_by_arm}

@@ -1,6 +1,9 @@
-"""Figure of the distance between runs in each layer: pairs of arms, and the seeds of each arm."""
+"""Figure of the distance between runs in each layer: pairs of arms, and the seeds of each arm.
 
-from collections.abc import Iterator, Sequence
+Functions that select rows raise a ResultsError if the table has no such rows or lacks a column.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -13,7 +16,7 @@ from ablations.wording import several
 from reports.figures.by_arm import end_name
 from reports.figures.curves import (
     FEWEST_PLACES,
-    Curve,
+    curves,
     curves_by_arm,
     learned,
     metric_rows,
@@ -67,20 +70,13 @@ def choose_pairs(table: DataFrame, *, metric: str, arms: Sequence[str] | None = 
     Two arms are compared at the same seed; pairs at different seeds have another distance, which only claims
     read. Further columns: `x` is the layer, `line` names the two arms in the order of `arms`, and
     `overlapping` marks the seeds of one arm, whose pairs share runs.
-
-    Raises:
-        ResultsError: the table lacks a column, or has no such rows.
     """
     return last_step(_named(table, metric=metric, arms=arms))
 
 
 def pairs_over_training(table: DataFrame, *, metric: str, arms: Sequence[str] | None = None) -> DataFrame:
     """Return a table for maps of layers by steps, in which each drawn pair is an arm with its distance at
-    every compared step. `seed` holds the unit of `one_a_unit`.
-
-    Raises:
-        ResultsError: the table lacks a column, or has no such rows.
-    """
+    every compared step. `seed` holds the unit of `one_a_unit`."""
     rows = _named(table, metric=metric, arms=arms)
     pairs = [pair.name for pair in drawn_pairs(rows, arms)]
     steps = [
@@ -167,9 +163,6 @@ def pair_lines(table: DataFrame, *, metric: str, arms: Sequence[str] | None = No
 
     Args:
         arms: arms of the experiment in order; by default those of the table.
-
-    Raises:
-        ResultsError: the table has no such rows, or lacks a column.
     """
     rows = choose_pairs(table, metric=metric, arms=arms)
     pairs = drawn_pairs(rows, arms)
@@ -218,23 +211,13 @@ def pair_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[
     points = points_of(units, drawn.summary, shown, key="pair", names=names)
     present = _arms(rows, arms)
     doubts = {arm: curve.doubt for arm, curve in curves_by_arm(with_columns(table), learned(table)).items()}
-    early = _early(rows)
     about = facts_of(text, shown)
     yield Panel(
         **about,
         content=drawn,
         rows=rows[SHOWN],
         points=points,
-        curves=[
-            _pair_facts(
-                units[units["line"] == pair.name],
-                pair,
-                doubts,
-                early.get(pair.name),
-                band=max((point["band"] for point in points if point["pair"] == pair.name), default=""),
-            )
-            for pair in drawn.pairs
-        ],
+        curves=_facts(drawn, doubts, _early(rows)),
         description=lines_in_words(points, line="pair", digits=about["digits"]),
         without_rows=[arm for arm in arms if arm not in present],
         notes=(_pairs_note(present),),
@@ -252,24 +235,19 @@ def _pairs_note(arms: list[str]) -> str:
     )
 
 
-def _pair_facts(
-    rows: DataFrame, pair: Pair, doubts: dict[str, str], step: int | None, *, band: str
-) -> dict[str, Any]:
-    """Return the facts about a line. `step` is the step at which its runs were compared, if it is not their
+def _facts(drawn: PairLines, doubts: Mapping[str, str], early: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return the facts about each line. `early` has the step at which its runs were compared, if it is not their
     last step."""
-    line = Curve(
-        arm=pair.name,
-        measure="run_distance",
-        seeds=int(rows.loc[rows["value"].notna(), "seed"].nunique()),
-        gain=None,
-        untrained=False,
-        n=None if rows["n"].isna().all() else int(rows["n"].min()),
-        d=None if rows["d"].isna().all() else int(rows["d"].max()),
-        band=band,
-        judged=False,
-    )
-    remarks = [f"{arm}: {doubts[arm]}" for arm in dict.fromkeys(pair) if doubts.get(arm) not in (None, "", arm)]
-    return facts(line, *remarks, *([] if step is None else [f"compared at step {step}"]))
+    units = drawn.units.assign(arm=drawn.units["line"], measure="run_distance", step=None)
+    lines = curves(units, drawn.summary, {}, arms=[pair.name for pair in drawn.pairs])
+    return [
+        facts(
+            line._replace(judged=False),
+            *(f"{arm}: {doubts[arm]}" for arm in dict.fromkeys(pair) if doubts.get(arm) not in (None, "", arm)),
+            *([f"compared at step {early[pair.name]}"] if pair.name in early else []),
+        )
+        for pair, line in zip(drawn.pairs, lines, strict=True)
+    ]
 
 
 def _early(rows: DataFrame) -> dict[str, int]:
