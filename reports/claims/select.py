@@ -49,12 +49,12 @@ class Cell(NamedTuple):
     layer: int | None
     layer_to: int | None
     step: int | None
+    other_run_id: str | None
+    left_out: tuple[float, ...]
+    """Value without each block of the text in turn; empty if not known."""
     value: float
     floor: float
-    other_run_id: str | None
-    left_out: tuple[float, ...] = ()
-    """Value without each block of the text in turn; empty if not known."""
-    ceiling: float = np.nan
+    ceiling: float
 
 
 class SeedTable:
@@ -81,29 +81,25 @@ class SeedTable:
         self.end = dict(ends or {})
         """Last step of each arm: of its training if that is known, else the last that was measured."""
         self._without: dict[int, SeedTable] = {}
-        names = ("arm", "seed", "measure", "metric", "group", "layer", "layer_to", "step", "value", "floor")
-        columns = [_plain(table[name]) for name in (*names, "ceiling", "left_out", "other_run_id", "run_id")]
-        for row in zip(*columns, strict=True):
-            arm, seed, measure, metric, group, layer, layer_to, step, value, floor = row[: len(names)]
-            ceiling, left_out, other, run = row[len(names) :]
+        names = ("arm", "seed", "measure", "metric", "run_id", "group", "layer", "layer_to", "step")
+        columns = [_plain(table[name]) for name in (*names, "other_run_id")]
+        columns.append([() if without is None else tuple(without) for without in _plain(table["left_out"])])
+        numbers = table[["value", "floor", "ceiling"]].to_numpy(float, na_value=np.nan).T.tolist()
+        for arm, seed, measure, metric, run, *of_cell in zip(*columns, *numbers, strict=True):
+            cell = Cell(*of_cell)
             self.measures.add(measure)
             self.seed_of[run] = seed
             if seed not in self.seeds.setdefault(arm, []):
                 self.seeds[arm].append(seed)
-            if value is None:
-                if layer is None:
-                    continue
-                value = np.nan  # a layer without a number is still a layer
-            without = () if left_out is None else tuple(left_out)
-            floor, ceiling = (np.nan if bound is None else bound for bound in (floor, ceiling))
-            cell = Cell(group, layer, layer_to, step, value, floor, other, without, ceiling)
-            if without:
-                self.blocks[measure, metric] = max(len(without), self.blocks.get((measure, metric), 0))
+            if np.isnan(cell.value) and cell.layer is None:  # a layer without a number is still a layer
+                continue
+            if cell.left_out:
+                self.blocks[measure, metric] = max(len(cell.left_out), self.blocks.get((measure, metric), 0))
             self.cells.setdefault((arm, seed, measure, metric), []).append(cell)
-            if step is not None:
+            if cell.step is not None:
                 here = (arm, seed, measure)
-                self._last[here] = max(step, self._last.get(here, step))
-                self.end[arm] = max(step, self.end.get(arm, step))
+                self._last[here] = max(cell.step, self._last.get(here, cell.step))
+                self.end[arm] = max(cell.step, self.end.get(arm, cell.step))
 
     def without_block(self, block: int) -> "SeedTable":
         """Return the table with every value, as far as it keeps blocks, computed without one block of the text."""
