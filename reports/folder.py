@@ -193,13 +193,11 @@ def run_texts(folder: Path, runs: Iterable[RunRecord]) -> dict[str, dict[str, st
     texts = {}
     for run in runs:
         path = f"{folder.parent}/runs/{run.folder}"
-        texts[run.run_id] = _texts(path) if os.path.isdir(path) else published.get(run.run_id, {})
+        texts[run.run_id] = published.get(run.run_id, {})
+        if os.path.isdir(path):
+            of_run = {name: _text(f"{path}/{name}", REMEDY) for name in RUN_RECORDS}
+            texts[run.run_id] = {name: text for name, text in of_run.items() if text is not None}
     return texts
-
-
-def _texts(folder: str) -> dict[str, str]:
-    texts = {name: _text(f"{folder}/{name}", REMEDY) for name in RUN_RECORDS}
-    return {name: text for name, text in texts.items() if text is not None}
 
 
 NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO)

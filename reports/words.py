@@ -363,26 +363,21 @@ METRICS = {
     ),
     ("run_distance", "pwcca"): PWCCA,
     ("run_distance", "debiased_cka"): DEBIASED_CKA,
-    ("neighbours", "same_token"): MetricWords("Same token", "share with the same token", "neighbours at random"),
+    **{
+        ("neighbours", metric): MetricWords(title, axis, "neighbours at random")
+        for metric, title, axis in (
+            ("same_token", "Same token", "share with the same token"),
+            ("same_left", "Same token to the left", "share with the same left"),
+            ("same_right", "Same token to the right", "share with the same right"),
+            ("same_relation", "Same syntactic relation", "share with the same relation"),
+            ("same_left_part", "Same syntax to the left", "share with the same left part"),
+            ("same_right_part", "Same syntax to the right", "share with the same right part"),
+            ("same_sense", "Same sense", "share with the same sense"),
+        )
+    },
     ("neighbours", "position_distance"): MetricWords(
         "Distance of positions", "difference of positions (tokens)", "neighbours at random", "tokens", digits=2
     ),
-    ("neighbours", "same_left"): MetricWords(
-        "Same token to the left", "share with the same left", "neighbours at random"
-    ),
-    ("neighbours", "same_right"): MetricWords(
-        "Same token to the right", "share with the same right", "neighbours at random"
-    ),
-    ("neighbours", "same_relation"): MetricWords(
-        "Same syntactic relation", "share with the same relation", "neighbours at random"
-    ),
-    ("neighbours", "same_left_part"): MetricWords(
-        "Same syntax to the left", "share with the same left part", "neighbours at random"
-    ),
-    ("neighbours", "same_right_part"): MetricWords(
-        "Same syntax to the right", "share with the same right part", "neighbours at random"
-    ),
-    ("neighbours", "same_sense"): MetricWords("Same sense", "share with the same sense", "neighbours at random"),
     ("geometry", "anisotropy"): MetricWords("Anisotropy", "mean cosine of two tokens", "states minus their mean"),
     ("geometry", "self_similarity"): MetricWords(
         "Self-similarity", "mean cosine minus anisotropy", "tokens shuffled"

@@ -306,6 +306,9 @@ def _shown_part(judgement: Judgement) -> str:
 
 def _part(name: str, part: PartVerdict, effects: SeedEffects, *, ways: int, decides: bool = True) -> PartEntry:
     groups_read = {"groups_read": len(effects.groups)} if effects.groups else {}
+    copied = listed([str(seed) for seed in effects.copied_seeds], "and")
+    noun = "seed" if len(effects.copied_seeds) == 1 else "seeds"
+    copies = [f"{noun} {copied}: the runs are copies of those of the first seed"] if copied else []
     return PartEntry(
         **vars(part),
         name=name,
@@ -313,19 +316,11 @@ def _part(name: str, part: PartVerdict, effects: SeedEffects, *, ways: int, deci
         n=len(part.seeds),
         rule=part_rule(part, effects.direction, ways=ways),
         decides=decides,
-        left_out=(*effects.left_out, *_copies(effects)),
+        left_out=(*effects.left_out, *copies),
         chosen_layers=effects.chosen or None,
         groups=tuple(effects.groups),
         numbers=dict(effects.shown_numbers) | groups_read,
     )
-
-
-def _copies(effects: SeedEffects) -> Iterator[str]:
-    """Yield a note on the seeds that do not count, if there are any."""
-    if effects.copied_seeds:
-        copies = listed([str(seed) for seed in effects.copied_seeds], "and")
-        noun = "seed" if len(effects.copied_seeds) == 1 else "seeds"
-        yield f"{noun} {copies}: the runs are copies of those of the first seed"
 
 
 def finite(value: Any) -> Any:

@@ -88,7 +88,7 @@ def run_numbers(
     numbers_by_column: dict[str, Numbers] = {
         name: _numbers_by_run(scores.groupby(ARM_AND_SEED)["value"].mean()) for name, scores in tasks.items()
     }
-    numbers_by_column |= {name: of(table) for name, of in _OF_LAYERS.items()}
+    numbers_by_column |= _layer_numbers(table)
     of_plugins = dict(_of_plugins(table))
     numbers_by_column |= {column.name: numbers for column, numbers in of_plugins.items()}
     columns = [
@@ -175,26 +175,23 @@ def _information_by_layer(table: DataFrame) -> DataFrame:
     return rows_by_layer(table, "token_information", "cross_fitted").sort_values("layer", kind="stable")
 
 
-def _information(of_layers: Callable[[Series], float]) -> Callable[[DataFrame], Numbers]:
-    def of(table: DataFrame) -> Numbers:
-        return _numbers_by_run(_information_by_layer(table).groupby(ARM_AND_SEED)["value"].agg(of_layers))
-
-    return of
+def _layer_numbers(table: DataFrame) -> dict[str, Numbers]:
+    """Return the numbers of LAYERS by the name of their column."""
+    information = _information_by_layer(table).groupby(ARM_AND_SEED)["value"]
+    of_layers: dict[str, Callable[[Series], float]] = {
+        "information_first": lambda layers: float(layers.iloc[0]),
+        # A layer without a number may have the minimum, so there is none then.
+        "information_least": lambda layers: float(layers.min(skipna=False)),
+        "information_top": lambda layers: float(layers.iloc[-1]),
+    }
+    numbers = {name: _numbers_by_run(information.agg(of)) for name, of in of_layers.items()}
+    return numbers | {"change": _numbers_by_run(total_change(table).set_index(ARM_AND_SEED)["value"])}
 
 
 def _numbers_by_run(values: Series) -> Numbers:
     rows = values.dropna().reset_index()
     keys = zip(rows["arm"].tolist(), rows["seed"].tolist(), strict=True)
     return dict(zip(keys, rows["value"].tolist(), strict=True))
-
-
-_OF_LAYERS: dict[str, Callable[[DataFrame], Numbers]] = {
-    "change": lambda table: _numbers_by_run(total_change(table).set_index(ARM_AND_SEED)["value"]),
-    "information_first": _information(lambda numbers: float(numbers.iloc[0])),
-    # A layer without a number may have the minimum, so there is none then.
-    "information_least": _information(lambda numbers: float(numbers.min(skipna=False))),
-    "information_top": _information(lambda numbers: float(numbers.iloc[-1])),
-}
 
 
 RUN = ["arm", "seed", "run_id", "step"]

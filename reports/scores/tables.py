@@ -6,7 +6,7 @@ chance level. Whole tasks have rows; their parts are folded below.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,7 +113,7 @@ def chance_sentences(
 
 
 def _of_main(rows: Sequence[Row], arms: Sequence[str], chance: str, *, counts: bool) -> list[str]:
-    at, below, unknown = (_where(rows, arms, _judged(verdict), counts=counts) for verdict in ("at", "below", ""))
+    at, below, unknown = (_where(rows, arms, "verdict", [kind], counts=counts) for kind in ("at", "below", ""))
     sentences = []
     if at:
         sentences.append(f"At {chance} (the interval includes it): {'; '.join(at)}.")
@@ -132,7 +132,7 @@ def _of_others(rows: Sequence[Row], arms: Sequence[str], chance: str) -> list[st
     phrases = []
     for kind in dict.fromkeys(row["scored"] for row in rows):
         of_kind = [row for row in rows if row["scored"] == kind]
-        tasks = _where(of_kind, arms, _judged("at", "below"), counts=False)
+        tasks = _where(of_kind, arms, "verdict", ["at", "below"], counts=False)
         phrases += [f"{kind} ({'; '.join(tasks)})"] if tasks else []
     return [f"Further scores that are not above {chance}: {listed(phrases, 'and')}."] if phrases else []
 
@@ -142,28 +142,20 @@ def _fewer_seeds(rows: Sequence[Row], arms: Sequence[str], *, counts: bool) -> l
     first = [row for row in rows if row["first"]]
     seeds = sorted({cell["seeds"] for row in first for cell in row["arms"].values()})
     fewer = [
-        f"{where} ({few})" for few in seeds[:-1] for where in _where(first, arms, _has_seeds(few), counts=counts)
+        f"{where} ({few})" for few in seeds[:-1] for where in _where(first, arms, "seeds", [few], counts=counts)
     ]
     return [f"Fewer than {seeds[-1]} seeds: {'; '.join(fewer)}."] if fewer else []
 
 
-def _has_seeds(number_of: int) -> Callable[[Cell], bool]:
-    return lambda cell: cell["seeds"] == number_of
-
-
-def _judged(*verdicts: str) -> Callable[[Cell], bool]:
-    return lambda cell: cell["verdict"] in verdicts
-
-
 def _where(
-    rows: Sequence[Row], arms: Sequence[str], is_counted: Callable[[Cell], bool], *, counts: bool
+    rows: Sequence[Row], arms: Sequence[str], key: str, values: Sequence[Any], *, counts: bool
 ) -> list[str]:
-    """Return on which tasks the cells of the arms are counted; arms with the same tasks are joined:
-    ``untrained on all 9 tasks``, ``mlm and clm on cola``, ``mt on 3 of 9 tasks``."""
+    """Return on which tasks the cells of the arms have one of the values under a key; arms with the same tasks are
+    joined: ``untrained on all 9 tasks``, ``mlm and clm on cola``, ``mt on 3 of 9 tasks``."""
     together: dict[str, list[str]] = {}
     for arm in arms:
         scored = [row for row in rows if arm in row["arms"]]
-        tasks = [row["task"] or row["label"] for row in scored if is_counted(row["arms"][arm])]
+        tasks = [row["task"] or row["label"] for row in scored if row["arms"][arm][key] in values]
         if not tasks:
             continue
         if len(tasks) == len(scored) and len(tasks) > 1:

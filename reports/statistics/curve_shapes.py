@@ -49,17 +49,19 @@ def _at(values_SK: Array, places_S: Places) -> Array:
 
 def rise_to_top(values_SK: Array) -> Form:
     """Return the top minus the lowest inner layer, which is chosen for each seed on the other seeds."""
-    chosen = lowest_elsewhere(values_SK, among=_inner(values_SK))
-    each_LS = values_SK[:, -1] - values_SK[:, _inner(values_SK)].T
-    return Form(values_SK[:, -1] - _at(values_SK, chosen), chosen, each_LS, "largest")
+    return _above_inner(values_SK[:, -1], values_SK)
 
 
 def fall_to_inner(values_SK: Array) -> Form:
     """Return the bottom minus the lowest inner layer, which is chosen for each seed on the other seeds. If
     the curve also rises to the top, its minimum is an inner layer."""
-    chosen = lowest_elsewhere(values_SK, among=_inner(values_SK))
-    each_LS = values_SK[:, 0] - values_SK[:, _inner(values_SK)].T
-    return Form(values_SK[:, 0] - _at(values_SK, chosen), chosen, each_LS, "largest")
+    return _above_inner(values_SK[:, 0], values_SK)
+
+
+def _above_inner(end_S: Array, values_SK: Array) -> Form:
+    inner = _inner(values_SK)
+    chosen = lowest_elsewhere(values_SK, among=inner)
+    return Form(end_S - _at(values_SK, chosen), chosen, end_S - values_SK[:, inner].T, "largest")
 
 
 def top_is_lowest(values_SK: Array) -> Form:
