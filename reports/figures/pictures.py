@@ -182,11 +182,11 @@ def picture_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: li
     """
     present = order(table[(table["measure"] == shown.measure) & table["layer"].notna()], arms)
     gains = learned(table) if present else {}
-    for i, arm in enumerate(present[:MOST_PANELS]):
-        rows = choose_picture(table, arm=arm)
-        drawn = Cloud(arm, shown.metric, points(rows))
-        if shown.metric not in known_facts(drawn.points):
-            continue
+    pictures = {arm: choose_picture(table, arm=arm) for arm in present[:MOST_PANELS]}
+    clouds = [Cloud(arm, shown.metric, points(rows)) for arm, rows in pictures.items()]
+    differing = [cloud for cloud in clouds if shown.metric in known_facts(cloud.points)]
+    for i, drawn in enumerate(differing):
+        arm, rows = drawn.arm, pictures[drawn.arm]
         yield Panel(
             **facts_of(text, shown, arm=arm, place=i, one_csv=True, part_each=True),
             content=drawn,

@@ -5,7 +5,17 @@ from matplotlib.figure import Figure
 
 from ablations import results
 from ablations.errors import ResultsError
-from reports.figures.pictures import Cloud, choose_picture, draw_picture, kind_styles, kinds, known_facts, points
+from reports.figures.pictures import (
+    PICTURES,
+    Cloud,
+    choose_picture,
+    draw_picture,
+    kind_styles,
+    kinds,
+    known_facts,
+    picture_panels,
+    points,
+)
 from tests.support.fake_layers import layer_rows
 
 
@@ -99,3 +109,11 @@ def test_without_rows_and_with_two_experiments_there_is_a_sentence(table):
     assert str(error.value) == (
         "a picture needs one place for each token and layer; choose the rows of one experiment."
     )
+
+
+def test_arms_without_pictures_are_reported_also_where_the_first_arm_has_nothing_to_show(table):
+    """The tokens of mlm are one word here, so that they do not differ in the word."""
+    is_other = (table["arm"] == "mlm") & ~table["group"].str.startswith("saw|")
+    (panel,) = picture_panels(table[~is_other], PICTURES, PICTURES.shown[0], arms=["mlm", "clm", "mt"])
+    assert panel.content.arm == "clm"
+    assert panel.without_rows == ["mt"]
