@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
@@ -101,9 +100,8 @@ def run(
     while goes_on:
         open_runs = workspace.todo(workspace.select(arms, seeds))
         todo = [item for item in open_runs if item.directory.path not in given_up]
-        notes = (
-            notes_of(workspace, powers_of(workspace)) if todo and is_idle else []
-        )  # only once, not after each look
+        is_first = todo and is_idle  # the notes come only once, not after each look
+        notes = notes_of(workspace, powers_of(workspace)) if is_first else []
         interrupted, failures = complete(workspace, todo, place, notes=notes)
         failed |= failures is None or bool(failures)
         given_up |= set(failures or ())
@@ -135,7 +133,7 @@ def status(spec: Path | None, overrides: tuple[str, ...], out: Path, data_root: 
         raise click.UsageError("--set needs a spec; name one.")
     if spec:
         workspace = Workspace.open(spec, overrides=overrides, out=out, data_root=data_root)
-        statuses = [*workspace.statuses(), *workspace.trial_statuses()]
+        statuses = workspace.statuses()
         notes = workspace.changed() + workspace.unmatched() + workspace.earlier_runs()
         notes += checkpoint_sentences([run for run, _ in statuses])
     else:
@@ -239,10 +237,8 @@ def complete(workspace: Any, todo: Any, place: Any, *, notes: list[str]) -> tupl
     interrupted, failures = False, []
     if todo:
         ids = {item.run_id for item in todo}
-        for sentence in (
-            *notes,
-            *checkpoint_sentences([run for run, _ in workspace.statuses() if run.run_id in ids]),
-        ):
+        runs = [run for run, _ in workspace.statuses() if run.run_id in ids]
+        for sentence in (*notes, *checkpoint_sentences(runs)):
             click.echo(sentence)
         interrupted, outcomes = carry_out_at(place, workspace, todo)
         failures = [outcome.run_dir for outcome in outcomes]
@@ -307,7 +303,16 @@ def show_dry_run(workspace: Any, selected: Any, place: Any, *, arms: tuple[str, 
         arms: arms that were selected; all if there are none.
     """
     if not isinstance(place, ThisMachine):
-        for line in dict.fromkeys(_lines_of_jobs(workspace, selected, place, arms)):  # SLURM's script only once
+        engine, search = engine_of(place), workspace.search
+        lines: list[str] = []
+        if search is not None:
+            waiting = [arm for arm in search.to_be_tuned() if not arms or arm in arms]
+            lines += search.without_choice(arms)
+            lines += engine.dry_run(workspace.for_trials(), search.open_of(arms), place=place)
+            if waiting:
+                lines.append(f"The runs of {listed(waiting, 'and')} follow when their trials have ended.")
+        lines += engine.dry_run(workspace, workspace.todo(selected), place=place)
+        for line in dict.fromkeys(lines):  # SLURM's script only once
             click.echo(line)
         return
     from ablations.runs.terminal import plan_table
@@ -315,19 +320,6 @@ def show_dry_run(workspace: Any, selected: Any, place: Any, *, arms: tuple[str, 
     content = workspace.plan(selected, slots=place.slots, devices=place.devices)
     notes = [*notes_of(workspace, powers_of(workspace)), *content.notes]
     plan_table(content.model_copy(update={"notes": notes}))
-
-
-def _lines_of_jobs(workspace: Any, selected: Any, place: Any, arms: tuple[str, ...]) -> Iterator[str]:
-    """Yield lines on the jobs of the trials, a sentence on the arms that wait for them, and lines on the jobs of
-    the other runs."""
-    engine = engine_of(place)
-    if workspace.search is not None:
-        yield from workspace.search.without_choice(arms)
-        waiting = [arm for arm in workspace.search.to_be_tuned() if not arms or arm in arms]
-        yield from engine.dry_run(workspace.for_trials(), workspace.search.open_of(arms), place=place)
-        if waiting:
-            yield f"The runs of {listed(waiting, 'and')} follow when their trials have ended."
-    yield from engine.dry_run(workspace, workspace.todo(selected), place=place)
 
 
 def carry_out_at(place: Any, workspace: Any, todo: Any) -> Any:
@@ -369,9 +361,7 @@ def tune_at(place: Any, workspace: Any, arms: tuple[str, ...]) -> tuple[Any, boo
         for item in trials:
             if item.run_id in without_loss:
                 click.echo(f"tune: {item.directory.path.name} has no validation loss, so its arm is not tuned.")
-    for sentence in chosen_in_words(workspace.search.tuning):
-        click.echo(sentence)
     without_choice = workspace.search.without_choice(arms)
-    for sentence in without_choice:
+    for sentence in [*chosen_in_words(workspace.search.tuning), *without_choice]:
         click.echo(sentence)
     return workspace, interrupted, bool(given_up or without_choice)

@@ -5,7 +5,7 @@ measured from its last checkpoint, or trained again if that is gone.
 """
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,15 +57,6 @@ class Lacking(NamedTuple):
     def is_to_train(self) -> bool:
         """Return whether the run must be trained again for what it lacks."""
         return bool(self.names) and self.checkpoint != "whole"
-
-    def fields(self) -> dict[str, Any]:
-        """Return what the run lacks as fields of `RunRecord`."""
-        return {
-            "measures": self.number_requested,
-            "not_measured": list(self.names),
-            "refused": dict(self.refused),
-            "checkpoint": self.checkpoint,
-        }
 
 
 def lacking(
@@ -152,16 +143,18 @@ def run_labels(labels: Sequence[str]) -> str:
     return listed(labels, "and") if len(labels) <= MOST_NAMED else several(len(labels), "trained run")
 
 
-def run_status(
-    directory: RunDirectory, arm: str, seed: int, run_id: str, *, lacking_of_run: Lacking | None = None
-) -> RunStatus:
+def run_status(item: PlannedRun, lacking_of_run: Lacking | None = None) -> RunStatus:
     """Return the status of a run; with `lacking_of_run`, which is for trained runs, also what it lacks."""
-    state = directory.state() if lacking_of_run is None else lacking_of_run.state
-    fields = {} if lacking_of_run is None else lacking_of_run.fields()
-    folder = directory.path.name
-    return RunStatus(
-        RunRecord(run_id=run_id, arm=arm, seed=seed, folder=folder, state=state.state, **fields), state
-    )
+    state = item.directory.state() if lacking_of_run is None else lacking_of_run.state
+    unmeasured: dict[str, Any] = {}
+    if lacking_of_run is not None:
+        unmeasured["measures"] = lacking_of_run.number_requested
+        unmeasured["not_measured"] = list(lacking_of_run.names)
+        unmeasured["refused"] = dict(lacking_of_run.refused)
+        unmeasured["checkpoint"] = lacking_of_run.checkpoint
+    arm, seed, folder = item.run.arm, item.run.seed, item.directory.path.name
+    record = RunRecord(run_id=item.run_id, folder=folder, arm=arm, seed=seed, state=state.state, **unmeasured)
+    return RunStatus(record, state)
 
 
 def all_statuses(out: Path) -> list[RunStatus]:
@@ -172,7 +165,9 @@ def all_statuses(out: Path) -> list[RunStatus]:
         run = directory.description()
         if not {"arm", "seed", "run_id"} <= run.keys():
             raise RunDirectoryError(f"{path} {DAMAGED_DESCRIPTION}")
-        statuses.append(run_status(directory, run["arm"], run["seed"], run["run_id"]))
+        state = directory.state()
+        about = {name: run[name] for name in ("run_id", "arm", "seed")}
+        statuses.append(RunStatus(RunRecord(**about, folder=path.parent.name, state=state.state), state))
     return statuses
 
 
@@ -202,20 +197,34 @@ def plan(
         slots = len(open_ids)
     threads = devices * threads_per_process(slots * devices)
     runs, left_out = [], dict[str, None]()
-    costs: tuple[PlannedRun, Cost] | None = None
+    before: RunSettings | None = None
     for item in planned:
-        lacking_of_run = lacking.get(item.run_id)
-        if costs is None or not item.run.settings.differs_in_seed_alone(costs[0].run.settings):
-            costs = item, _cost(item, calibration, experiment, threads=threads)
-        training, other = costs[1].seconds_left(lacking_of_run)
-        seconds = None if training is None else training + (other or 0.0)
-        runs.append(_record(item, lacking_of_run, costs[1], seconds=seconds))
-        if item.run_id in open_ids and other is None:
-            measures = for_run(experiment.measures, item.run.settings, data_root=data_root)
+        settings, lacking_of_run = item.run.settings, lacking.get(item.run_id)
+        if before is None or not settings.differs_in_seed_alone(before):
+            before = settings
+            cost = {"tokens": tokens(settings), "parameters": parameters(settings), "flops": flops(settings)}
+            training = calibration.training_seconds(settings, threads=threads)
+            other = calibration.other_seconds(item, experiment.measures)
+        record = run_status(item, lacking_of_run).record
+        is_only_measured = record.is_open and not record.is_to_train  # its time is unknown
+        seconds = None if training is None or is_only_measured else training + (other or 0.0)
+        costs: dict[str, Any] = {"max_steps": settings.training.max_steps, **cost, "seconds": seconds}
+        runs.append(record.model_copy(update=costs))
+        if item.run_id in open_ids and (other is None or is_only_measured):
+            measures = for_run(experiment.measures, settings, data_root=data_root)
             missing = measures if lacking_of_run is None else lacking_of_run.missing
             left_out |= dict.fromkeys(measure.kind for measure in missing)
-    pairs = _pairs(experiment, planned, to_train={run.run_id for run in runs if run.is_to_train}, out=out)
+    pairs = 0
+    if distance := distance_settings(experiment.measures):
+        from ablations.runs import measure_pairs  # imports pandas
+
+        to_train = {run.run_id for run in runs if run.is_to_train}
+        pairs = len(measure_pairs.still_open(out / experiment.name, planned, distance, to_train=to_train))
     left_out |= {"run_distance": None} if pairs else {}
+    uncounted = (
+        f"The time does not include {listed(list(left_out), 'and')}: the duration of a measure is known only "
+        "after a run of the same kind was trained and measured here without interruption."
+    )
     return Plan(
         experiment=experiment.name,
         question=experiment.question,
@@ -230,57 +239,9 @@ def plan(
             *tasks_not_run(
                 experiment.measures, {item.run.arm: item.run.settings for item in planned}, data_root=data_root
             ),
-            *_uncounted(list(left_out)),
+            *([uncounted] if left_out else []),
         ],
         seconds=_total(runs, slots=slots, is_partial=bool(left_out)),
-    )
-
-
-class Cost(NamedTuple):
-    """Cost of a run, which is the same for all runs of an arm."""
-
-    tokens: int
-    parameters: int
-    flops: float
-    training_seconds: float | None
-    """Estimated seconds of training; None if unknown."""
-    other_seconds: float | None
-
-    def seconds_left(self, lacking_of_run: Lacking | None) -> tuple[float | None, float | None]:
-        """Return the seconds of training, and those outside training, that a run still takes; each is None if
-        unknown.
-
-        Both are None for a trained run that must only be measured.
-        """
-        if lacking_of_run is not None and lacking_of_run.names and not lacking_of_run.is_to_train:
-            return None, None
-        return self.training_seconds, self.other_seconds
-
-
-def _cost(item: PlannedRun, calibration: Calibration, experiment: Experiment, *, threads: int) -> Cost:
-    settings = item.run.settings
-    return Cost(
-        tokens(settings),
-        parameters(settings),
-        flops(settings),
-        calibration.training_seconds(settings, threads=threads),
-        calibration.other_seconds(item, experiment.measures),
-    )
-
-
-def _record(item: PlannedRun, lacking_of_run: Lacking | None, cost: Cost, *, seconds: float | None) -> RunRecord:
-    return RunRecord(
-        run_id=item.run_id,
-        folder=item.directory.path.name,
-        arm=item.run.arm,
-        seed=item.run.seed,
-        state=(item.directory.state() if lacking_of_run is None else lacking_of_run.state).state,
-        **(lacking_of_run.fields() if lacking_of_run is not None else {}),
-        max_steps=item.run.settings.training.max_steps,
-        tokens=cost.tokens,
-        parameters=cost.parameters,
-        flops=cost.flops,
-        seconds=seconds,
     )
 
 
@@ -316,26 +277,6 @@ def _to_measure(runs: Sequence[RunRecord]) -> list[str]:
     sentences = [f"To measure: {by_kind(names)} of {run_labels(labels)}." for names, labels in lacking.items()]
     refused = {(name, why): None for run in runs for name, why in run.refused.items()}
     return [*sentences, *(f"The last attempt to measure {name} failed: {why}" for name, why in refused)]
-
-
-def _uncounted(left_out: Sequence[str]) -> list[str]:
-    """Return a sentence on the measures whose time is unknown; an empty list if all times are known."""
-    if not left_out:
-        return []
-    return [
-        f"The time does not include {listed(left_out, 'and')}: the duration of a measure is known only after a "
-        "run of the same kind was trained and measured here without interruption."
-    ]
-
-
-def _pairs(experiment: Experiment, planned: Sequence[PlannedRun], *, to_train: Collection[str], out: Path) -> int:
-    """Return the number of pairs of runs that must be compared once all are trained."""
-    settings = distance_settings(experiment.measures)
-    if settings is None:
-        return 0
-    from ablations.runs import measure_pairs  # imports pandas
-
-    return len(measure_pairs.still_open(out / experiment.name, planned, settings, to_train=to_train))
 
 
 def _equal_content(path: Path, spec: bytes) -> bool:

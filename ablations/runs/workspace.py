@@ -37,7 +37,7 @@ from lightning_modules import plugins
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.data import token_store
 from lightning_modules.data.token_store import Tokens
-from lightning_modules.files import locked, make_folder
+from lightning_modules.files import locked, make_folder, write_json
 from lightning_modules.training.run_directory import RunDirectory
 
 
@@ -158,15 +158,12 @@ class Workspace:
         Raises:
             SpecError: an arm or seed that the spec does not have.
         """
-        options: list[tuple[str, Sequence[Any], Sequence[Any]]] = [
-            ("--arm", arms, self.arms),
-            ("--seed", seeds, list(dict.fromkeys(item.run.seed for item in self.planned))),
-        ]
-        for option, values, available in options:
+        all_seeds = list(dict.fromkeys(item.run.seed for item in self.planned))
+        for noun, values, available in (("arm", arms, self.arms), ("seed", seeds, all_seeds)):
             for value in values:
                 if value not in available:
-                    names = ", ".join(str(name) for name in available)
-                    raise SpecError(f"{option} {value}: {self.spec} has no such {option[2:]}; it has {names}.")
+                    names = ", ".join(map(str, available))
+                    raise SpecError(f"--{noun} {value}: {self.spec} has no such {noun}; it has {names}.")
         return [
             item
             for item in self.planned
@@ -376,18 +373,19 @@ class Workspace:
         keep_published(self.experiment.published, self.folder, spec=self.spec)
         plan.write(content, self.folder, spec=spec, claims=claims, data=self._describe_data())
         if self.search is not None:
-            tuning.write(self.search, self.folder)
+            write_json(self.folder / tuning.FILE, self.search.tuning.model_dump(mode="json"))
 
     def _describe_data(self) -> DataRecord:
         """Return facts about the text of the first arm; an empty record before its tokens are made."""
         report = _token_report(self.out, self.planned[0].tokens)
         if not report:
             return DataRecord()
+        splits = report["splits"]
         cut = {
-            f"{noun} {use}": report["splits"][split][side]["cut"]
+            f"{noun} {use}": splits[split][side]["cut"]
             for split, use in (("train", "to train on"), ("validation", "to validate on"), ("test", "to test on"))
             for side, noun in (("source", "sentence"), ("target", "translation"))
-            if report["splits"].get(split, {}).get(side, {}).get("cut")
+            if splits.get(split, {}).get(side, {}).get("cut")
         }
         return DataRecord(
             address=report["address"],
@@ -412,25 +410,12 @@ class Workspace:
         gather.update(self.experiment.name, self.planned, keys=keys, folder=self.folder)
 
     def statuses(self) -> list[RunStatus]:
-        """Return the status of every run of the spec; for trained runs also the measures that they lack, as
-        in a plan."""
+        """Return the status of every run of the spec, then of the runs of all trials that are known so far. For
+        trained runs of the spec it has the measures that they lack, as in a plan."""
         lacking_by_run = self.lacking()
-        return [
-            run_status(
-                item.directory,
-                item.run.arm,
-                item.run.seed,
-                item.run_id,
-                lacking_of_run=lacking_by_run.get(item.run_id),
-            )
-            for item in self.planned
-        ]
-
-    def trial_statuses(self) -> list[RunStatus]:
-        """Return the status of every run of the trials that are known so far; an empty list without a
-        search."""
         trials = [] if self.search is None else self.search.trials
-        return [run_status(item.directory, item.run.arm, item.run.seed, item.run_id) for item in trials]
+        statuses = [run_status(item, lacking_by_run.get(item.run_id)) for item in self.planned]
+        return [*statuses, *map(run_status, trials)]
 
     def same_runs(self) -> list[str]:
         """Return sentences on arms and seeds whose runs are the same; see `doubts.same_runs`."""
