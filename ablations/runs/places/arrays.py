@@ -129,10 +129,6 @@ class JobFiles(NamedTuple):
         """Replace the record of the job's attempts."""
         write_json(self.folder / f"job-{self.number}.json", attempts.model_dump(mode="json"))
 
-    def open_runs(self) -> list[str]:
-        """Return the names of the job's runs that are not trained, or lack a measure."""
-        return [name for name in self.run_names if self.missing(name) != 0]
-
     def measures(self) -> list[Measure]:
         """Return the measures of the job. Their plugins are executed, so only a job itself may call this.
 

@@ -86,7 +86,8 @@ def lacked_memory(job: JobFiles) -> bool:
 def worth_trying(job: JobFiles) -> list[str]:
     """Return the names of the runs that are neither done nor given up."""
     endings = job.attempts().endings
-    return [name for name in job.open_runs() if name not in endings or not endings[name].is_final]
+    open_runs = [name for name in job.run_names if job.missing(name) != 0]  # None: it is not trained
+    return [name for name in open_runs if name not in endings or not endings[name].is_final]
 
 
 def progress(job: JobFiles) -> int:
@@ -229,10 +230,8 @@ def main(verb: str, index: str, code: str = "0") -> int:
         case "train":
             threads = int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
             os.execv(sys.executable, train_command(job, threads=threads))
-        case "work":
-            work(job, int(code))
-        case "tied":
-            work(job, int(code), tied=True)
+        case "work" | "tied":
+            work(job, int(code), tied=verb == "tied")
     return 0
 
 

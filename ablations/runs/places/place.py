@@ -13,34 +13,20 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from ablations import yamlfile
 from ablations.errors import Fault, KeyPath, SpecError, SpecProblems
 from ablations.messages import faults, validated
-from ablations.wording import guess, listed, shown
+from ablations.wording import guess, shown
 from lightning_modules.config import Settings
 from lightning_modules.config.settings import sentence_error
 
 
-def _word(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.,:&|*+@-]*", text):
-        raise ValueError(f"must be a name that SLURM accepts, but is {shown(text)}; write it without spaces")
-    return text
+def _form(pattern: str, expected: str, remedy: str = "") -> AfterValidator:
+    """Return a check that a text matches a pattern; its error says what is expected."""
 
+    def checked(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"must be {expected}, but is {shown(text)}{remedy}")
+        return text
 
-def _constraint(text: str) -> str:
-    """Return the text if it is a name or names with the signs that combine features, as ``[a100|v100]``."""
-    if not re.fullmatch(r"[A-Za-z0-9\[(][A-Za-z0-9_.,:&|*+@()\[\]-]*", text):
-        raise ValueError(f"must be features that SLURM accepts, but is {shown(text)}; write them without spaces")
-    return text
-
-
-def _time_limit(text: str) -> str:
-    if not re.fullmatch(r"([0-9]+-)?[0-9]{1,3}:[0-5][0-9]:[0-5][0-9]", text):
-        raise ValueError(f"must be hours:minutes:seconds, as in 12:00:00 or 2-00:00:00, but is {shown(text)}")
-    return text
-
-
-def _memory(text: str) -> str:
-    if not re.fullmatch(r"[1-9][0-9]*[MGT]", text):
-        raise ValueError(f"must be a number with M, G or T, as in 16G, but is {shown(text)}")
-    return text
+    return AfterValidator(checked)
 
 
 def _digits(value: Any) -> Any:
@@ -62,10 +48,15 @@ SECONDS_BESIDE_SAVING = 90
 """Least seconds of a job besides those to save: SLURM may warn of the limit a minute early, and a worker needs
 some time to start."""
 
-Word = Annotated[str, AfterValidator(_word)]
-Constraint = Annotated[str, AfterValidator(_constraint)]
-TimeLimit = Annotated[str, BeforeValidator(_digits), AfterValidator(_time_limit)]
-Memory = Annotated[str, BeforeValidator(_digits), AfterValidator(_memory)]
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_.,:&|*+@-]*"
+_FEATURES = r"[A-Za-z0-9\[(][A-Za-z0-9_.,:&|*+@()\[\]-]*"  # names with signs that combine them: [a100|v100]
+_LIMIT = r"([0-9]+-)?[0-9]{1,3}:[0-5][0-9]:[0-5][0-9]"
+Word = Annotated[str, _form(_NAME, "a name that SLURM accepts", "; write it without spaces")]
+Constraint = Annotated[str, _form(_FEATURES, "features that SLURM accepts", "; write them without spaces")]
+TimeLimit = Annotated[
+    str, BeforeValidator(_digits), _form(_LIMIT, "hours:minutes:seconds, as in 12:00:00 or 2-00:00:00")
+]
+Memory = Annotated[str, BeforeValidator(_digits), _form(r"[1-9][0-9]*[MGT]", "a number with M, G or T, as in 16G")]
 
 
 class Resources(Settings):
@@ -118,11 +109,6 @@ class Resources(Settings):
                 "runs of several devices share no GPU"
             )
         return self
-
-    @property
-    def runs_in_a_job(self) -> int:
-        """Return the total number of runs of a job."""
-        return self.runs_per_job or self.runs_at_once
 
     def options(self) -> list[str]:
         """Return the options of sbatch for these resources, each as one word of the command line."""
@@ -331,7 +317,7 @@ def load(path: Path | None, kind: type[AnyPlace], *, arms: Sequence[str]) -> Pla
 
 
 class Partition(NamedTuple):
-    """Number of nodes, longest time, cores and GPUs of a partition of a SLURM cluster."""
+    """Partition of a SLURM cluster."""
 
     nodes: int
     """Number of nodes."""
@@ -364,12 +350,3 @@ def gpus_of_type(gpus: Mapping[str, float], name: str | None) -> float:
     """Return how many GPUs of a type a node may have; without a type, how many of all types. GPUs of a node that
     names no type may be of any."""
     return sum(gpus.values()) if name is None else gpus.get(name.lower(), 0) + gpus.get("", 0)
-
-
-def unknown_partition(names: str, available: list[str]) -> str | None:
-    """Return what a partition must be if the cluster lacks one of the names, as in ``long,short``; None if it has
-    all, or if its partitions are unknown."""
-    unknown = [name for name in names.split(",") if name not in available]
-    if not available or not unknown:
-        return None
-    return f"must be {listed(available)}, but is {shown(unknown[0])}{guess(unknown[0], available)}"

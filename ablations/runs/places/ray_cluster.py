@@ -42,9 +42,6 @@ SECONDS_WITHOUT_FIRST_NODE = 20.0
 """Longest wait in seconds for an answer of the first node. After a minute without one, Ray itself ends this
 process."""
 
-NO_CLUSTER = "Could not find any running Ray instance"
-"""Error of Ray on a machine that is a node of no cluster, if the address is `auto`."""
-
 
 class RayError(AblationsError, RuntimeError):
     """Error of Ray: it is not installed, does not answer, or refuses."""
@@ -82,7 +79,8 @@ def carry_out(
         prepare_text(workspace, todo, console)
         workspace.write_plan()
         todo = workspace.make_run_folders(todo)
-        if _has_started(workspace) and any(item.directory.is_locked() for item in todo):
+        has_started = any((workspace.folder / "ray").glob("*/array.json"))  # an earlier command may be saving
+        if has_started and any(item.directory.is_locked() for item in todo):
             console.print("runs of an earlier command are still at work; waiting until they are saved")
             require_free(todo, "was not started here", patience=SECONDS_TO_SAVE)
         require_free(todo, "was not started here")
@@ -125,7 +123,10 @@ def _watch(
 
     interrupted, outcomes = watch(workspace, todo, console, look=look, why_lost=reasons.__getitem__)
     if interrupted:
-        _let_save(ray, list(tasks.values()), console)
+        console.print("stopping; the runs at work are saved first", style="yellow")
+        for task in tasks.values():
+            ray.cancel(task)
+        ray.wait(list(tasks.values()), num_returns=len(tasks), timeout=SECONDS_TO_SAVE)
     return interrupted, outcomes
 
 
@@ -217,7 +218,7 @@ def connected(address: str) -> Iterator[Any]:
                 "cluster to ~/.ray/auth_token with mode 0600, then give the command again."
             ) from error
         reason = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
-        if reason == NO_CLUSTER:
+        if reason == "Could not find any running Ray instance":  # if the address is `auto`
             raise RayError(
                 "there is no cluster of Ray on this machine; start one with `ray start --head`, join one with "
                 "`ray start --address=ADDRESS`, or write the address of one into the file of --place."
@@ -289,22 +290,21 @@ def require_resources(
         needs = resources.needs()
         needed = resources_in_words(needs)
         fit = sum(all(node.get(name, 0) >= amount for name, amount in needs.items()) for node in nodes)
-        remedy = "lower the resources in the file of --place, or add a node to the cluster"
-        if 0 < fit < resources.nodes:
-            raise place.refusal(
-                place.path_of("nodes", arm),
-                f"arm {arm}: a run needs {resources.nodes} nodes with {needed} each, but the cluster has {fit}; "
-                f"{remedy}",
-            )
-        if not fit:
-            largest = "; ".join(
-                sorted({resources_in_words({name: node.get(name, 0) for name in needs}) for node in nodes})
-            )
+        if fit >= resources.nodes:
+            continue
+        if fit:
+            setting, needed = "nodes", f"{resources.nodes} nodes with {needed} each"
+            lack = f"the cluster has {fit}"
+        else:
+            sizes = {resources_in_words({name: node.get(name, 0) for name in needs}) for node in nodes}
+            lack = f"no node has that much ({'; '.join(sorted(sizes))})"
             scarce = next((name for name in needs if all(node.get(name, 0) < needs[name] for node in nodes)), "")
-            raise place.refusal(
-                place.path_of({"CPU": "cpus", "GPU": "gpus"}.get(scarce, scarce), arm),
-                f"arm {arm}: a run needs {needed}, but no node has that much ({largest}); {remedy}",
-            )
+            setting = {"CPU": "cpus", "GPU": "gpus"}.get(scarce, scarce)
+        raise place.refusal(
+            place.path_of(setting, arm),
+            f"arm {arm}: a run needs {needed}, but {lack}; lower the resources in the file of --place, or add a "
+            "node to the cluster",
+        )
 
 
 def resources_in_words(needs: Mapping[str, float]) -> str:
@@ -320,12 +320,6 @@ def resources_in_words(needs: Mapping[str, float]) -> str:
         elif amount:
             words.append(f"of type {name.partition(':')[2]}")
     return ", ".join(words)
-
-
-def _has_started(workspace: Workspace) -> bool:
-    """Return whether an earlier command has submitted runs of this experiment to Ray, which may be saving
-    now."""
-    return any((workspace.folder / "ray").glob("*/array.json"))
 
 
 def _submit(
@@ -433,11 +427,3 @@ def _why_ended(ray: Any, task: Any) -> str:
     except ray.exceptions.RayError as error:
         return f"Ray: {' '.join(str(error).split())}"
     return "its task has ended, but the run has not; read the logs in its folder"
-
-
-def _let_save(ray: Any, tasks: Sequence[Any], console: Console) -> None:
-    """Stop the tasks, and wait at most SECONDS_TO_SAVE until their runs are saved."""
-    console.print("stopping; the runs at work are saved first", style="yellow")
-    for task in tasks:
-        ray.cancel(task)
-    ray.wait(list(tasks), num_returns=len(tasks), timeout=SECONDS_TO_SAVE)

@@ -33,12 +33,11 @@ from ablations.runs.places.place import (
     gpus_of_node,
     gpus_of_type,
     seconds_of,
-    unknown_partition,
 )
 from ablations.runs.places.watch import require_free, watch
 from ablations.runs.progress import say_failed
 from ablations.runs.workspace import Workspace
-from ablations.wording import several
+from ablations.wording import guess, listed, several, shown
 from lightning_modules.files import locked, make_folder, require_writable
 
 SECONDS_TO_ANSWER = 60.0
@@ -99,11 +98,6 @@ class QueuedJob(NamedTuple):
     reason: str
     """Reason why the job waits."""
 
-    @property
-    def waits(self) -> bool:
-        """Return whether the job has yet to start."""
-        return self.state == "PENDING"
-
 
 def is_installed() -> bool:
     """Return whether this machine has the commands of SLURM."""
@@ -131,12 +125,10 @@ def queued_jobs() -> list[QueuedJob]:
         QueueError: SLURM cannot be asked.
     """
     form = "--format=%F_%K|%K|%T|%r|%j"
-    lines = [
-        line.split("|", 4) for line in _answer_of(["squeue", "--me", "--array", "--noheader", form]).splitlines()
-    ]
+    lines = _answer_of(["squeue", "--me", "--array", "--noheader", form]).splitlines()
     return [
         QueuedJob(job=job, name=name.strip(), element=int(element), state=state, reason=reason)
-        for job, element, state, reason, name in (line for line in lines if len(line) == 5)
+        for job, element, state, reason, name in (line.split("|", 4) for line in lines if line.count("|") >= 4)
         if element.isdigit()
     ]
 
@@ -176,10 +168,6 @@ def largest_array() -> int:
     return max(1, int(size[1])) if size else LARGEST_ARRAY
 
 
-NO_CLUSTER = "Could not establish a configuration source"
-"""Error of SLURM's commands on a machine that belongs to no cluster."""
-
-
 def _answer_of(command: list[str]) -> str:
     name = command[0]
     if (configuration := os.environ.get("SLURM_CONF")) and not Path(configuration).exists():
@@ -211,9 +199,8 @@ def _answer_of(command: list[str]) -> str:
             "unknown; give the same command again when `squeue` answers."
         ) from None
     if done.returncode:
-        remedy = (
-            "; start it on a node of the cluster, or leave `--on slurm` out" if NO_CLUSTER in done.stderr else ""
-        )
+        is_outside = "Could not establish a configuration source" in done.stderr  # this machine is in no cluster
+        remedy = "; start it on a node of the cluster, or leave `--on slurm` out" if is_outside else ""
         raise QueueError(f"{name} refuses: {_reason(done.stderr)}{remedy}.")
     return done.stdout
 
@@ -365,17 +352,19 @@ def require_partitions(place: PlaceFile[SlurmPlace]) -> None:
     if not any(asks):
         return
     available = partitions()
+    existing = [*filter(None, available)]
     for above, job in jobs.items():
 
         def refusal(setting: str, sentence: str, above: tuple[str, ...] = above) -> SpecError:
             path = (*above, setting)
             return place.refusal(path, f"{'.'.join(path)} {sentence}")
 
-        if job.partition is not None and (
-            sentence := unknown_partition(job.partition, [*filter(None, available)])
-        ):
-            raise refusal("partition", sentence)
-        of_job = [available[name] for name in (job.partition or "").split(",") if name in available]
+        names = (job.partition or "").split(",")
+        unknown = [name for name in names if name not in existing]
+        if job.partition is not None and existing and unknown:
+            guessed = guess(unknown[0], existing)
+            raise refusal("partition", f"must be {listed(existing)}, but is {shown(unknown[0])}{guessed}")
+        of_job = [available[name] for name in names if name in available]
         if not of_job:
             continue
         gpus_available = max(gpus_of_type(gpus, job.gpu_type) for partition in of_job for gpus in partition.gpus)
@@ -390,10 +379,8 @@ def require_partitions(place: PlaceFile[SlurmPlace]) -> None:
         longest = max((partition.time_limit for partition in of_job), key=seconds_of)
         may_exceed = job.time_limit is None or job.qos is not None  # some qos set aside the partition's limit
         if not may_exceed and seconds_of(str(job.time_limit)) > seconds_of(longest):
-            raise refusal(
-                "time_limit",
-                f"must be at most {longest}, the limit of the partition, but is {job.time_limit}",
-            )
+            sentence = f"must be at most {longest}, the limit of the partition, but is {job.time_limit}"
+            raise refusal("time_limit", sentence)
 
 
 def submissions(workspace: Workspace, items: Sequence[PlannedRun], *, place: SlurmPlace) -> list[Submission]:
@@ -406,23 +393,14 @@ def submissions(workspace: Workspace, items: Sequence[PlannedRun], *, place: Slu
     for item in longest_first(items):
         items_by_resources.setdefault(place.of_arm(item.run.arm), []).append(item)
     largest = largest_array() if items else 0
-    return [
-        _submission(workspace, jobs[start : start + largest], resources, place)
-        for resources, alike in items_by_resources.items()
-        for jobs in [_jobs(alike, resources.runs_in_a_job)]
-        for start in range(0, len(jobs), largest)
-    ]
-
-
-def _jobs(items: Sequence[PlannedRun], runs_in_a_job: int) -> list[list[str]]:
-    """Return the names of the folders of each job's runs. Long and short runs are spread evenly over the
-    jobs.
-
-    Args:
-        items: runs, the longest first.
-    """
-    count = -(-len(items) // runs_in_a_job)
-    return [[item.directory.path.name for item in items[number::count]] for number in range(count)]
+    planned = []
+    for resources, alike in items_by_resources.items():
+        count = -(-len(alike) // (resources.runs_per_job or resources.runs_at_once))
+        # Long and short runs are spread evenly over the jobs.
+        jobs = [[item.directory.path.name for item in alike[number::count]] for number in range(count)]
+        for start in range(0, count, largest):
+            planned.append(_submission(workspace, jobs[start : start + largest], resources, place))
+    return planned
 
 
 def _submission(
@@ -515,7 +493,7 @@ def _look(workspace: Workspace) -> tuple[set[str] | None, str]:
 
 def queue_in_words(jobs: Sequence[QueuedJob]) -> str:
     """Return a sentence on the jobs in the queue: how many run, are suspended and wait, and why they wait."""
-    waiting = Counter(job.reason for job in jobs if job.waits)
+    waiting = Counter(job.reason for job in jobs if job.state == "PENDING")
     suspended = sum(job.state == "SUSPENDED" for job in jobs)
     parts = [f"{len(jobs) - waiting.total() - suspended} at work"]
     if suspended:
