@@ -96,7 +96,9 @@ def report(place: Path, overrides: tuple[str, ...], out: Path, data_root: Path, 
     from ablations.runs.records import require_runs
     from ablations.runs.workspace import Workspace
     from lightning_modules.files import require_writable
-    from reports.page.diff import require_place
+    from reports import folder as experiment_folder
+    from reports.page import page
+    from reports.page.diff import folder_of, require_place
 
     require_place(place)
     if published is not None:
@@ -104,22 +106,13 @@ def report(place: Path, overrides: tuple[str, ...], out: Path, data_root: Path, 
     if not place.is_dir():
         workspace = Workspace.open(place, overrides=overrides, out=out, data_root=data_root)
         require_runs(workspace.folder, workspace.out / "runs")
-        page = write_page(workspace, redraw=True)
+        written = write_page(workspace, redraw=True)
     else:
         refuse_settings(overrides, place)
-        page = write_published_page(place, out)
-    sys.exit(GOOD if show_page(page, published) else FAILED)
-
-
-def write_published_page(published: Path, out: Path) -> Path:
-    """Write the page of a published experiment into the output root, with its claims judged again."""
-    from reports import folder as experiment_folder
-    from reports.page import page
-    from reports.page.diff import folder_of
-
-    folder = page.restore(folder_of(published, out=out), out)
-    has_claims = experiment_folder.read_plan(folder).claims
-    return page.write(folder, write_claims(folder)[1] if has_claims else None)
+        folder = page.restore(folder_of(place, out=out), out)
+        has_claims = experiment_folder.read_plan(folder).claims
+        written = page.write(folder, write_claims(folder)[1] if has_claims else None)
+    sys.exit(GOOD if show_page(written, published) else FAILED)
 
 
 def refuse_settings(overrides: tuple[str, ...], place: Path) -> None:

@@ -14,7 +14,7 @@ from ablations.errors import SpecError
 from ablations.spec import claims, grid, load
 from ablations.spec.figures import published_path
 from ablations.wording import nearest
-from lightning_modules.config import FilesData, RunSettings
+from lightning_modules.config import FilesData
 from lightning_modules.errors import FilesError
 from lightning_modules.files import require_writable, write_whole
 
@@ -129,16 +129,12 @@ def files_of(spec: Path) -> list[str]:
     Files of tasks are not included, because tasks without files are left out.
     """
     experiment = load.load(spec)
-    files = [file for run in grid.runs(experiment) for file in _files_of_run(run.settings)]
-    treebanks = (getattr(measure, "treebank", None) for measure in experiment.measures)
-    return list(dict.fromkeys([*files, *filter(None, treebanks)]))
-
-
-def _files_of_run(settings: RunSettings) -> Iterator[str]:
-    if isinstance(settings.data, FilesData):
-        yield from (*settings.data.train, *settings.data.validation, *settings.data.test)
-    masking = getattr(settings.objective, "masking", None)
-    if masking is not None:
-        yield from (
-            file for key in ("file", "treebank") if (file := getattr(masking.select, key, None)) is not None
-        )
+    files: list[str | None] = []
+    for run in grid.runs(experiment):
+        data, masking = run.settings.data, getattr(run.settings.objective, "masking", None)
+        if isinstance(data, FilesData):
+            files += [*data.train, *data.validation, *data.test]
+        if masking is not None:
+            files += [getattr(masking.select, key, None) for key in ("file", "treebank")]
+    files += [getattr(measure, "treebank", None) for measure in experiment.measures]
+    return list(dict.fromkeys(filter(None, files)))

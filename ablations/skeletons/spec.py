@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,7 +116,9 @@ def write(path: Path, choice: Choice, *, data_root: Path, overwrite: bool = Fals
     """
     if "mt" in choice.arms and choice.target is None:
         raise SpecError("--arm mt needs the column of the translations; name it with --target.")
-    parts = [] if choice.validation else [_part(path, split, choice) for split in ("train", "validation")]
+    ending = "txt" if choice.target is None else "jsonl"
+    splits = () if choice.validation else ("train", "validation")
+    parts = [path.with_name(f"{path.stem}-{split}.{ending}") for split in splits]
     for file in (path, *parts):
         if not overwrite and (file.exists() or file.is_symlink()):
             raise SpecError(f"{file} already exists; choose another name, or add --overwrite.")
@@ -218,10 +220,6 @@ def _words_in(between_spaces: str) -> int:
 # Validation ------------------------------------------------------------------------------------------
 
 
-def _part(path: Path, split: str, choice: Choice) -> Path:
-    return path.with_name(f"{path.stem}-{split}.{'txt' if choice.target is None else 'jsonl'}")
-
-
 def _held_out(rows: Iterable[Row], text: Text) -> int:
     """Return the number of sentences at the end of the text that are held out.
 
@@ -231,17 +229,10 @@ def _held_out(rows: Iterable[Row], text: Text) -> int:
     most_sentences = max(1, min(MOST_HELD_OUT, math.ceil(text.sentences * HELD_OUT)))
     if text.documents == 1:
         return most_sentences
-    whole = [text.sentences - i for i, first in enumerate(_first_of_documents(rows)) if first]
+    lengths = [sum(1 for _ in group) for _, group in itertools.groupby(rows, key=lambda row: row.document)]
+    whole = [*itertools.accumulate(reversed(lengths))][::-1]
     nearest = min(whole, key=lambda sentences: abs(sentences - most_sentences))
     return nearest if most_sentences / 2 <= nearest <= 2 * most_sentences else most_sentences
-
-
-def _first_of_documents(rows: Iterable[Row]) -> Iterator[bool]:
-    """Yield for each sentence whether a document begins with it."""
-    last = -1
-    for row in rows:
-        yield row.document != last
-        last = row.document
 
 
 def _write_parts(parts: Sequence[Path], rows: Iterable[Row], kept: int, choice: Choice) -> None:
@@ -272,6 +263,7 @@ def skeleton(path: Path, choice: Choice, *, data: FilesData, text: Text, validat
     read = ", ".join(several(number_of, noun) for noun, number_of in counts.items())
     arms = "".join(f"  {arm}: {{objective: {{kind: {OBJECTIVES[arm]}}}}}\n" for arm in choice.arms)
     measures = _measures(int(validated.words * pieces), size)
+    why_seeds = f"{'an interval' if choice.seeds >= 3 else 'too few for a verdict, which'} needs 3 or more"
     product = f"{several(len(choice.arms) + 1, 'arm')} x {several(choice.seeds, 'seed')}"
     return f"""\
 # Written by `ablate init` from {listed(choice.texts, "and")}: {read}.
@@ -296,7 +288,7 @@ training:
   learning_rate: {size.learning_rate}
 arms:
 {arms}  untrained: {{objective: {{kind: masked_lm}}, training: {{max_steps: 0}}}}  # initial weights
-seeds: {list(range(choice.seeds))}  # {_why_seeds(choice.seeds)}
+seeds: {list(range(choice.seeds))}  # {why_seeds}
 measures:
 {measures}# What you expect, written before the runs: `ablate claims {path} --new`, then
 # claims: [{name_from_file(path)}]
@@ -358,10 +350,6 @@ def _why_validation(validated: Text, held_out: int) -> str:
     if held_out:
         return f"the last {several(held_out, 'sentence')} of the text, which training does not see"
     return f"{several(validated.sentences, 'sentence')}, {several(validated.words, 'word')}"
-
-
-def _why_seeds(seeds: int) -> str:
-    return "an interval needs 3 or more" if seeds >= 3 else "too few for a verdict, which needs 3 or more"
 
 
 def _measures(tokens: int, size: Size) -> str:
