@@ -227,11 +227,6 @@ def _percent(share: float) -> str:
     return f"{min(99.9, 100 * share):.1f}%" if 0.99 < share < 1 else f"{100 * share:.0f}%"
 
 
-def decided(settings: RunSettings) -> str:
-    """Return the settings of a run as text, without the seed. Runs with the same text are replicates."""
-    return settings.model_dump_json(exclude={"seed"})
-
-
 MOST_SETTINGS = 4
 """Largest number of settings that are named for an arm."""
 

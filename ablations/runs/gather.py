@@ -321,7 +321,7 @@ class Gathered(Record):
 
     table: tuple[Version, ...] = ()
     """Hash of what was planned and asked for, and the versions of comparisons.parquet and results.parquet."""
-    runs: dict[str, tuple[Version, Version, Version, Version]] = Field({})
+    runs: dict[str, tuple[Version, ...]] = Field({})
     """Versions of the files READ_FILES, by the name of the run's folder."""
     measured: dict[str, list[MeasuredStep]] = Field({})
     """Measures and steps with rows, by the name of the run's folder."""
@@ -329,12 +329,8 @@ class Gathered(Record):
     def is_current(self, current: "Gathered") -> bool:
         """Return whether results.parquet is up to date: neither it nor the files that it was made from have
         changed since."""
-        is_unchanged = self.table == current.table and self.runs == current.runs
-        return (
-            is_unchanged
-            and None not in self.table
-            and not any(None in versions for versions in self.runs.values())
-        )
+        is_known = not any(None in versions for versions in (self.table, *self.runs.values()))
+        return is_known and self.table == current.table and self.runs == current.runs
 
     def unchanged(self, current: "Gathered") -> dict[str, list[MeasuredStep]]:
         """Return the measures and steps with rows of runs whose files have not changed since, by the name of the
@@ -381,13 +377,11 @@ def record_now(
             version(folder / "comparisons.parquet"),
             version(folder / "results.parquet", age=0.0),
         ),
-        runs={path.name: _versions(path) for path in (item.directory.path for item in planned)},
+        runs={
+            _folder(item): tuple(version(f"{item.directory.path}/{name}") for name in READ_FILES)
+            for item in planned
+        },
     )
-
-
-def _versions(run_dir: Path) -> tuple[Version, Version, Version, Version]:
-    measures, log, state, provenance = (version(f"{run_dir}/{name}") for name in READ_FILES)
-    return measures, log, state, provenance
 
 
 def write_record(record: Gathered, measured: Mapping[str, Sequence[MeasuredStep]], folder: Path) -> None:

@@ -24,7 +24,7 @@ from ablations.tasks.datasets import task_called
 from lightning_modules import plugins
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.config.masking import Cloze, GenericWords
-from lightning_modules.config.settings import Settings, plugins_of
+from lightning_modules.config.settings import plugins_of
 from lightning_modules.data import corpus, token_store
 from lightning_modules.data.treebank import read_treebank
 from lightning_modules.errors import DataError, FilesError
@@ -94,7 +94,9 @@ def _decisions(settings: RunSettings, tokens_address: str) -> dict[str, Any]:
         decisions["sources"] = sources
     for section, names in LATER_SETTINGS.items():
         for name in names & set(decisions[section]):
-            if getattr(getattr(settings, section), name) == default(getattr(settings, section), name):
+            values = getattr(settings, section)
+            field = type(values).model_fields[name]  # its default may depend on other settings of the section
+            if getattr(values, name) == field.get_default(call_default_factory=True, validated_data=dict(values)):
                 del decisions[section][name]
     if settings.encoder.attention_dropout:
         decisions["attention_dropout_version"] = ATTENTION_DROPOUT_VERSION
@@ -108,14 +110,6 @@ def _decisions(settings: RunSettings, tokens_address: str) -> dict[str, Any]:
 
 def _hashed(decisions: dict[str, Any], seed: int) -> str:
     return hashlib.sha256(json.dumps(decisions | {"seed": seed}, sort_keys=True).encode()).hexdigest()[:10]
-
-
-def default(section: Settings, name: str) -> Any:
-    """Return the default of a setting, which may depend on the other settings of its section."""
-    field = type(section).model_fields[name]
-    if field.default_factory is None:
-        return field.default
-    return field.get_default(call_default_factory=True, validated_data=dict(section))
 
 
 def folders(out: Path) -> dict[str, Path]:

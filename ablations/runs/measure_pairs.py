@@ -53,22 +53,18 @@ def planned_pairs(planned: Sequence[PlannedRun], arms: Sequence[str] = (), *, ac
         across_seeds: whether two arms are also compared at different seeds.
     """
     encoders = [
-        item for item in planned if (not arms or item.run.arm in arms) and item.run.settings.objective.has_layers
+        (item, item.run.settings.encoder.num_hidden_layers)
+        for item in planned
+        if (not arms or item.run.arm in arms) and item.run.settings.objective.has_layers
     ]
     return [
-        Pair(*two)
-        for two in itertools.combinations(encoders, 2)
-        if _comparable(*two) and (across_seeds or _replicates(*two))
+        Pair(first, second)
+        for (first, depth), (second, other_depth) in itertools.combinations(encoders, 2)
+        if depth == other_depth
+        and first.tokens == second.tokens
+        and first.run_id != second.run_id
+        and (across_seeds or (first.run.arm == second.run.arm) != (first.run.seed == second.run.seed))
     ]
-
-
-def _comparable(first: PlannedRun, second: PlannedRun) -> bool:
-    layers = [item.run.settings.encoder.num_hidden_layers for item in (first, second)]
-    return layers[0] == layers[1] and first.tokens == second.tokens and first.run_id != second.run_id
-
-
-def _replicates(first: PlannedRun, second: PlannedRun) -> bool:
-    return (first.run.arm == second.run.arm) != (first.run.seed == second.run.seed)
 
 
 def rows(folder: Path) -> pd.DataFrame:

@@ -43,7 +43,7 @@ def carry_out(
     """
     require_writable(workspace.out)  # before anything is started that would have nowhere to write
     console = Console(markup=False, highlight=False, emoji=False)  # a reason may hold [brackets]
-    todo = {item.run_id: item for item in longest_first(items)}
+    todo = longest_first(items)
     with Pool(
         slots=max(1, min(slots, len(todo))),
         devices=devices,
@@ -56,7 +56,7 @@ def carry_out(
 
         prepare_text(workspace, items, console)
         workspace.write_plan()
-        todo = {item.run_id: item for item in workspace.make_run_folders([*todo.values()])}
+        todo = workspace.make_run_folders(todo)
         signalled, outcomes = _through(workspace, pool, todo, console)
     failed = say_failed(outcomes, console)
     interrupted = signalled or any(outcome.code == ExitCode.INTERRUPTED for outcome in outcomes)
@@ -83,14 +83,15 @@ def is_failed(outcome: Outcome) -> bool:
 
 
 def _through(
-    workspace: Workspace, pool: Pool, todo: dict[str, PlannedRun], console: Console
+    workspace: Workspace, pool: Pool, todo: Sequence[PlannedRun], console: Console
 ) -> tuple[bool, list[Outcome]]:
     """Run everything in the pool with a display, and record how long runs took that were done in one go.
 
     Returns whether a signal came, and the outcomes of all runs that ended.
     """
-    by_path = {item.directory.path: item for item in todo.values()}
-    with stopped_by_signals(pool) as signalled, display(list(todo.values()), console) as show_end:
+    by_path = {item.directory.path: item for item in todo}
+    threads = None if pool.gpus else pool.devices * threads_per_process(pool.slots * pool.devices)
+    with stopped_by_signals(pool) as signalled, display(todo, console) as show_end:
 
         def ended(outcome: Outcome) -> None:
             item = by_path[outcome.run_dir]
@@ -99,9 +100,7 @@ def _through(
                     Calibration(workspace.out).note_run(
                         item,
                         workspace.experiment.measures,
-                        threads=None
-                        if pool.gpus
-                        else pool.devices * threads_per_process(pool.slots * pool.devices),
+                        threads=threads,
                         training_seconds=item.directory.state().seconds or 0.0,
                         wall_seconds=outcome.seconds,
                     )
@@ -110,8 +109,7 @@ def _through(
         def tried_again(sentence: str) -> None:
             console.print(printable(sentence), highlight=False, soft_wrap=True)
 
-        run_dirs = [item.directory.path for item in todo.values()]
-        outcomes = pool.run(run_dirs, ended=ended, tried_again=tried_again)
+        outcomes = pool.run(list(by_path), ended=ended, tried_again=tried_again)
     return signalled.is_set(), outcomes
 
 

@@ -78,9 +78,8 @@ def rows(run_dir: Path) -> pd.DataFrame:
 def rows_of_all(run_dirs: Sequence[Path]) -> pd.DataFrame:
     """Return the rows of several runs, in their order, with `ROW_COLUMNS` and `run`, the index of the run's
     folder."""
-    tables: dict[Hashable, list[pa.Table]] = defaultdict(
-        list
-    )  # by schema: a column without values may be of any type
+    # By schema: a column without values may be of any type.
+    tables: dict[Hashable, list[pa.Table]] = defaultdict(list)
     for i, run_dir in enumerate(run_dirs):
         path = run_dir / "measures.parquet"
         if path.exists():

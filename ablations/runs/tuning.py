@@ -25,7 +25,7 @@ from ablations.spec.tuning import (
 )
 from ablations.wording import listed, several
 from lightning_modules.errors import ExitCode
-from lightning_modules.files import make_folder, read_json, write_json
+from lightning_modules.files import read_json
 
 FILE = "tuned.json"
 """Name of the file with the search, in the folder of an experiment's results."""
@@ -56,21 +56,18 @@ class Search:
         """Return the names of the arms without chosen settings: not tuned yet, or every trial diverged."""
         return [tuned.arm for tuned in self.tuning.arms if tuned.chosen is None]
 
-    def diverged(self, arms: Sequence[str] = ()) -> list[TunedArm]:
-        """Return the arms of which every trial diverged, so that nothing can be chosen; of the given arms only,
-        if any are given."""
-        return [
-            tuned
-            for tuned in self.tuning.arms
-            if tuned.trials and not tuned.open_trials and tuned.chosen is None and (not arms or tuned.arm in arms)
-        ]
+    def diverged(self) -> list[TunedArm]:
+        """Return the arms of which every trial diverged, so that nothing can be chosen."""
+        waiting = [tuned for tuned in self.tuning.arms if tuned.chosen is None]
+        return [tuned for tuned in waiting if tuned.trials and not tuned.open_trials]
 
     def without_choice(self, arms: Sequence[str] = ()) -> list[str]:
-        """Return a sentence for each arm of `diverged`."""
+        """Return a sentence for each arm of `diverged`; only for the given arms, if any are given."""
         return [
             f"tune: all {several(len(tuned.trials), 'trial')} of arm {tuned.arm} diverged, so its runs are not "
             "trained; give other values, such as smaller learning rates."
-            for tuned in self.diverged(arms)
+            for tuned in self.diverged()
+            if not arms or tuned.arm in arms
         ]
 
     def to_be_tuned(self) -> list[str]:
@@ -194,7 +191,11 @@ def _search_arm(
         is_repeated = tune.budget is not None and len(history) < len(before)
         suggested = [before[len(history)]] if is_repeated else next_values(tune, history, arms=arms)
         if not suggested:
-            return _tuned(arm.name, records, history), trials, []
+            chosen = best(history)
+            if chosen is None:
+                return TunedArm(arm=arm.name, trials=records), trials, []
+            edge = at_edge(chosen.values, history)
+            return TunedArm(arm=arm.name, trials=records, chosen=chosen.values, at_edge=edge), trials, []
         runs = [trial_runs(tune, arm, values, max_steps=steps) for values in suggested]
         placed = iter(place([run for of_trial in runs for run in of_trial]))
         for values, of_trial in zip(suggested, runs, strict=True):
@@ -207,13 +208,6 @@ def _search_arm(
             else:
                 open_trials += 1
     return TunedArm(arm=arm.name, trials=records, open_trials=open_trials), trials, unended
-
-
-def _tuned(name: str, records: list[TrialRecord], history: list[Tried]) -> TunedArm:
-    chosen = best(history)
-    if chosen is None:
-        return TunedArm(arm=name, trials=records)
-    return TunedArm(arm=name, trials=records, chosen=chosen.values, at_edge=at_edge(chosen.values, history))
 
 
 def _losses_now(items: Sequence[PlannedRun], kept: Losses) -> Losses:
@@ -246,9 +240,3 @@ def _losses(tuning: Tuning) -> Losses:
     """Return the losses of ended trials."""
     trials = [trial for tuned in tuning.arms for trial in tuned.trials]
     return dict(pair for trial in trials for pair in zip(trial.run_ids, trial.losses, strict=True))
-
-
-def write(search: Search, folder: Path) -> None:
-    """Write the losses and the choice to tuned.json, whole or not at all."""
-    make_folder(folder)
-    write_json(folder / FILE, search.tuning.model_dump(mode="json"))

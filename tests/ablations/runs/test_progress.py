@@ -109,7 +109,7 @@ def test_the_times_of_a_run_are_kept_only_if_one_worker_did_all_of_it(tmp_path, 
     """Another command may have trained it meanwhile. Then its measures seem to take no time."""
     (tmp_path / "it.yaml").write_text(json.dumps(SPEC))
     workspace = Workspace.open(tmp_path / "it.yaml", out=tmp_path / "out", data_root=tmp_path)
-    todo = {item.run_id: item for item in workspace.planned}
+    todo = list({item.run_id: item for item in workspace.planned}.values())
     for item in workspace.planned:
         create(item)
         item.directory.write_state("done", seconds=2.0)
