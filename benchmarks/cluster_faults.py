@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.clusters import RayNodes, printed_by, processes_below, ray_nodes, two_nodes, wait_for
+from benchmarks.clusters import RayNodes, kill_all, printed_by, processes_below, ray_nodes, two_nodes, wait_for
 from lightning_modules.files import write_json
 
 SECONDS_OF_A_HANG = 600.0
@@ -149,7 +149,7 @@ class SlurmCluster:
                 daemon = int((self.folder / f"run/slurmd-{node}.pid").read_text())
                 os.kill(daemon, signal.SIGKILL)
                 for step in _job_steps(on_node):
-                    _kill_all(processes_below(step))
+                    kill_all(processes_below(step))
                 time.sleep(1)
                 subprocess.run(["slurmd", "-N", node], env=self.environment, check=True, capture_output=True)
             case "kill controller":
@@ -169,12 +169,6 @@ def _job_steps(jobs: list[str]) -> list[int]:
     return steps
 
 
-def _kill_all(pids: list[int]) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
 class RayCluster:
     """Ray of two nodes, with its faults."""
 
@@ -190,7 +184,7 @@ class RayCluster:
         """Inject a fault of the cluster."""
         match kind:
             case "kill process of Ray":
-                _kill_all([_ancestor(worker, 2, title="ray::")])
+                kill_all([_ancestor(worker, 2, title="ray::")])
             case "kill node":
                 self.nodes.stop(signal.SIGKILL)
                 self.nodes.start_node()
@@ -273,7 +267,7 @@ def _hit_worker(kind: str, worker: int) -> None:
     elif kind == "stop worker":
         os.kill(worker, signal.SIGTERM)
     else:
-        _kill_all([_ancestor(worker, 1, title="ablations"), worker] if kind == "kill job" else [worker])
+        kill_all([_ancestor(worker, 1, title="ablations"), worker] if kind == "kill job" else [worker])
 
 
 def carry_out_grid(

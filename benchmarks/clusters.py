@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -178,9 +178,8 @@ class RayNodes:
     def stop(self, number: int = signal.SIGTERM) -> None:
         """End the node that was started last, with all its processes."""
         node = self.nodes.pop()
-        for pid in processes_below(node.pid) if number == signal.SIGKILL else []:
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
+        if number == signal.SIGKILL:
+            kill_all(processes_below(node.pid))
         with suppress(ProcessLookupError):
             os.killpg(node.pid, number)
         node.wait(60)
@@ -216,3 +215,10 @@ def processes_below(pid: int) -> list[int]:
         for task in Path(f"/proc/{pid}/task").iterdir():
             children += [int(child) for child in (task / "children").read_text().split()]
     return [below for child in children for below in processes_below(child)] + [pid]
+
+
+def kill_all(pids: Iterable[int]) -> None:
+    """Kill processes; those that have ended are left out."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

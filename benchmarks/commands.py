@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import ours
-from benchmarks.timing import FASTER, rate
+from benchmarks.timing import FASTER, compared, rate
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.errors import StopRequest
@@ -148,7 +148,6 @@ def _ratio(
     what: str, against: str, run: RunSettings, speeds: list[tuple[float, float]], *, target: float
 ) -> dict[str, Any]:
     """Return the result of two ways to do the same run, with their ratio over rounds."""
-    ratios = [a / b for a, b in speeds]
     return {
         "what": what,
         "against": against,
@@ -156,12 +155,7 @@ def _ratio(
         "their_settings": ours.said(run),
         "unit": "tokens/s",
         "target": target,
-        "ours": statistics.median(a for a, _ in speeds),
-        "theirs": statistics.median(b for _, b in speeds),
-        "ratio": statistics.median(ratios),
-        "low": min(ratios),
-        "high": max(ratios),
-        "rounds": len(speeds),
+        **compared(*zip(*speeds, strict=True)),
     }
 
 

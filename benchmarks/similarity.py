@@ -5,7 +5,6 @@ It prints a JSON object: wall and processor seconds of both sides, and the bytes
 """
 
 import json
-import statistics
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from ablations.measures.similarity import Moments, debiased_cka, linear_cka, pwcca
 from benchmarks.memory import peak, resident
+from benchmarks.timing import compared
 
 TOKENS, WIDTH, LAYERS = 200_000, 768, 13
 BLOCK_ROWS = 2048
@@ -32,19 +32,13 @@ def measure(
     command = [sys.executable, "-m", "benchmarks.similarity", *map(str, (tokens, width, layers, rounds))]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     pairs = layers * (layers - 1) // 2
-    ratios = [ours / theirs for ours, theirs in zip(found["ours"], found["theirs"], strict=True)]
     what = f"PWCCA, CKA and debiased CKA of {pairs} pairs of {layers} layers, {tokens:,} x {width}"
     yield {
         "what": what,
         "against": f"{pairs} products X'Y in float64",
         "unit": "s",
-        "ours": statistics.median(found["ours"]),
-        "theirs": statistics.median(found["theirs"]),
-        "ratio": statistics.median(ratios),
-        "low": min(ratios),
-        "high": max(ratios),
         "at_most": 1.5,
-        "rounds": rounds,
+        **compared(found["ours"], found["theirs"]),
     }
     yield {
         "what": f"memory beyond the layers, {what}",

@@ -5,7 +5,7 @@ bound for the time of a training step."""
 import functools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -46,17 +46,21 @@ class Rates(NamedTuple):
     def summary(self) -> dict[str, Any]:
         """Return settings and medians of both sides, and median, smallest and largest of the rounds'
         ratios."""
-        ratios = [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
-        return {
-            "our_settings": self.settings[0],
-            "their_settings": self.settings[1],
-            "ours": statistics.median(self.ours),
-            "theirs": statistics.median(self.theirs),
-            "ratio": statistics.median(ratios),
-            "low": min(ratios),
-            "high": max(ratios),
-            "rounds": len(ratios),
-        }
+        settings = {"our_settings": self.settings[0], "their_settings": self.settings[1]}
+        return settings | compared(self.ours, self.theirs)
+
+
+def compared(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:
+    """Return medians of both sides over rounds, and median, smallest and largest of the rounds' ratios."""
+    ratios = [our / their for our, their in zip(ours, theirs, strict=True)]
+    return {
+        "ours": statistics.median(ours),
+        "theirs": statistics.median(theirs),
+        "ratio": statistics.median(ratios),
+        "low": min(ratios),
+        "high": max(ratios),
+        "rounds": len(ratios),
+    }
 
 
 def alternate(ours: Side, theirs: Side, *, rounds: int, seconds: float, warm_up: int = 3) -> Rates:
