@@ -64,17 +64,11 @@ def archive(content: bytes, *more: tuple[str, bytes], compression: int = zipfile
     return made.getvalue()
 
 
-HARM = ("os.system", "os.exec", "os.posix_spawn", "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.putenv")
-HARM += ("subprocess.Popen", "socket.connect", "socket.getaddrinfo", "ctypes.dlopen", "shutil.", "urllib.Request")
-HARM += (
-    "webbrowser.open",
-    "pty.spawn",
-    "ftplib.",
-    "smtplib.",
-    "code.__new__",
-    "marshal.loads",
-    "pickle.find_class",
-)
+HARM = (
+    "os.system", "os.exec", "os.posix_spawn", "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.putenv",
+    "subprocess.Popen", "socket.connect", "socket.getaddrinfo", "ctypes.dlopen", "shutil.", "urllib.Request",
+    "webbrowser.open", "pty.spawn", "ftplib.", "smtplib.", "code.__new__", "marshal.loads", "pickle.find_class",
+)  # fmt: skip
 
 _at_watch: list[list[str]] = []
 
@@ -143,76 +137,21 @@ PAYLOADS = tuple(
 """What a page must show as text: scripts, addresses, templates, commands of LaTeX, as they may be written."""
 
 _OUTSIDE = (
-    "..",
-    ".",
-    "/",
-    "../x",
-    "../../../../etc/passwd",
-    "a/../../x",
-    "/etc/passwd",
-    "//e.example/x",
-    "~",
-    "~root/x",
-)
-_OUTSIDE += ("..\\x", "C:\\x", "C:x", "\\\\e.example\\x", "file:///etc/passwd", "http://e.example/x", "%2e%2e%2fx")
-_OUTSIDE += (
-    "..%c0%afx",
-    "....//x",
-    "..;/x",
-    "a/b",
-    "a\\b",
-    "./x",
-    "x/.",
-    "x/..",
-    "-rf",
-    "--help",
-    "$HOME",
-    "`id`",
-)
-_OUTSIDE += (
-    "$(id)",
-    ";id",
-    "|id",
-    "&id",
-    ">x",
-    "*",
-    "?",
-    "[a]",
-    "{a,b}",
-    "!x",
-    "#x",
-    "a b",
-    " a",
-    "a ",
-    "a\n",
-    "a\r\nb",
-)
+    "..", ".", "/", "../x", "../../../../etc/passwd", "a/../../x", "/etc/passwd", "//e.example/x", "~", "~root/x",
+    "..\\x", "C:\\x", "C:x", "\\\\e.example\\x", "file:///etc/passwd", "http://e.example/x", "%2e%2e%2fx",
+    "..%c0%afx", "....//x", "..;/x", "a/b", "a\\b", "./x", "x/.", "x/..", "-rf", "--help", "$HOME", "`id`",
+    "$(id)", ";id", "|id", "&id", ">x", "*", "?", "[a]", "{a,b}", "!x", "#x", "a b", " a", "a ", "a\n", "a\r\nb",
+)  # fmt: skip
 _LOOKS = (
-    "\u2024\u2024/x",
-    "\uff0e\uff0e/x",
-    "a\u2215b",
-    "a\u2044b",
-    "\uff0fx",
-    "\u202egpj.x",
-    "\u200bx",
-    "\ufeffx",
-)
-_LOOKS += ("\u0430rm", "a\u0300", "\U0001f600", "\u2028", "\x7f", "\x1b[2J", "\x00", "a\x00.yaml", "\x08", "\t")
+    "\u2024\u2024/x", "\uff0e\uff0e/x", "a\u2215b", "a\u2044b", "\uff0fx", "\u202egpj.x", "\u200bx", "\ufeffx",
+    "\u0430rm", "a\u0300", "\U0001f600", "\u2028", "\x7f", "\x1b[2J", "\x00", "a\x00.yaml", "\x08", "\t",
+)  # fmt: skip
 _RESERVED = tuple(
     f"{name}{end}" for name in ("CON", "NUL", "aux", "COM1", "lpt9") for end in ("", ".txt", ":", "/x")
 )
 _HIDDEN = (
-    ".git",
-    ".ssh/authorized_keys",
-    "...",
-    ".hidden",
-    "lock",
-    "runs",
-    "tokens",
-    "plan.json",
-    "spec.yaml",
-    "",
-)
+    ".git", ".ssh/authorized_keys", "...", ".hidden", "lock", "runs", "tokens", "plan.json", "spec.yaml", "",
+)  # fmt: skip
 _LONG = (
     *tuple("a" * length for length in (200, 201, 255, 256, 4096, 100000)),
     "../" * 3000,

@@ -26,6 +26,11 @@ KINDS = (
 )
 
 
+def cases(sentences):
+    """The cases of a table of sentences: by what is replaced, and then by what replaces it."""
+    return [(old, new, sentence) for old, edits in sentences.items() for new, sentence in edits.items()]
+
+
 def edited(old, new, spec=SPEC):
     assert spec.count(old) == 1, f"{old!r} is to be replaced once"
     return spec.replace(old, new)

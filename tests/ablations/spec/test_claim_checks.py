@@ -19,117 +19,98 @@ LOSS = "of: {measure: validation, metric: loss}"
 CHANGE = "of: {measure: layer_change, metric: pwcca}"
 SCORE = 'of: {measure: fine_tuning, metric: score, groups: ["*"]}'
 ALL = "score, accuracy, spearman, exact_match or shuffled_score"
-BAD = [
-    (
-        "{kind: difference, of: {measure: fine_tuning, metric: score}, arm: mlm, minus: clm}",
-        "effect.of must have groups, because every number of fine_tuning belongs to a task; write groups: "
-        '["*"] for the mean over all of them',
+BAD = {
+    "{kind: difference, of: {measure: fine_tuning, metric: score}, arm: mlm, minus: clm}": (
+        'effect.of must have groups, because every number of fine_tuning belongs to a task; write groups: ["*"] '
+        "for the mean over all of them"
     ),
     (
         "{kind: difference, of: {measure: probing, metric: accuracy, layers: top, groups: [tree_deph]}, arm: mlm, "
-        "minus: clm}",
-        'an entry of effect.of.groups must be a group of probing, but is "tree_deph"; did you mean tree_depth?',
+        "minus: clm}"
+    ): ('an entry of effect.of.groups must be a group of probing, but is "tree_deph"; did you mean tree_depth?'),
+    '{kind: difference, of: {measure: fine_tuning, metric: scores, groups: ["*"]}, arm: mlm, minus: clm}': (
+        f'effect.of.metric must be {ALL}, but is "scores"; did you mean score?'
+    ),
+    f"{{kind: difference, {CHANGE}, arm: mlm, minus: clm}}": (
+        "effect.of must have layers or layer, because layer_change has a number for each layer"
+    ),
+    f"{{kind: shape, {LOSS}, arm: mlm, minus: clm, form: rise_to_top}}": (
+        "effect.of must read a measure with layers, but validation has none"
     ),
     (
-        '{kind: difference, of: {measure: fine_tuning, metric: scores, groups: ["*"]}, arm: mlm, minus: clm}',
-        f'effect.of.metric must be {ALL}, but is "scores"; did you mean score?',
+        "{kind: shape, of: {measure: layer_change, metric: pwcca, layers: sum}, arm: mlm, minus: clm, form: "
+        "rise_to_top}"
+    ): ("effect.of must have neither layers nor layer, because its effect covers all layers"),
+    f"{{kind: difference, {LOSS}, arm: mlm, minus: mlm}}": (
+        "effect must compare different arms, but mlm occurs 2 times"
+    ),
+    f"{{kind: difference, {LOSS}, arm: [mlm, clm], minus: [mt, clm]}}": (
+        "effect must compare different arms, but clm occurs 2 times"
     ),
     (
-        f"{{kind: difference, {CHANGE}, arm: mlm, minus: clm}}",
-        "effect.of must have layers or layer, because layer_change has a number for each layer",
-    ),
-    (
-        f"{{kind: shape, {LOSS}, arm: mlm, minus: clm, form: rise_to_top}}",
-        "effect.of must read a measure with layers, but validation has none",
-    ),
-    (
-        "{kind: shape, of: {measure: layer_change, metric: pwcca, layers: sum}, arm: mlm, minus: clm, "
-        "form: rise_to_top}",
-        "effect.of must have neither layers nor layer, because its effect covers all layers",
-    ),
-    (
-        f"{{kind: difference, {LOSS}, arm: mlm, minus: mlm}}",
-        "effect must compare different arms, but mlm occurs 2 times",
-    ),
-    (
-        f"{{kind: difference, {LOSS}, arm: [mlm, clm], minus: [mt, clm]}}",
-        "effect must compare different arms, but clm occurs 2 times",
-    ),
-    (
-        "{kind: difference, of: {measure: token_information, metric: cross_fitted, layers: rise_to_top}, "
-        "arm: mlm, at_least: 0.1}",
+        "{kind: difference, of: {measure: token_information, metric: cross_fitted, layers: rise_to_top}, arm: "
+        "mlm, at_least: 0.1}"
+    ): (
         "effect.of.layers is rise_to_top, which is positive for noise too; compare arms with minus, or write "
-        "kind: shape with form: rise_to_top",
+        "kind: shape with form: rise_to_top"
     ),
-    (f"{{kind: trend, {LOSS}, arms: [mlm, mlm, mlm]}}", "effect.arms must differ, but mlm occurs 3 times"),
-    (
-        f"{{kind: ahead, {LOSS}, arm: mlm, over: mlm}}",
-        "effect.over is the same arm as arm (mlm); name another arm",
+    f"{{kind: trend, {LOSS}, arms: [mlm, mlm, mlm]}}": "effect.arms must differ, but mlm occurs 3 times",
+    f"{{kind: ahead, {LOSS}, arm: mlm, over: mlm}}": (
+        "effect.over is the same arm as arm (mlm); name another arm"
     ),
-    (
-        f"{{kind: share, {LOSS}, kept_by: mlm, whole: mlm, none: clm, smallest_gain: 0.1}}",
-        "effect must have three arms, but mlm occurs 2 times",
+    f"{{kind: share, {LOSS}, kept_by: mlm, whole: mlm, none: clm, smallest_gain: 0.1}}": (
+        "effect must have three arms, but mlm occurs 2 times"
     ),
-    (
-        f"{{kind: optimum, {LOSS}, arms: {{a: 1, b: 2, c: 2, d: 3}}, above: 1, below: 2, smallest_bend: 0.1}}",
-        "effect.arms must have different places, but 2 occurs 2 times",
+    f"{{kind: optimum, {LOSS}, arms: {{a: 1, b: 2, c: 2, d: 3}}, above: 1, below: 2, smallest_bend: 0.1}}": (
+        "effect.arms must have different places, but 2 occurs 2 times"
     ),
-    (
-        "{kind: apart, metric: pwcca, pairs: [[mlm, clm], [mt, mt]]}",
-        "effect.pairs must pair different arms, but has mt twice",
+    "{kind: apart, metric: pwcca, pairs: [[mlm, clm], [mt, mt]]}": (
+        "effect.pairs must pair different arms, but has mt twice"
     ),
-    (
-        "{kind: apart, metric: pwcca, pairs: [[mlm, clm]], than: [[clm, mlm]]}",
-        "effect has the same pair of arms twice in pairs and than; name each pair once",
+    "{kind: apart, metric: pwcca, pairs: [[mlm, clm]], than: [[clm, mlm]]}": (
+        "effect has the same pair of arms twice in pairs and than; name each pair once"
     ),
-    (
-        f"{{kind: difference, {LOSS}, arm: mlm}}",
-        "effect must have minus, at_least or at_most: without a comparison, every value of loss supports the "
-        "claim",
+    f"{{kind: difference, {LOSS}, arm: mlm}}": (
+        "effect must have minus, at_least or at_most: without a comparison, every value of loss supports the claim"
     ),
-    (
-        "{kind: shape, of: {measure: layer_change, metric: pwcca}, arm: mlm, form: top_over_lowest}",
+    "{kind: shape, of: {measure: layer_change, metric: pwcca}, arm: mlm, form: top_over_lowest}": (
         "effect must have at_least above 0: top_over_lowest is a ratio, so without a bound every curve supports "
-        "the claim",
+        "the claim"
     ),
-    (
-        f"{{kind: difference, {SCORE}, arm: mlm, at_least: 60}}",
-        "effect.at_least must be between -1 and 1, because fine_tuning score is a share of at most 1, "
-        "but is 60; for 60% write 0.6",
+    f"{{kind: difference, {SCORE}, arm: mlm, at_least: 60}}": (
+        "effect.at_least must be between -1 and 1, because fine_tuning score is a share of at most 1, but is 60; "
+        "for 60% write 0.6"
     ),
-    (
-        f"{{kind: difference, {SCORE}, arm: mlm, minus: clm, at_most: -1.5}}",
-        "effect.at_most must be between -1 and 1, because fine_tuning score is a share of at most 1, "
-        "but is -1.5; for -1.5% write -0.015",
+    f"{{kind: difference, {SCORE}, arm: mlm, minus: clm, at_most: -1.5}}": (
+        "effect.at_most must be between -1 and 1, because fine_tuning score is a share of at most 1, but is -1.5; "
+        "for -1.5% write -0.015"
     ),
-    (
-        f"{{kind: trend, {SCORE}, arms: [n1, n2, mlm], smallest_effect: 1}}",
-        "effect.smallest_effect must be below 1, because fine_tuning score is a share of at most 1, "
-        "but is 1; for 1% write 0.01",
+    f"{{kind: trend, {SCORE}, arms: [n1, n2, mlm], smallest_effect: 1}}": (
+        "effect.smallest_effect must be below 1, because fine_tuning score is a share of at most 1, but is 1; for "
+        "1% write 0.01"
     ),
-    (
-        f"{{kind: share, {SCORE}, kept_by: n1, whole: mlm, none: corpus, at_least: 0.6, smallest_gain: 2}}",
-        "effect.smallest_gain must be below 1, because fine_tuning score is a share of at most 1, "
-        "but is 2; for 2% write 0.02",
+    f"{{kind: share, {SCORE}, kept_by: n1, whole: mlm, none: corpus, at_least: 0.6, smallest_gain: 2}}": (
+        "effect.smallest_gain must be below 1, because fine_tuning score is a share of at most 1, but is 2; for "
+        "2% write 0.02"
     ),
     (
         f"{{kind: optimum, {SCORE}, arms: {{a: 1, b: 2, c: 3, d: 9}}, above: 2, below: 5, smallest_bend: 1, "
-        "smallest_effect: 2}",
-        "effect.smallest_bend must be below 1, because fine_tuning score is a share of at most 1, "
-        "but is 1; for 1% write 0.01",
+        "smallest_effect: 2}"
+    ): (
+        "effect.smallest_bend must be below 1, because fine_tuning score is a share of at most 1, but is 1; for "
+        "1% write 0.01"
     ),
-    (  # more accurate than by chance would be contradicted
-        "{kind: difference, of: {measure: fine_tuning, metric: score, groups: [sst2], read: gain}, arm: mlm}",
+    # more accurate than by chance would be contradicted
+    "{kind: difference, of: {measure: fine_tuning, metric: score, groups: [sst2], read: gain}, arm: mlm}": (
         "effect.of.read must not be gain, because gain is the chance level minus the value, and of fine_tuning "
         "score more is better; leave read out; to compare an arm with its chance level, write it also as minus, "
-        "with read: floor in minus_of",
+        "with read: floor in minus_of"
     ),
-    (
-        "{kind: trend, of: {measure: parsing, metric: uuas, groups: [language], read: gain}, arms: [a, b, c]}",
+    "{kind: trend, of: {measure: parsing, metric: uuas, groups: [language], read: gain}, arms: [a, b, c]}": (
         "effect.of.read must not be gain, because gain is the chance level minus the value, and of parsing uuas "
-        "more is better; leave read out",
+        "more is better; leave read out"
     ),
-]
+}
 
 GOOD_EFFECTS = [
     f"{{kind: difference, {LOSS}, arm: mlm, minus: n1, minus_of: {{measure: validation, metric: chrf}}}}",
@@ -161,7 +142,7 @@ def problems(folder, text):
     return [problem.sentence for problem in error.value.problems]
 
 
-@pytest.mark.parametrize(("effect", "sentence"), BAD, ids=[sentence for _, sentence in BAD])
+@pytest.mark.parametrize(("effect", "sentence"), BAD.items(), ids=BAD.values())
 def test_what_could_never_be_judged_is_a_problem(tmp_path, effect, sentence):
     assert problems(tmp_path, needs(effect)) == [re.sub("effect", "claims.effect", sentence, count=1)]
 

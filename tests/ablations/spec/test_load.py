@@ -4,7 +4,8 @@ import pytest
 
 from ablations.errors import Problem, SpecError
 from ablations.spec import load
-from tests.support.wrong_specs import KINDS, SPEC, edited
+from tests.support.errors import error_text
+from tests.support.wrong_specs import KINDS, SPEC, cases, edited
 
 
 def test_a_good_spec_becomes_an_experiment(tmp_path):
@@ -31,93 +32,88 @@ def test_a_problem_knows_its_file_line_and_column(tmp_path):
     assert str(caught.value) == f"{path}:2:10: version must be 1, but is 2"
 
 
-KEYS = [
-    ("hidden_size: 64", "hidden_sise: 64", "5:11: encoder.hidden_sise is unknown; did you mean hidden_size?"),
-    ("hidden_size: 64", "heads: 4", "5:11: encoder.heads is unknown; did you mean num_attention_heads?"),
-    (
-        "hidden_size: 64",
-        "bias: 1",
-        "5:11: encoder.bias is unknown; did you mean encoder.embedding.bias?",
-    ),
-    (
-        "{max_steps: 20}",
-        "{max_steps: 20, max_step: 30}",
-        "7:27: training.max_step is unknown; did you mean max_steps?",
-    ),
-    ("question:", "qestion:", "3:1: qestion is unknown; did you mean question?"),
-    (
-        "seeds: [0, 1]\n",
-        "seeds: [0, 1]\nmax_steps: 3\n",
-        "12:1: max_steps is unknown; did you mean training.max_steps?",
-    ),
-    (
-        "kind: masked_lm}",
-        "kind: masked_lm, ratio: 0.4}",
-        "6:30: objective.ratio is unknown; did you mean objective.masking.ratio?",
-    ),
-    (
-        "kind: masked_lm}",
-        "kind: masked_lm, mask: 1}",
-        "6:30: objective.mask is unknown; did you mean masking or objective.masking.mask?",
-    ),
-    ("mlm: {}", "mlm: {encodr: {}}", "9:9: arms.mlm.encodr is unknown; did you mean encoder?"),
-    (
-        "mlm: {}",
-        "mlm: {seed: 3}",
-        "9:9: arms.mlm.seed is unknown; arms.mlm has the settings preset, data, encoder, objective, training "
-        "and init",
-    ),
-    (
-        "kind: causal_lm}",
-        "kind: causal_lm, masking: {}}",
-        "10:38: objective.masking is unknown; objective of kind causal_lm has the settings kind, sees, window, "
-        "token_dropout, head and label_smoothing",
-    ),
-    (
-        "[layer_change]",
-        "[{kind: layer_change, token: 9}]",
-        "12:33: measures.layer_change.token is unknown; did you mean tokens?",
-    ),
-    (
-        "hidden_size: 64",
-        "hidden_size: 64, hidden_size: 32",
-        "5:28: hidden_size is written twice; the first is on line 5",
-    ),
-    ("mlm: {}\n", "mlm: {}\n  mlm: {}\n", "10:3: mlm is written twice; the first is on line 9"),
-    ("encoder:", "[encoder]:", "5:1: a key must be plain text, but is a list or a mapping"),
-    ("question:", ":", "3:1: a key is missing before this colon"),
-]
+KEYS = {
+    "hidden_size: 64": {
+        "hidden_sise: 64": "5:11: encoder.hidden_sise is unknown; did you mean hidden_size?",
+        "heads: 4": "5:11: encoder.heads is unknown; did you mean num_attention_heads?",
+        "bias: 1": "5:11: encoder.bias is unknown; did you mean encoder.embedding.bias?",
+        "hidden_size: 64, hidden_size: 32": "5:28: hidden_size is written twice; the first is on line 5",
+    },
+    "{max_steps: 20}": {
+        "{max_steps: 20, max_step: 30}": "7:27: training.max_step is unknown; did you mean max_steps?",
+    },
+    "question:": {
+        "qestion:": "3:1: qestion is unknown; did you mean question?",
+        ":": "3:1: a key is missing before this colon",
+    },
+    "seeds: [0, 1]\n": {
+        "seeds: [0, 1]\nmax_steps: 3\n": "12:1: max_steps is unknown; did you mean training.max_steps?",
+    },
+    "kind: masked_lm}": {
+        "kind: masked_lm, ratio: 0.4}": (
+            "6:30: objective.ratio is unknown; did you mean objective.masking.ratio?"
+        ),
+        "kind: masked_lm, mask: 1}": (
+            "6:30: objective.mask is unknown; did you mean masking or objective.masking.mask?"
+        ),
+    },
+    "mlm: {}": {
+        "mlm: {encodr: {}}": "9:9: arms.mlm.encodr is unknown; did you mean encoder?",
+        "mlm: {seed: 3}": (
+            "9:9: arms.mlm.seed is unknown; arms.mlm has the settings preset, data, encoder, objective, training "
+            "and init"
+        ),
+    },
+    "kind: causal_lm}": {
+        "kind: causal_lm, masking: {}}": (
+            "10:38: objective.masking is unknown; objective of kind causal_lm has the settings kind, sees, "
+            "window, token_dropout, head and label_smoothing"
+        ),
+    },
+    "[layer_change]": {
+        "[{kind: layer_change, token: 9}]": (
+            "12:33: measures.layer_change.token is unknown; did you mean tokens?"
+        ),
+    },
+    "mlm: {}\n": {
+        "mlm: {}\n  mlm: {}\n": "10:3: mlm is written twice; the first is on line 9",
+    },
+    "encoder:": {
+        "[encoder]:": "5:1: a key must be plain text, but is a list or a mapping",
+    },
+}
 
-MISSING = [
-    ("name: trial\n", "", "1:1: name is missing (names the folder of the results)"),
-    ("version: 1\n", "", "1:1: version is missing (the format of this file, always 1)"),
-    ("seeds: [0, 1]\n", "", "1:1: seeds is missing (the replicates of every arm)"),
-    ("data: {kind: language}\n", "", "1:1: data is missing; its kind is language, files or hub"),
-    (
-        "{kind: language}",
-        "{kind: files, train: a.txt}",
-        "4:1: data.validation is missing (file or files for validation and for the layer measures)",
-    ),
-    ("{kind: language}", "{train: 30}", "4:1: data lacks its kind, which is language, files or hub"),
-    (
-        "objective: {kind: masked_lm}\n",
-        "",
-        "8:3: arm mlm: objective is missing; its kind is " + KINDS,
-    ),
-    (
-        "clm: {objective: {kind: causal_lm}}",
-        "hub: {data: {kind: hub}}",
-        "10:9: arm hub: data.path is missing (name on the hub, or a local folder)",
-    ),
-    (  # misspelt, so not missing too
-        "{kind: language}",
-        "{kind: files, trian: a.txt, validation: b.txt}",
-        "4:21: data.trian is unknown; did you mean train?",
-    ),
-]
+MISSING = {
+    "name: trial\n": {
+        "": "1:1: name is missing (names the folder of the results)",
+    },
+    "version: 1\n": {
+        "": "1:1: version is missing (the format of this file, always 1)",
+    },
+    "seeds: [0, 1]\n": {
+        "": "1:1: seeds is missing (the replicates of every arm)",
+    },
+    "data: {kind: language}\n": {
+        "": "1:1: data is missing; its kind is language, files or hub",
+    },
+    "{kind: language}": {
+        "{kind: files, train: a.txt}": (
+            "4:1: data.validation is missing (file or files for validation and for the layer measures)"
+        ),
+        "{train: 30}": "4:1: data lacks its kind, which is language, files or hub",
+        # misspelt, so not missing too
+        "{kind: files, trian: a.txt, validation: b.txt}": "4:21: data.trian is unknown; did you mean train?",
+    },
+    "objective: {kind: masked_lm}\n": {
+        "": "8:3: arm mlm: objective is missing; its kind is " + KINDS,
+    },
+    "clm: {objective: {kind: causal_lm}}": {
+        "hub: {data: {kind: hub}}": "10:9: arm hub: data.path is missing (name on the hub, or a local folder)",
+    },
+}
 
 
-@pytest.mark.parametrize(("old", "new", "expected"), KEYS + MISSING)
+@pytest.mark.parametrize(("old", "new", "expected"), cases(KEYS) + cases(MISSING))
 def test_one_mistake_is_one_sentence(wrong, old, new, expected):
     assert wrong(edited(old, new)) == expected.split("\n")
 
@@ -177,14 +173,10 @@ def test_what_an_arm_lacks_is_said_where_its_kind_was_chosen(wrong):
 
 def test_a_file_that_is_not_there_has_a_neighbour_that_was_meant(tmp_path):
     (tmp_path / "smoke.yaml").write_text(SPEC)
-    with pytest.raises(SpecError) as caught:
-        load.load(tmp_path / "smoke.yml")
-    assert str(caught.value) == (
+    assert error_text(SpecError, load.load, tmp_path / "smoke.yml") == (
         f"{tmp_path}/smoke.yml: this file does not exist; did you mean {tmp_path}/smoke.yaml?"
     )
 
 
 def test_a_folder_is_no_spec(tmp_path):
-    with pytest.raises(SpecError) as caught:
-        load.load(tmp_path)
-    assert str(caught.value) == f"{tmp_path}: this is a folder; name a file"
+    assert error_text(SpecError, load.load, tmp_path) == f"{tmp_path}: this is a folder; name a file"

@@ -58,18 +58,16 @@ TREEBANK = "set treebank to a CoNLL-U or parquet file"
 
 @pytest.mark.parametrize(
     ("measure", "sentence"),
-    [
-        ("parsing", f"data of kind files have no trees; {TREEBANK}, or leave parsing out"),
-        (
-            "{kind: structural_probe, effort: quick}",
-            f"data of kind files have no trees; {TREEBANK}, or leave structural_probe out",
+    {
+        "parsing": f"data of kind files have no trees; {TREEBANK}, or leave parsing out",
+        "{kind: structural_probe, effort: quick}": (
+            f"data of kind files have no trees; {TREEBANK}, or leave structural_probe out"
         ),
-        (
-            "{kind: influence, groups: [part_of_speech]}",
+        "{kind: influence, groups: [part_of_speech]}": (
             f"groups has part_of_speech, but data of kind files have no parts of speech; {TREEBANK}, or leave "
-            "part_of_speech out",
+            "part_of_speech out"
         ),
-    ],
+    }.items(),
     ids=["parsing", "structural_probe", "influence"],
 )
 def test_labels_that_a_text_does_not_have_are_asked_of_a_treebank(wrong, tmp_path, measure, sentence):

@@ -83,33 +83,23 @@ def rows(readings, settings, say):
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [
-        (
-            "Rank = 7",
-            "mine.py:Rank must be a Card of ablations.catalogue, but is of the type int; correct the file",
+    {
+        "Rank = 7": "mine.py:Rank must be a Card of ablations.catalogue, but is of the type int; correct the file",
+        "Rank = Settings": (
+            "mine.py:Rank must be a Card of ablations.catalogue, but is the class Settings; correct the file"
         ),
-        (
-            "Rank = Settings",
-            "mine.py:Rank must be a Card of ablations.catalogue, but is the class Settings; correct the file",
-        ),
-        (
-            'Rank = Card(rows=rows, metrics=("rank",))',
+        'Rank = Card(rows=rows, metrics=("rank",))': (
             "mine.py:Rank must have settings, a subclass of MeasureSettings of ablations.measures.settings; write "
-            "it into the card",
+            "it into the card"
         ),
-        (
-            'Rank = Card(settings=Settings, rows="", metrics=("rank",))',
-            "mine.py:Rank must have rows, a function of readings, settings and say; write it into the card",
+        'Rank = Card(settings=Settings, rows="", metrics=("rank",))': (
+            "mine.py:Rank must have rows, a function of readings, settings and say; write it into the card"
         ),
-        (
-            'Rank = Card(settings=Settings, rows=rows, metrics=("Rank!",))',
-            'mine.py:Rank must have metrics, names in lower-case letters, as in ("rank",); write it into the card',
+        'Rank = Card(settings=Settings, rows=rows, metrics=("Rank!",))': (
+            'mine.py:Rank must have metrics, names in lower-case letters, as in ("rank",); write it into the card'
         ),
-        (
-            "Other = 7",
-            "mine.py:Rank: mine.py has no Rank; it defines Settings, rows, Other",
-        ),
-    ],
+        "Other = 7": "mine.py:Rank: mine.py has no Rank; it defines Settings, rows, Other",
+    }.items(),
 )
 def test_what_a_card_lacks_is_one_sentence(folder, text, sentence):
     (folder / "mine.py").write_text(CARD + text)
@@ -125,23 +115,20 @@ def test_a_missing_file_is_one_sentence_at_the_measure(folder):
 
 @pytest.mark.parametrize(
     ("name", "sentence"),
-    [
-        (
-            "my_figure",
+    {
+        "my_figure": (
             "an entry of figures must be a file and a name in this file, as in my_figure.py:LossByChange, but "
-            'is "my_figure"',
+            'is "my_figure"'
         ),
-        (
-            "my_measures.py:Rank",
+        "my_measures.py:Rank": (
             "my_measures.py:Rank must be an OwnFigure of ablations.spec.figures, but is of the type "
-            "Card; correct the file",
+            "Card; correct the file"
         ),
-        (
-            "nowhere.py:Rank",
+        "nowhere.py:Rank": (
             "nowhere.py:Rank: nowhere.py cannot be read (No such file or directory); put the file beside the "
-            "spec, or name it with --plugin",
+            "spec, or name it with --plugin"
         ),
-    ],
+    }.items(),
 )
 def test_what_is_no_figure_is_one_sentence(folder, name, sentence):
     assert problems(folder, figures=[name]) == [sentence]
@@ -247,44 +234,37 @@ def objectives(folder, **objective):
 
 @pytest.mark.parametrize(
     ("kind", "sentence"),
-    [
-        (
-            "Bare",
+    {
+        "Bare": (
             "mine.py:Bare lacks module, predictions, weights_per_token; define it in the class, as "
-            "ObjectiveSettings describes it",
+            "ObjectiveSettings describes it"
         ),
-        (
-            "Words",
+        "Words": (
             "mine.py:Words must be a subclass of ObjectiveSettings of lightning_modules.config.objectives, but is "
-            "the class Words; correct the class",
+            "the class Words; correct the class"
         ),
-        (
-            "Unfit",
+        "Unfit": (
             "mine.py:Unfit: module must be a subclass of Objective of lightning_modules.objectives.objective, but "
-            "is of the type int; correct the class",
+            "is of the type int; correct the class"
         ),
-        (
-            "Gone",
+        "Gone": (
             "mine.py:Gone: mine.py: ModuleNotFoundError: No module named 'lightning_modules.objectives.nowhere'; "
-            "correct the file",
+            "correct the file"
         ),
-        (
-            "Foreign",
+        "Foreign": (
             "mine.py:Foreign: module must be a subclass of Objective of lightning_modules.objectives.objective, "
-            "but is the class Encoder; correct the class",
+            "but is the class Encoder; correct the class"
         ),
-        (
-            "Abstract",
+        "Abstract": (
             "mine.py:Abstract: its module Objective lacks losses, make_batch; define it in the class, as "
-            "Objective describes it",
+            "Objective describes it"
         ),
-        (
-            "Unscored",
+        "Unscored": (
             "mine.py:Unscored has the output own, but its module CausalLM defines no sentence_logits; define it, "
-            "or leave the output out",
+            "or leave the output out"
         ),
-        ("Misspelt", "mine.py:Misspelt: output must be next, hidden or own, but is 'nxt'; correct it"),
-    ],
+        "Misspelt": "mine.py:Misspelt: output must be next, hidden or own, but is 'nxt'; correct it",
+    }.items(),
 )
 def test_what_an_objective_lacks_is_one_sentence(folder, kind, sentence):
     (folder / "mine.py").write_text(OBJECTIVE)
@@ -293,17 +273,15 @@ def test_what_an_objective_lacks_is_one_sentence(folder, kind, sentence):
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
-    [
-        ("raise ValueError('no cost')", "mine.py, line {line}: ValueError: no cost; correct the file"),
-        (
-            "return float('nan')",
-            "predictions and weights_per_token must give numbers above 0, but give 1.0, nan; correct the file",
+    {
+        "raise ValueError('no cost')": "mine.py, line {line}: ValueError: no cost; correct the file",
+        "return float('nan')": (
+            "predictions and weights_per_token must give numbers above 0, but give 1.0, nan; correct the file"
         ),
-        (
-            "return -5",
-            "predictions and weights_per_token must give numbers above 0, but give 1.0, -5; correct the file",
+        "return -5": (
+            "predictions and weights_per_token must give numbers above 0, but give 1.0, -5; correct the file"
         ),
-    ],
+    }.items(),
 )
 def test_a_cost_that_is_no_number_above_0_is_refused_before_the_plan_counts_with_it(folder, line, sentence):
     template = (folder / "my_objective.py").read_text()
@@ -317,14 +295,13 @@ def test_a_cost_that_is_no_number_above_0_is_refused_before_the_plan_counts_with
 
 @pytest.mark.parametrize(
     ("kind", "sentence"),
-    [
-        ("Nothing", "mine.py:Nothing lacks allowed or joined; define one of them, as OwnSelection describes it"),
-        (
-            "Bare",
+    {
+        "Nothing": "mine.py:Nothing lacks allowed or joined; define one of them, as OwnSelection describes it",
+        "Bare": (
             "mine.py:Bare must be a subclass of OwnSelection of lightning_modules.config.masking, but is the "
-            "class Bare; correct the class",
+            "class Bare; correct the class"
         ),
-    ],
+    }.items(),
 )
 def test_what_a_selection_lacks_is_one_sentence(folder, kind, sentence):
     (folder / "mine.py").write_text(OBJECTIVE)

@@ -47,38 +47,26 @@ def test_arms_are_named_as_the_spec_names_them_and_are_trained(tmp_path):
 
 @pytest.mark.parametrize(
     ("path", "sentence"),
-    [
-        (
-            "objective.masking.ratio",
+    {
+        "objective.masking.ratio": (
             "tune.settings has objective.masking.ratio, but only settings of training and encoder can be "
-            "tuned, because losses on different texts or objectives cannot be compared",
+            "tuned, because losses on different texts or objectives cannot be compared"
         ),
-        (
-            "learning_rate",
-            "tune.settings has learning_rate, which is not a setting; did you mean training.learning_rate?",
+        "learning_rate": (
+            "tune.settings has learning_rate, which is not a setting; did you mean training.learning_rate?"
         ),
-        (
-            "training.max_steps",
-            "tune.settings has training.max_steps, but then arms would differ in the amount of training; "
-            "remove it",
+        "training.max_steps": (
+            "tune.settings has training.max_steps, but then arms would differ in the amount of training; remove it"
         ),
-        (
-            "training.validate_every",
-            "tune.settings has training.validate_every, but this setting does not change the loss; remove it",
+        "training.validate_every": (
+            "tune.settings has training.validate_every, but this setting does not change the loss; remove it"
         ),
-        (
-            "training.seeds.init",
-            "tune.settings has training.seeds.init, but a best seed has no meaning; remove it",
+        "training.seeds.init": "tune.settings has training.seeds.init, but a best seed has no meaning; remove it",
+        "training.learning_rte": (
+            "training.learning_rte is not a setting of arm mlm; did you mean training.learning_rate?"
         ),
-        (
-            "training.learning_rte",
-            "training.learning_rte is not a setting of arm mlm; did you mean training.learning_rate?",
-        ),
-        (
-            "encoder.sandwich",
-            "encoder.sandwich is not a setting of arm mlm; correct its name, or remove it",
-        ),
-    ],
+        "encoder.sandwich": "encoder.sandwich is not a setting of arm mlm; correct its name, or remove it",
+    }.items(),
 )
 def test_what_cannot_be_tuned_is_refused(tmp_path, path, sentence):
     assert sentences(tmp_path, settings={path: [1, 2]}) == [sentence]

@@ -4,70 +4,57 @@ import pytest
 
 from ablations.errors import SpecError
 from ablations.runs.places.place import RayPlace, Resources, SlurmPlace, load
+from tests.support.errors import error_text
 
 
 def problems(tmp_path, text, kind=SlurmPlace):
     path = tmp_path / "cluster.yaml"
     path.write_text(text)
-    with pytest.raises(SpecError) as raised:
-        load(path, kind, arms=["mlm", "clm"])
-    return str(raised.value).replace(f"{path}:", "").splitlines()
+    return error_text(SpecError, load, path, kind, arms=["mlm", "clm"]).replace(f"{path}:", "").splitlines()
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [
-        ("partion: gpu", "1:1: partion is unknown; did you mean partition?"),
-        (
-            "time_limit: 60",
-            '1:13: time_limit must be hours:minutes:seconds, as in 12:00:00 or 2-00:00:00, but is "60"',
+    {
+        "partion: gpu": "1:1: partion is unknown; did you mean partition?",
+        "time_limit: 60": (
+            '1:13: time_limit must be hours:minutes:seconds, as in 12:00:00 or 2-00:00:00, but is "60"'
         ),
-        ("memory: 16", '1:9: memory must be a number with M, G or T, as in 16G, but is "16"'),
-        (
-            "time_limit: 2:00",
-            '1:13: time_limit must be hours:minutes:seconds, as in 12:00:00 or 2-00:00:00, but is "2:00"',
+        "memory: 16": '1:9: memory must be a number with M, G or T, as in 16G, but is "16"',
+        "time_limit: 2:00": (
+            '1:13: time_limit must be hours:minutes:seconds, as in 12:00:00 or 2-00:00:00, but is "2:00"'
         ),
-        (
-            "time_limit: 2:99:00",
-            '1:13: time_limit must be hours:minutes:seconds, as in 12:00:00 or 2-00:00:00, but is "2:99:00"',
+        "time_limit: 2:99:00": (
+            '1:13: time_limit must be hours:minutes:seconds, as in 12:00:00 or 2-00:00:00, but is "2:99:00"'
         ),
-        (
-            "partition: gpu\ntime_limit: 00:03:00",
+        "partition: gpu\ntime_limit: 00:03:00": (
             "2:13: time_limit must be at least 210 seconds, 90 more than seconds_to_save, because SLURM may warn "
-            "of it a minute early, but is 00:03:00; raise it, or lower seconds_to_save",
+            "of it a minute early, but is 00:03:00; raise it, or lower seconds_to_save"
         ),
-        (
-            "arms: {mlm: {time_limit: 00:01:00}}",
+        "arms: {mlm: {time_limit: 00:01:00}}": (
             "1:26: arms.mlm.time_limit must be at least 210 seconds, 90 more than seconds_to_save, because SLURM "
-            "may warn of it a minute early, but is 00:01:00; raise it, or lower seconds_to_save",
+            "may warn of it a minute early, but is 00:01:00; raise it, or lower seconds_to_save"
         ),
-        ("memory: 16 GB", '1:9: memory must be a number with M, G or T, as in 16G, but is "16 GB"'),
-        ("gpus: -1", "1:7: gpus must be greater than or equal to 0, but is -1; raise it"),
-        (
-            "nodes: 2\nruns_per_job: 3",
+        "memory: 16 GB": '1:9: memory must be a number with M, G or T, as in 16G, but is "16 GB"',
+        "gpus: -1": "1:7: gpus must be greater than or equal to 0, but is -1; raise it",
+        "nodes: 2\nruns_per_job: 3": (
             "1:1: a job on several nodes trains only one run, but nodes is 2 and runs_at_once or runs_per_job "
-            "is above 1; set both to 1",
+            "is above 1; set both to 1"
         ),
-        (
-            "runs_at_once: 2\nruns_per_job: 1",
-            "1:1: runs_per_job must be at least runs_at_once = 2, but is 1",
-        ),
-        (
-            "gpus: 2\ndevices: 2\nruns_at_once: 2",
+        "runs_at_once: 2\nruns_per_job: 1": "1:1: runs_per_job must be at least runs_at_once = 2, but is 1",
+        "gpus: 2\ndevices: 2\nruns_at_once: 2": (
             "1:1: gpus must be at least devices times runs_at_once = 4, but is 2; runs of several devices share "
-            "no GPU",
+            "no GPU"
         ),
-        (
-            "arms: {mml: {gpus: 1}}",
-            '1:8: a name in arms must be the name of an arm, but is "mml"; did you mean mlm?',
+        "arms: {mml: {gpus: 1}}": (
+            '1:8: a name in arms must be the name of an arm, but is "mml"; did you mean mlm?'
         ),
-        (
-            "nodes: 2\narms: {mlm: {runs_at_once: 2}}",
+        "nodes: 2\narms: {mlm: {runs_at_once: 2}}": (
             "2:13: a job on several nodes trains only one run, but nodes is 2 and runs_at_once or runs_per_job "
-            "is above 1; set both to 1",
+            "is above 1; set both to 1"
         ),
-        ("", "1:1: this file is empty; start it with a partition, as in `partition: gpu`"),
-    ],
+        "": "1:1: this file is empty; start it with a partition, as in `partition: gpu`",
+    }.items(),
 )
 def test_a_problem_is_a_line_with_its_place(tmp_path, text, sentence):
     assert problems(tmp_path, text) == [sentence]
