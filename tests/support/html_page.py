@@ -51,6 +51,22 @@ class Page(HTMLParser):
         return " ".join(" ".join(data for tag, data in self.texts if tag != "style").split())
 
     @property
+    def names(self):
+        """The names of its parts. Each is there once, references hold, tables are whole and nothing is foreign."""
+        names = self.attributes("id")
+        assert len(names) == len(set(names))
+        wanted = [address[1:] for address in self.attributes("href") if address[0] == "#"]
+        wanted += [
+            part for part in self.attributes("aria-labelledby", "aria-describedby") for part in part.split()
+        ]
+        assert set(wanted) <= set(names)
+        assert all(len(row) == len(table["rows"][0]) for table in self.tables for row in table["rows"])
+        assert all(attributes.get("scope") in ("col", "row") for tag, attributes in self.tags if tag == "th")
+        assert not self.attributes("style")
+        assert not self.foreign
+        return names
+
+    @property
     def images(self):
         """The figures: the alternative text of each, and the SVG that is in its address."""
         found = [attributes for tag, attributes in self.tags if tag == "img"]

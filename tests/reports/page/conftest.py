@@ -1,4 +1,4 @@
-"""A page with nothing missing, written once, as it is read and as its twin says it."""
+"""A page with nothing missing; and the page of the folder of a test, as it is read and as its twin says it."""
 
 import pytest
 
@@ -14,11 +14,11 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="session")
-def whole(folder):
+@pytest.fixture(scope="module")
+def shown(folder):
     return Page(folder / "report.html")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def twin(folder):
     return strict_json(folder / "report.json")

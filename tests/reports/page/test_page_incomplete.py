@@ -11,6 +11,7 @@ from ablations.runs.records import checksum
 from reports.figures.by_arm import ARM_LINES
 from reports.figures.style import arm_styles
 from reports.page import page
+from tests.support.errors import error_text
 from tests.support.fake_experiment import ARMS, GAIN, folder_name, plan, rows, write
 from tests.support.html_page import NONE, Page, strict_json
 from tests.support.page_texts import PANELS, texts_of
@@ -297,35 +298,32 @@ def test_a_run_trained_by_another_experiment_has_the_name_of_this_one(tmp_path):
 
 
 def test_without_a_plan_there_is_a_sentence(tmp_path):
-    with pytest.raises(ResultsError) as error:
-        page.write(tmp_path)
-    assert str(error.value) == f"{tmp_path}/plan.json does not exist; `ablate run` with the spec writes it."
+    assert (
+        error_text(ResultsError, page.write, tmp_path)
+        == f"{tmp_path}/plan.json does not exist; `ablate run` with the spec writes it."
+    )
 
 
 @pytest.mark.parametrize(
     ("written", "sentence"),
-    [
-        (
-            '{"arms": [',
+    {
+        '{"arms": [': (
             r" is not a complete JSON file \(Expecting value: .*\); restore it, or delete it "
-            r"and start `ablate run` again, which dates the claims anew\.",
+            r"and start `ablate run` again, which dates the claims anew\."
         ),
-        (
-            '{"experiment": "x", "arms": []}',
+        '{"experiment": "x", "arms": []}': (
             r" is not as `ablate run` writes it \(`runs` is missing\); restore it, or delete it and start `ablate "
-            r"run` again, which dates the claims anew\.",
+            r"run` again, which dates the claims anew\."
         ),
-        (
-            '{"experiment": "x", "arms": [], "runs": 3}',
+        '{"experiment": "x", "arms": [], "runs": 3}': (
             r" is not as `ablate run` writes it \(`runs` has a wrong value\); restore it, or delete it and start "
-            r"`ablate run` again, which dates the claims anew\.",
+            r"`ablate run` again, which dates the claims anew\."
         ),
-        (
-            "[]",
+        "[]": (
             r" is not as `ablate run` writes it \(it has no keys\); restore it, or delete it and start `ablate "
-            r"run` again, which dates the claims anew\.",
+            r"run` again, which dates the claims anew\."
         ),
-    ],
+    }.items(),
 )
 def test_a_damaged_plan_is_a_sentence(tmp_path, written, sentence):
     (tmp_path / "plan.json").write_text(written)
@@ -340,9 +338,10 @@ def test_a_file_of_a_run_that_has_changed_is_a_sentence(tmp_path):
     path.write_text(json.dumps(content | {"checksum": checksum(content)}))
     page.write(folder)
     path.write_text(path.read_text().replace("0123456789", "0123456788"))
-    with pytest.raises(ResultsError) as error:
-        page.write(folder)
-    assert str(error.value) == f"{path} has changed since it was written; delete it and start `ablate run` again."
+    assert (
+        error_text(ResultsError, page.write, folder)
+        == f"{path} has changed since it was written; delete it and start `ablate run` again."
+    )
 
 
 def test_damaged_results_are_a_sentence_and_leave_the_old_page(tmp_path):
@@ -361,9 +360,7 @@ def test_a_plan_does_not_lead_out_of_the_runs(tmp_path, name):
     made = plan(("mlm",), (0,))
     made["runs"][0]["folder"] = name
     (folder / "plan.json").write_text(json.dumps(made))
-    with pytest.raises(ResultsError) as error:
-        page.write(folder)
-    assert str(error.value) == (
+    assert error_text(ResultsError, page.write, folder) == (
         f"{folder}/plan.json: {name!r} cannot be the name of a run's folder; restore it, or delete it and start "
         "`ablate run` again, which dates the claims anew."
     )

@@ -18,28 +18,28 @@ from tests.support.page_texts import PANELS
 # What it says ----------------------------------------------------------------------------------------
 
 
-def test_title_question_and_summary(whole):
+def test_title_question_and_summary(shown):
     question = "What does each layer keep about its token under each objective?"
-    assert ("title", f"article-tiny: {question}") in whole.texts
-    assert ("p", question) in whole.texts
+    assert ("title", f"article-tiny: {question}") in shown.texts
+    assert ("p", question) in shown.texts
     assert (
         "12 runs: 4 arms (mlm, clm, mt and untrained) \N{MULTIPLICATION SIGN} 3 seeds (0, 1, 2), all done. "
         "The encoder has 6 layers of width 64 with 4 heads. Training takes 500 steps of at most 2,048 source "
         "tokens; untrained keeps its initial weights. Text: the built-in language, seed 0: 100,000 sentences to "
         "train on, 1,534,211 tokens in them, 4,000 sentences to validate on, 1,024 sub-words in the vocabulary. "
         "Training took 8 min 37 s in all."
-    ) in whole.text
+    ) in shown.text
 
 
-def test_nothing_is_said_to_be_incomplete_when_nothing_is(whole, twin):
+def test_nothing_is_said_to_be_incomplete_when_nothing_is(shown, twin):
     assert twin["notices"] == []
-    assert "Missing or wrong" not in whole.text
-    assert "by design" not in whole.text
-    assert "Claims" not in whole.text
+    assert "Missing or wrong" not in shown.text
+    assert "by design" not in shown.text
+    assert "Claims" not in shown.text
 
 
-def test_settings_of_the_command_line_stand_above_the_results(tmp_path, whole, twin):
-    assert (twin["changed"], "The command line changed" in whole.text) == (None, False)
+def test_settings_of_the_command_line_stand_above_the_results(tmp_path, shown, twin):
+    assert (twin["changed"], "The command line changed" in shown.text) == (None, False)
     folder = write(tmp_path)
     plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
     plan |= {"given": ["seeds=[1] (the spec says [0, 1])"], "changed_from": "article-tiny"}
@@ -50,7 +50,7 @@ def test_settings_of_the_command_line_stand_above_the_results(tmp_path, whole, t
     assert "**The command line changed a setting of article-tiny:** seeds=\\[1\\]" in head
 
 
-def test_provenance(whole):
+def test_provenance(shown):
     for fact in (
         "9f2c1ab47d" + "0" * 54,
         "4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f70 (clean)",
@@ -61,11 +61,11 @@ def test_provenance(whole):
         "Linux-6.1-x86_64, Example 9000, 2 cores",
         "Seeds 0, 1, 2",
     ):
-        assert fact in whole.text
+        assert fact in shown.text
 
 
-def test_runs_at_their_last_step(whole):
-    header, body = whole.table("Runs")
+def test_runs_at_their_last_step(shown):
+    header, body = shown.table("Runs")
     assert header == [
         "Arm",
         "Seed",
@@ -96,8 +96,8 @@ def test_runs_at_their_last_step(whole):
     assert untrained[-4:] == [NONE, NONE, NONE, "0.4 s"]
 
 
-def test_arms_with_intervals_over_seeds(whole, twin):
-    header, body = whole.table("Arms")
+def test_arms_with_intervals_over_seeds(shown, twin):
+    header, body = shown.table("Arms")
     assert [row[0] for row in body] == list(ARMS)
     low, high = stats.t.interval(0.95, 2, 1.82, 0.02 / np.sqrt(3))
     assert body[0][header.index("Gain over no context (nats)")] == f"1.82 ± {high - 1.82:.2f}"
@@ -106,24 +106,24 @@ def test_arms_with_intervals_over_seeds(whole, twin):
     assert (mlm["low"], mlm["high"], mlm["seeds"]) == (pytest.approx(low), pytest.approx(high), 3)
 
 
-def test_each_curve_states_its_gain_its_sample_and_what_to_doubt(whole):
-    header, change = whole.table("The curves, the same in every panel: n tokens, d dimensions")
+def test_each_curve_states_its_gain_its_sample_and_what_to_doubt(shown):
+    header, change = shown.table("The curves, the same in every panel: n tokens, d dimensions")
     assert header == ["Arm", "Seeds", "Gain (nats)", "n", "d", "n/d", "Remarks"]
     assert change[0] == ["mlm", "3", "1.82", "41,873", "64", "654", ""]
     assert change[3] == ["untrained", "3", f"{MINUS}1.55", "41,873", "64", "654", "untrained"]
-    _, information = whole.table("The curves, the same in every panel: n tokens, d clusters")
+    _, information = shown.table("The curves, the same in every panel: n tokens, d clusters")
     assert information[0] == ["mlm", "3", "1.82", "38,112", "1,000", "38", ""]
     assert information[3][-1] == "untrained"
 
 
-def test_figures_say_how_to_read_them(whole):
+def test_figures_say_how_to_read_them(shown):
     for text in (
         "PWCCA is 0 if one layer is a linear map of the other; the map may drop directions.",
         "in nats",
         "chance level",
         "Do not compare levels with published PWCCA curves",
     ):
-        assert text in whole.text
+        assert text in shown.text
 
 
 def test_points_are_means_over_seeds_with_their_floors(twin, folder):
@@ -172,8 +172,8 @@ def test_the_table_of_points_says_what_its_numbers_are(seeds, error, published, 
     assert ("0.500 ± 0.020" in shown.text) == published
 
 
-def test_data_of_a_figure_are_in_the_page_beside_it_and_tidy(whole, folder):
-    links = [a for tag, a in whole.tags if tag == "a" and a["href"].startswith("data:text/csv")]
+def test_data_of_a_figure_are_in_the_page_beside_it_and_tidy(shown, folder):
+    links = [a for tag, a in shown.tags if tag == "a" and a["href"].startswith("data:text/csv")]
     assert [link["download"] for link in links] == [f"{name}.csv" for name in PANELS]
     for link, name in zip(links, PANELS, strict=True):
         inside = base64.b64decode(link["href"].partition("base64,")[2])
@@ -184,7 +184,7 @@ def test_data_of_a_figure_are_in_the_page_beside_it_and_tidy(whole, folder):
         assert (frame["measure"] + "-" + frame["metric"]).unique().tolist() == [name]
 
 
-def test_the_twin_says_what_the_page_says(twin, whole):
+def test_the_twin_says_what_the_page_says(twin, shown):
     assert list(twin) == [
         *("format", "experiment", "question", "changed", "summary", "notices", "provenance"),
         *(
@@ -204,7 +204,7 @@ def test_the_twin_says_what_the_page_says(twin, whole):
             "files",
         ),
     ]
-    assert twin["summary"] in whole.text
+    assert twin["summary"] in shown.text
     for figure in twin["figures"]:
-        assert figure["title"] in whole.text
-        assert all(paragraph in whole.text for paragraph in figure["how_to_read"])
+        assert figure["title"] in shown.text
+        assert all(paragraph in shown.text for paragraph in figure["how_to_read"])

@@ -49,11 +49,6 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def shown(folder):
-    return Page(folder / "report.html")
-
-
-@pytest.fixture(scope="module")
 def figure(folder):
     (figure,) = [f for f in strict_json(folder / "report.json")["figures"] if f["kind"] == "settings"]
     return figure

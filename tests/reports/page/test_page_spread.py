@@ -40,6 +40,6 @@ def test_scores_are_said_to_be_times_100_as_they_are(scale, said):
     assert ("Scores on tasks are means over tasks, times 100." in entry["how_to_read"]) == said
 
 
-def test_a_page_without_such_arms_has_no_section(whole, twin):
+def test_a_page_without_such_arms_has_no_section(shown, twin):
     assert twin["spread"] is None
-    assert "Where the spread over seeds comes from" not in whole.text
+    assert "Where the spread over seeds comes from" not in shown.text

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
 from ablations import results, yamlfile
-from ablations.cli import main
 from ablations.commands.results import write_claims
 from ablations.errors import ResultsError
 from reports import folder as experiment_folder
 from reports.page import page
 from reports.page.page import publish, restore
 from tests.support import claim_page
+from tests.support.command_line import ablate
+from tests.support.errors import error_text
 from tests.support.fake_experiment import rows, write
 
 RESULTS = Path(__file__).parents[3] / "experiments" / "results"
@@ -107,7 +107,7 @@ def test_the_page_of_a_published_folder_is_that_of_its_runs(tmp_path):
     published = publish(folder, tmp_path / "results")
     shutil.rmtree(folder.parent)
     before = content(published)
-    result = CliRunner().invoke(main, ["report", str(published), "--out", str(tmp_path / "again")])
+    result = ablate("report", published, "--out", tmp_path / "again")
     assert result.output == f"page: {tmp_path / 'again' / folder.name / 'report.html'}\n"
     assert content(published) == before
     again = content(tmp_path / "again" / folder.name)
@@ -170,7 +170,7 @@ def test_a_damaged_published_file_is_to_be_taken_again_and_nothing_is_copied(tmp
     else:
         (published / name).write_bytes(damage)
     for command in ("report", "figure"):
-        result = CliRunner().invoke(main, [command, str(published), "--out", str(tmp_path / "again")])
+        result = ablate(command, published, "--out", tmp_path / "again")
         assert result.exit_code == 2
         assert result.stderr.startswith(f"{published / name} {sentence}")
         assert result.stderr.endswith("take it again from where it was published.\n")
@@ -208,9 +208,7 @@ def test_other_results_of_that_name_are_left_alone(tmp_path):
     assert restore(published, tmp_path / "again") == restore(published, tmp_path / "again")
     (folder / "plan.json").write_text((folder / "plan.json").read_text().replace("its token", "a token"))
     before = content(tmp_path / "out")
-    with pytest.raises(ResultsError) as raised:
-        restore(published, tmp_path / "out")
-    assert str(raised.value) == (
+    assert error_text(ResultsError, restore, published, tmp_path / "out") == (
         f"{folder} has other results than {published}; name another output root with --out, or delete {folder}."
     )
     assert content(tmp_path / "out") == before
