@@ -83,3 +83,16 @@ def make_run(tmp_path: Path, data_root: Path, tokens: Any) -> Callable[..., Any]
         return run_folder(run, tokens, out=tmp_path / out, name=name)
 
     return make
+
+
+@pytest.fixture
+def train_run(make_run: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a run folder and trains the run."""
+    from tests.support.start_here import start_here
+
+    def train(*arguments: Any, **options: Any) -> Any:
+        directory = make_run(*arguments, **options)
+        start_here(directory)
+        return directory
+
+    return train

@@ -13,6 +13,7 @@ from ablations.tasks.language_models.sentence_scores import pieces_of, sentence_
 from ablations.tasks.settings import MinimalPairsSettings
 from lightning_modules.training.run_directory import RunDirectory
 from tests.support.drawn_run import draw, write
+from tests.support.errors import error_text
 from tests.support.tiny_text import sentences, settings
 
 pytestmark = pytest.mark.ecosystem
@@ -173,9 +174,7 @@ def test_a_checkpoint_of_a_step_is_read_also_of_a_run_that_is_not_done(trained):
 
 
 def refused(sentence, call, *arguments, **more):
-    with pytest.raises(MeasureError) as error:
-        call(*arguments, **more)
-    assert str(error.value) == sentence
+    assert error_text(MeasureError, call, *arguments, **more) == sentence
 
 
 def test_what_is_refused_about_a_run(trained):

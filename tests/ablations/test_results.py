@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from ablations import results
 from ablations.errors import ResultsError
 from lightning_modules.errors import FilesError
+from tests.support.errors import error_text
 
 ROW = {
     "run_id": "0a1b2c3d4e",
@@ -51,16 +52,18 @@ def test_a_value_may_be_no_number_but_not_be_left_out():
     assert np.isnan(results.table([row(value=float("nan"))]).loc[0, "value"])
     assert np.isnan(results.table([row(value=None)]).loc[0, "value"])
     without = {name: cell for name, cell in ROW.items() if name != "value"}
-    with pytest.raises(ResultsError) as error:
-        results.table([row(), without])
-    assert str(error.value) == "results, row 1: 'value' is missing; write NaN where there is no number."
+    assert (
+        error_text(ResultsError, lambda: results.table([row(), without]))
+        == "results, row 1: 'value' is missing; write NaN where there is no number."
+    )
 
 
 @pytest.mark.parametrize("name", results.REQUIRED)
 def test_every_observation_says_where_it_comes_from(name):
-    with pytest.raises(ResultsError) as error:
-        results.table([row(**{name: None})])
-    assert str(error.value) == f"results, row 0: {name!r} is missing; every row needs one."
+    assert (
+        error_text(ResultsError, lambda: results.table([row(**{name: None})]))
+        == f"results, row 0: {name!r} is missing; every row needs one."
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,9 +80,7 @@ def test_every_observation_says_where_it_comes_from(name):
     ],
 )
 def test_types_are_not_guessed(cell, sentence):
-    with pytest.raises(ResultsError) as error:
-        results.table([row(**cell)])
-    assert str(error.value) == f"results, row 0: {sentence}"
+    assert error_text(ResultsError, lambda: results.table([row(**cell)])) == f"results, row 0: {sentence}"
 
 
 def test_an_unknown_column_is_refused():
@@ -90,9 +91,9 @@ def test_an_unknown_column_is_refused():
 
 
 def test_one_observation_is_one_row_whatever_its_value():
-    with pytest.raises(ResultsError) as error:
-        results.table([row(layer=1), row(layer=2), row(layer=1, value=0.3)])
-    assert str(error.value) == (
+    assert error_text(
+        ResultsError, lambda: results.table([row(layer=1), row(layer=2), row(layer=1, value=0.3)])
+    ) == (
         "results, row 2: run_id=0a1b2c3d4e, arm=mlm, seed=0, step=500, measure=layer_change, metric=pwcca, "
         "layer=1 has an observation already; remove one of the two rows."
     )
@@ -135,9 +136,7 @@ def test_an_observation_that_is_there_already_is_refused():
 
 
 def test_a_missing_file_is_a_sentence(tmp_path):
-    with pytest.raises(ResultsError) as error:
-        results.read(tmp_path / "results.parquet")
-    assert str(error.value) == (
+    assert error_text(ResultsError, results.read, tmp_path / "results.parquet") == (
         f"{tmp_path}/results.parquet does not exist, so there are no results yet; `ablate run` writes them "
         "after a run is measured."
     )
@@ -178,9 +177,7 @@ def test_no_flipped_bit_is_read_and_a_file_without_a_seal_is(tmp_path):
 def test_a_foreign_table_is_a_sentence(tmp_path):
     path = tmp_path / "results.parquet"
     pd.DataFrame({name: [1] for name in results.COLUMNS if name != "arm"} | {"lr": [0.1]}).to_parquet(path)
-    with pytest.raises(ResultsError) as error:
-        results.read(path)
-    assert str(error.value) == (
+    assert error_text(ResultsError, results.read, path) == (
         f"{path} is not a table of results: it lacks arm and also has lr; give a table with the columns "
         f"{', '.join(results.COLUMNS)}."
     )
@@ -205,9 +202,10 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeyp
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, step, full)
-    with pytest.raises(FilesError) as error:
-        results.write(results.table([row(step=600)]), path)
-    assert str(error.value) == f"{path} cannot be written: the disk is full; free some space, then start again."
+    assert (
+        error_text(FilesError, lambda: results.write(results.table([row(step=600)]), path))
+        == f"{path} cannot be written: the disk is full; free some space, then start again."
+    )
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["results.parquet"]
 

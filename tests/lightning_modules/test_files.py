@@ -27,6 +27,7 @@ from lightning_modules.files import (
     whole_folder,
     write_json,
 )
+from tests.support.errors import error_text
 
 
 def test_the_file_is_the_new_one_when_the_block_ends_and_nothing_else_is_left(tmp_path):
@@ -189,14 +190,10 @@ def test_errors_about_other_files_and_bugs_are_left_alone(tmp_path):
 
 
 def test_a_missing_folder_and_a_folder_in_the_way_are_sentences(tmp_path):
-    with pytest.raises(FilesError) as caught:
-        write_json(tmp_path / "no" / "a.json", 1)
-    assert str(caught.value) == (
+    assert error_text(FilesError, write_json, tmp_path / "no" / "a.json", 1) == (
         f"{tmp_path}/no/a.json cannot be written: its folder does not exist; create {tmp_path}/no."
     )
-    with pytest.raises(FilesError) as caught:
-        write_json(tmp_path, 1)
-    assert str(caught.value) == (
+    assert error_text(FilesError, write_json, tmp_path, 1) == (
         f"{tmp_path} cannot be written: a folder has this name; move the folder away, then start again."
     )
 
@@ -228,9 +225,7 @@ def test_a_damaged_or_missing_json_file_is_a_sentence_wherever_it_was_cut(tmp_pa
     ):
         read_json(path)
     path.unlink()
-    with pytest.raises(FilesError) as caught:
-        read_json(path)
-    assert str(caught.value) == f"{path} does not exist."
+    assert error_text(FilesError, read_json, path) == f"{path} does not exist."
 
 
 HOLDER = """

@@ -7,6 +7,7 @@ import pytest
 
 from lightning_modules import plugins
 from lightning_modules.errors import PluginError
+from tests.support.errors import error_text
 
 
 @pytest.fixture
@@ -89,9 +90,7 @@ def test_a_file_of_the_command_line_takes_the_place_of_that_beside_the_spec(besi
 def test_a_part_that_is_not_to_be_had_is_one_sentence(beside, text, name, sentence, monkeypatch):
     monkeypatch.setattr(plugins, "entry_points", lambda group: [])
     folder = beside(a=text)
-    with pytest.raises(PluginError) as error:
-        plugins.load(name)
-    assert str(error.value) == sentence.format(folder)
+    assert error_text(PluginError, plugins.load, name) == sentence.format(folder)
 
 
 def test_another_process_loads_the_same_source_or_none(beside, tmp_path):
@@ -101,9 +100,7 @@ def test_another_process_loads_the_same_source_or_none(beside, tmp_path):
     plugins.recall(records)
     assert plugins.load("a.py:Rank").part == 7
     (folder / "a.py").write_text("raise SystemError('must not be executed')\n")
-    with pytest.raises(PluginError) as error:
-        plugins.recall(records)
-    assert str(error.value) == (
+    assert error_text(PluginError, plugins.recall, records) == (
         f"a.py:Rank: {folder}/a.py has changed since the run was planned; restore the file, or start `ablate "
         "run` with the spec, which plans a new run with the changed file."
     )

@@ -5,8 +5,20 @@ from click.testing import CliRunner
 from ablations.cli import main
 
 
-def ablate(*arguments):
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+def ablate(*arguments, **options):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], **options)
+
+
+def refusal_of(*arguments):
+    """Return the sentence with which a command refuses its arguments."""
+    result = ablate(*arguments)
+    assert result.exit_code == 2, result.output
+    return result.stderr
+
+
+def called(command, folder, data_root, *options):
+    """Call a command on the spec of a folder, whose output root is beside it."""
+    return ablate(command, folder / "spec.yaml", "--out", folder / "out", "--data-root", data_root, *options)
 
 
 def place_of(spec, value, after="", before=0):

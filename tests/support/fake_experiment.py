@@ -32,16 +32,21 @@ def rows(arms=ARMS, seeds=(0, 1, 2), *, step=500, gain=GAIN, experiment="article
     rng = np.random.default_rng(7)
     for arm in arms:
         for seed in seeds:
-            run = {
-                "experiment": experiment,
-                "run_id": f"{ARMS.index(arm):05x}{seed:05x}",
-                "arm": arm,
-                "seed": seed,
-                "step": 0 if arm == "untrained" else step,
-            }
+            run = run_of(arm, seed, step=step) | {"experiment": experiment}
             yield from _change(run, rng)
             yield from _information(run, rng)
             yield from _validation(run, gain[arm], rng)
+
+
+def run_of(arm, seed, *, step=500):
+    """What all rows of a run have in common."""
+    return {
+        "experiment": "article-tiny",
+        "run_id": f"{ARMS.index(arm):05x}{seed:05x}",
+        "arm": arm,
+        "seed": seed,
+        "step": 0 if arm == "untrained" else step,
+    }
 
 
 def _change(run, rng):
@@ -102,7 +107,7 @@ def plan(arms=ARMS, seeds=(0, 1, 2)):
         },
         "runs": [
             {
-                "run_id": f"{ARMS.index(arm):05x}{seed:05x}",
+                "run_id": run_of(arm, seed)["run_id"],
                 "folder": folder_name(arm, seed),
                 "arm": arm,
                 "seed": seed,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.support.fake_experiment import ARMS, LAYERS
+from tests.support.fake_experiment import ARMS, LAYERS, run_of
 
 TASKS = {
     "cola": (0.0, {"mlm": 0.18, "clm": 0.11, "mt": 0.06, "untrained": 0.01}),
@@ -28,17 +28,6 @@ PAIRS = {
 }
 PROBES = ("ud_pos", "sentence_length", "bigram_shift")
 STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 500)
-
-
-def run_of(arm, seed, *, step=500):
-    """What all rows of a run have in common."""
-    return {
-        "experiment": "article-tiny",
-        "run_id": f"{ARMS.index(arm):05x}{seed:05x}",
-        "arm": arm,
-        "seed": seed,
-        "step": 0 if arm == "untrained" else step,
-    }
 
 
 def score_rows(arms=ARMS, seeds=(0, 1, 2), *, tasks=TASKS, steps=()):

@@ -1,5 +1,7 @@
 """Made matrices, and every measure of similarity with what it ignores."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ from ablations.measures.similarity import (
     rsa,
     svcca,
 )
+from tests.support.errors import error_text
 
 N, D = 200, 8
 
@@ -56,7 +59,4 @@ ORDER = np.random.default_rng(0).permutation(N)
 DIMENSIONS = {"effective_rank": effective_rank, "participation_ratio": participation_ratio}
 
 
-def complaint(measure, *arguments, **options):
-    with pytest.raises(MeasureError) as error:
-        measure(*arguments, **options)
-    return str(error.value)
+complaint = partial(error_text, MeasureError)

@@ -1,4 +1,8 @@
-"""A tiny spec for plans."""
+"""A tiny spec for plans, as a file and as an experiment on disk."""
+
+import json
+
+from ablations.runs.workspace import Workspace
 
 SPEC = {
     "name": "it",
@@ -10,3 +14,19 @@ SPEC = {
     "arms": {"a": {}, "b": {"training": {"max_steps": 2}}},
     "seeds": [0, 1],
 }
+
+
+def write(folder, **changes):
+    """Write the spec into a folder, and return its path."""
+    path = folder / "it.yaml"
+    path.write_text(json.dumps(SPEC | changes), encoding="utf-8")
+    return path
+
+
+def opened(spec, **options):
+    return Workspace.open(spec, out=spec.parent / "out", data_root=spec.parent, **options)
+
+
+def workspace_of(folder, **changes):
+    """Return the experiment of the spec in a folder, with changes."""
+    return opened(write(folder, **changes))

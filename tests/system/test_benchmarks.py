@@ -25,6 +25,7 @@ from lightning_modules.data.token_store import Split, prepare
 from lightning_modules.errors import DataError
 from lightning_modules.model.heads import summed_cross_entropy
 from lightning_modules.objectives.masked_lm import MaskedLM
+from tests.support.errors import error_text
 from tests.support.tiny_text import settings, write_pairs
 
 
@@ -252,9 +253,10 @@ def test_an_epoch_of_a_peer_has_each_sentence_at_most_once(grouped, sentences, u
 
 
 def test_a_text_that_fills_no_batch_of_a_peer_is_refused():
-    with pytest.raises(DataError) as error:
-        next(peers._orders(np.ones(63), grouped=True))
-    assert str(error.value) == "a batch of the peer has 64 rows, but the text only 63; give more text."
+    assert (
+        error_text(DataError, lambda: next(peers._orders(np.ones(63), grouped=True)))
+        == "a batch of the peer has 64 rows, but the text only 63; give more text."
+    )
 
 
 def test_a_run_under_lightning_is_timed_against_the_bare_loop(little_text, tmp_path, monkeypatch):

@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from click.testing import CliRunner
 
 from ablations.catalogue import METRICS, SHARES
-from ablations.cli import main
 from ablations.messages import kind_of
 from ablations.metric_groups import groups_of
 from ablations.spec import claims as claims_file
 from ablations.spec import load
 from ablations.spec.contrasts import Claim, Contrast, Effect, Needs, Quantity
 from reports.claims.words import VERDICTS
+from tests.support.command_line import ablate
 from tests.support.skeleton_verdict import verdict
 from tests.support.verdict_picture import picture
 
@@ -66,7 +65,7 @@ def test_the_picture_shows_the_verdicts_of_the_rule():
 def test_every_yaml_block_is_valid(tmp_path):
     spec = example(tmp_path)
     assert [kind for kind, _, _ in blocks()] == ["spec", "claims"]
-    done = CliRunner().invoke(main, ["validate", str(spec), str(tmp_path / "claims" / "hiding.yaml")])
+    done = ablate("validate", spec, tmp_path / "claims" / "hiding.yaml")
     assert (done.exit_code, done.stderr) == (0, "")
     (loaded,) = claims_file.load_named(load.load(spec).claims, spec=spec)
     assert all(verdict(claim) != "not run" for claim in loaded.claims)
@@ -75,8 +74,8 @@ def test_every_yaml_block_is_valid(tmp_path):
 @pytest.mark.slow
 def test_the_example_ends_in_verdicts(tmp_path):
     spec, out = example(tmp_path), str(tmp_path / "out")
-    assert CliRunner().invoke(main, ["run", str(spec), "--out", out]).exit_code == 0
-    judged = CliRunner().invoke(main, ["claims", str(spec), "--out", out])
+    assert ablate("run", spec, "--out", out).exit_code == 0
+    judged = ablate("claims", spec, "--out", out)
     assert judged.exit_code == 0
     assert "not run" not in judged.stdout
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from ablations.cli import main
 from ablations.runs.calibration import Calibration, flops
 from lightning_modules.training.train import main as train
-from tests.support.command_line import ablate
+from tests.support.command_line import ablate, refusal_of
 from tests.support.spec_files import write_spec
 from tests.support.tiny_text import settings
 
@@ -181,10 +181,9 @@ def test_a_measure_that_is_missing_is_to_do_and_why_it_was_refused_is_said_every
 
 def test_measuring_before_anything_is_trained_is_a_sentence(tmp_path, data_root):
     spec = write_spec(tmp_path)
-    result = ablate("measure", spec, "--out", tmp_path / "out", "--data-root", data_root)
-    assert result.exit_code == 2
-    assert result.stderr == (
-        f"{spec}: no run is trained yet, so there is nothing to measure; start `ablate run`.\n"
+    assert (
+        refusal_of("measure", spec, "--out", tmp_path / "out", "--data-root", data_root)
+        == f"{spec}: no run is trained yet, so there is nothing to measure; start `ablate run`.\n"
     )
     assert not (tmp_path / "out").exists()
 
@@ -216,17 +215,14 @@ def test_the_description_of_a_done_run_is_written_again(tmp_path, data_root):
     path = run / "run.json"
     before = path.read_bytes()
     path.write_bytes(before.replace(b"untrained", b"untrainde"))
-    result = ablate("export", run, tmp_path / "model")
-    assert (result.exit_code, result.stderr) == (
-        2,
+    assert refusal_of("export", run, tmp_path / "model") == (
         f"{path} cannot be read or has changed since it was written; delete the file, then `ablate run` writes it "
-        "again.\n",
+        "again.\n"
     )
     path.unlink()
-    result = ablate("export", run, tmp_path / "model")
-    assert (result.exit_code, result.stderr) == (
-        2,
-        f"{path} is missing; start `ablate run` with the spec of the run, which writes it again.\n",
+    assert (
+        refusal_of("export", run, tmp_path / "model")
+        == f"{path} is missing; start `ablate run` with the spec of the run, which writes it again.\n"
     )
     result = ablate("run", spec, *where)
     assert result.exit_code == 0
@@ -302,9 +298,10 @@ def test_sigterm_before_the_first_run_leaves_nothing_half_written(tmp_path, data
 
 def test_an_arm_that_is_not_there_is_a_sentence(tmp_path, data_root):
     spec = write_spec(tmp_path)
-    result = ablate("run", spec, "--arm", "clm", "--out", tmp_path / "out", "--data-root", data_root)
-    assert result.exit_code == 2
-    assert result.stderr == f"--arm clm: {spec} has no such arm; it has mlm, mt.\n"
+    assert (
+        refusal_of("run", spec, "--arm", "clm", "--out", tmp_path / "out", "--data-root", data_root)
+        == f"--arm clm: {spec} has no such arm; it has mlm, mt.\n"
+    )
 
 
 def test_an_output_root_that_is_a_file_is_a_sentence(tmp_path, data_root):

@@ -8,11 +8,10 @@ import time
 
 import pytest
 import torch
-from click.testing import CliRunner
 
-from ablations.cli import main
 from ablations.runs import launch
 from lightning_modules.training.checkpoint import read_checkpoint
+from tests.support.command_line import ablate
 from tests.support.forked_worker import ranks_of
 from tests.support.spec_files import write_spec
 
@@ -24,7 +23,7 @@ ONE_ARM = {"arms": {"mlm": {"objective": {"kind": "masked_lm"}}}, "seeds": [0]}
 
 def run_grid(folder, data_root, out, *options):
     where = ["--out", str(folder / out), "--data-root", str(data_root)]
-    return CliRunner().invoke(main, ["run", str(folder / "spec.yaml"), *where, *options])
+    return ablate("run", folder / "spec.yaml", *where, *options)
 
 
 def wait_for(condition):

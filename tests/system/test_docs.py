@@ -14,6 +14,7 @@ import pytest
 from ablations.spec.load import schema
 from lightning_modules.config import RunSettings
 from lightning_modules.config.training import Muon, TrainingSettings
+from tests.support.errors import error_text
 
 ROOT = Path(__file__).parents[2]
 
@@ -135,9 +136,10 @@ def test_the_gallery_names_the_question_of_each_page(hook, tmp_path):
 
 def test_a_tutorial_that_nobody_executed_is_refused(hook, tmp_path):
     pytest.importorskip("nbformat", reason="needs the extra [docs]")
-    with pytest.raises(FileNotFoundError) as error:
-        hook.tutorial(tmp_path / "own.ipynb")
-    assert str(error.value) == f"{tmp_path}/own.ipynb: the tutorial was not executed yet; `make docs` does it."
+    assert (
+        error_text(FileNotFoundError, hook.tutorial, tmp_path / "own.ipynb")
+        == f"{tmp_path}/own.ipynb: the tutorial was not executed yet; `make docs` does it."
+    )
 
 
 def test_the_python_interface_has_a_promise_for_each_name():

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
 
-from ablations.cli import main
 from lightning_modules.training.checkpoint import read_checkpoint
+from tests.support.command_line import ablate
 from tests.support.spec_files import write_spec
 from tests.support.tiny_text import settings
 
@@ -38,7 +37,7 @@ def start_grid(folder, data_root, out="out", slots=2):
 
 def finish_grid(folder, data_root, out="out", slots=2):
     """Run the same command to its end, launched from this process; returns what it prints."""
-    done = CliRunner().invoke(main, arguments(folder, data_root, out, slots))
+    done = ablate(*arguments(folder, data_root, out, slots))
     assert done.exit_code == 0, done.output
     return done.stdout
 

@@ -28,6 +28,7 @@ from lightning_modules.files import read_file
 from lightning_modules.training.log import JsonLinesLogger
 from lightning_modules.training.run_directory import RunDirectory, RunDirectoryError
 from reports import folder as results_folder
+from tests.support.errors import error_text
 from tests.support.fake_experiment import write
 from tests.support.hostile import PAYLOADS
 from tests.support.tiny_text import settings
@@ -93,9 +94,7 @@ def test_what_is_planted_for_a_file_that_is_made_again_counts_as_none(tmp_path, 
 def test_what_is_no_number_in_the_state_of_a_run_is_one_sentence(tmp_path, number):
     """`ablate status` ended with a traceback, because no time can be made of it."""
     (tmp_path / "state.json").write_text(f'{{"state": "done", "seconds": {number}}}')
-    with pytest.raises(RunDirectoryError) as error:
-        RunDirectory(tmp_path).state()
-    assert str(error.value) == (
+    assert error_text(RunDirectoryError, lambda: RunDirectory(tmp_path).state()) == (
         f"{tmp_path / 'state.json'} cannot be read or has changed since it was written, so the progress of the "
         "run is unknown; delete the file, then `ablate run` continues from the last checkpoint."
     )
@@ -114,18 +113,16 @@ def test_deep_records_are_one_sentence_on_the_page_too(tmp_path, name):
     path = folder.parent / "runs" / run.folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(DEEP)
-    with pytest.raises(ResultsError) as error:
-        results_folder.read(folder)
-    assert str(error.value).startswith(f"{path} is not a complete JSON file (maximum recursion depth exceeded")
+    assert error_text(ResultsError, results_folder.read, folder).startswith(
+        f"{path} is not a complete JSON file (maximum recursion depth exceeded"
+    )
 
 
 def test_a_small_table_that_would_fill_the_memory_is_refused(tmp_path):
     path, count = tmp_path / "results.parquet", 20_000_000
     pq.write_table(pa.table({name: np.zeros(count) for name in results.COLUMNS}), path, row_group_size=count)
     assert path.stat().st_size < count
-    with pytest.raises(ResultsError) as error:
-        results.read(path)
-    assert str(error.value) == (
+    assert error_text(ResultsError, results.read, path) == (
         f"{path} is not a complete parquet file (it has more rows than bytes); delete it and start `ablate "
         "run` again."
     )
@@ -157,9 +154,7 @@ def test_nothing_is_written_into_a_file_with_another_name_or_a_pipe(tmp_path, na
     run.path.mkdir()
     victim.write_text("old")
     os.link(victim, run.path / name) if planted == "a hard link" else os.mkfifo(run.path / name)
-    with pytest.raises((FilesError, RunDirectoryError)) as error:
-        _write_to(run, name)
-    assert str(run.path / name) in str(error.value)
+    assert str(run.path / name) in error_text((FilesError, RunDirectoryError), _write_to, run, name)
     assert victim.read_text() == "old"
     (run.path / name).unlink()
     _write_to(run, name)

@@ -19,6 +19,7 @@ from lightning_modules.training.log import JsonLinesLogger
 from lightning_modules.training.run_directory import RunDirectory
 from reports import folder as results_folder
 from reports.page import page
+from tests.support.errors import error_text
 from tests.support.fake_experiment import write
 from tests.support.hostile import NAMES, watched
 
@@ -136,9 +137,7 @@ def test_nothing_is_added_to_a_file_behind_a_link(tmp_path, name):
         run = RunDirectory(tmp_path / f"run-{number}")
         run.path.mkdir()
         (run.path / name).symlink_to(target)
-        with pytest.raises(FilesError) as error:
-            _add_to(run, name)
-        assert str(error.value) == (
+        assert error_text(FilesError, _add_to, run, name) == (
             f"{run.path / name} cannot be written: it is a link, or a link in its path leads back to itself; "
             "remove the link, then start again."
         )

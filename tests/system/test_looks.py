@@ -2,9 +2,7 @@
 
 import json
 
-from click.testing import CliRunner
-
-from ablations.cli import main
+from tests.support.command_line import called
 from tests.support.spec_files import write_spec
 
 LOSS = {"measure": "validation", "metric": "loss"}
@@ -22,11 +20,6 @@ def claim(name, arm, minus, *, smallest, direction):
         "because": "so",
         "family": name,
     }
-
-
-def called(command, folder, data_root, *options):
-    arguments = [command, str(folder / "spec.yaml"), "--out", str(folder / "out"), "--data-root", str(data_root)]
-    return CliRunner().invoke(main, [*arguments, *options])
 
 
 def runs(folder):

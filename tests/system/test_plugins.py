@@ -14,6 +14,7 @@ from ablations.runs.places.place import RayResources
 from ablations.runs.workspace import Workspace
 from lightning_modules import plugins
 from lightning_modules.training.run_directory import RunDirectory, RunDirectoryError
+from tests.support.errors import error_text
 from tests.support.spec_files import write_spec
 
 TEMPLATES = Path(__file__).parents[2] / "docs" / "plugins"
@@ -134,9 +135,7 @@ def test_a_run_names_its_source_and_goes_on_with_no_other(folder, out):
     before = source.read_bytes()
     try:
         source.write_bytes(before + b"# changed\n")
-        with pytest.raises(RunDirectoryError) as error:
-            directory.settings()
-        assert str(error.value) == (
+        assert error_text(RunDirectoryError, directory.settings) == (
             f"{path}/run.json: my_objective.py:Ahead: {source} has changed since the run was planned; restore "
             "the file, or start `ablate run` with the spec, which plans a new run with the changed file."
         )

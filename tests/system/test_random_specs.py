@@ -11,18 +11,17 @@ from tempfile import TemporaryDirectory
 
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from ablations.catalogue import CARDS, METRICS, for_run, layers_of
-from ablations.cli import main
 from ablations.runs import identity
 from ablations.runs import rows as run_rows
 from ablations.runs.workspace import Workspace
 from ablations.spec import grid, load
 from reports import folder as experiment_folder
 from reports.page.summary import summary
+from tests.support.command_line import ablate
 from tests.support.random_specs import specs
 
 quickly = settings(derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
@@ -159,7 +158,7 @@ def page_of(measures, folder):
     workspace.write_plan()
     workspace.write_table()
     command = ["report", str(path), "--out", str(folder / "out"), "--data-root", str(folder)]
-    done = CliRunner().invoke(main, command)
+    done = ablate(*command)
     assert done.exit_code == 0, done.output
     return json.loads((folder / "out" / "drawn" / "report.json").read_text())
 
@@ -205,7 +204,7 @@ def test_whatever_is_valid_ends_in_a_page(number, data_root, tmp_path):
     """Training for two steps, measuring and drawing end well; or a sentence says before what the text lacks."""
     path, out = written(tmp_path, different_specs()[number]), tmp_path / "out"
     command = ["run", str(path), "--out", str(out), "--data-root", str(data_root)]
-    done = CliRunner().invoke(main, command)
+    done = ablate(*command)
     if done.exit_code == 2:
         assert done.stderr.startswith(f"{path}:")
         assert done.stderr.count("\n") == 1
@@ -213,5 +212,5 @@ def test_whatever_is_valid_ends_in_a_page(number, data_root, tmp_path):
         return
     assert done.exit_code == 0, done.output
     assert (out / "drawn" / "report.html").stat().st_size
-    again = CliRunner().invoke(main, command)
+    again = ablate(*command)
     assert (again.exit_code, "nothing to do" in again.output) == (0, True)

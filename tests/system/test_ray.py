@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
-from ablations.cli import main
 from benchmarks.clusters import ray_nodes, wait_for
 from tests.support.cluster_grid import SPEC, table
+from tests.support.command_line import ablate
 
 ROOT = Path(__file__).parents[2]
 SHORT = {"max_steps": 200, "validate_every": 200}
@@ -170,7 +169,7 @@ def test_a_part_of_a_gpu_is_asked_for_and_a_run_that_has_none_says_so(cluster, t
     assert grid.start().wait(LIMIT) == 1, grid.printed()
     lost = "given up after 1 attempt without progress: the job requested 1 GPU, but torch finds 0 on "
     assert grid.printed().count(lost) == 1
-    status = CliRunner().invoke(main, ["status", str(grid.spec), "--out", str(grid.out)])
+    status = ablate("status", grid.spec, "--out", grid.out)
     assert status.output.count(lost) == 1
 
 

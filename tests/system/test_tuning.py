@@ -3,20 +3,13 @@
 import json
 import shutil
 
-from click.testing import CliRunner
-
-from ablations.cli import main
 from lightning_modules.training.run_directory import RunDirectory
+from tests.support.command_line import called
 from tests.support.html_page import Page
 from tests.support.spec_files import write_spec
 
 RATES = [1e-3, 3e-2, 1e9]
 TUNE = {"settings": {"training.learning_rate": RATES}, "arms": ["mlm"], "seeds": [9], "part_of_steps": 0.5}
-
-
-def called(command, folder, data_root, *options):
-    arguments = [command, str(folder / "spec.yaml"), "--out", str(folder / "out"), "--data-root", str(data_root)]
-    return CliRunner().invoke(main, [*arguments, *options])
 
 
 def test_trials_come_first_and_what_they_choose_is_in_the_runs_and_on_the_page(tmp_path, data_root):

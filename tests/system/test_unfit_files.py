@@ -9,7 +9,7 @@ import pytest
 from ablations.measures.information.estimate import halves
 from ablations.measures.reading.sample import first_tokens
 from lightning_modules.data.token_store import load
-from tests.support.command_line import ablate, place_of
+from tests.support.command_line import ablate, place_of, refusal_of
 from tests.support.spec_files import write_spec
 
 
@@ -104,9 +104,7 @@ def test_a_lexicon_that_is_not_there_is_found_with_its_line(tmp_path):
         "training: {max_steps: 2, tokens_per_step: 128}\nobjective: {kind: masked_lm}\n"
         "arms:\n  words: {objective: {masking: {select: {kind: cloze, file: gone.txt}}}}\nseeds: [0]\n"
     )
-    result = ablate("plan", spec, "--out", tmp_path / "out", "--data-root", tmp_path)
-    assert result.exit_code == 2
-    assert result.stderr == (
+    assert refusal_of("plan", spec, "--out", tmp_path / "out", "--data-root", tmp_path) == (
         f"{spec}:{place_of(spec, 'gone.txt')}: arm words: {tmp_path}/gone.txt does not exist "
         f"(objective.masking.select.file; relative paths start at --data-root); correct the path.\n"
     )
@@ -198,25 +196,22 @@ def test_text_too_short_for_a_measure_is_found_before_the_trials_of_tune(tmp_pat
 
 @pytest.mark.parametrize(
     ("arm", "sentence"),
-    [
-        (
-            "{objective: {kind: masked_lm, masking: {select: {kind: cloze, words: [zzz]}}}}",
+    {
+        "{objective: {kind: masked_lm, masking: {select: {kind: cloze, words: [zzz]}}}}": (
             r"objective\.masking\.select: none of the words of the lexicon \(1\) occurs in data\.train, so "
-            r"nothing could be hidden; give words that occur in the text\.",
+            r"nothing could be hidden; give words that occur in the text\."
         ),
-        (
-            "{objective: {kind: masked_lm, masking: {select: {kind: pmi, least_count: 1000000}}}}",
+        "{objective: {kind: masked_lm, masking: {select: {kind: pmi, least_count: 1000000}}}}": (
             r"objective\.masking\.select: pmi needs word n-grams that occur at least 1000000 times "
             r"\(least_count\), but no two words of the training text \([\d,]+\) are neighbours "
-            r"so often; lower least_count, or give more text\.",
+            r"so often; lower least_count, or give more text\."
         ),
-        (
-            "{objective: {kind: masked_lm, masking: {ratio: 0.01, select: {kind: cloze, words: [damen]}}}}",
+        "{objective: {kind: masked_lm, masking: {ratio: 0.01, select: {kind: cloze, words: [damen]}}}}": (
             r"objective\.masking\.select: the lexicon of cloze leaves 0\.\d+ tokens to predict in a step "
             r"\(training\.tokens_per_step = 128\), expected at least 1; give more frequent words, or raise "
-            r"objective\.masking\.ratio\.",
+            r"objective\.masking\.ratio\."
         ),
-    ],
+    }.items(),
     ids=["lexicon", "n-grams", "few words"],
 )
 def test_what_an_arm_needs_of_the_text_is_asked_before_any_run_starts(arm, sentence, tmp_path):
@@ -267,9 +262,10 @@ def test_text_without_pairs_or_words_is_found_before_any_run_starts(text, traini
         "objective: {kind: masked_lm}\ntraining: {max_steps: 2, tokens_per_step: 128}\n"
         f"arms:\n  fine: {{}}\n  needy: {{training: {training}}}\nseeds: [0]\n"
     )
-    result = ablate("run", spec, "--out", tmp_path / "out", "--data-root", tmp_path)
-    assert result.exit_code == 2
-    assert result.stderr == f"{spec}:{place_of(spec, at)}: arm needy: {sentence}\n"
+    assert (
+        refusal_of("run", spec, "--out", tmp_path / "out", "--data-root", tmp_path)
+        == f"{spec}:{place_of(spec, at)}: arm needy: {sentence}\n"
+    )
     assert not (tmp_path / "out" / "runs").exists()
 
 

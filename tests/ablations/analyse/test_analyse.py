@@ -25,13 +25,13 @@ from ablations.measures.settings import (
 )
 from ablations.measures.token_information import information_rows
 from ablations.runs.worker import measure
-from lightning_modules.errors import StopRequest
 from lightning_modules.export.folder import export, export_series
-from lightning_modules.training.train import start
 from reports.page import page
 from tests.support import tiny_models
 from tests.support.analysis import CHANGE, INFORMATION, NEAR, SHAPE, TEXT, notices, quietly
-from tests.support.command_line import ablate
+from tests.support.command_line import ablate, refusal_of
+from tests.support.errors import error_text
+from tests.support.start_here import start_here
 from tests.support.tiny_models import WIDTH
 from tests.support.tiny_text import settings
 
@@ -257,9 +257,9 @@ def test_labels_of_another_text_are_refused(place):
     folder = tiny_models.save(place / "bert")
     other = [*TEXT[:3], "other words", *TEXT[4:]]
     labels = treebank(place / "gold.conllu", other)
-    done = ablate("analyse", folder, "--text", place / "text.txt", "--labels", labels, "--out", place / "out")
-    assert done.exit_code == 2
-    assert done.stderr == (
+    assert refusal_of(
+        "analyse", folder, "--text", place / "text.txt", "--labels", labels, "--out", place / "out"
+    ) == (
         f'{labels} has labels of another text than {place / "text.txt"}: sentence 4 is "other words" in the '
         f'labels and "{TEXT[3]}" in the text; give labels of these sentences in this order.\n'
     )
@@ -271,9 +271,7 @@ def test_text_and_labels_are_read_before_the_model(place):
     folder, labels = place / "bert", place / "gold.conllu"
 
     def said(error, **options):
-        with pytest.raises(error) as raised:
-            quietly(folder, place, **options)
-        return str(raised.value)
+        return error_text(error, quietly, folder, place, **options)
 
     assert "is not a folder" in said(MeasureError)
     assert said(DataError, labels=labels).startswith(f"{labels} ")
@@ -291,9 +289,7 @@ def test_marian_as_it_is_on_the_hub_has_a_table_and_no_labels(place):
     tiny_models.save_sentencepiece(folder, tiny_models.sentencepiece_model())
     (place / "text.txt").write_text("\n".join(tiny_models.SENTENCES) + "\n")
     labels = treebank(place / "gold.conllu", tiny_models.SENTENCES)
-    with pytest.raises(MeasureError) as error:
-        quietly(folder, place, labels=labels)
-    assert str(error.value) == (
+    assert error_text(MeasureError, quietly, folder, place, labels=labels) == (
         "the model's tokenizer does not give the positions of its tokens in the text; give a model with a "
         "tokenizer.json, or leave --labels out."
     )
@@ -339,9 +335,7 @@ def test_which_column_is_meant_must_be_clear(tmp_path):
 
 
 def wrong(path, sentence, **options):
-    with pytest.raises(DataError) as error:
-        list(sentences(path, **options))
-    assert str(error.value) == sentence
+    assert error_text(DataError, lambda: list(sentences(path, **options))) == sentence
 
 
 def test_text_that_cannot_be_read_is_a_sentence(tmp_path):
@@ -394,7 +388,7 @@ VOITA_2019 = {
 )
 def test_an_exported_run_has_the_numbers_of_the_run(kind, sections, make_run, data_root, tokens, tmp_path):
     directory = make_run(settings(kind, training={"max_steps": 6}, **sections))
-    start(directory, data_root=data_root, accelerator="cpu", threads=1, stop=StopRequest())
+    start_here(directory, data_root=data_root)
     change = LayerChangeSettings(kind="layer_change", tokens=600)
     measure(directory, tokens, [change], data_root=data_root, say=lambda _: None)
     expected = pd.read_parquet(directory.path / "measures.parquet")
@@ -411,7 +405,7 @@ def test_an_exported_run_has_the_numbers_of_the_run(kind, sections, make_run, da
 
 def test_a_folder_of_a_series_is_measured_at_its_step(make_run, data_root, tmp_path):
     directory = make_run(settings(training={"max_steps": 4}))
-    start(directory, data_root=data_root, accelerator="cpu", threads=1, stop=StopRequest())
+    start_here(directory, data_root=data_root)
     export_series(directory.path, tmp_path / "series")
     told = {"text": data_root / "validation.tsv", "out": tmp_path / "out", "tokens": 600, "column": "text"}
     change = LayerChangeSettings(kind="layer_change", tokens=600)

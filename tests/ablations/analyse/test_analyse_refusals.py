@@ -17,7 +17,8 @@ from ablations.errors import MeasureError
 from reports.page import page
 from tests.support import tiny_models
 from tests.support.analysis import CHANGE, INFORMATION, NEAR, SHAPE, TEXT, notices, quietly
-from tests.support.command_line import ablate
+from tests.support.command_line import ablate, refusal_of
+from tests.support.errors import error_text
 
 # What is refused --------------------------------------------------------------------------------------
 
@@ -47,11 +48,9 @@ def test_a_model_that_has_diverged_is_refused_with_its_first_broken_layer(place)
 def test_one_sentence_says_that_a_text_is_too_short_for_all(place):
     folder = tiny_models.save(place / "bert")
     (place / "text.txt").write_text("a\n")
-    done = ablate("analyse", folder, "--text", place / "text.txt", "--out", place / "out")
-    assert (done.exit_code, done.stderr) == (
-        2,
+    assert refusal_of("analyse", folder, "--text", place / "text.txt", "--out", place / "out") == (
         f"{place / 'text.txt'} has 1 token in 1 sentence, which is too few for any measure of a model of width "
-        "16; give at least 80 tokens.\n",
+        "16; give at least 80 tokens.\n"
     )
 
 
@@ -122,12 +121,10 @@ def test_the_measures_may_come_from_a_file(place, undrawn):
     assert set(table["measure"]) == {"geometry", "token_information", "read_out"}
     assert set(table["d"][table["measure"] == "token_information"]) == {7}
     asked.write_text("measures:\n  - validation\n  - {kind: geometry, cluster: 7}\n")
-    done = ablate(*told)
-    assert (done.exit_code, done.stderr) == (
-        2,
+    assert refusal_of(*told) == (
         f"{asked}:2:5: an entry of measures must be of kind layer_change, token_information, read_out, "
         f'neighbours, geometry or minimal_pairs, but is "validation"\n{asked}:3:22: measures.geometry.cluster '
-        "is unknown; measures.geometry of kind geometry has the settings checkpoints, tokens and kind\n",
+        "is unknown; measures.geometry of kind geometry has the settings checkpoints, tokens and kind\n"
     )
 
 
@@ -138,27 +135,21 @@ def test_a_file_of_measures_may_not_say_what_the_command_says(place):
         "measures:\n  - {kind: geometry, checkpoints: all}\n  - kind: layer_change\n    tokens: 500\n"
         "    treebank: gold.conllu\n"
     )
-    done = ablate(*told)
-    assert (done.exit_code, done.stderr) == (
-        2,
+    assert refusal_of(*told) == (
         f"{asked}:2:22: measures.geometry.checkpoints cannot be set here: every checkpoint of a series is "
         f"measured; leave it out\n{asked}:4:5: measures.layer_change.tokens cannot be set here: --tokens sets "
         f"how many tokens all measures read; leave it out\n{asked}:5:5: measures.layer_change.treebank cannot "
-        "be set here: --labels names the treebank of the text; leave it out\n",
+        "be set here: --labels names the treebank of the text; leave it out\n"
     )
     asked.write_text("measures:\n  - {kind: layer_change, groups: [frequency, part_of_speech]}\n")
-    done = ablate(*told)
-    assert (done.exit_code, done.stderr) == (
-        2,
+    assert refusal_of(*told) == (
         "layer_change: groups has part_of_speech, but the text has no parts of speech; give --labels, or leave "
-        "part_of_speech out.\n",
+        "part_of_speech out.\n"
     )
     asked.write_text("measures:\n  - {kind: token_information, about: [output], clusters: 8}\n")
-    done = ablate(*told)
-    assert (done.exit_code, done.stderr) == (
-        2,
+    assert refusal_of(*told) == (
         "token_information: about has output, but it is not known what a model from elsewhere predicts; leave "
-        "output out, or write next if the model predicts the next token.\n",
+        "output out, or write next if the model predicts the next token.\n"
     )
     assert not (place / "out").exists()
 
@@ -199,24 +190,19 @@ def test_what_is_asked_for_wrongly_ends_with_2_and_a_sentence(place):
     folder = tiny_models.save(place / "bert")
     text = place / "text.txt"
     text.write_text("[SEP]\n")
-    done = ablate("analyse", folder, "--text", text, "--out", place / "out")
-    assert (done.exit_code, done.stderr) == (
-        2,
+    assert refusal_of("analyse", folder, "--text", text, "--out", place / "out") == (
         f"the tokenizer of {folder} makes no tokens from the text except special and unknown ones; give text in "
-        "the language of the model.\n",
+        "the language of the model.\n"
     )
     loose = tiny_models.save(place / "t5", "t5")
     text.write_text("a " * 300)
-    done = ablate("analyse", loose, "--text", text, "--tokens", 200, "--out", place / "out")
-    assert (done.exit_code, done.stderr) == (
-        2,
-        f"{text}: the first sentence has 300 tokens, but --tokens allows only 200; raise --tokens.\n",
+    assert (
+        refusal_of("analyse", loose, "--text", text, "--tokens", 200, "--out", place / "out")
+        == f"{text}: the first sentence has 300 tokens, but --tokens allows only 200; raise --tokens.\n"
     )
-    done = ablate("analyse", place, "--text", text, "--out", place / "out")
-    assert (done.exit_code, done.stderr) == (
-        2,
+    assert refusal_of("analyse", place, "--text", text, "--out", place / "out") == (
         f"{place} has no config.json, so it is not the folder of a Hugging Face model; for a run, write such a "
-        "folder with `ablate export`.\n",
+        "folder with `ablate export`.\n"
     )
     assert ablate("analyse", folder).exit_code == 2
     assert not (place / "out").exists()
@@ -226,9 +212,7 @@ def test_an_experiment_is_not_overwritten_but_an_earlier_analysis_is(place):
     folder = tiny_models.save(place / "bert")
     (place / "out/bert").mkdir(parents=True)
     (place / "out/bert/plan.json").write_text('{"experiment": "bert", "arms": ["mlm"], "runs": [{"arm": "mlm"}]}')
-    with pytest.raises(MeasureError) as error:
-        quietly(folder, place, measures=[SHAPE])
-    assert str(error.value) == (
+    assert error_text(MeasureError, quietly, folder, place, measures=[SHAPE]) == (
         f"{place / 'out/bert'} has the results of an experiment; choose another --name for the results."
     )
     first = quietly(folder, place, measures=[SHAPE], name="other")
@@ -322,11 +306,9 @@ def test_a_killed_analysis_of_a_series_ends_as_one_that_was_not(place):
 def test_the_analysis_of_another_model_of_the_same_name_is_kept(place):
     first, second = tiny_models.save(place / "a/bert"), tiny_models.save(place / "b/bert", num_hidden_layers=2)
     before = quietly(first, place, measures=[SHAPE])
-    done = ablate("analyse", second, "--text", place / "text.txt", "--out", place / "out")
-    assert (done.exit_code, done.stderr) == (
-        2,
+    assert refusal_of("analyse", second, "--text", place / "text.txt", "--out", place / "out") == (
         f"{place / 'out/bert'} has the analysis of another model ({load(first).run_id}; {second} is "
-        f"{load(second).run_id}); choose another --name for the results, or remove {place / 'out/bert'}.\n",
+        f"{load(second).run_id}); choose another --name for the results, or remove {place / 'out/bert'}.\n"
     )
     pd.testing.assert_frame_equal(results.read(place / "out/bert/results.parquet"), before)
 
@@ -342,9 +324,7 @@ def test_names_of_folders_and_arms(tmp_path):
         assert analyse_folder.arm_of(tmp_path / name) == arm
         assert analyse_folder.name_from_folder(tmp_path / name) == small
         assert analyse_folder.results_folder(tmp_path, small) == tmp_path / small
-    with pytest.raises(MeasureError) as error:
-        analyse_folder.results_folder(tmp_path, "../runs")
-    assert str(error.value) == (
+    assert error_text(MeasureError, analyse_folder.results_folder, tmp_path, "../runs") == (
         "--name '../runs' cannot be the name of the folder of results: use lower-case letters, digits and ._- "
         "with a letter or a digit first, but not the names runs and tokens."
     )

@@ -16,6 +16,7 @@ from reports.page import page
 from tests.support import tiny_models
 from tests.support.analysis import SHAPE, quietly
 from tests.support.command_line import ablate
+from tests.support.errors import error_text
 
 pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 
@@ -111,9 +112,7 @@ def test_a_series_is_measured_at_every_step(form, place, undrawn):
 
 
 def refusal(*folders):
-    with pytest.raises(MeasureError) as error:
-        arms_of(folders, seed=0)
-    return str(error.value)
+    return error_text(MeasureError, arms_of, folders, seed=0)
 
 
 def test_folders_that_make_no_arms_are_sentences(tmp_path):

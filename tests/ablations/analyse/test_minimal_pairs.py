@@ -18,12 +18,12 @@ from ablations.tasks.examples import Source, examples_of
 from ablations.tasks.language_models.minimal_pairs import minimal_pairs_rows
 from ablations.tasks.language_models.sentence_scores import pieces_of, pseudo_log_likelihoods_by, sentence_scores
 from ablations.tasks.settings import MinimalPairsSettings
-from lightning_modules.errors import StopRequest
 from lightning_modules.export.folder import export
 from lightning_modules.objectives import build
 from lightning_modules.training.checkpoint import load_weights
-from lightning_modules.training.train import start
 from tests.support import tiny_models
+from tests.support.errors import error_text
+from tests.support.start_here import start_here
 from tests.support.tiny_text import settings
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
@@ -147,9 +147,7 @@ def test_pairs_that_are_too_long_are_left_out(tmp_path):
     folder, _ = save_headed(tmp_path / "bert")
     assert table_of(load(folder), root)["lm_syneval", "accuracy"]["n"] == 1
     write_pairs(tmp_path, [("a " * 60, "b")])
-    with pytest.raises(MeasureError) as error:
-        table_of(load(folder), root)
-    assert str(error.value) == (
+    assert error_text(MeasureError, lambda: table_of(load(folder), root)) == (
         "minimal_pairs: lm_syneval has no pair of sentences with at most 40 tokens, special tokens included; "
         "leave the task out."
     )
@@ -198,7 +196,7 @@ def test_the_command_has_the_rows_of_both_models_and_says_where_the_pairs_lie(tm
 
 def test_an_exported_run_has_the_scores_and_accuracies_of_the_run(make_run, data_root, tokens, tmp_path):
     directory = make_run(settings("masked_lm", training={"max_steps": 6}))
-    start(directory, data_root=data_root, accelerator="cpu", threads=1, stop=StopRequest())
+    start_here(directory, data_root=data_root)
     export(directory.path, tmp_path / "exported")
     lines = ["the dog sees a cat", "a cat sees the small dog", "the fish", "dog likes the the cat"]
     root = write_pairs(tmp_path, list(zip(lines, lines[1:] + lines[:1], strict=True)))
@@ -222,9 +220,7 @@ def test_an_exported_run_has_the_scores_and_accuracies_of_the_run(make_run, data
 
 
 def refused(model, sentence):
-    with pytest.raises(MeasureError) as error:
-        with_head(model)
-    assert str(error.value) == sentence
+    assert error_text(MeasureError, with_head, model) == sentence
 
 
 def test_an_encoder_without_its_head_is_refused(tmp_path):
@@ -247,7 +243,7 @@ def test_other_models_are_refused(tmp_path):
 
 def test_a_translation_model_is_refused_although_its_encoder_is_of_a_known_type(make_run, data_root, tmp_path):
     directory = make_run(settings("translation", training={"max_steps": 0}))
-    start(directory, data_root=data_root, accelerator="cpu", threads=1, stop=StopRequest())
+    start_here(directory, data_root=data_root)
     export(directory.path, tmp_path / "exported")
     with pytest.raises(
         MeasureError,
@@ -279,6 +275,7 @@ def test_a_tokenizer_without_a_mask_is_refused(tmp_path):
 )
 def test_tasks_that_are_not_there_are_refused_before_anything_is_read(task, sentence, tmp_path):
     asked = MinimalPairsSettings(kind="minimal_pairs", tasks=(task,))
-    with pytest.raises(MeasureError) as error:
-        require_tasks(asked, data_root=tmp_path)
-    assert str(error.value) == f"minimal_pairs: {sentence.format(root=tmp_path)}"
+    assert (
+        error_text(MeasureError, require_tasks, asked, data_root=tmp_path)
+        == f"minimal_pairs: {sentence.format(root=tmp_path)}"
+    )

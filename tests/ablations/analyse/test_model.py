@@ -12,6 +12,7 @@ from ablations.analyse.model import load, reason, untrained
 from ablations.errors import MeasureError
 from tests.support import tiny_models
 from tests.support.analysis import CUT_TEXT, read
+from tests.support.errors import error_text
 from tests.support.tiny_models import FAMILIES, LAYERS, POSITIONS, WIDTH
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
@@ -298,9 +299,7 @@ def test_another_architecture_is_refused_with_those_that_are_supported(kind, tmp
 
 
 def refused(folder, sentence):
-    with pytest.raises(MeasureError) as error:
-        load(folder)
-    assert str(error.value) == sentence
+    assert error_text(MeasureError, load, folder) == sentence
 
 
 def test_without_the_library_one_sentence_says_how_to_install_it(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from ablations.measures.reading.sample import NO_NEIGHBOUR
 from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START
 from tests.support import tiny_models
 from tests.support.analysis import CUT_TEXT, read
+from tests.support.errors import error_text
 from tests.support.tiny_models import FAMILIES, POSITIONS
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
@@ -111,9 +112,7 @@ def test_a_space_between_special_tokens_is_no_text_but_one_at_a_word_is(tmp_path
     for nothing in ("<s> </s>", "<pad> <mask>", "<s> <s> <s>"):
         assert "Ġ" in loaded.tokenizer.tokenize(nothing)
         assert read_as(nothing) == []
-        with pytest.raises(MeasureError) as error:
-            tokenise(loaded, [nothing], tokens=100)
-        assert str(error.value) == (
+        assert error_text(MeasureError, tokenise, loaded, [nothing], tokens=100) == (
             f"the tokenizer of {folder} makes no tokens from the text except special and unknown ones; "
             f"give text in the language of the model."
         )
@@ -182,9 +181,7 @@ def test_a_tokenizer_of_sentencepiece_is_that_of_sentencepiece_itself(family, tm
 def test_a_tokenizer_of_another_model_is_refused(tmp_path):
     folder = tiny_models.save(tmp_path / "bert", vocab_size=12)
     loaded = load(folder)
-    with pytest.raises(MeasureError) as error:
-        tokenise(loaded, ["a b", "z"], tokens=100)
-    assert str(error.value) == (
+    assert error_text(MeasureError, tokenise, loaded, ["a b", "z"], tokens=100) == (
         f"{folder}: the tokenizer gives the id 30, but the model has 12 ids; save the model's own "
         f"tokenizer in this folder."
     )
@@ -193,9 +190,7 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path):
 def test_a_text_without_a_token_that_is_known_is_refused(tmp_path):
     loaded = load(tiny_models.save(tmp_path / "bert"))
     for nothing in (["[SEP]", " "], ["漢字", "漢"]):
-        with pytest.raises(MeasureError) as error:
-            tokenise(loaded, nothing, tokens=100)
-        assert str(error.value) == (
+        assert error_text(MeasureError, tokenise, loaded, nothing, tokens=100) == (
             f"the tokenizer of {loaded.folder} makes no tokens from the text except special and unknown ones; "
             "give text in the language of the model."
         )

@@ -4,14 +4,11 @@ import hashlib
 import json
 
 import pandas as pd
-from click.testing import CliRunner
 
-from ablations.cli import main
 from ablations.commands.models import origin_of
-from lightning_modules.errors import StopRequest
 from lightning_modules.export.card import Origin
 from lightning_modules.files import write_json
-from lightning_modules.training.train import start
+from tests.support.command_line import ablate, refusal_of
 from tests.support.tiny_text import settings
 
 
@@ -31,14 +28,14 @@ def test_a_run_from_elsewhere_cannot_choose_what_is_executed(tmp_path):
     about = {"run_id": "0123456789", "arm": "mlm", "seed": 0, "tokens": "t", "settings": {}}
     (run / "run.json").write_text(json.dumps(about | {"plugins": {"evil.py:Rare": record}}))
     command = ["export", str(run), str(tmp_path / "exported")]
-    result = CliRunner().invoke(main, command)
+    result = ablate(*command)
     assert not canary.exists()
     assert (result.exit_code, result.stderr) == (
         2,
         "evil.py:Rare: a file that only a folder of results names is not read; if you trust it, name it with "
         "--plugin.\n",
     )
-    result = CliRunner().invoke(main, [*command, "--plugin", str(run / "evil.py")])
+    result = ablate(*command, "--plugin", run / "evil.py")
     assert "evil.py has no Rare" in result.stderr
 
 
@@ -70,18 +67,16 @@ def test_losses_are_the_measured_ones_of_the_whole_validation_text(make_run):
     assert origin_of(directory.path).losses == {4: 2.5, 8: 1.5}
 
 
-def test_the_command_writes_the_questions_into_the_card_and_names_class_and_folders(make_run, tmp_path):
-    directory = make_run(settings(training={"max_steps": 0}))
-    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+def test_the_command_writes_the_questions_into_the_card_and_names_class_and_folders(train_run, tmp_path):
+    directory = train_run(settings(training={"max_steps": 0}))
     plan(directory.path.parent.parent, "first", directory.description()["run_id"], question="What is kept?")
     series, one = tmp_path / "series", tmp_path / "one"
-    result = CliRunner().invoke(main, ["export", str(directory.path), str(series), "--all-steps"])
+    result = ablate("export", directory.path, series, "--all-steps")
     assert (result.exit_code, result.output) == (0, f"BertForMaskedLM: {series / 'step-00000000'}\n")
     assert "* first: What is kept?" in (series / "step-00000000" / "README.md").read_text(encoding="utf-8")
-    result = CliRunner().invoke(main, ["export", str(directory.path), str(one), "--encoder"])
+    result = ablate("export", directory.path, one, "--encoder")
     assert (result.exit_code, result.output) == (0, f"BertModel: {one}\n")
-    result = CliRunner().invoke(main, ["export", str(directory.path), str(one)])
-    assert result.exit_code == 2
     assert (
-        result.stderr == f"{one} already exists and is not an empty folder; choose another folder, or remove it.\n"
+        refusal_of("export", directory.path, one)
+        == f"{one} already exists and is not an empty folder; choose another folder, or remove it.\n"
     )

@@ -6,22 +6,19 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from ablations.cli import main
-from lightning_modules.errors import FilesError, StopRequest
+from lightning_modules.errors import FilesError
 from lightning_modules.files import make_folder, require_writable
-from lightning_modules.training.train import start
 from tests.support import fake_experiment, tiny_models
+from tests.support.command_line import ablate
 from tests.support.spec_files import write_spec
+from tests.support.start_here import start_here
 from tests.support.tiny_text import run_folder, sentences, settings
 from tests.support.unprivileged import permissions_hold
 
 NO_PATHS = {"nul": "a\0b", "no text": os.fsdecode(b"a\xff"), "empty": ""}
-NO_FILES = {
-    "not there": "nothing/there",
-    "folder": "folder",
-    "not readable": "secret.txt",
+NOTHING = {
     "in a folder that is not readable": "secret/a",
     "below a file": "file/a",
     "in /proc": "/proc/x",
@@ -29,16 +26,8 @@ NO_FILES = {
     "too long": "x" * 300,
     "link to itself": "loop",
 }
-NO_FOLDERS = {
-    "file": "file",
-    "not readable": "secret",
-    "in a folder that is not readable": "secret/a",
-    "below a file": "file/a",
-    "in /proc": "/proc/x",
-    "below nothing in /proc": "/proc/x/y",
-    "too long": "x" * 300,
-    "link to itself": "loop",
-}
+NO_FILES = {"not there": "nothing/there", "folder": "folder", "not readable": "secret.txt"} | NOTHING
+NO_FOLDERS = {"file": "file", "not readable": "secret"} | NOTHING
 NOT_WRITABLE = NO_FOLDERS | {"not writable": "shut", "in a folder that is not writable": "shut/a"}
 NOT_THERE = NO_FOLDERS | {"not there": "nothing/there"}
 
@@ -113,7 +102,7 @@ def shared(data_root, tokens, tmp_path_factory):
     """A spec with its text, a run without steps, a model, results, and what is in the way of a path."""
     root = tmp_path_factory.mktemp("given")
     directory = run_folder(settings(training={"max_steps": 0}), tokens, out=root / "out")
-    start(directory, data_root=data_root, accelerator="cpu", threads=1, stop=StopRequest())
+    start_here(directory, data_root=data_root)
     (root / "data").symlink_to(data_root)
     (root / "claims").mkdir()
     (root / "claims" / "one.yaml").write_text(CLAIM)
@@ -153,7 +142,7 @@ def test_a_bad_path_is_a_sentence_and_leaves_everything_as_it_was(verb, name, ba
     before = content(folder)
     for what, place in bad.items():
         with permissions_hold():
-            result = CliRunner().invoke(main, arguments(verb, name, place))
+            result = ablate(*arguments(verb, name, place))
         assert isinstance(result.exception, SystemExit), (what, result.exception)
         assert result.exit_code == 2, (what, result.output)
         sentence = result.stderr.strip().splitlines()[-1]
@@ -165,7 +154,7 @@ def test_a_file_of_claims_that_may_not_be_read_is_a_sentence(folder):
     (folder / "claims").chmod(0)
     try:
         with permissions_hold():
-            result = CliRunner().invoke(main, ["plan", "spec.yaml", "--data-root", "data"])
+            result = ablate("plan", "spec.yaml", "--data-root", "data")
     finally:
         (folder / "claims").chmod(0o700)
     assert result.exit_code == 2
@@ -189,7 +178,7 @@ def test_a_bug_keeps_its_traceback(error, folder, monkeypatch):
         raise error
 
     monkeypatch.setattr("ablations.spec.load.load", fail)
-    result = CliRunner().invoke(main, ["plan", "spec.yaml", "--data-root", "data"])
+    result = ablate("plan", "spec.yaml", "--data-root", "data")
     assert result.exception is error
 
 
@@ -229,7 +218,7 @@ def test_validate_finds_all_files_of_a_spec_that_may_not_be_read(folder):
     try:
         (folder / "locked").chmod(0)
         with permissions_hold():
-            result = CliRunner().invoke(main, ["validate", str(spec), "--data-root", "."])
+            result = ablate("validate", spec, "--data-root", ".")
     finally:
         (folder / "locked").chmod(0o700)
         spec.unlink()
@@ -260,13 +249,13 @@ def test_validate_finds_all_files_of_a_spec_that_may_not_be_read(folder):
     ],
 )
 def test_a_help_text_says_what_an_option_takes_and_what_comes_back(command, sentence):
-    shown = CliRunner().invoke(main, [*([command] if command else []), "--help"]).output
+    shown = ablate(*([command] if command else []), "--help").output
     assert sentence in " ".join(shown.split())
 
 
 def test_a_place_that_is_no_spec_is_said_with_what_to_name(tmp_path):
     def refusal(*arguments):
-        result = CliRunner().invoke(main, [*map(str, arguments)])
+        result = ablate(*arguments)
         return result.exit_code, result.stderr
 
     gone = tmp_path / "gone"

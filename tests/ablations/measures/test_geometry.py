@@ -13,12 +13,10 @@ from ablations.measures import geometry as measure_geometry
 from ablations.measures.geometry import RANKS, SentencePairs, geometry
 from ablations.measures.jackknife import sentence_blocks
 from ablations.measures.reading.sample import Sample, ranks
+from tests.support.channels import generator
+from tests.support.errors import error_text
 
 METRICS = ["anisotropy", "self_similarity", "effective_rank", "participation_ratio", "update_norm"]
-
-
-def generator(seed):
-    return np.random.default_rng(seed)
 
 
 def rotation(size, seed):
@@ -68,9 +66,7 @@ def of_layer(states_ND, sample):
 
 
 def complaint(layers, sample):
-    with pytest.raises(MeasureError) as error:
-        rows_of(layers, sample)
-    return str(error.value)
+    return error_text(MeasureError, rows_of, layers, sample)
 
 
 # Pairs -----------------------------------------------------------------------------------------------

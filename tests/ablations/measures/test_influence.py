@@ -11,12 +11,13 @@ from ablations.errors import MeasureError
 from ablations.measures import influence as module
 from ablations.measures.influence import Chosen, choices, choose, distances, influence
 from ablations.measures.jackknife import sentence_blocks
-from ablations.measures.reading.sample import first_tokens, whole_sentences
+from ablations.measures.reading.sample import whole_sentences
 from ablations.measures.settings import InfluenceSettings
 from ablations.measures.similarity import pwcca
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, PAD
 from lightning_modules.model.attention import Sight, sight_of, visible_in
 from lightning_modules.objectives import build
+from tests.support.errors import error_text
 from tests.support.tiny_text import settings
 
 
@@ -27,11 +28,6 @@ def asked(**changes):
 @pytest.fixture
 def objective(tokens):
     return build(settings(encoder={"dropout": 0.0}), tokens).eval()
-
-
-@pytest.fixture
-def sample(tokens):
-    return first_tokens(tokens.validation, 10**6)
 
 
 def some_tokens(split, count=40):
@@ -226,9 +222,9 @@ def test_influence_is_over_the_first_others_alone(objective, tokens):
 
 
 def test_too_few_sentences_are_refused(objective, sample, tokens):
-    with pytest.raises(MeasureError) as error:
-        list(influence(objective, tokens.validation, sample, asked(sentences=5000)))
-    assert str(error.value) == (
+    assert error_text(
+        MeasureError, lambda: list(influence(objective, tokens.validation, sample, asked(sentences=5000)))
+    ) == (
         "influence needs a group of tokens that occurs in 5000 sentences of two words or more, but no group by "
         "frequency does; give more text, or lower the measure's `sentences`."
     )
@@ -236,9 +232,7 @@ def test_too_few_sentences_are_refused(objective, sample, tokens):
 
 def test_encoders_without_attention_of_one_kind_are_refused(tokens, sample):
     words = build(settings("skip_gram"), tokens)
-    with pytest.raises(MeasureError) as error:
-        list(influence(words, tokens.validation, sample, asked()))
-    assert str(error.value) == (
+    assert error_text(MeasureError, lambda: list(influence(words, tokens.validation, sample, asked()))) == (
         "influence hides a token from attention, but skip_gram has no single stack of attention layers; leave "
         "the measure out, or give the arm a spec of its own."
     )

@@ -12,6 +12,7 @@ from ablations.measures.layer_change import change_rows, group_changes, layer_ch
 from ablations.measures.reading.sample import Sample, whole_sentences
 from ablations.measures.settings import LayerChangeSettings
 from ablations.measures.similarity import debiased_cka, pwcca
+from tests.support.errors import error_text
 
 D = 4
 
@@ -142,9 +143,9 @@ def test_too_few_tokens_for_the_width_are_refused_and_a_few_more_have_no_error()
     with pytest.warns(UserWarning, match=warning):
         found = list(change_rows(layers, sample.sentence_N))
     assert all(math.isnan(row["standard_error"]) for row in found)  # 18 tokens are below 5 for each of 4 features
-    with pytest.raises(MeasureError) as error:
-        list(change_rows([layer[:19] for layer in layers], sample.sentence_N[:19]))
-    assert str(error.value) == (
+    assert error_text(
+        MeasureError, lambda: list(change_rows([layer[:19] for layer in layers], sample.sentence_N[:19]))
+    ) == (
         "layer_change needs at least 5 tokens per feature, which is 20 at a width of 4, but got 19; "
         "give more tokens or fewer features."
     )

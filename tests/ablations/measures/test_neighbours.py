@@ -11,7 +11,6 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from ablations.errors import MeasureError
 from ablations.measures.jackknife import sentence_blocks
 from ablations.measures.neighbours import (
     chance_of_distance,
@@ -26,13 +25,12 @@ from ablations.measures.neighbours import (
 )
 from ablations.measures.reading.sample import Sample, ranks
 from ablations.measures.settings import NeighboursSettings
+from tests.support.channels import generator
+from tests.support.errors import error_text
+from tests.support.matrices import complaint
 
 LENGTH = 8
 """Tokens of a sentence."""
-
-
-def generator(seed):
-    return np.random.default_rng(seed)
 
 
 def asked(**changes):
@@ -68,12 +66,6 @@ def text(tokens=1600, *, types=12, seed=0):
 
 def by_metric(rows, layer=0):
     return {row["metric"]: row for row in rows if row["layer"] == layer}
-
-
-def complaint(function, *arguments, **options):
-    with pytest.raises(MeasureError) as error:
-        function(*arguments, **options)
-    return str(error.value)
 
 
 # Nearest others --------------------------------------------------------------------------------------
@@ -462,7 +454,7 @@ def test_too_little_text_is_refused_before_there_are_states():
 
 def test_more_neighbours_than_there_are_occurrences_are_refused():
     for changes, fewest in (({"occurrences": 8}, 9), ({"neighbours_of_type": 11}, 23)):
-        with pytest.raises(ValidationError) as error:
-            asked(**changes)
-        assert f"must be at least {fewest}, more than neighbours and more than twice" in str(error.value)
+        assert f"must be at least {fewest}, more than neighbours and more than twice" in error_text(
+            ValidationError, asked, **changes
+        )
     asked(occurrences=9)

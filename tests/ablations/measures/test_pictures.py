@@ -2,22 +2,17 @@
 
 import numpy as np
 import pandas as pd
-import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from ablations.errors import MeasureError
 from ablations.measures.pictures import occurrences, pictures
-from ablations.measures.reading.sample import first_tokens, whole_sentences
+from ablations.measures.reading.sample import whole_sentences
 from ablations.measures.settings import PicturesSettings
+from tests.support.errors import error_text
 
 
 def asked(*words, **changes):
     return PicturesSettings(kind="pictures", words=words, **changes)
-
-
-@pytest.fixture
-def sample(tokens):
-    return first_tokens(tokens.validation, 10**6)
 
 
 def test_each_word_has_its_occurrences_the_same_in_every_layer(tokens, sample):
@@ -56,9 +51,9 @@ def test_what_is_apart_in_a_layer_is_apart_in_its_picture(tokens, sample):
 
 def test_words_of_several_pieces_are_refused(tokens, sample):
     pieces = len(tokens.tokenizer.encode("hippopotamus", add_special_tokens=False).ids)
-    with pytest.raises(MeasureError) as error:
-        occurrences(sample, asked("the", "hippopotamus"), tokens.tokenizer)
-    assert str(error.value) == (
+    assert error_text(
+        MeasureError, lambda: occurrences(sample, asked("the", "hippopotamus"), tokens.tokenizer)
+    ) == (
         f"pictures show words of one sub-word, but 'hippopotamus' has {pieces} sub-words; choose a more "
         "frequent word."
     )
@@ -67,9 +62,7 @@ def test_words_of_several_pieces_are_refused(tokens, sample):
 def test_rare_words_are_refused(tokens, sample):
     few = sample.at(np.flatnonzero(sample.token_N != sample.token_N[0]))
     word = tokens.tokenizer.decode([int(sample.token_N[0])]).strip()
-    with pytest.raises(MeasureError) as error:
-        occurrences(few, asked(word), tokens.tokenizer)
-    assert str(error.value) == (
+    assert error_text(MeasureError, lambda: occurrences(few, asked(word), tokens.tokenizer)) == (
         f"pictures need 5 occurrences of each word, but {word!r} occurs 0 times in the validation text; choose "
         "a more frequent word."
     )

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from ablations.errors import MeasureError
-from ablations.measures.reading.sample import first_tokens, whole_sentences
+from ablations.measures.reading.sample import whole_sentences
 from ablations.measures.reading.texts import layer_states, shown_states
 from ablations.measures.settings import ReadOutSettings, TokenInformationSettings
 from ablations.measures.token_information import READINGS, hidden_tokens, questions_of
 from lightning_modules.data.tokenizer import FIRST_WORD_ID
 from lightning_modules.objectives import build
+from tests.support.errors import error_text
 from tests.support.tiny_text import settings
 from tests.support.zipf_text import zipf_sample
 
@@ -20,11 +21,6 @@ EVERYTHING = ("input", "previous", "next", "output")
 
 def wanted(**changes):
     return TokenInformationSettings(kind="token_information", **{"clusters": 8, "about": EVERYTHING} | changes)
-
-
-@pytest.fixture
-def sample(tokens):
-    return first_tokens(tokens.validation, 10**6)
 
 
 @pytest.mark.parametrize(
@@ -111,9 +107,7 @@ def test_states_with_other_tokens_are_those_of_the_changed_text(tokens, sample):
 def test_the_output_of_a_text_with_one_token_is_refused():
     ids = np.full(40, FIRST_WORD_ID)
     one = whole_sentences(ids, np.arange(0, 41, 10), np.ones(40, bool), 40)
-    with pytest.raises(MeasureError) as error:
-        questions_of(one, wanted(), "hidden")
-    assert str(error.value) == (
+    assert error_text(MeasureError, lambda: questions_of(one, wanted(), "hidden")) == (
         "the output label needs a text with at least 2 different tokens, but the text has 1; use another text, "
         "or leave `output` out of `about`."
     )

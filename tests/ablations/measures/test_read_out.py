@@ -16,6 +16,7 @@ from ablations.measures.jackknife import standard_error
 from ablations.measures.read_out import FOLDS, folds, read_out, read_out_rows
 from ablations.measures.settings import ReadOutSettings
 from ablations.measures.token_information import questions_of
+from tests.support.errors import error_text
 from tests.support.zipf_text import zipf_sample
 
 ABOUT = ("input", "previous", "next")
@@ -293,9 +294,7 @@ def test_a_constant_layer_and_a_single_label_read_0():
 
 
 def test_too_little_and_unequal_text_is_a_sentence():
-    with pytest.raises(MeasureError) as error:
-        read_out(np.eye(5), np.arange(5), np.arange(5), seed=0)
-    assert str(error.value) == (
+    assert error_text(MeasureError, lambda: read_out(np.eye(5), np.arange(5), np.arange(5), seed=0)) == (
         "probes need at least 6 sentences (they learn from some and are scored on others), but the text has 5; "
         "use more text."
     )

@@ -9,7 +9,7 @@ import pytest
 from ablations.errors import MeasureError
 from ablations.measures import token_information as module
 from ablations.measures.information.estimate import smaller_half, token_information
-from ablations.measures.reading.sample import first_tokens, whole_sentences
+from ablations.measures.reading.sample import whole_sentences
 from ablations.measures.settings import TokenInformationSettings
 from ablations.measures.token_information import (
     READINGS,
@@ -26,11 +26,6 @@ EVERYTHING = ("input", "previous", "next", "output")
 
 def wanted(**changes):
     return TokenInformationSettings(kind="token_information", **{"clusters": 8, "about": EVERYTHING} | changes)
-
-
-@pytest.fixture
-def sample(tokens):
-    return first_tokens(tokens.validation, 10**6)
 
 
 def test_each_question_is_measured_with_its_own_states_labels_and_sentences(sample, monkeypatch):

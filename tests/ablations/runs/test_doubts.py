@@ -3,9 +3,7 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
-from ablations.cli import main
 from ablations.errors import ResultsError
 from ablations.runs import identity
 from ablations.runs.doubts import (
@@ -16,13 +14,14 @@ from ablations.runs.doubts import (
     unfit_text,
     validated_on_training,
 )
-from ablations.runs.workspace import Workspace
 from lightning_modules.config.data import FilesData, HubData
 from lightning_modules.data.token_store import prepare
 from lightning_modules.data.tokenizer import SPECIAL_TOKENS
 from lightning_modules.files import write_json
 from tests.support import claim_files
-from tests.support.planned_spec import SPEC
+from tests.support.command_line import ablate
+from tests.support.errors import error_text
+from tests.support.planned_spec import SPEC, workspace_of
 from tests.support.spec_files import write_spec
 from tests.support.tiny_text import sentences, settings
 
@@ -186,7 +185,7 @@ def test_every_command_says_it_and_the_page_too(tmp_path, data_root):
     equal = "a and b have equal settings, so they share their runs and every difference between them is 0."
     for command in ("validate", "plan", "run"):
         where = ["--out", str(tmp_path / "out")] * (command != "validate")
-        done = CliRunner().invoke(main, [command, str(spec), "--data-root", str(data_root), *where])
+        done = ablate(command, spec, "--data-root", data_root, *where)
         assert done.exit_code == 0
         assert [line.strip() for line in done.stdout.splitlines() if line.strip() in (equal, on_training)] == [
             equal,
@@ -198,11 +197,6 @@ def test_every_command_says_it_and_the_page_too(tmp_path, data_root):
     assert said[equal] == "by design"
 
 
-def opened(folder, **changes):
-    (folder / "it.yaml").write_text(json.dumps(SPEC | changes))
-    return Workspace.open(folder / "it.yaml", out=folder / "out", data_root=folder)
-
-
 def start(workspace):
     workspace.write_plan()
     for item in workspace.planned:
@@ -211,25 +205,25 @@ def start(workspace):
 
 
 def test_runs_of_an_earlier_version_are_counted_with_the_settings_that_differ(tmp_path):
-    before = opened(tmp_path)
+    before = workspace_of(tmp_path)
     assert before.earlier_runs() == []
     start(before)
     assert before.earlier_runs() == []
-    longer = opened(tmp_path, training={"max_steps": 8, "tokens_per_step": 128})
+    longer = workspace_of(tmp_path, training={"max_steps": 8, "tokens_per_step": 128})
     said = (
         f"runs of an earlier version of this spec are in {tmp_path / 'out' / 'runs'} and not used by the current "
         "version: "
     )
     assert longer.earlier_runs() == [f"2 {said}arm a differed in training.max_steps (4, now 8)."]
-    fewer = opened(tmp_path, arms={"b": SPEC["arms"]["b"], "c": {}}, seeds=[1, 2])
+    fewer = workspace_of(tmp_path, arms={"b": SPEC["arms"]["b"], "c": {}}, seeds=[1, 2])
     # Arm a, seed 1 is now called c: the run is the same.
     assert fewer.earlier_runs() == [f"2 {said}arm a not in the spec now; arm b without seed 0 now."]
-    narrow = opened(tmp_path, encoder=SPEC["encoder"] | {"hidden_size": 8, "norm": "pre", "dropout": 0.0})
+    narrow = workspace_of(tmp_path, encoder=SPEC["encoder"] | {"hidden_size": 8, "norm": "pre", "dropout": 0.0})
     assert narrow.earlier_runs() == [
         f"4 {said}arms a and b differed in encoder.hidden_size (16, now 8), encoder.intermediate_size (64, now "
         '32), encoder.dropout (0.1, now 0.0), encoder.norm ("post", now "pre") and 1 other setting.'
     ]
-    measured = opened(tmp_path, measures=["geometry"])
+    measured = workspace_of(tmp_path, measures=["geometry"])
     assert measured.earlier_runs() == []
 
 
@@ -240,7 +234,7 @@ def test_seeds_that_are_added_or_removed_after_a_verdict_was_seen_are_named_for_
     claim_files.write(tmp_path, CLAIMS)
 
     def warned(**changes):
-        workspace = opened(tmp_path, claims=["first"], measures=["validation"], **changes)
+        workspace = workspace_of(tmp_path, claims=["first"], measures=["validation"], **changes)
         start(workspace)
         return [sentence for sentence in workspace.warnings() if sentence.startswith("seeds: ")]
 
@@ -277,28 +271,26 @@ def test_seeds_that_are_added_or_removed_after_a_verdict_was_seen_are_named_for_
 def test_looks_that_were_planned_are_no_doubt(tmp_path):
     claim_files.write(tmp_path, CLAIMS)
     spec = {"claims": ["first"], "measures": ["validation"], "seeds": {"first": 3, "up_to": 5, "until": "decided"}}
-    start(opened(tmp_path, **spec))
+    start(workspace_of(tmp_path, **spec))
     (tmp_path / "out/it/claims.json").write_text('{"claims": [{"verdict": "undecided", "n": 3}]}')
-    assert not [sentence for sentence in opened(tmp_path, **spec).warnings() if "judged with" in sentence]
+    assert not [sentence for sentence in workspace_of(tmp_path, **spec).warnings() if "judged with" in sentence]
 
 
 def test_runs_that_never_started_are_none_of_an_earlier_version(tmp_path):
-    opened(tmp_path).write_plan()
-    assert opened(tmp_path, training={"max_steps": 8, "tokens_per_step": 128}).earlier_runs() == []
+    workspace_of(tmp_path).write_plan()
+    assert workspace_of(tmp_path, training={"max_steps": 8, "tokens_per_step": 128}).earlier_runs() == []
 
 
 @pytest.mark.parametrize(
     "damaged", ["null", "[1]", '{"runs": 3}', '{"experiment": "it", "arms": [], "runs": [{}]}']
 )
 def test_a_plan_that_is_none_is_one_sentence_for_reader_and_writer(tmp_path, damaged):
-    workspace = opened(tmp_path)
+    workspace = workspace_of(tmp_path)
     start(workspace)
     path = workspace.folder / "plan.json"
     path.write_text(damaged)
     for command in (workspace.earlier_runs, workspace.write_plan):
-        with pytest.raises(ResultsError) as error:
-            command()
-        assert str(error.value) == (
+        assert error_text(ResultsError, command) == (
             f"{path} is not as `ablate run` writes it; restore it, or delete it and start `ablate run` again, "
             "which dates the claims anew."
         )
@@ -306,7 +298,7 @@ def test_a_plan_that_is_none_is_one_sentence_for_reader_and_writer(tmp_path, dam
 
 
 def test_a_difference_that_no_setting_shows_is_the_text_or_the_version(tmp_path):
-    before = opened(tmp_path)
+    before = workspace_of(tmp_path)
     start(before)
     for item in before.planned:
         old = item.directory.path.rename(item.directory.path.with_name(f"old-{item.run_id}"))
@@ -317,5 +309,5 @@ def test_a_difference_that_no_setting_shows_is_the_text_or_the_version(tmp_path)
         run | {"run_id": f"old-{i}", "folder": f"old-{run['run_id']}"} for i, run in enumerate(plan["runs"])
     ]
     write_json(before.folder / "plan.json", plan)
-    (said,) = opened(tmp_path).earlier_runs()
+    (said,) = workspace_of(tmp_path).earlier_runs()
     assert said.endswith(": arm a with another text now; arm b with another version of this project now.")

@@ -10,6 +10,7 @@ from ablations.errors import ResultsError
 from ablations.runs.gather import corruption, gather
 from lightning_modules.config import MaskingSettings
 from lightning_modules.training.run_directory import RunDirectory
+from tests.support.errors import error_text
 
 ROWS = [
     {
@@ -60,9 +61,7 @@ def test_damaged_rows_and_a_damaged_log_are_sentences(run, tmp_path):
     """The log is of a training from before its digest was noted."""
     log = tmp_path / "metrics.jsonl"
     log.write_text(log.read_text()[:-3])
-    with pytest.raises(ResultsError) as error:
-        gather("x", [run], keys={"k": None})
-    assert str(error.value) == (
+    assert error_text(ResultsError, gather, "x", [run], keys={"k": None}) == (
         f"{log} is damaged; copy it back, or delete {tmp_path}, and `ablate run` trains the run again."
     )
     rows = tmp_path / "measures.parquet"
@@ -89,9 +88,7 @@ def test_runs_that_were_measured_on_different_files_are_not_put_into_one_table(r
         pd.DataFrame(ROWS).assign(step=20, key="k", sample=None, files=digest).to_parquet(
             folder / "measures.parquet"
         )
-    with pytest.raises(ResultsError) as error:
-        gather("x", [run, later], keys={"k": None})
-    assert str(error.value) == (
+    assert error_text(ResultsError, gather, "x", [run, later], keys={"k": None}) == (
         f"{other}: validation was measured on other files than in earlier runs, which are missing now; put "
         "them back and start `ablate run` again."
     )

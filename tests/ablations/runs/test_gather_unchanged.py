@@ -14,6 +14,7 @@ from ablations.runs import gather, measure_pairs
 from ablations.runs import rows as run_rows
 from lightning_modules.config import MaskingSettings
 from lightning_modules.training.run_directory import RunDirectory, RunDirectoryError
+from tests.support.errors import error_text
 
 KEYS = {"k": None}
 STEP = run_rows.MeasuredStep("k", 20, None, "validation")
@@ -117,9 +118,7 @@ def test_a_changed_run_must_still_agree_with_the_unchanged_ones(runs, tmp_path):
         put(item.directory.path, 3.0, sample="a")
     update(runs, tmp_path)
     put(runs[0].directory.path, 3.0, sample="b")
-    with pytest.raises(ResultsError) as error:
-        update(runs, tmp_path)
-    assert str(error.value) == (
+    assert error_text(ResultsError, update, runs, tmp_path) == (
         f"{runs[1].directory.path}: validation was measured on other tokens than in earlier runs; start "
         "`ablate measure` again."
     )

@@ -27,6 +27,7 @@ from lightning_modules.config.run import VOITA_2019, RunSettings
 from lightning_modules.data import token_store
 from lightning_modules.files import file_version
 from lightning_modules.training.run_directory import RunDirectory, RunDirectoryError, RunState, checksum
+from tests.support.errors import error_text
 from tests.support.planned_spec import SPEC
 from tests.support.tiny_text import settings
 
@@ -196,22 +197,28 @@ def test_a_done_run_loses_a_plugin_that_its_spec_does_not_name(data_root, tmp_pa
     assert not canary.exists()
 
 
-def test_a_done_run_takes_the_present_place_of_its_plugin(data_root, tmp_path):
-    select = {"kind": "my_corruption.py:Rare", "frequent": 5}
+@pytest.fixture
+def planned_beside(data_root, tmp_path):
+    """Plans a run whose corruption is in a file of a folder."""
 
     def planned(folder):
         plugins.look_beside(folder / "spec.yaml")
+        select = {"kind": "my_corruption.py:Rare", "frequent": 5}
         run = Run("rare", 0, settings(objective={"masking": {"select": select}}))
         return placed_runs((run,), out=tmp_path, data_root=data_root)[0]
 
+    return planned
+
+
+def test_a_done_run_takes_the_present_place_of_its_plugin(planned_beside, tmp_path):
     (tmp_path / "here").mkdir()
     shutil.copy(PLUGINS / "my_corruption.py", tmp_path / "here")
-    first = planned(tmp_path / "here")
+    first = planned_beside(tmp_path / "here")
     done(first)
     (tmp_path / "here").rename(tmp_path / "there")
     with pytest.raises(RunDirectoryError, match="cannot be read"):
         first.directory.settings()
-    create(planned(tmp_path / "there"))
+    create(planned_beside(tmp_path / "there"))
     assert first.directory.settings().objective.masking.select.frequent == 5
     assert first.directory.description()["plugins"]["my_corruption.py:Rare"]["path"] == str(
         tmp_path / "there/my_corruption.py"
@@ -219,32 +226,23 @@ def test_a_done_run_takes_the_present_place_of_its_plugin(data_root, tmp_path):
 
 
 def test_a_complete_run_takes_the_present_place_of_its_plugin_only_if_the_recorded_one_is_empty(
-    data_root, tmp_path
+    planned_beside, tmp_path
 ):
-    select = {"kind": "my_corruption.py:Rare", "frequent": 5}
-
-    def planned(folder):
-        plugins.look_beside(folder / "spec.yaml")
-        run = Run("rare", 0, settings(objective={"masking": {"select": select}}))
-        return placed_runs((run,), out=tmp_path, data_root=data_root)[0]
-
     for folder in ("here", "copy"):
         (tmp_path / folder).mkdir()
         shutil.copy(PLUGINS / "my_corruption.py", tmp_path / folder)
-    first = planned(tmp_path / "here")
+    first = planned_beside(tmp_path / "here")
     done(first)
     before = (first.directory.path / "run.json").read_bytes()
-    restore(planned(tmp_path / "copy"))  # a copy of the spec, for example that of somebody else
+    restore(planned_beside(tmp_path / "copy"))  # a copy of the spec, for example that of somebody else
     assert (first.directory.path / "run.json").read_bytes() == before
     (tmp_path / "here").rename(tmp_path / "there")
-    with pytest.raises(RunDirectoryError) as error:
-        first.directory.settings()
-    assert str(error.value) == (
+    assert error_text(RunDirectoryError, first.directory.settings) == (
         f"{first.directory.path / 'run.json'}: my_corruption.py:Rare: {tmp_path}/here/my_corruption.py cannot be "
         "read (No such file or directory); put the file beside the spec, or name it with --plugin, then start "
         "`ablate run` with the spec."
     )
-    restore(planned(tmp_path / "there"))
+    restore(planned_beside(tmp_path / "there"))
     assert first.directory.settings().objective.masking.select.frequent == 5
 
 
@@ -345,11 +343,7 @@ def test_a_logger_that_is_not_installed_is_refused_at_its_place_in_the_spec(tmp_
         f"{spec}:26:16: arm mlm: training.loggers names wandb, which is not installed; install the extra [wandb], "
         "or leave it out"
     )
-    with pytest.raises(SpecError) as error:
-        require_loggers(spec, runs)
-    assert str(error.value) == sentence
-    with pytest.raises(SpecError) as error:
-        check(spec, experiment, runs, data_root=tmp_path)
-    assert str(error.value) == sentence
+    assert error_text(SpecError, require_loggers, spec, runs) == sentence
+    assert error_text(SpecError, check, spec, experiment, runs, data_root=tmp_path) == sentence
     monkeypatch.setattr("ablations.runs.identity.find_spec", lambda name: object())
     require_loggers(spec, runs)

@@ -16,6 +16,7 @@ from ablations.runs.launch import Pool, assign_devices, start_process, threads_p
 from lightning_modules.errors import ExitCode
 from lightning_modules.provenance import available_cores
 from lightning_modules.training.run_directory import RunDirectory
+from tests.support.errors import error_text
 from tests.support.fake_worker import FAKE, fake_run, orders_of
 from tests.support.tiny_text import settings
 
@@ -30,10 +31,8 @@ def test_four_gpus_are_shared_out_without_overlap():
     assert assign_devices([], slots=3, devices=2) == [{}, {}, {}]
     shared = [share["CUDA_VISIBLE_DEVICES"] for share in assign_devices(four[:2], slots=5, devices=1)]
     assert shared == ["0", "1", "0", "1", "0"]  # small runs of one device each share a card
-    with pytest.raises(ResultsError) as error:
-        assign_devices(four, slots=3, devices=2)
     assert (
-        str(error.value)
+        error_text(ResultsError, assign_devices, four, slots=3, devices=2)
         == "--slots 3 with --devices 2 needs 6 GPUs, but this machine has 4; lower one of the two."
     )
 

@@ -36,7 +36,7 @@ from lightning_modules.data.tokenizer import END, MASK, PAD, START, decode
 from lightning_modules.errors import ExitCode, Interrupted, OutOfMemoryError, StopRequest
 from lightning_modules.objectives import build
 from lightning_modules.training.data_module import evaluation_batches
-from lightning_modules.training.train import start
+from tests.support.errors import error_text
 from tests.support.tiny_text import settings
 
 
@@ -57,9 +57,7 @@ def test_a_sample_is_whole_sentences_without_special_tokens(tokens):
 
 
 def test_a_sample_that_holds_nothing_is_refused(tokens):
-    with pytest.raises(MeasureError) as error:
-        first_tokens(tokens.validation, 1)
-    assert str(error.value) == (
+    assert error_text(MeasureError, first_tokens, tokens.validation, 1) == (
         "the first 1 tokens of the validation text contain no whole sentence that a measure can read; raise "
         "the measure's `tokens`, or give more validation text."
     )
@@ -116,9 +114,8 @@ def test_references_are_the_translations_and_perfect_ones_score_a_hundred(tokens
     assert bleu(references[1:], references[:-1]) < 50
 
 
-def test_measuring_adds_what_is_missing_and_keeps_what_is_there(make_run, tokens):
-    directory = make_run(settings("translation", training={"max_steps": 2}))
-    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+def test_measuring_adds_what_is_missing_and_keeps_what_is_there(train_run, tokens):
+    directory = train_run(settings("translation", training={"max_steps": 2}))
     change = LayerChangeSettings(kind="layer_change", tokens=400)
     information = TokenInformationSettings(kind="token_information", tokens=400, types=30, clusters=5)
     scores = ValidationSettings(kind="validation", translations=5)
@@ -149,9 +146,8 @@ def test_measuring_adds_what_is_missing_and_keeps_what_is_there(make_run, tokens
     )
 
 
-def test_a_measure_that_is_refused_does_not_take_the_others_away(make_run, tokens):
-    directory = make_run(settings(training={"max_steps": 1}))
-    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+def test_a_measure_that_is_refused_does_not_take_the_others_away(train_run, tokens):
+    directory = train_run(settings(training={"max_steps": 1}))
     too_many = TokenInformationSettings(kind="token_information", tokens=400, clusters=1000)
     scores = ValidationSettings(kind="validation", translations=5)
     with pytest.raises(MeasureError, match=r"^token_information: "):
@@ -159,24 +155,22 @@ def test_a_measure_that_is_refused_does_not_take_the_others_away(make_run, token
     assert run_rows.missing_measures(directory.path, [too_many, scores], data_root=directory.path) == [too_many]
 
 
-def test_a_measure_without_rows_is_refused_and_the_run_says_why(make_run, tokens):
+def test_a_measure_without_rows_is_refused_and_the_run_says_why(train_run, tokens):
     """Otherwise it would be measured again at each `ablate run`, and nobody would know why it has no numbers."""
-    directory = make_run(settings("skip_gram", training={"max_steps": 1}))
-    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    directory = train_run(settings("skip_gram", training={"max_steps": 1}))
     scores = ValidationSettings(kind="validation")
     single = replace(tokens, validation=single_tokens(3))
-    with pytest.raises(MeasureError) as error:
-        measure(directory, single, [scores], data_root=directory.path, say=lambda _: None)
-    assert str(error.value) == (
+    assert error_text(
+        MeasureError, measure, directory, single, [scores], data_root=directory.path, say=lambda _: None
+    ) == (
         "validation: there is nothing to measure in this text for this run, so there are no numbers; give more "
         "text, or leave the measure out."
     )
     assert list(run_rows.refusals(directory.path)) == [run_rows.key(scores)]
 
 
-def test_a_reason_that_begins_with_the_measure_does_not_name_it_twice(make_run, tokens, monkeypatch):
-    directory = make_run(settings(training={"max_steps": 1}))
-    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+def test_a_reason_that_begins_with_the_measure_does_not_name_it_twice(train_run, tokens, monkeypatch):
+    directory = train_run(settings(training={"max_steps": 1}))
     reasons = {
         "conditional_independence": "conditional_independence needs at least 20 sentences.",
         "geometry": "all states are equal.",
@@ -189,9 +183,9 @@ def test_a_reason_that_begins_with_the_measure_does_not_name_it_twice(make_run, 
     monkeypatch.setattr(worker, "measure_rows", refuse)
     asked = MEASURES.validate_python(["conditional_independence", "geometry"])
     pairs = MinimalPairsSettings(kind="minimal_pairs", tasks=("language_minimal_pairs",))
-    with pytest.raises(MeasureError) as error:
-        measure(directory, tokens, [*asked, pairs], data_root=directory.path, say=lambda _: None)
-    assert str(error.value) == (
+    assert error_text(
+        MeasureError, measure, directory, tokens, [*asked, pairs], data_root=directory.path, say=lambda _: None
+    ) == (
         "conditional_independence needs at least 20 sentences. geometry: all states are equal. "
         "minimal_pairs language_minimal_pairs: language_minimal_pairs has no pair."
     )
@@ -205,9 +199,8 @@ def single_tokens(sentences):
     return Split(ids=ids, offsets=np.arange(sentences + 1) * 3, documents=np.zeros(sentences, np.int32))
 
 
-def test_a_damaged_file_of_a_task_takes_no_other_measure_away_and_the_run_says_why(make_run, tokens, tmp_path):
-    directory = make_run(settings(training={"max_steps": 1}))
-    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+def test_a_damaged_file_of_a_task_takes_no_other_measure_away_and_the_run_says_why(train_run, tokens, tmp_path):
+    directory = train_run(settings(training={"max_steps": 1}))
     path = tmp_path / "classification/mrpc/train.parquet"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"PAR1 cut off")
@@ -230,9 +223,8 @@ def test_a_damaged_file_of_a_task_takes_no_other_measure_away_and_the_run_says_w
     assert list(run_rows.refusals(directory.path)) == [run_rows.key(later[0])]
 
 
-def test_a_bug_in_one_measure_takes_no_other_away_and_the_log_has_it(make_run, tokens, monkeypatch, capfd):
-    directory = make_run(settings(training={"max_steps": 1}))
-    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+def test_a_bug_in_one_measure_takes_no_other_away_and_the_log_has_it(train_run, tokens, monkeypatch, capfd):
+    directory = train_run(settings(training={"max_steps": 1}))
     change = LayerChangeSettings(kind="layer_change", tokens=400)
     scores = ValidationSettings(kind="validation", translations=5)
 
@@ -240,9 +232,18 @@ def test_a_bug_in_one_measure_takes_no_other_away_and_the_log_has_it(make_run, t
         raise ZeroDivisionError("by zero")
 
     monkeypatch.setattr(layer_change, "layer_change", broken)
-    with pytest.raises(MeasureError) as error:
-        measure(directory, tokens, [change, scores], data_root=directory.path, say=lambda _: None)
-    assert str(error.value) == "layer_change: ZeroDivisionError: by zero"
+    assert (
+        error_text(
+            MeasureError,
+            measure,
+            directory,
+            tokens,
+            [change, scores],
+            data_root=directory.path,
+            say=lambda _: None,
+        )
+        == "layer_change: ZeroDivisionError: by zero"
+    )
     assert run_rows.missing_measures(directory.path, [change, scores], data_root=directory.path) == [change]
     assert "Traceback (most recent call last)" in capfd.readouterr().err
 
@@ -288,9 +289,8 @@ def test_a_worker_says_whether_it_did_the_whole_run(make_run, data_root):
     assert worker.serve_one(order, StopRequest()).items() >= {"code": ExitCode.DONE, "in_one_go": False}.items()
 
 
-def test_a_task_is_measured_again_when_its_file_has_changed_and_not_when_it_is_gone(make_run, tokens, tmp_path):
-    directory = make_run(settings(training={"max_steps": 1}))
-    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+def test_a_task_is_measured_again_when_its_file_has_changed_and_not_when_it_is_gone(train_run, tokens, tmp_path):
+    directory = train_run(settings(training={"max_steps": 1}))
     path = tmp_path / "lm_syneval/test.parquet"
     path.parent.mkdir()
 
@@ -336,9 +336,8 @@ def test_a_task_is_measured_again_when_its_file_has_changed_and_not_when_it_is_g
     assert missing() == []
 
 
-def test_measuring_again_replaces_its_own_rows_and_no_others(make_run, tokens):
-    directory = make_run(settings(training={"max_steps": 1}))
-    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+def test_measuring_again_replaces_its_own_rows_and_no_others(train_run, tokens):
+    directory = train_run(settings(training={"max_steps": 1}))
     change = LayerChangeSettings(kind="layer_change", tokens=400)
     other = LayerChangeSettings(kind="layer_change", tokens=300)
     measure(directory, tokens, [change, other], data_root=directory.path, say=lambda _: None)
@@ -363,9 +362,8 @@ def test_a_new_version_of_one_kind_leaves_the_rows_of_the_others(monkeypatch):
     assert run_rows.key(information) != before[1]
 
 
-def test_every_kept_checkpoint_is_measured_and_what_is_there_is_not_measured_twice(make_run, tokens):
-    directory = make_run(settings(training={"max_steps": 5}))
-    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+def test_every_kept_checkpoint_is_measured_and_what_is_there_is_not_measured_twice(train_run, tokens):
+    directory = train_run(settings(training={"max_steps": 5}))
     all_steps = LayerChangeSettings(kind="layer_change", tokens=400, checkpoints="all")
     last = LayerChangeSettings(kind="layer_change", tokens=400)
     measure(directory, tokens, [all_steps, last], data_root=directory.path, say=lambda _: None)
@@ -406,9 +404,8 @@ def test_every_kept_checkpoint_is_measured_and_what_is_there_is_not_measured_twi
     ],
     ids=lambda asked: asked["kind"],
 )
-def test_every_measure_of_states_is_computed_from_every_kept_checkpoint(asked, make_run, tokens):
-    directory = make_run(settings(training={"max_steps": 2}))
-    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+def test_every_measure_of_states_is_computed_from_every_kept_checkpoint(asked, train_run, tokens):
+    directory = train_run(settings(training={"max_steps": 2}))
     all_steps = TypeAdapter(RunMeasure).validate_python({"tokens": 1000, "checkpoints": "all"} | asked)
     measure(directory, tokens, [all_steps], data_root=directory.path, say=lambda _: None)
     rows = run_rows.rows(directory.path)
@@ -536,9 +533,7 @@ def test_rows_of_a_measure_of_ones_own_that_no_table_could_hold_are_refused(tmp_
     (tmp_path / "mine.py").write_text(OWN.replace("ROWS", repr(rows)))
     plugins.look_beside(tmp_path / "spec.yaml")
     (settings,) = MEASURES.validate_python(["mine.py:Mine"])
-    with pytest.raises(AblationsError) as error:
-        measure_rows(None, settings)
-    assert str(error.value) == sentence
+    assert error_text(AblationsError, measure_rows, None, settings) == sentence
 
 
 def test_single_numbers_of_torch_and_numpy_are_numbers_of_a_measure_of_ones_own(tmp_path):
@@ -567,6 +562,7 @@ def test_a_measure_of_ones_own_that_fails_or_exits_is_refused_with_the_line_of_i
     path.write_text(OWN.replace("yield from ROWS", statement))
     plugins.look_beside(tmp_path / "spec.yaml")
     (settings,) = MEASURES.validate_python(["mine.py:Mine"])
-    with pytest.raises(AblationsError) as error:
-        measure_rows(None, settings)
-    assert str(error.value) == f"mine.py:Mine: {path}{reason}; correct the file."
+    assert (
+        error_text(AblationsError, measure_rows, None, settings)
+        == f"mine.py:Mine: {path}{reason}; correct the file."
+    )

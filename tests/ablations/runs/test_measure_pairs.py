@@ -16,10 +16,9 @@ from ablations.runs.gather import gather
 from ablations.runs.identity import PlannedRun
 from ablations.runs.rows import key
 from ablations.spec.experiment import Run
-from lightning_modules.errors import StopRequest
 from lightning_modules.objectives import build
 from lightning_modules.training.checkpoint import load_weights
-from lightning_modules.training.train import start
+from tests.support.errors import error_text
 from tests.support.tiny_text import settings
 
 ASKED = RunDistanceSettings(kind="run_distance", tokens=400)
@@ -31,18 +30,17 @@ def trained(item, tokens):
     return objective
 
 
-def add_run(make_run, tokens, arm, seed, kind="masked_lm", **sections):
+def add_run(train_run, tokens, arm, seed, kind="masked_lm", **sections):
     run = settings(kind, seed=seed, **({"training": {"max_steps": 2}} | sections))
     run_id = f"{arm}{seed}".rjust(10, "0")
-    directory = make_run(run, f"{arm}-s{seed}-{run_id}")
-    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    directory = train_run(run, f"{arm}-s{seed}-{run_id}")
     return PlannedRun(Run(arm, seed, run), run_id, tokens.address, directory)
 
 
 @pytest.fixture
-def planned(make_run, tokens):
+def planned(train_run, tokens):
     arms = (("mlm", "masked_lm"), ("clm", "causal_lm"))
-    return [add_run(make_run, tokens, arm, seed, kind) for arm, kind in arms for seed in (0, 1)]
+    return [add_run(train_run, tokens, arm, seed, kind) for arm, kind in arms for seed in (0, 1)]
 
 
 def names(pairs):
@@ -55,9 +53,9 @@ def compare(folder, planned, settings=ASKED, **options):
     return said
 
 
-def test_pairs_are_arms_at_equal_seed_and_seeds_of_an_arm_of_like_encoders(planned, make_run, tokens):
-    deeper = add_run(make_run, tokens, "deeper", 0, encoder={"num_hidden_layers": 3})
-    words = add_run(make_run, tokens, "words", 0, "skip_gram")
+def test_pairs_are_arms_at_equal_seed_and_seeds_of_an_arm_of_like_encoders(planned, train_run, tokens):
+    deeper = add_run(train_run, tokens, "deeper", 0, encoder={"num_hidden_layers": 3})
+    words = add_run(train_run, tokens, "words", 0, "skip_gram")
     assert names(measure_pairs.pairs([*planned, deeper, words], ASKED)) == [
         ("mlm-0", "mlm-1"),
         ("mlm-0", "clm-0"),
@@ -220,9 +218,9 @@ def test_layers_that_need_much_memory_are_read_in_portions_with_the_same_result(
 
 def test_too_few_tokens_are_refused(planned, tokens, tmp_path):
     there = len(first_tokens(tokens.validation, 70))
-    with pytest.raises(MeasureError) as error:
-        compare(tmp_path, planned, ASKED.model_copy(update={"tokens": 70}))
-    assert str(error.value) == (
+    assert error_text(
+        MeasureError, lambda: compare(tmp_path, planned, ASKED.model_copy(update={"tokens": 70}))
+    ) == (
         f"PWCCA needs at least 5 tokens per feature, which is 80 at a width of 16, but got {there}; "
         "give more tokens or fewer features."
     )

@@ -9,10 +9,10 @@ import pytest
 from ablations.runs import plan
 from ablations.runs.calibration import Calibration
 from ablations.runs.records import DataRecord, Plan, RunRecord
-from ablations.runs.workspace import Workspace
 from lightning_modules.files import read_json
 from lightning_modules.training.run_directory import RunDirectoryError
-from tests.support.planned_spec import SPEC
+from tests.support.errors import error_text
+from tests.support.planned_spec import workspace_of
 
 
 @pytest.mark.parametrize(("runs", "kept"), [(("a", "b"), True), (("a", "c"), False), (("a",), False)])
@@ -55,8 +55,7 @@ def test_the_date_of_a_plan_stays_when_comments_of_the_spec_change(tmp_path, mon
 
 
 def planned(folder, *measures):
-    (folder / "it.yaml").write_text(json.dumps(SPEC | {"measures": measures}))
-    workspace = Workspace.open(folder / "it.yaml", out=folder / "out", data_root=folder)
+    workspace = workspace_of(folder, measures=measures)
     return workspace, workspace.plan()
 
 
@@ -122,8 +121,7 @@ def test_an_arm_that_takes_no_steps_leaves_the_time_of_the_others_known(tmp_path
     monkeypatch.setattr(joblib, "cpu_count", lambda: 1)
     Calibration(tmp_path / "out").note_steps([("32-true", 16, 1e9)], threads=1)
     arms = {"a": {}, "untrained": {"training": {"max_steps": 0}}}
-    (tmp_path / "it.yaml").write_text(json.dumps(SPEC | {"arms": arms, "measures": ["validation"]}))
-    content = Workspace.open(tmp_path / "it.yaml", out=tmp_path / "out", data_root=tmp_path).plan()
+    content = workspace_of(tmp_path, arms=arms, measures=["validation"]).plan()
     assert content.left_out == ["validation"]
     assert [run.seconds for run in content.runs if run.arm == "untrained"] == [0.0, 0.0]
     assert content.seconds == pytest.approx(sum(run.flops for run in content.runs) / 1e9)
@@ -148,9 +146,7 @@ def test_a_damaged_record_of_a_run_is_one_sentence_in_the_status_of_all(tmp_path
     path = tmp_path / "runs" / "mlm-s0-0123456789" / "run.json"
     path.parent.mkdir(parents=True)
     path.write_text(damaged)
-    with pytest.raises(RunDirectoryError) as error:
-        plan.all_statuses(tmp_path)
-    assert str(error.value) == (
+    assert error_text(RunDirectoryError, plan.all_statuses, tmp_path) == (
         f"{path} cannot be read or has changed since it was written; delete the file, then `ablate run` writes it "
         "again."
     )

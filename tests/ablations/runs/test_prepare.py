@@ -1,7 +1,5 @@
 """Preparation of runs: what is checked before the first one starts."""
 
-import json
-
 import numpy as np
 import pytest
 from rich.console import Console
@@ -11,23 +9,22 @@ from ablations.measures.information.estimate import smaller_half
 from ablations.measures.reading.texts import Texts
 from ablations.measures.token_information import questions_of
 from ablations.runs.prepare import prepare_text
-from ablations.runs.workspace import Workspace
 from lightning_modules.data import token_store
-from tests.support.planned_spec import SPEC
+from tests.support.errors import error_text
+from tests.support.planned_spec import workspace_of
 
 
 def test_tokens_that_changed_on_the_disk_are_refused_before_a_run_starts(tmp_path):
     """One other token id of the right size and range would train another model, and nobody would know."""
-    (tmp_path / "it.yaml").write_text(json.dumps(SPEC | {"measures": ["validation"]}))
-    workspace = Workspace.open(tmp_path / "it.yaml", out=tmp_path / "out", data_root=tmp_path)
+    workspace = workspace_of(tmp_path, measures=["validation"])
     prepare_text(workspace, workspace.planned, Console(quiet=True))
     (path,) = tmp_path.glob("out/tokens/*/train.ids.npy")
     ids = np.load(path, mmap_mode="r+")
     ids[5] ^= 1
     ids.flush()
-    with pytest.raises(AblationsError) as error:
-        prepare_text(workspace, workspace.planned, Console(quiet=True))
-    assert str(error.value).endswith(
+    assert error_text(
+        AblationsError, lambda: prepare_text(workspace, workspace.planned, Console(quiet=True))
+    ).endswith(
         f"arm a: The token store {path.parent} is damaged: train.ids.npy has changed since it was written; delete "
         "the folder, then `ablate run` writes it again."
     )
@@ -42,8 +39,7 @@ def test_the_text_of_a_measure_is_checked_for_each_seed(tmp_path):
     def opened(clusters, seeds):
         sizes = {"tokens": 300, "types": 20, "clusters": clusters}
         measure = {"kind": "token_information", "about": ["input"], **sizes}
-        (tmp_path / "it.yaml").write_text(json.dumps(SPEC | {"seeds": seeds, "measures": [measure]}))
-        return Workspace.open(tmp_path / "it.yaml", out=tmp_path / "out", data_root=tmp_path)
+        return workspace_of(tmp_path, seeds=seeds, measures=[measure])
 
     workspace = opened(2, [0])
     (settings,) = workspace.experiment.measures

@@ -12,9 +12,8 @@ from ablations.runs.identity import create
 from ablations.runs.launch import Outcome
 from ablations.runs.progress import LOG_END, _measured_now, _through, compare_runs, display
 from ablations.runs.terminal import WIDTH, console_for_tables
-from ablations.runs.workspace import Workspace
 from lightning_modules.training.run_directory import RunDirectoryError, checksum
-from tests.support.planned_spec import SPEC
+from tests.support.planned_spec import workspace_of
 
 
 @pytest.mark.parametrize(
@@ -46,8 +45,7 @@ def test_what_is_measured_is_what_the_log_said_last(tmp_path, written, said):
     ],
 )
 def test_runs_that_cannot_be_compared_are_said_and_do_not_stop_the_command(error, tmp_path, monkeypatch, capsys):
-    (tmp_path / "it.yaml").write_text(json.dumps(SPEC | {"measures": ["run_distance"]}))
-    workspace = Workspace.open(tmp_path / "it.yaml", out=tmp_path / "out", data_root=tmp_path)
+    workspace = workspace_of(tmp_path, measures=["run_distance"])
 
     def fails(*_, **more):
         raise error
@@ -58,8 +56,7 @@ def test_runs_that_cannot_be_compared_are_said_and_do_not_stop_the_command(error
 
 
 def test_runs_have_the_present_places_of_their_files_before_they_are_compared(tmp_path, monkeypatch):
-    (tmp_path / "it.yaml").write_text(json.dumps(SPEC | {"measures": ["run_distance"]}))
-    workspace = Workspace.open(tmp_path / "it.yaml", out=tmp_path / "out", data_root=tmp_path)
+    workspace = workspace_of(tmp_path, measures=["run_distance"])
     done, planned, *_ = workspace.planned
     create(done)
     done.directory.checkpoints.mkdir()
@@ -107,8 +104,7 @@ class PoolThatEnds:
 
 def test_the_times_of_a_run_are_kept_only_if_one_worker_did_all_of_it(tmp_path, capsys):
     """Another command may have trained it meanwhile. Then its measures seem to take no time."""
-    (tmp_path / "it.yaml").write_text(json.dumps(SPEC))
-    workspace = Workspace.open(tmp_path / "it.yaml", out=tmp_path / "out", data_root=tmp_path)
+    workspace = workspace_of(tmp_path)
     todo = list({item.run_id: item for item in workspace.planned}.values())
     for item in workspace.planned:
         create(item)

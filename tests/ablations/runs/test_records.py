@@ -7,7 +7,8 @@ import pytest
 from ablations.errors import ResultsError, SpecError
 from ablations.runs.records import Look, Looks, look_due, with_look, with_more_seeds, write_looks
 from ablations.runs.workspace import Workspace
-from tests.support.planned_spec import SPEC
+from tests.support.errors import error_text
+from tests.support.planned_spec import SPEC, opened, write
 
 SEEDS = {"first": 3, "up_to": 6, "until": "decided", "start": 10}
 CLAIM = {
@@ -26,18 +27,12 @@ CLAIM = {
 def written(folder, *, seeds=SEEDS, **changes):
     (folder / "claims").mkdir(exist_ok=True)
     (folder / "claims" / "some.yaml").write_text(json.dumps({"version": 1, "claims": [CLAIM]}))
-    content = SPEC | {"seeds": seeds, "measures": ["validation"], "claims": ["some"]} | changes
-    (folder / "it.yaml").write_text(json.dumps(content), encoding="utf-8")
-    return folder / "it.yaml"
+    return write(folder, **{"seeds": seeds, "measures": ["validation"], "claims": ["some"]} | changes)
 
 
 @pytest.fixture
 def spec(tmp_path):
     return written(tmp_path)
-
-
-def opened(spec):
-    return Workspace.open(spec, out=spec.parent / "out", data_root=spec.parent)
 
 
 def seeds_of(workspace):
@@ -105,9 +100,10 @@ def test_looks_json_brings_back_the_seeds_of_each_arm(spec):
     again = opened(spec)
     assert seeds_of(again) == {"a": [10, 11, 12, 13, 14, 15], "b": [10, 11, 12, 13]}
     assert again.select([], [15])[0].run.seed == 15
-    with pytest.raises(SpecError) as raised:
-        again.select([], [99])
-    assert str(raised.value) == f"--seed 99: {spec} has no such seed; it has 10, 11, 12, 13, 14, 15."
+    assert (
+        error_text(SpecError, again.select, [], [99])
+        == f"--seed 99: {spec} has no such seed; it has 10, 11, 12, 13, 14, 15."
+    )
 
 
 def test_an_arm_that_is_added_later_begins_with_the_first_look(spec):
@@ -152,9 +148,7 @@ def test_other_seeds_than_those_of_the_first_run_are_refused(spec, seeds):
     workspace.write_plan()
     workspace.planned[0].directory.path.mkdir(parents=True)
     workspace.planned[0].directory.write_state("running", step=0)
-    with pytest.raises(SpecError) as raised:
-        opened(written(spec.parent, seeds=seeds))
-    assert str(raised.value) == (
+    assert error_text(SpecError, lambda: opened(written(spec.parent, seeds=seeds))) == (
         "seeds: this experiment started with looks at 3, 4, 5 and 6 seeds, beginning with seed 10, and other "
         "looks would change the error rate; write the seeds as they were, or give the experiment another name "
         "and another first seed."
@@ -180,9 +174,7 @@ def test_a_damaged_looks_json_is_named(spec):
     folder = opened(spec).folder
     folder.mkdir(parents=True)
     (folder / "looks.json").write_text('{"sizes": 3}')
-    with pytest.raises(ResultsError) as raised:
-        opened(spec)
-    assert str(raised.value) == (
+    assert error_text(ResultsError, opened, spec) == (
         f"{folder / 'looks.json'} cannot be read; delete it, and `ablate run` judges the claims again at each "
         "look, with the same results."
     )

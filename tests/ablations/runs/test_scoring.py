@@ -19,9 +19,10 @@ from ablations.tasks.examples import Source, examples_of, read_examples
 from ablations.tasks.transfer.heads import FrozenStates
 from lightning_modules.config import RunSettings
 from lightning_modules.data import token_store
-from lightning_modules.errors import DataError, StopRequest
+from lightning_modules.errors import DataError
 from lightning_modules.objectives import build
-from lightning_modules.training.train import start
+from tests.support.errors import error_text
+from tests.support.start_here import start_here
 from tests.support.tiny_text import run_folder
 
 MEASURES = TypeAdapter(list[Measure]).validate_python(
@@ -80,9 +81,8 @@ def test_every_measure_becomes_rows_that_the_table_takes(asked, tokens, tmp_path
     assert (made["n"].dropna() > 0).all()
 
 
-def test_tasks_are_measured_one_by_one_and_only_what_is_missing_is(make_run, tokens):
-    directory = make_run(settings())
-    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+def test_tasks_are_measured_one_by_one_and_only_what_is_missing_is(train_run, tokens):
+    directory = train_run(settings())
     asked = TypeAdapter(list[Measure]).validate_python(
         [{"kind": "baselines", "tasks": ["language_tense", "language_topic"], "effort": "quick"}]
     )
@@ -154,9 +154,7 @@ def test_information_about_the_output_alone_is_left_out_where_there_is_none():
 
 
 def test_text_of_files_has_no_built_in_task(tmp_path):
-    with pytest.raises(DataError) as error:
-        read_examples(TASKS["language_topic"], "test", data_root=tmp_path)
-    assert str(error.value) == (
+    assert error_text(DataError, read_examples, TASKS["language_topic"], "test", data_root=tmp_path) == (
         "task language_topic: its examples come from the built-in language, but the data are files; leave the "
         "task out."
     )
@@ -205,7 +203,7 @@ def predicted(tmp_path_factory, tokens):
     """A run that was measured without predictions, and then with them: its rows before and after, and what it was
     told."""
     directory = run_folder(settings(), tokens, out=tmp_path_factory.mktemp("out"), name="mlm-s0-0000000000")
-    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    start_here(directory)
     told = []
 
     def measured(measures):

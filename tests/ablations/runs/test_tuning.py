@@ -10,7 +10,8 @@ import pytest
 from ablations.commands import runs
 from ablations.errors import ResultsError, SpecError
 from ablations.runs.workspace import Workspace
-from tests.support.planned_spec import SPEC
+from tests.support.errors import error_text
+from tests.support.planned_spec import SPEC, opened, write
 
 ARMS = {"mlm": {"objective": {"kind": "masked_lm"}}, "clm": {"objective": {"kind": "causal_lm"}}}
 RATES = [1e-3, 2e-3, 4e-3]
@@ -23,13 +24,7 @@ def spec(tmp_path):
 
 
 def written(folder, *, tune=TUNE, **changes):
-    content = SPEC | {"arms": ARMS, "tune": tune} | changes
-    (folder / "it.yaml").write_text(json.dumps(content), encoding="utf-8")
-    return folder / "it.yaml"
-
-
-def opened(spec):
-    return Workspace.open(spec, out=spec.parent / "out", data_root=spec.parent)
+    return write(folder, **{"arms": ARMS, "tune": tune} | changes)
 
 
 def end(item, loss, *, state="done", step=None, **more):
@@ -242,9 +237,7 @@ def test_a_damaged_tuned_json_is_named(spec, trial):
     folder.mkdir(parents=True)
     about = {"settings": {}, "seeds": [9], "part_of_steps": 0.5}
     (folder / "tuned.json").write_text(json.dumps(about | {"arms": [{"arm": "mlm", "trials": [trial]}]}))
-    with pytest.raises(ResultsError) as raised:
-        opened(spec)
-    assert str(raised.value) == (
+    assert error_text(ResultsError, opened, spec) == (
         f"{folder / 'tuned.json'} cannot be read; delete it, and `ablate run` writes it again."
     )
 

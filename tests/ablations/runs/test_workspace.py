@@ -4,16 +4,15 @@ import json
 
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
-from ablations.cli import main
 from ablations.errors import DataError, SpecError
 from ablations.results import sealed
 from ablations.runs import gather
 from ablations.runs import rows as run_rows
 from ablations.runs.records import require_runs
 from ablations.runs.workspace import Workspace
-from tests.support.planned_spec import SPEC
+from tests.support.command_line import ablate, refusal_of
+from tests.support.planned_spec import SPEC, opened, workspace_of, write
 
 ARMS = {
     "mlm": {"objective": {"kind": "masked_lm"}},
@@ -23,13 +22,7 @@ ARMS = {
 
 @pytest.fixture
 def spec(tmp_path):
-    content = SPEC | {"arms": ARMS, "match": "predictions"}
-    (tmp_path / "it.yaml").write_text(json.dumps(content), encoding="utf-8")
-    return tmp_path / "it.yaml"
-
-
-def opened(spec, **more):
-    return Workspace.open(spec, out=spec.parent / "out", data_root=spec.parent, **more)
+    return write(tmp_path, arms=ARMS, match="predictions")
 
 
 def steps(workspace):
@@ -39,12 +32,9 @@ def steps(workspace):
 @pytest.mark.parametrize("command", ["claims", "report"])
 def test_published_results_are_not_replaced_by_a_table_of_fewer_runs(tmp_path, command):
     """A restored folder has a table of all runs. Some of their folders are not on this machine."""
-    spec = tmp_path / "it.yaml"
-    measured = SPEC | {"arms": ARMS, "measures": ["validation"]}
-    spec.write_text(json.dumps(measured), encoding="utf-8")
-    CliRunner().invoke(main, ["claims", "--new", str(spec)])
-    spec.write_text(json.dumps(measured | {"claims": ["it"]}), encoding="utf-8")
-    workspace = opened(spec)
+    spec = write(tmp_path, arms=ARMS, measures=["validation"])
+    ablate("claims", "--new", spec)
+    workspace = workspace_of(tmp_path, arms=ARMS, measures=["validation"], claims=["it"])
     workspace.write_plan()
     plan = json.loads((workspace.folder / "plan.json").read_text(encoding="utf-8"))
     for run in plan["runs"]:
@@ -57,12 +47,10 @@ def test_published_results_are_not_replaced_by_a_table_of_fewer_runs(tmp_path, c
     first, *others = plan["runs"]
     (tmp_path / "out" / "runs" / first["folder"]).mkdir(parents=True)
     where = ["--out", str(tmp_path / "out"), "--data-root", str(tmp_path)]
-    result = CliRunner().invoke(main, [command, str(spec), *where])
-    assert (result.exit_code, result.stderr) == (
-        2,
+    assert refusal_of(command, spec, *where) == (
         f"{workspace.folder} has published results of {len(plan['runs'])} runs, but {len(others)} of them are not "
         f"in {tmp_path / 'out' / 'runs'}, and the table would lose their rows; copy them there, name another "
-        f"output root with --out, or judge the published table with `ablate report {workspace.folder}`.\n",
+        f"output root with --out, or judge the published table with `ablate report {workspace.folder}`.\n"
     )
     assert {path: path.read_bytes() for path in workspace.folder.rglob("*") if path.is_file()} == before
     for run in others:
@@ -97,14 +85,14 @@ def test_looking_tokenises_nothing_and_says_that_steps_are_not_matched(spec):
 
 
 def test_no_plan_of_runs_with_unknown_steps_is_written(spec):
-    for write in (opened(spec).write_plan, opened(spec).write_results):
+    for write_files in (opened(spec).write_plan, opened(spec).write_results):
         with pytest.raises(SpecError, match="match: predictions needs the tokens of this text"):
-            write()
+            write_files()
         assert not (spec.parent / "out").exists()
 
 
 def test_rows_of_a_run_are_read_once_for_table_and_plan(spec, monkeypatch):
-    spec.write_text(json.dumps(SPEC | {"measures": ["validation"]}), encoding="utf-8")
+    write(spec.parent, measures=["validation"])
     monkeypatch.setitem(gather.version.__kwdefaults__, "age", 0.0)
     workspace = opened(spec)
     [key] = [run_rows.key(measure) for measure in workspace.experiment.measures]
@@ -156,7 +144,7 @@ def test_results_of_changed_settings_have_a_folder_of_their_own_that_says_so(spe
 
 @pytest.mark.parametrize("damaged", ["null", "[1]", '{"splits": {}}', "{"])
 def test_a_damaged_report_of_the_text_is_one_sentence(spec, damaged):
-    workspace = Workspace.open(spec, out=spec.parent / "out", data_root=spec.parent, tokenise=True)
+    workspace = opened(spec, tokenise=True)
     (path,) = (spec.parent / "out" / "tokens").glob("*/tokens.json")
     path.write_text(damaged)
     with pytest.raises(DataError) as error:

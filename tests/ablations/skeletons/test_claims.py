@@ -5,13 +5,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from ablations.catalogue import METRICS
-from ablations.cli import main
 from ablations.skeletons import claims as claim_skeleton
 from ablations.spec import claims as claims_file
 from ablations.spec import grid, load
+from tests.support.command_line import ablate, refusal_of
 from tests.support.skeleton_verdict import verdict
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
@@ -26,10 +25,6 @@ arms: {mlm: {}, "1": {objective: {masking: {ratio: 0.4}}}}
 seeds: [0, 1, 2]
 measures: [validation]
 """
-
-
-def ablate(*words):
-    return CliRunner().invoke(main, [str(word) for word in words])
 
 
 def write(folder, text=SPEC, name="mine"):
@@ -150,10 +145,9 @@ def test_no_file_is_overwritten(tmp_path):
     path.parent.mkdir()
     for make in (lambda: path.write_text("mine"), lambda: path.symlink_to("nowhere")):
         make()
-        done = ablate("claims", spec, "--new")
-        assert (done.exit_code, done.stderr) == (
-            2,
-            f"{path} already exists and was not changed; add your claims to it.\n",
+        assert (
+            refusal_of("claims", spec, "--new")
+            == f"{path} already exists and was not changed; add your claims to it.\n"
         )
         assert path.is_symlink() or path.read_text() == "mine"
         path.unlink()

@@ -3,17 +3,18 @@
 import sys
 
 import pytest
-from click.testing import CliRunner
 
 from ablations.cli import main
 from ablations.errors import SpecError
 from ablations.skeletons import examples
 from ablations.spec import load
 from lightning_modules.errors import FilesError
+from tests.support.command_line import ablate
+from tests.support.errors import error_text
 
 
 def run(*arguments):
-    return CliRunner().invoke(main, ["examples", *arguments])
+    return ablate("examples", *arguments)
 
 
 def test_lists_every_spec_with_its_cost_and_whether_it_needs_files():
@@ -82,9 +83,7 @@ def test_no_file_is_written_over_and_then_nothing_is_copied(tmp_path):
     claims = tmp_path / "claims" / "article.yaml"
     claims.parent.mkdir()
     claims.write_text("mine")
-    with pytest.raises(FilesError) as error:
-        examples.copy("article-tiny", tmp_path)
-    assert str(error.value) == (
+    assert error_text(FilesError, examples.copy, "article-tiny", tmp_path) == (
         f"{claims} already exists and differs from the example; move it away, or give the command in another "
         "folder."
     )
@@ -105,7 +104,5 @@ def test_no_file_is_written_over_and_then_nothing_is_copied(tmp_path):
     ],
 )
 def test_an_example_that_does_not_exist(name, hint, tmp_path):
-    with pytest.raises(SpecError) as error:
-        examples.copy(name, tmp_path / "new")
-    assert str(error.value) == f"there is no example {name}; {hint}"
+    assert error_text(SpecError, examples.copy, name, tmp_path / "new") == f"there is no example {name}; {hint}"
     assert not (tmp_path / "new").exists()

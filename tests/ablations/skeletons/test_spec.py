@@ -4,10 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from rich.console import Console
 
-from ablations.cli import main
 from ablations.runs.prepare import prepare_text
 from ablations.runs.workspace import Workspace
 from ablations.skeletons.spec import SIZES, Text, count, name_from_file, pieces_per_word, steps_of, vocabulary_size
@@ -15,12 +13,9 @@ from ablations.spec import load
 from lightning_modules.data import token_store
 from lightning_modules.data.corpus import open_corpus
 from lightning_modules.data.language import Language
+from tests.support.command_line import ablate, refusal_of
 
 SENTENCES = [(number, sentence) for number, sentence in Language(0).sentences("train", 900)]
-
-
-def ablate(*arguments, **more):
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], **more)
 
 
 @pytest.fixture
@@ -76,10 +71,9 @@ def test_the_documents_held_out_are_about_a_twentieth_of_the_text(folder):
 
 
 def test_translations_need_the_column_that_holds_them(folder):
-    result = ablate("init", "it.yaml", "--text", "pairs.jsonl", "--arm", "mt", "--column", "de")
-    assert (result.exit_code, result.stderr) == (
-        2,
-        "--arm mt needs the column of the translations; name it with --target.\n",
+    assert (
+        refusal_of("init", "it.yaml", "--text", "pairs.jsonl", "--arm", "mt", "--column", "de")
+        == "--arm mt needs the column of the translations; name it with --target.\n"
     )
     assert ablate("init", "it.yaml", "--text", "pairs.jsonl").stderr == (
         f"{folder}/pairs.jsonl has text in de and en; name the column of the sentences with --column.\n"
@@ -91,10 +85,9 @@ def test_translations_need_the_column_that_holds_them(folder):
 
 def test_nothing_that_is_there_is_overwritten_without_a_word(folder):
     (folder / "it-train.txt").write_text("mine")
-    result = ablate("init", "it.yaml", "--text", "Books 1.txt")
-    assert (result.exit_code, result.stderr) == (
-        2,
-        "it-train.txt already exists; choose another name, or add --overwrite.\n",
+    assert (
+        refusal_of("init", "it.yaml", "--text", "Books 1.txt")
+        == "it-train.txt already exists; choose another name, or add --overwrite.\n"
     )
     assert not (folder / "it.yaml").exists()
     assert (folder / "it-train.txt").read_text() == "mine"

@@ -4,6 +4,7 @@ from ablations.errors import SpecProblems
 from ablations.spec import load
 from ablations.spec.figures import PUBLISHED_COLUMNS, keep_published, kept_published, load_published
 from tests.support.claim_tables import CHANGE, INFORMATION, ROOT
+from tests.support.errors import error_text
 
 HEAD = "source,measure,metric,group,objective,layer,layer_to,value,error,read\n"
 LINE = "A paper,layer_change,pwcca,,causal_lm,1,2,0.0747,0.001,from the figure\n"
@@ -11,9 +12,7 @@ SHIPPED = ROOT / "experiments" / "published" / "voita-2019.csv"
 
 
 def problems(path):
-    with pytest.raises(SpecProblems) as caught:
-        load_published(path)
-    return str(caught.value).replace(f"{path}:", "").splitlines()
+    return error_text(SpecProblems, load_published, path).replace(f"{path}:", "").splitlines()
 
 
 def test_an_empty_cell_is_absent(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from ablations import yamlfile
 from ablations.errors import SpecProblems
 from ablations.spec import given_settings, load
+from tests.support.errors import error_text
 
 SHIPPED = sorted(Path("experiments").glob("*.yaml"))
 SPEC = """\
@@ -49,9 +50,7 @@ def content(spec, *options):
 
 
 def problems(spec, *options):
-    with pytest.raises(SpecProblems) as caught:
-        load.load(spec, overrides=options)
-    return str(caught.value).splitlines()
+    return error_text(SpecProblems, load.load, spec, overrides=options).splitlines()
 
 
 def test_a_setting_stands_where_the_file_would_have_it(spec):

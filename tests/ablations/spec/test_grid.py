@@ -16,6 +16,7 @@ from ablations.spec import grid
 from ablations.spec.experiment import Experiment
 from lightning_modules.config import EncoderSettings, LanguageData, MaskedLMSettings, RunSettings, TrainingSettings
 from lightning_modules.config.run import VOITA_2019
+from tests.support.errors import error_text
 
 
 def experiment(**spec):
@@ -285,12 +286,14 @@ def test_what_is_resolved_resolves_to_itself():
 
 
 def test_an_experiment_put_together_by_hand_is_refused_where_load_would_refuse_it():
-    with pytest.raises(SpecError) as caught:
-        grid.runs(experiment(training={"max_steps": -1}))
-    assert str(caught.value) == "x: training.max_steps must be greater than or equal to 0, but is -1; raise it"
-    with pytest.raises(SpecError) as caught:
-        grid.resolved(experiment(grid={"base": "nlm"}))
-    assert str(caught.value) == 'x: grid.base must be the name of an arm, but is "nlm"; did you mean mlm?'
+    assert (
+        error_text(SpecError, lambda: grid.runs(experiment(training={"max_steps": -1})))
+        == "x: training.max_steps must be greater than or equal to 0, but is -1; raise it"
+    )
+    assert (
+        error_text(SpecError, lambda: grid.resolved(experiment(grid={"base": "nlm"})))
+        == 'x: grid.base must be the name of an arm, but is "nlm"; did you mean mlm?'
+    )
 
 
 def test_looking_at_a_spec_loads_nothing_heavy(tmp_path):
@@ -350,9 +353,9 @@ def test_a_preset_is_written_out_and_may_be_varied():
 
 
 def test_a_preset_that_does_not_suit_an_objective_is_refused():
-    with pytest.raises(SpecError) as error:
-        settings(preset="voita-2019", arms={"electra": {"objective": {"kind": "replaced_token"}}})
-    assert str(error.value) == (
+    assert error_text(
+        SpecError, settings, preset="voita-2019", arms={"electra": {"objective": {"kind": "replaced_token"}}}
+    ) == (
         "x: preset voita-2019 is for masked_lm, causal_lm, translation, but objective.kind is replaced_token; "
         "write the settings of the encoder one by one"
     )

@@ -14,6 +14,7 @@ from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.objectives.predictions import predictions_per_token
 from lightning_modules.training.data_module import RunData
+from tests.support.errors import error_text
 from tests.support.tiny_text import SECTIONS, settings
 
 DATA = {"kind": "files", "train": "train.tsv", "validation": "validation.tsv", "target": "target"}
@@ -228,9 +229,7 @@ def test_operations_of_word_vectors_are_those_of_the_pairs_there_are(tokens):
 
 def test_pairs_of_words_are_no_predicted_tokens(tokens):
     spec = experiment("predictions", {"mlm": ARMS["mlm"], "vectors": {"objective": {"kind": "skip_gram"}}})
-    with pytest.raises(SpecError) as error:
-        matching.matched(spec, grid.runs(spec), text=lambda run: tokens)
-    assert str(error.value) == (
+    assert error_text(SpecError, lambda: matching.matched(spec, grid.runs(spec), text=lambda run: tokens)) == (
         "x: match: predictions is not possible for arm vectors, because it predicts pairs of words; write "
         "match: flops or match: steps, or give the arm an experiment of its own."
     )

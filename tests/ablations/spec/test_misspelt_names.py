@@ -4,11 +4,9 @@ from dataclasses import replace
 from typing import get_args
 
 import pytest
-from click.testing import CliRunner
 
 from ablations import metric_groups
 from ablations.catalogue import METRICS, OF_TASKS, Measure
-from ablations.cli import main
 from ablations.errors import SpecError
 from ablations.measures.reading.sample import groups
 from ablations.messages import ALSO_CALLED, kind_of, models_in
@@ -25,6 +23,8 @@ from lightning_modules.config import RunSettings
 from lightning_modules.config.objectives import OBJECTIVES
 from lightning_modules.data.language import minimal_pairs
 from tests.support.claim_files import GOOD, write
+from tests.support.command_line import ablate
+from tests.support.errors import error_text
 from tests.support.grouped_sample import sample
 
 # Numbers ----------------------------------------------------------------------------------------------
@@ -71,9 +71,7 @@ def sentences(folder, spec=SPEC, claims=GOOD):
     write(folder, claims)
     path = folder / "spec.yaml"
     path.write_text(spec, encoding="utf-8")
-    with pytest.raises(SpecError) as error:
-        load.load(path)
-    return str(error.value).replace(f"{folder}/", "").splitlines()
+    return error_text(SpecError, load.load, path).replace(f"{folder}/", "").splitlines()
 
 
 @pytest.mark.parametrize(("written", "sentence"), NUMBERS, ids=[written for written, _ in NUMBERS])
@@ -417,7 +415,7 @@ def test_validate_names_them_below_the_spec(tmp_path):
     write(tmp_path, WITH_SPEC)
     spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC.replace(", clm: {}", ""))
-    done = CliRunner().invoke(main, ["validate", str(spec)])
+    done = ablate("validate", spec)
     assert (done.exit_code, done.output) == (
         0,
         f"{spec}: good, 1 run\n  claims that are not run here, but in all.yaml: both-sides-help\n",
@@ -429,7 +427,7 @@ def test_validate_counts_the_most_runs_of_seeds_that_are_added(tmp_path):
     adding = SPEC.replace("seeds: [0]", "seeds: {first: 3, up_to: 5, until: decided}")
     spec.write_text(adding.replace("clm: {}", "clm: {objective: {kind: causal_lm}}"))
     write(tmp_path, GOOD)
-    done = CliRunner().invoke(main, ["validate", str(spec)])
+    done = ablate("validate", spec)
     assert done.output == f"{spec}: good, at most 10 runs\n"
 
 
@@ -439,9 +437,7 @@ def test_validate_counts_the_most_runs_of_seeds_that_are_added(tmp_path):
 def test_another_name_of_an_objective_is_known(kind, meant, tmp_path):
     spec = tmp_path / "x.yaml"
     spec.write_text(SPEC.replace("masked_lm, masking: {ratio: 0.15}", kind).replace("claims: [first]\n", ""))
-    with pytest.raises(SpecError) as caught:
-        load.load(spec)
-    assert str(caught.value) == (
+    assert error_text(SpecError, load.load, spec) == (
         f'{spec}:4:19: objective must be one of {len(OBJECTIVES)} kinds, but is "{kind}"; did you mean {meant}?'
     )
 

@@ -26,6 +26,7 @@ from lightning_modules.objectives import build
 from lightning_modules.objectives.masked_lm import Masker
 from lightning_modules.objectives.masking import Units
 from tests.support import tiny_pretrained
+from tests.support.errors import error_text
 from tests.support.tiny_text import sentences, settings
 
 WORDS = ("negative", "positive")
@@ -63,9 +64,7 @@ def text(root):
 
 
 def sentence_of(settings, root):
-    with pytest.raises(DataError) as caught:
-        list(open_corpus(settings, data_root=root).rows("train"))
-    return str(caught.value)
+    return error_text(DataError, lambda: list(open_corpus(settings, data_root=root).rows("train")))
 
 
 # Text ------------------------------------------------------------------------------------------------
@@ -212,9 +211,7 @@ def test_label_words_that_are_no_tokens_or_were_cut_off_are_refused(root):
 
     def error_of(**more):
         tokens = prepare(data(**more), data_root=root, store=root / "store")
-        with pytest.raises(DataError) as caught:
-            Units(select, tokens, tokens.train)
-        return str(caught.value)
+        return error_text(DataError, Units, select, tokens, tokens.train)
 
     pieces = error_of(vocab_size=36)
     assert pieces.startswith("data.label_words: 'negative' is cut into ")
@@ -236,9 +233,7 @@ def test_a_cut_sentence_that_ends_with_another_label_word_has_lost_its_own(root,
     settings = data(train="a.tsv", validation="a.tsv", tokenizer="bert", vocab_size=len(pieces), max_length=9)
     tokens = prepare(settings, data_root=tmp_path, store=tmp_path / "store")
     select = MaskingSettings.model_validate({"select": {"kind": "label_word", "probability": 1.0}}).select
-    with pytest.raises(DataError) as caught:
-        Units(select, tokens, tokens.train)
-    assert str(caught.value) == (
+    assert error_text(DataError, Units, select, tokens, tokens.train) == (
         "objective.masking.select: the label words of 200 of 400 sentences of data.train were cut off; raise "
         "data.max_length."
     )
@@ -273,9 +268,7 @@ def test_label_words_without_a_token_of_their_own_are_refused(tmp_path):
         about = {"kind": "files", "train": "text.tsv", "validation": "text.tsv", "text": "text", "label": "label"}
         about |= {"label_words": words, "tokenizer": "bert", "vocab_size": 16}
         tokens = prepare(FilesData.model_validate(about), data_root=tmp_path, store=tmp_path / "store")
-        with pytest.raises(DataError) as error:
-            Units(select, tokens, tokens.train)
-        assert str(error.value) == (
+        assert error_text(DataError, Units, select, tokens, tokens.train) == (
             f"data.label_words: {missing!r} has no token of its own in the tokenizer; choose another word."
         )
 
@@ -328,9 +321,7 @@ def test_a_task_on_the_half_that_is_the_text_is_refused():
         return settings().model_copy(update={"data": data(half=half)})
 
     _require_other_half(run("first"), asked)
-    with pytest.raises(MeasureError) as caught:
-        _require_other_half(run("second"), asked)
-    assert str(caught.value) == (
+    assert error_text(MeasureError, lambda: _require_other_half(run("second"), asked)) == (
         "sst2_at_mask learns from the second half of its file, but the training text is the same half; set "
         "data.half to the other half."
     )

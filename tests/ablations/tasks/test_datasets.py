@@ -3,9 +3,7 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
-from ablations.cli import main
 from ablations.errors import SpecError
 from ablations.metric_groups import groups_of
 from ablations.spec import load
@@ -15,6 +13,8 @@ from ablations.tasks.examples import read_examples
 from ablations.tasks.settings import FrozenFeaturesSettings, ParsingSettings, ProbingSettings, RetrievalSettings
 from lightning_modules import plugins
 from lightning_modules.errors import DataError
+from tests.support.command_line import ablate
+from tests.support.errors import error_text
 from tests.support.spec_files import write_spec
 
 CLASSES = """\
@@ -74,7 +74,7 @@ def test_a_missing_file_of_data_leaves_the_task_out(folder):
 @pytest.mark.parametrize("place", ["train.tsv", "validation.csv", "test.jsonl"])
 def test_a_file_of_data_without_a_column_is_refused_before_anything_runs(folder, place):
     def validate():
-        return CliRunner().invoke(main, ["validate", str(spec), "--data-root", str(folder)])
+        return ablate("validate", spec, "--data-root", folder)
 
     language = {"kind": "language", "train": 100, "validation": 20, "test": 20}
     spec = write_spec(folder, data=language, measures=[{"kind": "probing", "tasks": ["animals.yaml"]}])
@@ -101,9 +101,7 @@ def test_a_file_of_data_with_a_column_twice_is_refused(folder, place, separator)
     (folder / place).write_text("".join(f"{line}\n" for line in doubled))
     task, split = task_called("animals.yaml"), place.partition(".")[0]
     for read in (task.check_heads, lambda root: read_examples(task, split, data_root=root)):
-        with pytest.raises(DataError) as error:
-            read(folder)
-        assert str(error.value) == f"{folder / place} has two columns 'animal'; rename one."
+        assert error_text(DataError, read, folder) == f"{folder / place} has two columns 'animal'; rename one."
 
 
 def test_every_measure_of_its_kind_takes_it(folder):

@@ -17,6 +17,7 @@ from ablations.wording import shown as in_words
 from lightning_modules.data.language import Language
 from lightning_modules.data.language.minimal_pairs import PARADIGMS, minimal_pairs
 from lightning_modules.errors import DataError
+from tests.support.errors import error_text
 
 BUILT_IN = [task for task in TASKS.values() if task.built_in]
 TRAINED = [task for task in BUILT_IN if task.kind != "minimal_pairs"]
@@ -159,9 +160,7 @@ def test_minimal_pairs_are_equally_many_of_each_paradigm():
 
 
 def test_a_built_in_task_needs_the_language():
-    with pytest.raises(DataError) as error:
-        read_examples(TASKS["language_tense"], "test", data_root=NOWHERE)
-    assert str(error.value) == (
+    assert error_text(DataError, read_examples, TASKS["language_tense"], "test", data_root=NOWHERE) == (
         "task language_tense: its examples come from the built-in language, but the data are files; leave the "
         "task out."
     )
@@ -259,9 +258,7 @@ def test_a_place_that_is_no_number_of_characters_is_refused(place, tmp_path):
     row = {"question": "Who?", "context": "It was  Bob.", "answer": "Bob.", "at": place}
     (tmp_path / "one.jsonl").write_text(json.dumps(row))
     task = replace(TASKS["xquad"], files={"test": "one.jsonl"}, start="at", divided_by=None)
-    with pytest.raises(DataError) as error:
-        read_examples(task, "test", data_root=tmp_path)
-    assert str(error.value).endswith(
+    assert error_text(DataError, read_examples, task, "test", data_root=tmp_path).endswith(
         f"row 1: at is {in_words(place)}, expected a number of characters; correct or remove the row, or leave "
         "the task out."
     )
@@ -305,9 +302,7 @@ def test_one_file_for_all_splits_is_divided_by_titles(tmp_path):
 
 
 def error_of(task, tmp_path, split="test"):
-    with pytest.raises(DataError) as error:
-        read_examples(task, split, data_root=tmp_path)
-    return str(error.value)
+    return error_text(DataError, read_examples, task, split, data_root=tmp_path)
 
 
 def test_a_file_that_is_missing_or_damaged_or_lacks_something_is_named(tmp_path):
@@ -415,9 +410,7 @@ def parts_of(tmp_path, task, train, test):
         sentences = [f"{i}" for i in range(len(labels))]
         columns = {"sentence": sentences} if len(task.text) == 1 else dict.fromkeys(task.text, sentences)
         write(tmp_path / task.files[split], **columns, label=labels)
-    with pytest.raises(DataError) as error:
-        all_examples(task.name, Source(tmp_path, None, f"{train} {test}"))
-    return str(error.value)
+    return error_text(DataError, lambda: all_examples(task.name, Source(tmp_path, None, f"{train} {test}")))
 
 
 @pytest.mark.parametrize(
@@ -472,9 +465,7 @@ def test_an_object_without_a_column_has_a_gap_there(lacking, tmp_path):
     )
     (tmp_path / "mine.jsonl").write_text("\n".join(json.dumps({"sentence": "a", name: 1}) for name in "uv"))
     for refuse in (lambda: task.check_heads(tmp_path), lambda: read_examples(task, "test", data_root=tmp_path)):
-        with pytest.raises(DataError) as caught:
-            refuse()
-        assert str(caught.value) == (
+        assert error_text(DataError, refuse) == (
             f"task my.yaml: {tmp_path / 'mine.jsonl'} has no column 'of', only 'sentence', 'u', 'v'; name one of "
             "these in my.yaml, or leave the task out."
         )

@@ -24,8 +24,8 @@ from ablations.tasks.probing import (
 )
 from ablations.tasks.settings import ProbingSettings
 from ablations.wording import listed
-from lightning_modules.objectives import build
-from tests.support.tiny_text import sentences, settings
+from tests.support.errors import error_text
+from tests.support.tiny_text import sentences
 
 SIZES = {"train": 600, "validation": 200, "test": 400}
 LAYERS, WIDTH, KNOWS = 4, 16, 2
@@ -177,9 +177,7 @@ def test_a_layer_has_the_same_rows_whatever_other_layers_there_are(found):
 def test_one_class_is_refused():
     parts = planted()
     only = {split: replace(part, label_N=np.full(len(part.label_N), "a")) for split, part in parts.items()}
-    with pytest.raises(MeasureError) as error:
-        list(task_rows(only, group="made up"))
-    assert str(error.value) == (
+    assert error_text(MeasureError, lambda: list(task_rows(only, group="made up"))) == (
         "probing: the 600 training examples of made up have only one class, but a probe needs two; raise the "
         "measure's `examples` if the task has more, or leave the task out."
     )
@@ -252,11 +250,6 @@ def test_the_error_of_clusters_is_that_of_drawing_clusters_again():
 
 
 # Of an encoder ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def objective(tokens):
-    return build(settings(), tokens).eval()
 
 
 def probing_settings(task, **more):

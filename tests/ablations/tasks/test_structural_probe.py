@@ -17,8 +17,7 @@ from ablations.tasks.structural_probe import (
 from ablations.tasks.trees import adjacency_chain, gold_tree
 from lightning_modules.data.tokenizer import END, START
 from lightning_modules.data.treebank import LabelledSentence
-from lightning_modules.objectives import build
-from tests.support.tiny_text import sentences, settings
+from tests.support.tiny_text import sentences
 
 SIZES = {"train": 200, "validation": 60, "test": 100}
 W, D = 8, 16
@@ -123,11 +122,6 @@ def chained(text):
     count = len(words)
     heads = (*range(1, count), -1)
     return LabelledSentence(text, words, ("X",) * count, heads, ("",) * count, (None,) * count, words)
-
-
-@pytest.fixture(scope="module")
-def objective(tokens):
-    return build(settings(), tokens).eval()
 
 
 def test_the_state_of_a_word_is_the_mean_of_its_sub_words(objective, tokens):

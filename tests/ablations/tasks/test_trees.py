@@ -22,6 +22,7 @@ from ablations.tasks.trees import (
 )
 from lightning_modules.data.tokenizer import END, START, train
 from lightning_modules.data.treebank import ROOT, LabelledSentence
+from tests.support.errors import error_text
 
 
 def labelled(words, heads, tags=None, *, text=None, forms=None):
@@ -87,9 +88,7 @@ def test_sentences_are_chosen_by_their_length_without_punctuation(tokenizer):
     assert words() == [3, 4]
     assert words(longest=3) == [3]
     assert len(words(count=1)) == 1
-    with pytest.raises(MeasureError) as error:
-        words(max_length=4)
-    assert str(error.value) == (
+    assert error_text(MeasureError, words, max_length=4) == (
         "none of the 4 sentences has a tree, 3 to 10 words without punctuation and at most 4 sub-words; give "
         "another treebank, or raise the measure's `longest`."
     )

@@ -17,6 +17,7 @@ from lightning_modules.data import corpus
 from lightning_modules.data.corpus import LANGUAGE_VERSION, Row, check, content_address, open_corpus, problems
 from lightning_modules.data.language import Language
 from lightning_modules.errors import DataError
+from tests.support.errors import error_text
 
 PAIRS = [("One.", "Eins.", "x"), (" Two\t\n two ", "Zwei\u00a0zwei", "x"), ("", "", "x"), ("Three.", "Drei.", "y")]
 
@@ -36,9 +37,7 @@ def rows_of(settings, root, split="train"):
 
 
 def sentence_of(settings, root):
-    with pytest.raises(DataError) as caught:
-        rows_of(settings, root)
-    return str(caught.value)
+    return error_text(DataError, rows_of, settings, root)
 
 
 # Sentences -------------------------------------------------------------------------------------------
@@ -224,9 +223,7 @@ def test_every_problem_is_found_at_once_without_reading_the_text(tmp_path):
     ]
     assert problems(settings, root) == expected
     for refused in (check, content_address, lambda s, r: open_corpus(s, data_root=r)):
-        with pytest.raises(DataError) as caught:
-            refused(settings, root)
-        assert str(caught.value) == "\n".join(sentence for _, sentence in expected)
+        assert error_text(DataError, refused, settings, root) == "\n".join(sentence for _, sentence in expected)
     assert problems(files("good.jsonl"), root) == []
 
 

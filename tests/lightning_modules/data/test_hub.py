@@ -13,6 +13,7 @@ import pytest
 from lightning_modules.config import HubData
 from lightning_modules.data.corpus import Row, check, content_address, open_corpus, problems
 from lightning_modules.errors import DataError
+from tests.support.errors import error_text
 
 ROWS = [
     {"text": "One.", "pair": {"en": "A", "de": "B"}, "document": 7, "n": 1},
@@ -46,9 +47,7 @@ def rows_of(settings, root, split="validation"):
 
 
 def sentence_of(settings, root, split="validation"):
-    with pytest.raises(DataError) as caught:
-        rows_of(settings, root, split)
-    return str(caught.value)
+    return error_text(DataError, rows_of, settings, root, split)
 
 
 def test_a_local_folder_is_read_without_network_and_without_leaving_a_copy(folder, monkeypatch):
@@ -162,9 +161,7 @@ def test_the_address_of_a_folder_is_what_is_in_it(folder):
     assert content_address(hub(path="renamed", validation="train"), root) != base
     (renamed / "validation.parquet").rename(renamed / "test.parquet")
     assert content_address(hub(path="renamed", validation="train", test="test"), root) != base
-    with pytest.raises(DataError) as error:
-        content_address(hub(path="renamed"), root)
-    assert str(error.value) == (
+    assert error_text(DataError, lambda: content_address(hub(path="renamed"), root)) == (
         f"{renamed} has no split 'validation' (data.validation), only 'train', 'test'; name one of these."
     )
 

@@ -20,6 +20,7 @@ from lightning_modules.data.lexica import bare, collocated, frequent_ngrams, in_
 from lightning_modules.data.token_store import find_words
 from lightning_modules.data.tokenizer import SPECIAL_TOKENS, UNKNOWN, encode, read_tokenizer, starts_word, train
 from lightning_modules.errors import DataError
+from tests.support.errors import error_text
 
 
 def settings(**changes) -> PMI:
@@ -152,21 +153,17 @@ def test_ngrams_do_not_cross_sentences():
     together = text([[0, 1]] * 10 + [[2]] * 10)
     assert collocated(*together, settings()).tolist() == [False, True] * 10 + [False] * 10
     apart = text([[0], [1]] * 10 + [[2]] * 10)
-    with pytest.raises(DataError) as caught:
-        collocated(*apart, settings())
-    assert str(caught.value) == refusal(words=30, least_count=10)
+    assert error_text(DataError, lambda: collocated(*apart, settings())) == refusal(words=30, least_count=10)
 
 
 def test_an_ngram_counts_from_least_count_on():
     sentences = [[0, 1]] * 9 + [[2, 3]] * 10 + [[4]] * 100
     expected = [False] * 18 + [False, True] * 10 + [False] * 100
     assert collocated(*text(sentences), settings(least_count=10, coverage=1)).tolist() == expected
-    with pytest.raises(DataError) as caught:
-        collocated(*text(sentences), settings(least_count=11))
-    assert str(caught.value) == refusal(words=138, least_count=11)
-    with pytest.raises(DataError) as caught:
-        collocated(*text([]), settings())
-    assert str(caught.value) == refusal(words=0, least_count=10)
+    assert error_text(DataError, lambda: collocated(*text(sentences), settings(least_count=11))) == refusal(
+        words=138, least_count=11
+    )
+    assert error_text(DataError, lambda: collocated(*text([]), settings())) == refusal(words=0, least_count=10)
 
 
 def refusal(*, words, least_count):
@@ -208,9 +205,7 @@ def words_of(root: Path, data=FILES, **fields) -> tuple[str, ...]:
 
 
 def error_of(root: Path, data=FILES, **fields) -> str:
-    with pytest.raises(DataError) as caught:
-        resolved(Cloze(kind="cloze", **fields), data=data, data_root=root)
-    return str(caught.value)
+    return error_text(DataError, lambda: resolved(Cloze(kind="cloze", **fields), data=data, data_root=root))
 
 
 # What a list consists of -----------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.training.data_module import RunData
+from tests.support.errors import error_text
 from tests.support.tiny_text import settings
 
 FORMATS = ("sentence_pair", "segment_pair")
@@ -306,9 +307,7 @@ def test_next_sentence_needs_two_documents():
         run=run, pair_loss="next_sentence", fit_to_text=lambda *given: looked_through.append(given)
     )
     one, two = (made_split(sizes) for sizes in ([200], [199, 1]))
-    with pytest.raises(DataError) as error:
-        RunData(objective, SimpleNamespace(train=one))
-    assert str(error.value) == (
+    assert error_text(DataError, lambda: RunData(objective, SimpleNamespace(train=one))) == (
         "data.train: next_sentence needs second segments from another document, but the text is one document; "
         "set data.document to the column of documents, or separate documents by blank lines."
     )

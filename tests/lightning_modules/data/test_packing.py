@@ -17,6 +17,7 @@ from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.token_store import Split
 from lightning_modules.data.tokenizer import END, START
 from lightning_modules.errors import DataError
+from tests.support.errors import error_text
 
 BUDGET = 300
 
@@ -75,9 +76,7 @@ def test_steps_do_not_depend_on_how_many_there_are_or_on_what_was_asked_before()
 
 def test_too_little_text_for_one_step_is_refused():
     two = Split(ids=np.zeros(11, np.uint16), offsets=np.array([0, 5, 11]), documents=np.zeros(2, np.int32))
-    with pytest.raises(DataError) as error:
-        BatchPlan(two, tokens_per_step=100, steps=1, seed=0)
-    assert str(error.value) == (
+    assert error_text(DataError, BatchPlan, two, tokens_per_step=100, steps=1, seed=0) == (
         "data.train has 11 tokens (2 sentences), which are fewer than a step has (training.tokens_per_step = "
         "100); give more text, or lower training.tokens_per_step."
     )

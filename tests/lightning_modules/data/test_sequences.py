@@ -23,6 +23,7 @@ from lightning_modules.data.token_store import Split
 from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive
+from tests.support.errors import error_text
 
 PAIRS = ("sentence_pair", "segment_pair")
 FORMATS = (*PAIRS, "full_sentences", "doc_sentences")
@@ -432,9 +433,16 @@ def test_steps_do_not_depend_on_how_many_there_are_or_on_what_was_asked_before(n
 def test_an_epoch_of_fewer_tokens_than_a_step_is_refused():
     # 240 tokens are stored, 126 are left of them when every sentence is cut to half of a sequence.
     split = made_split([[60, 60], [60, 60]])
-    with pytest.raises(DataError) as error:
-        BatchPlan(split, tokens_per_step=240, steps=3, seed=0, input_format="sentence_pair", max_length=64)
-    assert str(error.value) == (
+    assert error_text(
+        DataError,
+        BatchPlan,
+        split,
+        tokens_per_step=240,
+        steps=3,
+        seed=0,
+        input_format="sentence_pair",
+        max_length=64,
+    ) == (
         "data.train has 126 tokens (4 sentences), which are fewer than a step has (training.tokens_per_step = "
         "240); give more text, or lower training.tokens_per_step."
     )

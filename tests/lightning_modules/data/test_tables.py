@@ -25,6 +25,7 @@ from lightning_modules.data.tables import (
     whole_rows,
 )
 from lightning_modules.errors import DataError
+from tests.support.errors import error_text
 
 ROWS = [
     {"en": 'He said "no".', "de": 'Er sagte „nein".', "doc": "a", "other": "x"},
@@ -59,9 +60,7 @@ def cells(path, columns=COLUMNS):
 
 
 def sentence_of(path, columns=COLUMNS):
-    with pytest.raises(DataError) as caught:
-        cells(path, columns)
-    return str(caught.value)
+    return error_text(DataError, cells, path, columns)
 
 
 ENDINGS = [".parquet", ".jsonl", ".jsonl.gz", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".CSV"]
@@ -211,9 +210,7 @@ def test_a_missing_column_lists_those_there_are(tmp_path, ending):
     ):
         expected = f"{where} has " + sentence.format("'en', 'de', 'doc', 'other'")
         assert sentence_of(path, columns) == expected
-        with pytest.raises(DataError) as caught:
-            check_head(path, columns)
-        assert str(caught.value) == expected
+        assert error_text(DataError, check_head, path, columns) == expected
 
 
 def test_a_column_that_is_there_twice_is_refused(tmp_path):
@@ -248,9 +245,10 @@ def test_a_table_that_is_read_whole_has_no_column_twice(tmp_path):
 
 def test_an_object_that_is_read_whole_has_no_key_twice(tmp_path):
     path = _text(tmp_path / "a.jsonl", '{"en": "a", "id": 1}\n{"en": "a", "id": 1, "en": "b"}\n')
-    with pytest.raises(DataError) as caught:
-        list(whole_rows(path))
-    assert str(caught.value) == f"{path}, line 2 has two columns 'en'; rename one."
+    assert (
+        error_text(DataError, lambda: list(whole_rows(path)))
+        == f"{path}, line 2 has two columns 'en'; rename one."
+    )
 
 
 def test_columns_without_a_name_may_be_several(tmp_path):
@@ -264,9 +262,7 @@ def test_a_parquet_column_of_another_type_is_refused(tmp_path):
         f"{path}: column 'en' (data.text) has values of type int64, expected text; name a column of strings."
     )
     assert sentence_of(path, Columns("en")) == expected
-    with pytest.raises(DataError) as caught:
-        check_head(path, Columns("en"))
-    assert str(caught.value) == expected
+    assert error_text(DataError, lambda: check_head(path, Columns("en"))) == expected
     assert [c.text for c in cells(write(tmp_path / "b.parquet", ROWS), Columns("en"))]  # a counter-example
 
 
@@ -357,6 +353,7 @@ def test_damage_inside_a_parquet_file_is_a_sentence(tmp_path):
 def test_the_head_alone_finds_what_the_head_shows(tmp_path):
     path = _text(tmp_path / "a.jsonl", '{"en": "ok"}\nbroken\n')
     check_head(path, Columns("en"))  # the second line is not looked at
-    with pytest.raises(DataError) as caught:
-        check_head(_text(tmp_path / "a.txt.gz", ""), Columns("en"))
-    assert str(caught.value) == f"{tmp_path}/a.txt.gz is empty; give a file with one sentence in each line or row."
+    assert (
+        error_text(DataError, lambda: check_head(_text(tmp_path / "a.txt.gz", ""), Columns("en")))
+        == f"{tmp_path}/a.txt.gz is empty; give a file with one sentence in each line or row."
+    )

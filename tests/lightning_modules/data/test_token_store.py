@@ -18,6 +18,7 @@ from lightning_modules.data.corpus import content_address, open_corpus
 from lightning_modules.data.token_store import address, load, prepare
 from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START, UNKNOWN, decode, starts_word, train
 from lightning_modules.errors import DataError, FilesError
+from tests.support.errors import error_text
 
 MAX_LENGTH = 16
 WORDS = ["".join(word) for word in np.random.default_rng(9).choice(list("abdeghiklmnorstuwz"), (150, 5))]
@@ -307,9 +308,12 @@ def test_text_that_is_unfit_leaves_nothing(root, tmp_path):
     with pytest.raises(DataError, match=sentence):
         prepare(settings(vocab_size=60_000), data_root=root, store=tmp_path)
     (tmp_path / "bad.jsonl").write_text(json.dumps({"text": "a", "target": "A", "document": 0}) + "\nbroken\n")
-    with pytest.raises(DataError) as caught:
-        prepare(settings(validation=str(tmp_path / "bad.jsonl")), data_root=root, store=tmp_path / "store")
-    assert str(caught.value) == (
+    assert error_text(
+        DataError,
+        lambda: prepare(
+            settings(validation=str(tmp_path / "bad.jsonl")), data_root=root, store=tmp_path / "store"
+        ),
+    ) == (
         f"{tmp_path}/bad.jsonl, line 2: this is not valid JSON (Expecting value); write one object in each line."
     )
     assert {path.suffix for path in tmp_path.rglob("*") if path.is_file()} == {".lock", ".jsonl"}
@@ -388,18 +392,14 @@ def test_a_pickle_is_never_loaded(copy):
 
 
 def test_a_folder_that_is_not_there_is_a_sentence(tmp_path):
-    with pytest.raises(DataError) as caught:
-        load(tmp_path / "no")
-    assert str(caught.value) == (
+    assert error_text(DataError, load, tmp_path / "no") == (
         f"{tmp_path}/no does not exist, expected a token store; start `ablate run`, which writes it."
     )
 
 
 def test_a_damaged_store_is_made_again_once_it_is_deleted(root, copy, tokens):
     (copy / "tokens.json").unlink()
-    with pytest.raises(DataError) as caught:
-        prepare(settings(), data_root=root, store=copy.parent)
-    assert str(caught.value) == (
+    assert error_text(DataError, lambda: prepare(settings(), data_root=root, store=copy.parent)) == (
         f"The token store {copy} is damaged: tokens.json is missing or unreadable; delete the folder, then "
         "`ablate run` writes it again."
     )

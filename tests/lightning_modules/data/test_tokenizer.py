@@ -35,6 +35,7 @@ from lightning_modules.data.tokenizer import (
 )
 from lightning_modules.errors import DataError
 from tests.support import tiny_pretrained
+from tests.support.errors import error_text
 from tests.support.tiny_text import settings
 
 TEXTS = [
@@ -205,9 +206,7 @@ def test_words_give_at_least_the_sub_words_that_are_counted(texts):
 
 def test_a_vocabulary_smaller_than_the_bytes_of_the_text_is_refused():
     """As of Chinese, whose characters have many different bytes."""
-    with pytest.raises(DataError) as caught:
-        train(["aa ab"], 7, source="the sentences of data.train")
-    assert str(caught.value) == (
+    assert error_text(DataError, train, ["aa ab"], 7, source="the sentences of data.train") == (
         "data.vocab_size is 7, but the special tokens and the different bytes of the sentences of data.train "
         "already need 8; raise it to at least 8."
     )
@@ -308,9 +307,7 @@ def test_words_of_metaspace_begin_with_its_sign_and_not_with_a_letter_of_maltese
 def test_pieces_that_do_not_show_where_a_word_begins_are_refused(tmp_path):
     for name, suffix in (("plain", {}), ("ends", {"end_of_word_suffix": "</w>"})):
         folder = saved(tmp_path / name, Whitespace(), **suffix)
-        with pytest.raises(DataError) as error:
-            read_tokenizer(folder)
-        assert str(error.value) == (
+        assert error_text(DataError, read_tokenizer, folder) == (
             f"{folder}: the pieces of its tokenizer do not mark where a word begins, expected ▁ or Ġ before the "
             "first piece of a word; use another tokenizer."
         )
@@ -336,9 +333,7 @@ def test_pieces_that_go_beyond_the_end_of_a_word_are_refused(space, cut, tmp_pat
         return saved_pieces(tmp_path / name, BPE({piece: i for i, piece in enumerate(pieces)}, []), cut)
 
     joined = folder("joined", [f"e{space}"])
-    with pytest.raises(DataError) as error:
-        read_tokenizer(joined)
-    assert str(error.value) == (
+    assert error_text(DataError, read_tokenizer, joined) == (
         f"{joined}: the piece 'e{space}' of its tokenizer goes beyond the end of a word, expected pieces of one "
         "word; use another tokenizer, or train it with a pre-tokenizer that cuts at spaces."
     )
@@ -419,9 +414,7 @@ def test_a_text_without_a_space_has_a_store_if_the_tokenizer_puts_none_before_it
 def test_tokenizers_that_cannot_be_read_are_one_sentence(tmp_path):
     def refusal(content):
         (tmp_path / "tokenizer.json").write_text(content)
-        with pytest.raises(DataError) as error:
-            read_tokenizer(tmp_path)
-        return str(error.value)
+        return error_text(DataError, read_tokenizer, tmp_path)
 
     assert refusal("[").startswith(f"{tmp_path}: its tokenizer cannot be read (")
     unigram = json.dumps({"model": {"type": "Unigram", "vocab": []}, "added_tokens": []})

@@ -12,6 +12,7 @@ import pytest
 from lightning_modules.data.language import Language
 from lightning_modules.data.treebank import ROOT, LabelledSentence, language_sentences, read_treebank
 from lightning_modules.errors import DataError
+from tests.support.errors import error_text
 
 EXAMPLE = """\
 # newdoc id = a
@@ -137,9 +138,7 @@ def test_sentences_of_the_built_in_language():
 
 
 def error_of(path: Path) -> str:
-    with pytest.raises(DataError) as caught:
-        read_treebank(path)
-    return str(caught.value).removeprefix(str(path))
+    return error_text(DataError, read_treebank, path).removeprefix(str(path))
 
 
 def line(number: str, head: str = "0", form: str = "word") -> str:

@@ -17,6 +17,7 @@ from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START, UNKNOWN
 from lightning_modules.data.word_order import disjoint_starts, reordered
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
+from tests.support.errors import error_text
 
 V, FIRST_START = 400, 50
 STARTS_V = np.arange(V) >= FIRST_START  # ids from 50 begin a word, 5 to 49 continue one
@@ -373,9 +374,7 @@ def test_first_words_without_a_beginning_are_refused_and_their_sub_words_are_mov
     sentence = [START, 7, FIRST_START, 8, FIRST_START + 1, END]
     flat = np.array([*sentence, START, FIRST_START, END, START, END], np.uint16)
     split = Split(flat, np.array([0, 6, 9, 11]), np.zeros(3, np.int32))
-    with pytest.raises(DataError) as error:
-        arranged(split, ONE)
-    assert str(error.value) == (
+    assert error_text(DataError, arranged, split, ONE) == (
         "word_order moves words with the spaces before them, but this tokenizer puts no space before the first "
         "word of a sentence (1 of 3 sentences), like that of GPT-2; set training.word_order.unit to sub_words, "
         "or use another data.tokenizer."

@@ -8,14 +8,14 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from lightning_modules.errors import CheckpointError, DataError, FilesError, StopRequest
+from lightning_modules.errors import CheckpointError, DataError, FilesError
 from lightning_modules.export.card import Origin
 from lightning_modules.export.folder import export, export_series, has_stock_generator
 from lightning_modules.export.stock import ExportError
 from lightning_modules.files import read_json, sha256
 from lightning_modules.objectives import build
 from lightning_modules.training.run_directory import RunDirectoryError
-from lightning_modules.training.train import start
+from tests.support.errors import error_text
 from tests.support.tiny_text import settings
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
@@ -30,13 +30,12 @@ TEXTS = ["the dog sees a small tree", "a bird", "the cat likes the old green hou
 
 
 @pytest.fixture
-def trained(make_run):
+def trained(train_run):
     """Trains a tiny run for some steps."""
 
     def train(kind, **sections):
         training = {"max_steps": 6, "validate_every": 4} | sections.pop("training", {})
-        directory = make_run(settings(kind, training=training, **sections))
-        start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+        directory = train_run(settings(kind, training=training, **sections))
         return directory
 
     return train
@@ -179,9 +178,7 @@ def test_no_loss_is_taken_from_a_log_that_has_changed(trained, tmp_path, changed
     directory = trained("masked_lm")
     directory.metrics.write_text(changed + "\n")
     for write in (export, export_series):
-        with pytest.raises(RunDirectoryError) as error:
-            write(directory.path, tmp_path / "exported")
-        assert str(error.value) == (
+        assert error_text(RunDirectoryError, write, directory.path, tmp_path / "exported") == (
             f"{directory.metrics} has changed since training ended; restore it, or delete {directory.path}, then "
             "`ablate run` trains the run again."
         )
@@ -217,9 +214,7 @@ def test_a_folder_that_is_not_empty_is_refused_and_a_failure_leaves_nothing(trai
     target.mkdir()
     export(directory.path, target)  # an empty folder is free
     for write in (export, export_series):
-        with pytest.raises(FilesError) as error:
-            write(directory.path, target)
-        assert str(error.value) == (
+        assert error_text(FilesError, write, directory.path, target) == (
             f"{target} already exists and is not an empty folder; choose another folder, or remove it."
         )
 
@@ -236,16 +231,12 @@ def test_a_folder_that_is_not_empty_is_refused_and_a_failure_leaves_nothing(trai
 
 def test_a_run_that_cannot_be_exported_is_refused_before_anything_is_written(make_run, tmp_path):
     vectors = make_run(settings("skip_gram"), name="vectors-s0-0000000001")
-    with pytest.raises(ExportError) as error:
-        export(vectors.path, tmp_path / "exported")
-    assert str(error.value) == (
+    assert error_text(ExportError, export, vectors.path, tmp_path / "exported") == (
         f"{vectors.path}: objective.kind is skip_gram, but no stock class of transformers can compute it; read "
         "checkpoints/last.safetensors with this package."
     )
     untrained = make_run(settings(), name="untrained-s0-0000000002")
-    with pytest.raises(CheckpointError) as error:
-        export_series(untrained.path, tmp_path / "exported")
-    assert str(error.value) == (
+    assert error_text(CheckpointError, export_series, untrained.path, tmp_path / "exported") == (
         f"{untrained.path} has no checkpoints of steps (checkpoints/step=*.ckpt); train the run again, or leave "
         "--all-steps out to export the last checkpoint."
     )

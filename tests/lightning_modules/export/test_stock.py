@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from lightning_modules.export.post_norm import ELECTRA_GENERATOR
 from lightning_modules.export.stock import ExportError
 from lightning_modules.model.attention import sight_of, visible_in
+from tests.support.errors import error_text
 from tests.support.stock import TARGET_V, T, batch, chosen, loaded, module
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
@@ -391,9 +392,7 @@ NOBODY = "but no stock class of transformers can hold this with the other settin
 )
 def test_what_no_stock_class_holds_is_refused_with_a_sentence(kind, encoder, objective, sentence):
     made = module(kind, encoder=encoder, objective=objective)
-    with pytest.raises(ExportError) as error:
-        chosen(made)
-    assert str(error.value) == f"run: {sentence}"
+    assert error_text(ExportError, chosen, made) == f"run: {sentence}"
 
 
 def test_the_embedding_scale_is_part_of_the_table():

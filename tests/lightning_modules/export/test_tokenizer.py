@@ -12,11 +12,10 @@ from lightning_modules.config import RunSettings
 from lightning_modules.data.language import Language
 from lightning_modules.data.token_store import prepare
 from lightning_modules.data.tokenizer import END, MASK, SPECIAL_TOKENS, START, encode, train
-from lightning_modules.errors import StopRequest
 from lightning_modules.export.folder import STOCKS, export, write_tokenizer
 from lightning_modules.files import write_json
 from lightning_modules.objectives import build
-from lightning_modules.training.train import start
+from tests.support.start_here import start_here
 from tests.support.tiny_text import SECTIONS, run_folder, settings
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
@@ -114,7 +113,7 @@ def test_fill_mask_predicts_what_the_run_predicts(tmp_path):
     )
     tokens = prepare(run.data, data_root=tmp_path, store=tmp_path / "out" / "tokens")
     directory = run_folder(run, tokens, out=tmp_path / "out")
-    start(directory, data_root=tmp_path, accelerator="cpu", threads=1, stop=StopRequest())
+    start_here(directory, data_root=tmp_path)
     export(directory.path, tmp_path / "exported")
     ours = build(run, tokens).eval()
     ours.load_state_dict(torch.load(directory.last_checkpoint, weights_only=True)["state_dict"])

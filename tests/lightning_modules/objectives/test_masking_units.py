@@ -16,6 +16,7 @@ from lightning_modules.errors import DataError
 from lightning_modules.objectives.masked_lm import Masker
 from lightning_modules.objectives.masking import Units
 from tests.support import tiny_pretrained
+from tests.support.errors import error_text
 
 WORDS = ("alphabet", "beech", "cat", "dog", "elephant", "fish", "gazelle", "house")
 
@@ -195,9 +196,7 @@ def test_a_lexicon_decides_what_may_be_hidden(text, kind, inside):
 
 def test_a_lexicon_that_matches_nothing_or_everything_is_refused(text):
     nothing = MaskingSettings.model_validate({"select": {"kind": "cloze", "words": ["zebra", "yak"]}}).select
-    with pytest.raises(DataError) as error:
-        Units(nothing, text, text.train)
-    assert str(error.value) == (
+    assert error_text(DataError, Units, nothing, text, text.train) == (
         "objective.masking.select: none of the words of the lexicon (2) occurs in data.train, so nothing could "
         "be hidden; give words that occur in the text."
     )
@@ -208,9 +207,9 @@ def test_a_lexicon_that_matches_nothing_or_everything_is_refused(text):
         "change nothing; give words that occur in the text."
     )
     all_of_it = {"kind": "generic", "words": [*WORDS, "grand", "piano"]}
-    with pytest.raises(DataError) as error:
-        Units(MaskingSettings.model_validate({"select": all_of_it}).select, text, text.train)
-    assert str(error.value) == (
+    assert error_text(
+        DataError, lambda: Units(MaskingSettings.model_validate({"select": all_of_it}).select, text, text.train)
+    ) == (
         "objective.masking.select: every word of data.train is in the lexicon (10 words), so nothing could be "
         "hidden; give a shorter list."
     )
@@ -218,9 +217,7 @@ def test_a_lexicon_that_matches_nothing_or_everything_is_refused(text):
 
 def test_pmi_on_too_little_text_is_refused(text):
     rare = MaskingSettings.model_validate({"select": {"kind": "pmi", "least_count": 10**6}}).select
-    with pytest.raises(DataError) as error:
-        Units(rare, text, text.train)
-    assert re.sub(r"\([\d,]+\)", "(W)", str(error.value)) == (
+    assert re.sub(r"\([\d,]+\)", "(W)", error_text(DataError, Units, rare, text, text.train)) == (
         "objective.masking.select: pmi needs word n-grams that occur at least 1000000 times (least_count), but "
         "no two words of the training text (W) are neighbours so often; lower least_count, or "
         "give more text."
@@ -234,9 +231,7 @@ def test_a_text_without_spaces_has_no_words(select, tmp_path):
     data = FilesData(kind="files", train="train.txt", validation="validation.txt", vocab_size=40, max_length=64)
     tokens = prepare(data, data_root=tmp_path, store=tmp_path / "store")
     settings = MaskingSettings.model_validate({"select": select}).select
-    with pytest.raises(DataError) as error:
-        Units(settings, tokens, tokens.train)
-    assert str(error.value) == (
+    assert error_text(DataError, Units, settings, tokens, tokens.train) == (
         f"objective.masking.select: {settings.kind} needs words, but no sentence of data.train has two words "
         "with a space between them; put spaces between words, or use uniform."
     )

@@ -27,15 +27,10 @@ from lightning_modules.training.data_module import (
     evaluation_batches,
     row_length,
 )
+from tests.support.sight import first_batch
 from tests.support.tiny_text import settings
 
 KINDS = ["masked_lm", "causal_lm", "translation"]
-
-
-def first_batch(run, tokens):
-    objective = build(run, tokens).eval()
-    data = RunData(objective, tokens)
-    return objective, data, data.batch(0)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,6 +10,7 @@ from lightning_modules.config import FilesData
 from lightning_modules.errors import DataError
 from lightning_modules.pretrained.folder import with_folder
 from tests.support import tiny_pretrained
+from tests.support.errors import error_text
 from tests.support.tiny_pretrained import resolved
 
 pytest.importorskip("transformers", reason="the extra [hf] is not installed")
@@ -31,9 +32,7 @@ def edit(folder, **changes):
 
 
 def refusal(root, family="bert", **sections):
-    with pytest.raises(DataError) as error:
-        resolved(root, family, **sections)
-    return str(error.value)
+    return error_text(DataError, resolved, root, family, **sections)
 
 
 def test_all_of_the_shape_follows_from_the_folder_and_stays(root):
@@ -173,8 +172,6 @@ def test_text_may_be_cut_by_the_tokenizer_of_a_folder_alone(root):
     bare = run.model_copy(update={"init": None, "data": data})
     assert with_folder(bare, root).data.vocab_size == len(tiny_pretrained.BERT_PIECES)
     wrong = bare.model_copy(update={"data": FilesData.model_validate(data.model_dump() | {"vocab_size": 99})})
-    with pytest.raises(DataError) as error:
-        with_folder(wrong, root)
-    assert str(error.value) == (
+    assert error_text(DataError, with_folder, wrong, root) == (
         f"data.vocab_size is 99, but the model of {root / 'bert'} has 81; leave data.vocab_size out."
     )

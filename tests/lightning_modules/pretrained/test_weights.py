@@ -15,6 +15,7 @@ from lightning_modules.pretrained import weights
 from lightning_modules.pretrained.folder import read_folder
 from lightning_modules.pretrained.weights import load_pretrained
 from tests.support import tiny_pretrained
+from tests.support.errors import error_text
 from tests.support.tiny_pretrained import resolved
 
 pytest.importorskip("transformers", reason="the extra [hf] is not installed")
@@ -79,9 +80,7 @@ def test_a_run_of_pairs_reads_both_segments(segments, tmp_path):
 
 def test_an_encoder_without_a_head_starts_with_the_head_of_the_seed(tmp_path):
     stock = tiny_pretrained.bert(tmp_path / "bert", of="BertModel")
-    with pytest.raises(DataError) as error:
-        resolved(tmp_path, "bert")
-    assert str(error.value) == (
+    assert error_text(DataError, resolved, tmp_path, "bert") == (
         f"init.path: {tmp_path / 'bert'} has an encoder, but no head of masked_lm (cls.predictions.bias is "
         "missing); write init.head: random to start with a random head, which predicts nothing useful before "
         "training."
@@ -121,9 +120,7 @@ def test_a_folder_that_changed_after_planning_is_refused(tmp_path):
     run = resolved(tmp_path, "bert")
     config = json.loads((tmp_path / "bert/config.json").read_text())
     (tmp_path / "bert/config.json").write_text(json.dumps(config | {"layer_norm_eps": 1e-5}))
-    with pytest.raises(DataError) as error:
-        loaded(run)
-    assert str(error.value) == (
+    assert error_text(DataError, loaded, run) == (
         f"init.path: {tmp_path / 'bert'} has changed since the run was planned; restore the folder, or give "
         "`ablate run` to plan a new run."
     )

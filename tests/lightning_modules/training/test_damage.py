@@ -6,26 +6,14 @@ import zipfile
 import pytest
 import torch
 
-from lightning_modules.errors import CheckpointError, ExitCode, StopRequest
+from lightning_modules.errors import CheckpointError, ExitCode
 from lightning_modules.files import write_json
 from lightning_modules.training.checkpoint import read_checkpoint
 from lightning_modules.training.run_directory import RunBusyError, RunDirectory, RunDirectoryError, checksum
-from lightning_modules.training.train import start
+from tests.support.errors import error_text
+from tests.support.start_here import start_here
 from tests.support.stop_after import StopAfter
 from tests.support.tiny_text import settings
-
-
-def trained(directory, stop=None):
-    """Start a run in this process and return its exit code; with a `StopAfter`, it is stopped or disturbed."""
-    on_line = None if stop is None else stop.on_line
-    return start(
-        directory,
-        data_root=directory.path,
-        accelerator="cpu",
-        threads=1,
-        stop=stop or StopRequest(),
-        on_line=on_line,
-    )
 
 
 @pytest.fixture
@@ -75,9 +63,7 @@ def test_a_checkpoint_that_is_compressed_is_refused_before_it_is_read(checkpoint
 @pytest.mark.parametrize("content", [[1, 2], {"state_dict": 3, "global_step": 1}, {"state_dict": {}}, {}])
 def test_plain_values_that_are_no_checkpoint_are_refused(tmp_path, content):
     torch.save(content, tmp_path / "last.ckpt")
-    with pytest.raises(CheckpointError) as error:
-        read_checkpoint(tmp_path / "last.ckpt")
-    assert str(error.value) == (
+    assert error_text(CheckpointError, read_checkpoint, tmp_path / "last.ckpt") == (
         f"{tmp_path / 'last.ckpt'} contains other things than tensors and plain values, so it was not opened; "
         "use only checkpoints that this project wrote."
     )
@@ -91,9 +77,7 @@ def test_a_digit_that_changed_in_the_state_is_noticed_and_a_state_without_checks
     path = directory.path / "state.json"
     written = path.read_text()
     path.write_text(written.replace('"saved_step": 7', '"saved_step": 6'))
-    with pytest.raises(RunDirectoryError) as error:
-        directory.state()
-    assert str(error.value) == (
+    assert error_text(RunDirectoryError, directory.state) == (
         f"{path} cannot be read or has changed since it was written, so the progress of the run is unknown; "
         "delete the file, then `ablate run` continues from the last checkpoint."
     )
@@ -110,9 +94,7 @@ def test_settings_that_changed_on_the_disk_are_noticed_and_those_without_checksu
     assert directory.settings() == settings()
     for changed in (written.replace('"max_steps": ', '"max_steps": 1'), written[:-9], "[]", "", "[" * 100_000):
         path.write_text(changed)
-        with pytest.raises(RunDirectoryError) as error:
-            directory.settings()
-        assert str(error.value) == (
+        assert error_text(RunDirectoryError, directory.settings) == (
             f"{path} cannot be read or has changed since it was written; delete the file, then `ablate run` "
             "writes it again."
         )
@@ -122,52 +104,50 @@ def test_a_log_that_changed_while_the_run_was_stopped_is_refused_and_starts_anew
     make_run, capsys
 ):
     directory = make_run(settings())
-    assert trained(directory, StopAfter(5)) == ExitCode.INTERRUPTED
+    assert start_here(directory, StopAfter(5)) == ExitCode.INTERRUPTED
     written = directory.metrics.read_bytes()
     for changed in (written.replace(b"train/loss", b"train/lost", 1), written[:-2], b"\xff" + written, b""):
         directory.metrics.write_bytes(changed)
-        assert trained(directory) == ExitCode.WRONG_SETTINGS
+        assert start_here(directory) == ExitCode.WRONG_SETTINGS
         assert (
             f"{directory.metrics} has changed since the run was saved at step 5; restore it, or delete "
             f"{directory.last_checkpoint}, then the run starts again from the beginning."
         ) in capsys.readouterr().err
         assert directory.metrics.read_bytes() == changed
     directory.metrics.write_bytes(written + b'{"step": 6, "half')  # what a kill leaves is no damage
-    assert trained(directory) == ExitCode.DONE
+    assert start_here(directory) == ExitCode.DONE
     directory.require_log()
     directory.metrics.write_bytes(directory.metrics.read_bytes().replace(b"train/loss", b"train/lost", 1))
-    with pytest.raises(RunDirectoryError) as error:
-        directory.require_log()
-    assert str(error.value) == (
+    assert error_text(RunDirectoryError, directory.require_log) == (
         f"{directory.metrics} has changed since training ended; restore it, or delete {directory.path}, then "
         "`ablate run` trains the run again."
     )
     (directory.path / "state.json").unlink()  # and with it what it knew of the log: the checkpoint knows it too
-    assert trained(directory) == ExitCode.WRONG_SETTINGS
+    assert start_here(directory) == ExitCode.WRONG_SETTINGS
     step = directory.settings().training.max_steps
     assert f"{directory.metrics} has changed since the run was saved at step {step};" in capsys.readouterr().err
     directory.metrics.write_bytes(directory.metrics.read_bytes().replace(b"train/lost", b"train/loss", 1))
-    assert trained(directory) == ExitCode.DONE
+    assert start_here(directory) == ExitCode.DONE
 
 
-class Thief(StopAfter):
-    """Removes the lock file of a run at a step, as somebody who tidies up would."""
+class AtAStep(StopAfter):
+    """Does something to the folder of a run at a step."""
 
     def __init__(self, step, directory):
         super().__init__(step)
         self.directory = directory
+
+
+class Thief(AtAStep):
+    """Removes the lock file of a run at a step, as somebody who tidies up would."""
 
     def on_line(self, step, line):
         if step == self.step:
             (self.directory.path / "lock").unlink()
 
 
-class SecondPlace(StopAfter):
+class SecondPlace(AtAStep):
     """Locks the folder of a run at a step, as another machine can where locks do not hold."""
-
-    def __init__(self, step, directory):
-        super().__init__(step)
-        self.directory = directory
 
     def on_line(self, step, line):
         if step == self.step:
@@ -178,15 +158,15 @@ class SecondPlace(StopAfter):
 def test_a_run_that_is_taken_where_locks_do_not_hold_is_left_to_who_took_it(make_run, monkeypatch):
     directory = make_run(settings())
     monkeypatch.setattr("fcntl.flock", lambda descriptor, how: None)
-    with pytest.raises(RunBusyError) as error:
-        trained(directory, SecondPlace(3, RunDirectory(directory.path)))
-    assert str(error.value) == (
+    assert error_text(
+        RunBusyError, lambda: start_here(directory, SecondPlace(3, RunDirectory(directory.path)))
+    ) == (
         f"{directory.path}: another process started to train this run too, so the locks of this file system do "
         "not work between machines; train the run in one place only, or mount the file system with locks."
     )
     lines = directory.metrics.read_text().splitlines()
     assert max(json.loads(line)["step"] for line in lines) == 3  # nothing was written after
-    assert trained(directory) == ExitCode.DONE
+    assert start_here(directory) == ExitCode.DONE
 
 
 class LateWriter(StopAfter):
@@ -211,7 +191,7 @@ def steps_of(directory):
 def test_lines_that_a_process_adds_after_it_lost_the_run_are_not_counted(make_run):
     directory, alone = make_run(settings()), make_run(settings(), out="alone")
     late = LateWriter(directory)
-    assert (trained(directory, late), trained(alone)) == (ExitCode.DONE, ExitCode.DONE)
+    assert (start_here(directory, late), start_here(alone)) == (ExitCode.DONE, ExitCode.DONE)
     assert late.lines == directory.state().max_steps
     assert steps_of(directory) == steps_of(alone)
     directory.require_log()
@@ -236,13 +216,11 @@ def test_a_process_that_lost_the_run_does_not_mend_the_log_of_who_took_it(make_r
 
 def test_a_run_whose_lock_file_was_removed_leaves_the_folder_to_others_and_can_go_on(make_run):
     directory = make_run(settings())
-    with pytest.raises(RunBusyError) as error:
-        trained(directory, Thief(3, directory))
-    assert str(error.value) == (
+    assert error_text(RunBusyError, lambda: start_here(directory, Thief(3, directory))) == (
         f"{directory.path}: its file lock was removed during training, so another process may train this run "
         "too; do not remove this file, and start again."
     )
     lines = directory.metrics.read_text().splitlines()
     assert max(json.loads(line)["step"] for line in lines) == 3  # nothing was written after
     assert directory.state().state == "interrupted"  # and no failure, as the folder is another's
-    assert trained(directory) == ExitCode.DONE
+    assert start_here(directory) == ExitCode.DONE

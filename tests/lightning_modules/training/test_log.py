@@ -8,6 +8,7 @@ from lightning_modules.errors import Interrupted
 from lightning_modules.training import log
 from lightning_modules.training.fit import train
 from lightning_modules.training.log import LoggerError, loggers_of
+from tests.support.errors import error_text
 from tests.support.stop_after import StopAfter
 from tests.support.tiny_text import settings
 
@@ -127,8 +128,6 @@ def test_a_mode_of_wandb_that_there_is_not_is_one_sentence(wandb, make_run, monk
 def test_wandb_that_is_not_installed_is_one_sentence(make_run, monkeypatch):
     monkeypatch.setattr(log, "find_spec", lambda name: importlib.util.find_spec(f"{name}_is_not_there"))
     run = settings(training={"loggers": ["wandb"]})
-    with pytest.raises(LoggerError) as error:
-        loggers_of(run, make_run(run), resume=None)
-    assert str(error.value) == (
+    assert error_text(LoggerError, lambda: loggers_of(run, make_run(run), resume=None)) == (
         "training.loggers names wandb, which is not installed; install the extra [wandb], or leave wandb out."
     )

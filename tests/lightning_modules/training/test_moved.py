@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 
-from lightning_modules.errors import ExitCode, StopRequest
+from lightning_modules.errors import ExitCode
 from lightning_modules.provenance import accept_machine, machine_changes, processor, provenance
 from lightning_modules.training.checkpoint import read_checkpoint
-from lightning_modules.training.train import start
+from tests.support.start_here import start_here
 from tests.support.stop_after import StopAfter
 from tests.support.tiny_text import settings
 
@@ -20,18 +20,11 @@ HERE = {
 }
 
 
-def go_on(directory, stop=None):
-    stop = stop or StopRequest()
-    on_line = getattr(stop, "on_line", None)
-    where = {"data_root": directory.path, "accelerator": "cpu", "threads": 1}
-    return start(directory, stop=stop, on_line=on_line, **where)
-
-
 @pytest.fixture
 def begun(make_run):
     """A run that was stopped after step 3, as if on a machine with another torch and processor."""
     directory = make_run(settings())
-    assert go_on(directory, StopAfter(3)) == ExitCode.INTERRUPTED
+    assert start_here(directory, StopAfter(3)) == ExitCode.INTERRUPTED
     path = directory.path / "provenance.json"
     told = json.loads(path.read_text())
     told["versions"]["torch"], told["machine"]["cpu"] = "2.9.0", "Abacus 3000"
@@ -42,7 +35,7 @@ def begun(make_run):
 def test_it_is_refused_in_one_sentence_and_nothing_is_lost(begun, capsys):
     here = json.loads((begun.path / "provenance.json").read_text())
     checkpoint = begun.last_checkpoint.read_bytes()
-    assert go_on(begun) == ExitCode.WRONG_SETTINGS
+    assert start_here(begun) == ExitCode.WRONG_SETTINGS
     sentence = capsys.readouterr().err
     assert sentence == (
         f"{begun.path} was started elsewhere and would not end with the same bits here "
@@ -60,7 +53,7 @@ def changed():
 def test_once_it_is_allowed_it_goes_on_from_its_checkpoint_and_says_where_it_was(begun):
     accept_machine(begun, devices=1)
     accept_machine(begun, devices=1)  # nothing has changed since
-    assert go_on(begun) == ExitCode.DONE
+    assert start_here(begun) == ExitCode.DONE
     assert read_checkpoint(begun.last_checkpoint)["global_step"] == 12
     steps = [json.loads(line)["step"] for line in begun.metrics.read_text().splitlines()]
     assert all(before <= after for before, after in pairwise(steps))
@@ -79,19 +72,19 @@ def test_a_record_that_cannot_be_read_is_no_leave_to_go_on(begun, capsys, conten
     path = begun.path / "provenance.json"
     path.write_bytes(content.encode("latin-1"))
     checkpoint = begun.last_checkpoint.read_bytes()
-    assert go_on(begun) == ExitCode.WRONG_SETTINGS
+    assert start_here(begun) == ExitCode.WRONG_SETTINGS
     assert capsys.readouterr().err == (
         f"{path} cannot be read, so it is unknown on which machine the run started; delete the file if it was "
         "this machine.\n"
     )
     assert begun.last_checkpoint.read_bytes() == checkpoint
     path.unlink()
-    assert go_on(begun) == ExitCode.DONE
+    assert start_here(begun) == ExitCode.DONE
 
 
 def test_a_run_without_a_checkpoint_starts_anywhere(begun):
     begun.last_checkpoint.unlink()
-    assert go_on(begun) == ExitCode.DONE
+    assert start_here(begun) == ExitCode.DONE
     assert "moved_from" not in begun.provenance()
 
 

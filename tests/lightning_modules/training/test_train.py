@@ -19,6 +19,8 @@ from lightning_modules.training.checkpoint import read_checkpoint
 from lightning_modules.training.fit import train
 from lightning_modules.training.run_directory import RunBusyError, RunDirectoryError, RunState
 from lightning_modules.training.train import start
+from tests.support.errors import error_text
+from tests.support.start_here import start_here
 from tests.support.stop_after import StopAfter
 from tests.support.tiny_text import settings
 
@@ -161,10 +163,7 @@ def test_steps_that_a_kill_took_back_are_in_no_log(make_run, tokens):
 
 def test_a_run_writes_what_it_promises(make_run, tokens):
     directory = make_run(settings())
-    assert (
-        start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
-        == ExitCode.DONE
-    )
+    assert start_here(directory) == ExitCode.DONE
     names = sorted(path.name for path in directory.checkpoints.iterdir())
     steps = [f"step={step:07d}.ckpt" for step in (0, 1, 2, 4, 8, 12)]
     assert names == ["last.ckpt", "last.safetensors", *steps]
@@ -200,10 +199,7 @@ def test_a_run_writes_what_it_promises(make_run, tokens):
 
 def test_an_untrained_run_writes_its_initial_weights(make_run, tokens):
     directory = make_run(settings(training={"max_steps": 0}))
-    assert (
-        start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
-        == ExitCode.DONE
-    )
+    assert start_here(directory) == ExitCode.DONE
     assert sorted(p.name for p in directory.checkpoints.iterdir()) == [
         "last.ckpt",
         "last.safetensors",
@@ -242,7 +238,7 @@ def test_a_loss_that_is_no_number_ends_the_run_with_a_sentence(make_run, tokens,
         return honest(loss_sum, count) * (math.nan if len(calls) == 6 else 1)
 
     monkeypatch.setattr(objective, "global_mean", poisoned)
-    code = start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    code = start_here(directory)
     assert code == ExitCode.NOT_FINITE
     sentence = (
         "step 6: the norm of the gradient is nan, so training stopped (the last checkpoint is from an earlier "
@@ -260,7 +256,7 @@ def test_a_gradient_that_dropout_makes_too_large_is_not_blamed_on_the_learning_r
     """Each layer multiplies what dropout leaves by 100, so the gradient overflows before any step was taken."""
     dropout = {"dropout": 0.99, "attention_dropout": 0.2, "feed_forward_dropout": 0.9}
     directory = make_run(settings(encoder=dropout | {"num_hidden_layers": 12}))
-    code = start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    code = start_here(directory)
     assert code == ExitCode.NOT_FINITE
     assert (
         "step 1: the norm of the gradient is nan, so training stopped (the last checkpoint is from an earlier "
@@ -274,7 +270,7 @@ def test_memory_that_is_used_up_ends_the_run_with_a_sentence_and_its_own_code(ma
 
     directory = make_run(settings())
     monkeypatch.setattr(objective, "global_mean", lambda *_: torch.empty(2**60))  # more than any machine has
-    code = start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    code = start_here(directory)
     assert code == ExitCode.OUT_OF_MEMORY == 67
     assert directory.state().exit_code == 67
     assert directory.state().message == (
@@ -286,7 +282,7 @@ def test_memory_that_is_used_up_ends_the_run_with_a_sentence_and_its_own_code(ma
 def test_a_model_that_does_not_fit_is_told_from_a_step_that_does_not(make_run, tokens, monkeypatch):
     directory = make_run(settings())
     monkeypatch.setattr(fit, "build", lambda *_: torch.empty(2**60))
-    assert start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest()) == 67
+    assert start_here(directory) == 67
     assert directory.state().message == (
         "building the model ran out of memory (no room for 4.29e+09 GiB); lower encoder.hidden_size, "
         "encoder.num_hidden_layers, or --slots."
@@ -321,9 +317,7 @@ def test_a_checkpoint_that_was_cut_short_is_a_sentence(make_run, tokens, keep):
     run_to(directory, tokens)
     whole = directory.last_checkpoint.read_bytes()
     directory.last_checkpoint.write_bytes(whole[: int(len(whole) * keep)])
-    with pytest.raises(CheckpointError) as error:
-        read_checkpoint(directory.last_checkpoint)
-    assert str(error.value) == (
+    assert error_text(CheckpointError, read_checkpoint, directory.last_checkpoint) == (
         f"{directory.last_checkpoint}: the checkpoint is damaged or incomplete; restore it, or delete "
         f"{directory.path}, then `ablate run` trains the run again."
     )
@@ -336,9 +330,7 @@ class Payload:
 
 def test_a_checkpoint_never_executes_anything(tmp_path, capsys):
     torch.save({"state_dict": Payload()}, tmp_path / "last.ckpt")
-    with pytest.raises(CheckpointError) as error:
-        read_checkpoint(tmp_path / "last.ckpt")
-    assert str(error.value) == (
+    assert error_text(CheckpointError, read_checkpoint, tmp_path / "last.ckpt") == (
         f"{tmp_path / 'last.ckpt'} contains other things than tensors and plain values, so it was not opened; "
         "use only checkpoints that this project wrote."
     )
@@ -350,13 +342,12 @@ def test_what_a_killed_writer_left_is_cleared_away(make_run, tokens):
     directory.checkpoints.mkdir()
     left = directory.checkpoints / ".last.ckpt.deadbeef.tmp"
     left.write_bytes(b"half a checkpoint")
-    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    start_here(directory)
     assert not left.exists()
 
 
-def test_a_done_run_whose_checkpoint_was_cut_short_is_not_done(make_run, tokens):
-    directory = make_run(settings(training={"max_steps": 1}))
-    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+def test_a_done_run_whose_checkpoint_was_cut_short_is_not_done(train_run, tokens):
+    directory = train_run(settings(training={"max_steps": 1}))
     assert directory.is_done()
     directory.last_checkpoint.write_bytes(directory.last_checkpoint.read_bytes()[:-100])
     assert not directory.is_done()
@@ -365,9 +356,7 @@ def test_a_done_run_whose_checkpoint_was_cut_short_is_not_done(make_run, tokens)
 def test_no_checkpoint_is_opened_where_the_environment_lets_it_execute_code(tmp_path, monkeypatch, capsys):
     torch.save({"state_dict": Payload()}, tmp_path / "last.ckpt")
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
-    with pytest.raises(CheckpointError) as error:
-        read_checkpoint(tmp_path / "last.ckpt")
-    assert str(error.value) == (
+    assert error_text(CheckpointError, read_checkpoint, tmp_path / "last.ckpt") == (
         f"{tmp_path / 'last.ckpt'}: TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, so a checkpoint could execute "
         "code; unset this variable."
     )
@@ -384,9 +373,7 @@ def test_a_state_that_cannot_be_read_is_no_run_that_nobody_started(make_run, con
         "the run is unknown; delete the file, then `ablate run` continues from the last checkpoint."
     )
     for ask in (directory.state, directory.is_trained, lambda: directory.write_state("running")):
-        with pytest.raises(RunDirectoryError) as caught:
-            ask()
-        assert str(caught.value) == sentence
+        assert error_text(RunDirectoryError, ask) == sentence
 
 
 @pytest.mark.parametrize(
@@ -403,7 +390,7 @@ def test_an_objective_of_ones_own_that_fails_or_exits_ends_its_run_with_the_line
     file.write_text("\n".join(lines))
     plugins.look_beside(tmp_path / "spec.yaml")
     directory = make_run(settings("failing.py:Ahead"))
-    code = start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    code = start_here(directory)
     assert (code, directory.state().state) == (ExitCode.WRONG_SETTINGS, "failed")
     line = next(number for number, text in enumerate(lines, 1) if statement in text)
     assert directory.state().message == f"failing.py:Ahead: {file}, line {line}: {reason}; correct the file."

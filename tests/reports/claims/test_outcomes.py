@@ -12,31 +12,10 @@ from reports.claims.select import SeedTable
 from reports.claims.words import look_sentence, look_words
 from reports.statistics.seed_tests import t_interval
 from tests.support.judged import claim_entry
+from tests.support.loss_claims import claims_of
 
 SIZES = [3, 4, 6, 9]
 SEEDS = list(range(10, 19))
-CLAIM = """
-  - name: {name}
-    says: It is so.
-    source: here
-    needs: {{arms: [{arm}, base], measures: [validation]}}
-    provided: {provided}
-    effect: {{kind: difference, of: {{measure: validation, metric: loss}}, arm: {arm}, minus: base, unit: nats}}
-    smallest_effect: {smallest}
-    expect: open
-    because: so
-    family: {family}
-"""
-
-
-def claims_of(tmp_path, *entries):
-    """Claims that an arm has a higher loss than the base; each entry is (name, arm) and what differs."""
-    defaults = {"smallest": 0.01, "family": "one", "provided": "{}"}
-    texts = [CLAIM.format(name=name, arm=arm, **defaults | changes) for name, arm, changes in entries]
-    path = tmp_path / "claims" / "some.yaml"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("version: 1\nclaims:" + "".join(texts), encoding="utf-8")
-    return claims_file.load(path).claims
 
 
 def table(copied_arms=(), **values_by_arm):

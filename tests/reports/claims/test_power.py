@@ -7,22 +7,11 @@ from pydantic import TypeAdapter
 from scipy import stats
 
 from ablations import results
-from ablations.spec import claims as claims_file
 from ablations.spec.contrasts import Effect
 from reports.claims.outcomes import look_levels
 from reports.claims.power import claim_powers, unlikely
+from tests.support.loss_claims import claims_of
 
-CLAIM = """
-  - name: {name}
-    says: It is so.
-    source: here
-    needs: {{arms: [{arm}, base], measures: [validation]}}
-    effect: {{kind: difference, of: {{measure: validation, metric: loss}}, arm: {arm}, minus: base, unit: nats}}
-    smallest_effect: {smallest}
-    expect: open
-    because: so
-    family: {family}
-"""
 SPREAD = 0.2
 CONTEXT = {"arms": ["a", "b", "base"], "measures": ["validation"]}
 
@@ -39,19 +28,8 @@ def pilot():
     )
 
 
-def claims_of(tmp_path, *entries):
-    texts = [
-        CLAIM.format(name=name, arm=arm, smallest=smallest, family=family)
-        for name, arm, smallest, family in entries
-    ]
-    path = tmp_path / "claims" / "some.yaml"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("version: 1\nclaims:" + "".join(texts), encoding="utf-8")
-    return claims_file.load(path).claims
-
-
 def test_the_chance_is_that_of_experiments_with_such_seeds(tmp_path, pilot):
-    (one,) = claim_powers(claims_of(tmp_path, ("more", "a", 0.2, "one")), pilot, seeds=10, **CONTEXT)
+    (one,) = claim_powers(claims_of(tmp_path, ("more", "a", {"smallest": 0.2})), pilot, seeds=10, **CONTEXT)
     assert (one.claim, one.part, one.unit, one.pilot_seeds) == ("more", "more", "nats", 6)
     assert one.spread == pytest.approx(SPREAD)
     rng, draws = np.random.default_rng(0), 20_000
@@ -63,16 +41,21 @@ def test_the_chance_is_that_of_experiments_with_such_seeds(tmp_path, pilot):
 
 
 def test_a_family_of_two_makes_it_harder(tmp_path, pilot):
-    (alone,) = claim_powers(claims_of(tmp_path, ("more", "a", 0.2, "one")), pilot, seeds=10, **CONTEXT)
+    (alone,) = claim_powers(claims_of(tmp_path, ("more", "a", {"smallest": 0.2})), pilot, seeds=10, **CONTEXT)
     two, _ = claim_powers(
-        claims_of(tmp_path, ("more", "a", 0.2, "one"), ("again", "a", 0.2, "one")), pilot, seeds=10, **CONTEXT
+        claims_of(tmp_path, ("more", "a", {"smallest": 0.2}), ("again", "a", {"smallest": 0.2})),
+        pilot,
+        seeds=10,
+        **CONTEXT,
     )
     assert two.chances[5] < alone.chances[5]
 
 
 def test_with_looks_the_level_is_that_of_the_next_look(tmp_path, pilot):
     looks = [3, 6, 12]
-    (one,) = claim_powers(claims_of(tmp_path, ("more", "a", 0.2, "one")), pilot, seeds=12, looks=looks, **CONTEXT)
+    (one,) = claim_powers(
+        claims_of(tmp_path, ("more", "a", {"smallest": 0.2})), pilot, seeds=12, looks=looks, **CONTEXT
+    )
     levels = look_levels(looks, level=0.05)
     rng, draws = np.random.default_rng(1), 20_000
     for seeds, level in ((5, levels[1]), (10, levels[2])):
@@ -82,7 +65,9 @@ def test_with_looks_the_level_is_that_of_the_next_look(tmp_path, pilot):
 
 
 def test_a_claim_that_so_many_seeds_would_not_decide_is_told(tmp_path, pilot):
-    claims = claims_of(tmp_path, ("fine", "a", 0.2, "one"), ("hopeless", "a", 0.01, "two"))
+    claims = claims_of(
+        tmp_path, ("fine", "a", {"smallest": 0.2}), ("hopeless", "a", {"smallest": 0.01, "family": "two"})
+    )
     assert unlikely(claim_powers(claims, pilot, seeds=20, **CONTEXT), seeds=20) == [
         "hopeless: with 20 seeds an effect of 3 times the smallest that matters (0.03 nats) would be found in 9 "
         "of 100 experiments, as seeds of the pilot differ by 0.2 (standard deviation, n = 6); plan more seeds, or "
@@ -93,20 +78,20 @@ def test_a_claim_that_so_many_seeds_would_not_decide_is_told(tmp_path, pilot):
 def test_a_pilot_whose_effects_are_no_numbers_tells_no_spread(tmp_path, pilot):
     broken = pilot.assign(value=pilot.value.where((pilot.seed > 0) | (pilot.arm != "a")))
     alone = broken[broken.seed < 2]
-    assert claim_powers(claims_of(tmp_path, ("more", "a", 0.2, "one")), alone, seeds=10, **CONTEXT) == [
+    assert claim_powers(claims_of(tmp_path, ("more", "a", {"smallest": 0.2})), alone, seeds=10, **CONTEXT) == [
         "more: the pilot does not tell how much seeds differ: one of its effects is a finite number in fewer than "
         "two of its seeds."
     ]
 
 
 def test_an_arm_that_the_pilot_lacks_is_told(tmp_path, pilot):
-    assert claim_powers(claims_of(tmp_path, ("other", "b", 0.2, "one")), pilot, seeds=10, **CONTEXT) == [
+    assert claim_powers(claims_of(tmp_path, ("other", "b", {"smallest": 0.2})), pilot, seeds=10, **CONTEXT) == [
         "other: the pilot does not tell how much seeds differ: the experiment has no arm b."
     ]
 
 
 def test_a_claim_that_says_only_that_arms_differ_must_be_beyond_what_matters(tmp_path, pilot):
-    (claim,) = claims_of(tmp_path, ("differ", "a", 0.1, "one"))
+    (claim,) = claims_of(tmp_path, ("differ", "a", {"smallest": 0.1}))
     either = claim.model_copy(update={"effect": claim.effect.model_copy(update={"direction": "either"})})
     (one,) = claim_powers([either], pilot, seeds=10, **CONTEXT)
     rng, draws = np.random.default_rng(2), 20_000
@@ -117,7 +102,7 @@ def test_a_claim_that_says_only_that_arms_differ_must_be_beyond_what_matters(tmp
 
 
 def test_a_trend_that_so_few_seeds_cannot_show_is_told(tmp_path, pilot):
-    (claim,) = claims_of(tmp_path, ("rises", "a", 0.2, "one"))
+    (claim,) = claims_of(tmp_path, ("rises", "a", {"smallest": 0.2}))
     trend = {"kind": "trend", "of": claim.effect.of, "arms": ["base", "middle", "a"], "direction": "rising"}
     rising = claim.model_copy(
         update={
@@ -141,5 +126,5 @@ def test_a_trend_that_so_few_seeds_cannot_show_is_told(tmp_path, pilot):
 
 
 def test_claims_of_arms_that_the_experiment_lacks_are_left_out(tmp_path, pilot):
-    claims = claims_of(tmp_path, ("more", "a", 0.2, "one"), ("never", "z", 0.2, "one"))
+    claims = claims_of(tmp_path, ("more", "a", {"smallest": 0.2}), ("never", "z", {"smallest": 0.2}))
     assert [one.claim for one in claim_powers(claims, pilot, seeds=10, **CONTEXT)] == ["more"]

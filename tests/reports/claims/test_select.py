@@ -7,6 +7,7 @@ from ablations import results
 from ablations.spec.contrasts import Quantity
 from reports.claims.select import NotMeasured, SeedTable, read
 from tests.support.effects import OVER_LAYERS, SCORE, curve, effect, found, rows, run, values
+from tests.support.errors import error_text
 
 GAIN = {"measure": "learning", "metric": "gain"}
 
@@ -75,13 +76,12 @@ def test_two_rows_for_one_number_are_refused():
     of = SCORE | {"groups": ["sst2@*", "cola@*"]}
     table = [*rows({"mlm": [1.0]}, group="sst2@10"), *rows({"mlm": [2.0]}, group="cola@10")]
     table += [*rows({"mlm": [3.0]}, group="sst2@20"), *rows({"mlm": [4.0]}, group="cola@20")]
-    with pytest.raises(NotMeasured) as error:
-        read(
+    assert error_text(
+        NotMeasured,
+        lambda: read(
             SeedTable(results.table(table)), effect(kind="difference", of=of, arm="mlm").of, ["mlm"], axis="groups"
-        )
-    assert str(error.value) == (
-        "fine_tuning score has several numbers for one place of the effect; name fewer groups"
-    )
+        ),
+    ) == ("fine_tuning score has several numbers for one place of the effect; name fewer groups")
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,10 @@ def test_one_end_is_read_where_the_other_has_no_number(end, other):
     assert values(read_end, table) == ([5.0, 6.0] if end == "bottom" else [7.0, 8.0])
     for row in table:
         row["value"] = float("nan") if row["layer"] == 2 - other else row["value"]
-    with pytest.raises(NotMeasured) as error:
-        found(read_end, table)
-    assert str(error.value) == f"token_information m has no number of arm mlm in layer {2 - other}"
+    assert (
+        error_text(NotMeasured, found, read_end, table)
+        == f"token_information m has no number of arm mlm in layer {2 - other}"
+    )
 
 
 def test_the_lowest_layer_is_that_of_each_run():
@@ -200,9 +201,9 @@ def test_the_way_is_each_arms_own_whatever_its_height():
         assert np.isnan(values(alone, learning("clm", nothing_learned))).all()
     halfway = learning("clm", [1.0, 4.0, 5.0], steps=(0, 100, 200))
     assert values(alone, halfway) == [2.5 / 5.0]
-    with pytest.raises(NotMeasured) as error:
-        values(alone, learning("clm", [3.0, 4.0, 5.0], steps=(1500, 2000, 4000)))
-    assert str(error.value) == (
+    assert error_text(
+        NotMeasured, lambda: values(alone, learning("clm", [3.0, 4.0, 5.0], steps=(1500, 2000, 4000)))
+    ) == (
         "learning gain is first measured at step 1,500, after the 25% of training (until) at which the "
         "effect reads it"
     )
@@ -222,9 +223,7 @@ def test_a_named_set_of_tasks_is_read_whole_or_another_in_its_place():
     ):
         made = found(difference, table)[""]
         assert (made.values.tolist(), made.groups) == ([expected], groups)
-    with pytest.raises(NotMeasured) as error:
-        found(difference, real[:1])
-    assert str(error.value) == (
+    assert error_text(NotMeasured, found, difference, real[:1]) == (
         "fine_tuning score has no rows of trec, or else of language_topic, which the claim names"
     )
 
@@ -245,9 +244,10 @@ def test_both_sides_of_a_difference_have_the_same_tasks():
     claim = effect(kind="difference", of=SCORE | {"groups": ["*"]}, arm="a", minus="b")
     (whole,) = found(claim, of_tasks(a=both, b=both)).values()
     assert whole.values.tolist() == [0.0, 0.0, 0.0]
-    with pytest.raises(NotMeasured) as error:
-        found(claim, of_tasks(a={"sst2": both["sst2"]}, b=both))
-    assert str(error.value) == "fine_tuning score has no rows of arm a in mrpc, which others have"
+    assert (
+        error_text(NotMeasured, lambda: found(claim, of_tasks(a={"sst2": both["sst2"]}, b=both)))
+        == "fine_tuning score has no rows of arm a in mrpc, which others have"
+    )
     (two,) = found(claim, of_tasks(a=both | {"mrpc": [0.3, 0.3]}, b=both)).values()
     assert (two.seeds, two.left_out) == ((0, 1), ("seed 2: numbers of arm a are missing",))
     instead = effect(kind="difference", of=SCORE | {"groups": ["sst2"], "or_groups": ["subj"]}, arm="a", minus="b")
@@ -355,9 +355,7 @@ def test_an_arm_whose_last_checkpoint_was_not_measured_is_not_compared_at_an_ear
 def test_what_is_not_there_is_a_sentence(fields, sentence):
     table = rows({"mlm": [1.0, 2.0, 3.0], "clm": [1.0, 2.0, 3.0]})
     two_layers = [row | {"measure": "a", "metric": "b"} for row in curve("mlm", [1.0, 2.0], [1.0, 2.0])]
-    with pytest.raises(NotMeasured) as error:
-        found(effect(**fields), table, two_layers)
-    assert str(error.value) == sentence
+    assert error_text(NotMeasured, lambda: found(effect(**fields), table, two_layers)) == sentence
 
 
 # Layers at each step or group ---------------------------------------------------------------------------

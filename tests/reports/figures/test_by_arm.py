@@ -10,6 +10,7 @@ from ablations import results
 from ablations.errors import ResultsError
 from reports.figures.lines import written_above
 from reports.figures.style import FIXED_STYLES, arm_styles
+from tests.support.errors import error_text
 from tests.support.fake_experiment import ARMS, GAIN, LAYERS, rows
 from tests.support.figures import (
     axes,
@@ -177,11 +178,9 @@ def test_only_the_columns_of_the_curve_are_needed():
     needed = ["arm", "seed", "measure", "metric", "layer", "value"]
     ax = token_information(pd.DataFrame(information([[2.0, 1.0]])[needed]), ax=axes())
     np.testing.assert_array_equal(ax.lines[-1].get_ydata(), [2, 1])
-    with pytest.raises(ResultsError) as error:
-        token_information(information([[2.0, 1.0]])[needed[1:]], ax=axes())
-    assert str(error.value) == (
-        "a figure needs the columns arm, seed, measure, metric, layer, value, but the table lacks arm."
-    )
+    assert error_text(
+        ResultsError, lambda: token_information(information([[2.0, 1.0]])[needed[1:]], ax=axes())
+    ) == ("a figure needs the columns arm, seed, measure, metric, layer, value, but the table lacks arm.")
 
 
 def test_rows_of_other_steps_groups_and_runs_are_not_drawn():
@@ -200,9 +199,7 @@ def test_another_token_has_its_own_rows_and_says_so():
     ax = token_information(both, ax=axes(), group="next token")
     np.testing.assert_array_equal(means(ax)["#0072B2"].get_ydata(), [1, 2])
     assert ax.get_ylabel() == "next token, cross-fitted (nats)"
-    with pytest.raises(ResultsError) as error:
-        token_information(both, ax=axes(), group="shown token")
-    assert str(error.value) == (
+    assert error_text(ResultsError, lambda: token_information(both, ax=axes(), group="shown token")) == (
         "the table has no rows of token_information cross_fitted (shown token) by layer; it has token_information "
         "cross_fitted."
     )
@@ -242,9 +239,9 @@ def test_a_model_whose_steps_are_unknown_has_its_curve():
 
 
 def test_what_the_table_lacks_is_a_sentence(table):
-    with pytest.raises(ResultsError) as error:
-        layer_change(table[table["measure"] == "layer_change"], ax=axes(), metric="rsa")
-    assert str(error.value) == (
+    assert error_text(
+        ResultsError, lambda: layer_change(table[table["measure"] == "layer_change"], ax=axes(), metric="rsa")
+    ) == (
         "the table has no rows of layer_change rsa by layer; it has layer_change debiased_cka, layer_change pwcca."
     )
     with pytest.raises(ResultsError, match=r"it has no rows at all\.$"):
@@ -301,9 +298,10 @@ def test_learning_curves_run_along_the_steps_that_were_validated():
     assert clm.get_xdata().tolist() == [100, 200]  # a shorter run ends where it ends, without a gap in between
     np.testing.assert_allclose(clm.get_ydata(), [1.0, 1.2])
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("step", "gain over no context (nats)")
-    with pytest.raises(ResultsError) as error:
-        learning(table, ax=axes(), metric="loss")
-    assert str(error.value) == "the table has no rows of learning loss by step; it has learning gain."
+    assert (
+        error_text(ResultsError, lambda: learning(table, ax=axes(), metric="loss"))
+        == "the table has no rows of learning loss by step; it has learning gain."
+    )
 
 
 def test_axes_of_steps_have_whole_numbers():

@@ -5,14 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.text import Text
 
 from ablations import results
-from ablations.cli import main
 from ablations.errors import ResultsError
 from reports import folder as experiment_folder
 from reports.claims.judge import judge_claims
@@ -26,6 +24,8 @@ from reports.figures.lines import written_above
 from reports.figures.panel import Shown
 from reports.figures.texts import LEARNING
 from reports.page.content import page_figures
+from tests.support.command_line import ablate
+from tests.support.errors import error_text
 from tests.support.fake_experiment import ARMS, rows, write
 from tests.support.fake_layers import layer_rows
 from tests.support.figures import token_information, with_styles
@@ -186,18 +186,18 @@ def test_steps_below_a_learning_curve_have_room(medium, last):
 
 def test_the_command_lists_figures_and_writes_one(tmp_path):
     folder = write(tmp_path)
-    listed = CliRunner().invoke(main, ["figure", str(folder)]).stdout.splitlines()
+    listed = ablate("figure", folder).stdout.splitlines()
     assert "layer_change-pwcca " in listed[[line.split()[0] for line in listed].index("layer_change-pwcca")]
     assert all(re.fullmatch(r"\S+ +Figure \d+[a-z]\. .+: .+", line) for line in listed)
     before = sorted(folder.rglob("*"))
     out = tmp_path / "figures"
     named = ["figure", str(folder), "layer_change-pwcca", "--for", "slides", "--out", str(out)]
-    result = CliRunner().invoke(main, named)
+    result = ablate(*named)
     files = [out / folder.name / f"print/layer_change-pwcca-slides.{ending}" for ending in ("pdf", "png")]
     assert result.stdout.splitlines() == [str(file) for file in files]
     assert all(file.is_file() for file in files)
     assert sorted(folder.rglob("*")) == before  # nothing is written into published results
-    result = CliRunner().invoke(main, ["figure", str(folder), "learning-gain", "--for", "slides", "--wide"])
+    result = ablate("figure", folder, "learning-gain", "--for", "slides", "--wide")
     assert (result.exit_code, "Error: --wide works only with --for paper; leave it out." in result.stderr) == (
         2,
         True,
@@ -207,7 +207,7 @@ def test_the_command_lists_figures_and_writes_one(tmp_path):
 def test_results_without_a_row_have_no_figures_and_the_command_says_so(tmp_path):
     folder = write(tmp_path)
     results.write(results.read(folder / "results.parquet").iloc[:0], folder / "results.parquet")
-    listed = CliRunner().invoke(main, ["figure", str(folder)])
+    listed = ablate("figure", folder)
     expected = f"{folder} has no figures yet; `ablate run` measures what they show.\n"
     assert (listed.exit_code, listed.stdout) == (0, expected)
 
@@ -229,17 +229,15 @@ def test_settings_of_a_command_line_lead_to_the_figures_of_their_results(tmp_pat
         "--out",
         str(tmp_path / "out"),
     ]
-    listed = CliRunner().invoke(main, ["figure", *options])
+    listed = ablate("figure", *options)
     assert listed.stdout.startswith("layer_change-pwcca "), listed.output
-    result = CliRunner().invoke(main, ["figure", str(tmp_path / "out" / "tried-seeds-0"), "--set", "seeds=[0]"])
+    result = ablate("figure", tmp_path / "out" / "tried-seeds-0", "--set", "seeds=[0]")
     sentence = "Error: --set needs a spec, but you named a folder of results; leave --set out, or name the spec."
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, sentence)
 
 
 def test_a_name_that_is_no_figure_is_said_with_the_nearest(page_panels):
-    with pytest.raises(ResultsError) as caught:
-        panel_called("layer_change-pwca", page_panels)
-    assert str(caught.value) == (
+    assert error_text(ResultsError, panel_called, "layer_change-pwca", page_panels) == (
         "layer_change-pwca is not a figure of this experiment; did you mean layer_change-pwcca? `ablate figure` "
         "without a name lists them."
     )

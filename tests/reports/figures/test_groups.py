@@ -10,8 +10,10 @@ from reports.figures.groups import choose_groups, draw_groups, group_label, grou
 from reports.figures.lines import written_above
 from reports.figures.style import TAGS as KNOWN_TAGS
 from reports.figures.style import group_styles
+from tests.support.errors import error_text
 from tests.support.fake_experiment import LAYERS
 from tests.support.fake_layers import RANKS, TAGS, layer_rows
+from tests.support.figures import names
 
 
 @pytest.fixture(scope="module")
@@ -27,12 +29,6 @@ def drawn(table, arm="mlm", arms=None, family="rank", **chosen):
 
 def lines(ax, gid="mean"):
     return [line for line in ax.lines if line.get_gid() == gid]
-
-
-def names(ax):
-    """The names at the ends of lines."""
-    assert ax.get_legend() is None
-    return [text.get_text() for text in ax.texts if text.get_gid() == "end"]
 
 
 def brightness(line):
@@ -125,9 +121,7 @@ def test_only_the_last_step_and_only_that_family(table):
 
 
 def test_without_such_groups_there_is_a_sentence(table):
-    with pytest.raises(ResultsError) as error:
-        drawn(table[table["measure"] == "geometry"])
-    assert str(error.value) == (
+    assert error_text(ResultsError, drawn, table[table["measure"] == "geometry"]) == (
         "the table has no rows of layer_change pwcca (rank) by layer; it has geometry anisotropy, geometry "
         "effective_rank, geometry participation_ratio, geometry self_similarity, geometry update_norm."
     )

@@ -5,6 +5,7 @@ from matplotlib.figure import Figure
 from ablations import results
 from ablations.errors import ResultsError
 from reports.figures.maps import SHADES, choose_steps, draw_map, grid, step_maps
+from tests.support.errors import error_text
 from tests.support.fake_experiment import LAYERS
 from tests.support.fake_layers import STEPS, layer_rows
 
@@ -119,8 +120,6 @@ def test_two_experiments_in_one_table_are_not_averaged():
     both = results.concat(
         values({("a", 0, step): [1.0] for step in range(3)}, experiment=name) for name in ("one", "two")
     )
-    with pytest.raises(ResultsError) as error:
-        drawn(both, arm="a", measure="geometry", metric="effective_rank")
-    assert str(error.value) == (
+    assert error_text(ResultsError, drawn, both, arm="a", measure="geometry", metric="effective_rank") == (
         "a map needs one value for a seed, layer and step; choose the rows of one experiment."
     )

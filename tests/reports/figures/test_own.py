@@ -15,6 +15,7 @@ from ablations.commands.results import show_page
 from ablations.spec.figures import OwnFigure
 from lightning_modules import plugins
 from reports.page import page
+from tests.support.command_line import ablate
 from tests.support.fake_experiment import ARMS, CHANGE, rows, write
 
 TEMPLATE = Path(__file__).parents[3] / "docs" / "plugins" / "my_figure.py"
@@ -158,13 +159,13 @@ def test_figures_that_fail_are_notices_and_all_else_is_drawn(tmp_path, capsys):
     assert all(html.count(f"{name}.py:LossByChange: ") == 1 for name in FAILING)
     assert json.loads((folder / "report.json").read_text())["figures"] == json.loads(before)["figures"]
     given = of_plugins(paths)
-    listed = CliRunner().invoke(main, ["figure", str(folder), *given])
+    listed = ablate("figure", folder, *given)
     assert (listed.exit_code, listed.stderr) == (1, terminal.err)
     assert "layer_change-pwcca" in listed.stdout
     for name, text in expected.items():
-        result = CliRunner().invoke(main, ["figure", str(folder), f"{name}_py_LossByChange", *given])
+        result = ablate("figure", folder, f"{name}_py_LossByChange", *given)
         assert (result.exit_code != 0, result.stderr) == (True, f"{text}\n")
-    assert CliRunner().invoke(main, ["figure", str(folder), "layer_change-pwcca"]).exit_code == 0
+    assert ablate("figure", folder, "layer_change-pwcca").exit_code == 0
 
 
 def test_a_figure_behind_one_that_fails_keeps_its_place(tmp_path, capsys):
@@ -201,7 +202,7 @@ def test_a_folder_of_results_cannot_choose_what_is_executed(tmp_path, monkeypatc
     spec = f"name: grid\nversion: 1\ndata: {{kind: language}}\n{arms}figures: ['evil.py:LossByChange']\n"
     (folder / "spec.yaml").write_text(spec)
     arguments = [str(folder), str(folder)] if verb == "diff" else [str(folder)]
-    result = CliRunner().invoke(main, [verb, *arguments, "--out", str(tmp_path / "out")])
+    result = ablate(verb, *arguments, "--out", tmp_path / "out")
     assert not canary.exists()
     sentence = (
         "evil.py:LossByChange: a file that only a folder of results names is not read; if you trust it, name it "

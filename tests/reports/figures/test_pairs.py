@@ -7,6 +7,7 @@ from ablations.errors import ResultsError
 from reports.figures.lines import ASIDE
 from reports.figures.pairs import Pair, choose_pairs, draw_pairs, drawn_pairs, one_a_unit, pair_lines
 from reports.figures.style import DOTTED, FIXED_STYLES, arm_styles, pair_style, seeds_style
+from tests.support.errors import error_text
 from tests.support.fake_experiment import LAYERS, figure_entries
 from tests.support.fake_layers import layer_rows
 
@@ -206,9 +207,7 @@ def test_a_pair_has_a_name_of_its_own():
 
 
 def test_without_such_rows_there_is_a_sentence(table):
-    with pytest.raises(ResultsError) as error:
-        drawn(table, metric="cka")
-    assert str(error.value) == (
+    assert error_text(ResultsError, drawn, table, metric="cka") == (
         "the table has no rows of run_distance cka by layer; it has run_distance debiased_cka, run_distance "
         "pwcca, validation bleu, validation chrf, validation loss, validation perplexity."
     )

@@ -16,6 +16,7 @@ from reports.figures.pictures import (
     picture_panels,
     points,
 )
+from tests.support.errors import error_text
 from tests.support.fake_layers import layer_rows
 
 
@@ -100,13 +101,11 @@ def test_positions_are_ranges_in_order():
 
 
 def test_without_rows_and_with_two_experiments_there_is_a_sentence(table):
-    with pytest.raises(ResultsError) as error:
-        choose_picture(table, arm="mt")
-    assert str(error.value) == ("the table has no rows of pictures of mt by layer; it has pictures x, pictures y.")
+    assert error_text(ResultsError, choose_picture, table, arm="mt") == (
+        "the table has no rows of pictures of mt by layer; it has pictures x, pictures y."
+    )
     rows = choose_picture(table, arm="mlm")
-    with pytest.raises(ResultsError) as error:
-        points(pd.concat([rows, rows]))
-    assert str(error.value) == (
+    assert error_text(ResultsError, lambda: points(pd.concat([rows, rows]))) == (
         "a picture needs one place for each token and layer; choose the rows of one experiment."
     )
 

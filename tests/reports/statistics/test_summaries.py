@@ -8,6 +8,7 @@ from scipy import stats
 from ablations import results
 from ablations.errors import ResultsError
 from reports.statistics.summaries import bands, expected_best, gain, last_step, mean_interval
+from tests.support.errors import error_text
 
 
 def seeds_of(values, **columns):
@@ -94,9 +95,7 @@ def test_combinations_keep_their_order_and_absent_keys_are_a_combination():
 
 def test_layers_of_one_run_are_not_passed_off_as_seeds():
     table = results.table([row(layer=layer) for layer in (0, 1)])
-    with pytest.raises(ResultsError) as error:
-        mean_interval(table, by=["arm", "metric"])
-    assert str(error.value) == (
+    assert error_text(ResultsError, mean_interval, table, by=["arm", "metric"]) == (
         "a mean over seeds needs one value a seed, but seed 0 has several for arm mlm, metric loss; "
         "choose the rows of one experiment, step, measure, metric and group."
     )

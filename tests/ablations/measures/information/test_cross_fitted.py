@@ -20,6 +20,7 @@ from tests.support.channels import (
     standard_error_of_mean,
     zipf,
 )
+from tests.support.errors import error_text
 
 
 def bound(tokens, clusters, *, sentence=10, seed=0):
@@ -220,17 +221,22 @@ def test_unfit_halves_and_labels_are_refused():
             "all lists must have one entry for each token, but their lengths are tokens 4, sentences 4, halves 3.",
         ),
     ):
-        with pytest.raises(MeasureError) as error:
-            cross_fitted(labels, [clusters, clusters], sentences_N=sentences, half_N=half)
-        assert str(error.value) == expected
-    with pytest.raises(MeasureError) as error:
-        halves(np.zeros(5, int), rng=generator(0))
-    assert str(error.value) == "a split into halves needs at least 2 sentences, got 1; use more text."
-    with pytest.raises(MeasureError) as error:
-        cross_fitted_estimate(
-            labels, [labels, labels], sentences_N=sentences, half_N=labels // 2, blocks_N=np.zeros(3, int)
+        assert (
+            error_text(
+                MeasureError, cross_fitted, labels, [clusters, clusters], sentences_N=sentences, half_N=half
+            )
+            == expected
         )
     assert (
-        str(error.value)
+        error_text(MeasureError, lambda: halves(np.zeros(5, int), rng=generator(0)))
+        == "a split into halves needs at least 2 sentences, got 1; use more text."
+    )
+    assert (
+        error_text(
+            MeasureError,
+            lambda: cross_fitted_estimate(
+                labels, [labels, labels], sentences_N=sentences, half_N=labels // 2, blocks_N=np.zeros(3, int)
+            ),
+        )
         == "all lists must have one entry for each token, but their lengths are halves 4, blocks 3."
     )

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from ablations.errors import MeasureError
 from ablations.measures.information import estimate as module
 from ablations.measures.information.estimate import (
     cross_fitted,
@@ -25,6 +24,7 @@ from tests.support.channels import (
     standard_error_of_mean,
     states_of,
 )
+from tests.support.matrices import complaint
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
@@ -150,12 +150,6 @@ def test_most_frequent_keeps_the_lower_id_of_a_tie():
     assert most_frequent(tokens, 2).tolist() == [t in (7, 2) for t in tokens]
     assert most_frequent(tokens, 4).tolist() == [t in (7, 2, 4, 5) for t in tokens]
     assert most_frequent(torch.tensor(tokens), 99).all()
-
-
-def complaint(function, *arguments, **options):
-    with pytest.raises(MeasureError) as error:
-        function(*arguments, **options)
-    return str(error.value)
 
 
 def test_too_few_tokens_are_refused_with_the_clusters_they_are_enough_for():

@@ -30,6 +30,7 @@ from tests.support.channels import (
     states_of,
     zipf,
 )
+from tests.support.errors import error_text
 
 
 def test_plug_in_equals_the_definition_on_counts():
@@ -161,13 +162,9 @@ def test_unfit_labels_are_refused():
             "tokens must be a list of integers, one for each token, but they are int64 of shape (0,).",
         ),
     ):
-        with pytest.raises(MeasureError) as error:
-            plug_in(tokens, clusters)
-        assert str(error.value) == expected
-    with pytest.raises(MeasureError) as error:
-        plug_in_estimate([1, 2], [1, 2], blocks_N=np.zeros(3, int))
+        assert error_text(MeasureError, plug_in, tokens, clusters) == expected
     assert (
-        str(error.value)
+        error_text(MeasureError, lambda: plug_in_estimate([1, 2], [1, 2], blocks_N=np.zeros(3, int)))
         == "all lists must have one entry for each token, but their lengths are tokens 2, blocks 3."
     )
 
@@ -389,15 +386,15 @@ def test_a_gpu_finds_the_same_groups_and_repeats_itself():
 
 
 def test_unfit_states_and_clusters_are_refused():
-    with pytest.raises(MeasureError) as error:
-        Points(np.ones((3, 2))).fit(clusters=4, rng=generator(0))
-    assert str(error.value) == "clusters must be at least 1 and at most the number of tokens, 3, but is 4."
-    with pytest.raises(MeasureError) as error:
-        Points(np.ones((3, 2))).fit(clusters=0, rng=generator(0))
-    assert str(error.value) == "clusters must be at least 1 and at most the number of tokens, 3, but is 0."
-    with pytest.raises(MeasureError) as error:
-        Points(np.array([[1.0], [np.inf]]))
-    assert str(error.value) == (
+    assert (
+        error_text(MeasureError, lambda: Points(np.ones((3, 2))).fit(clusters=4, rng=generator(0)))
+        == "clusters must be at least 1 and at most the number of tokens, 3, but is 4."
+    )
+    assert (
+        error_text(MeasureError, lambda: Points(np.ones((3, 2))).fit(clusters=0, rng=generator(0)))
+        == "clusters must be at least 1 and at most the number of tokens, 3, but is 0."
+    )
+    assert error_text(MeasureError, lambda: Points(np.array([[1.0], [np.inf]]))) == (
         "states must be finite, but 1 of 2 values are NaN or infinity, first at row 1, column 0; check whether "
         "the run diverged or padding was kept."
     )

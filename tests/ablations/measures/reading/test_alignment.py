@@ -7,6 +7,7 @@ import pytest
 
 from ablations.errors import MeasureError
 from ablations.measures.reading.alignment import NO_WORD, align, words_of_characters
+from tests.support.errors import error_text
 
 
 def pieces(text: str, words) -> list[str]:
@@ -154,9 +155,7 @@ def test_a_sub_word_belongs_to_the_word_of_its_first_character():
 
 
 def error_of(text: str, *words: str) -> str:
-    with pytest.raises(MeasureError) as caught:
-        words_of_characters(text, words, where="sentence 7")
-    return str(caught.value)
+    return error_text(MeasureError, words_of_characters, text, words, where="sentence 7")
 
 
 @pytest.mark.parametrize(

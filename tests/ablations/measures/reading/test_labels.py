@@ -22,6 +22,7 @@ from ablations.measures.reading.labels import (
 from ablations.measures.reading.sample import NO_LABEL, first_tokens, is_text_token
 from lightning_modules.data.tokenizer import END, START, UNKNOWN, encode, train
 from lightning_modules.data.treebank import ROOT, LabelledSentence, language_sentences, read_treebank
+from tests.support.errors import error_text
 
 TREEBANKS = Path(__file__).parents[5] / "shared" / "data"
 
@@ -236,9 +237,7 @@ def test_labels_that_nothing_has_are_left_out():
 
 
 def test_a_sentence_of_another_text_is_named():
-    with pytest.raises(MeasureError) as caught:
-        token_labels([CAT, SEA._replace(text="Il vient.")], [[], []])
-    assert str(caught.value) == (
+    assert error_text(MeasureError, lambda: token_labels([CAT, SEA._replace(text="Il vient.")], [[], []])) == (
         'sentence 2: the labels do not match the text: expected word 1, "Je", but the text has "Il vient." in '
         '"Il vient."; give words and text of the same sentence.'
     )
@@ -329,9 +328,7 @@ def test_labels_of_another_text_are_refused():
     assert labels_of_split(split, [CAT, SEA, ODD], tokenizer, max_length=64).names["tag"]
 
     def error(sentences, max_length=64) -> str:
-        with pytest.raises(MeasureError) as caught:
-            labels_of_split(split, sentences, tokenizer, max_length=max_length)
-        return str(caught.value)
+        return error_text(MeasureError, labels_of_split, split, sentences, tokenizer, max_length=max_length)
 
     advice = "expected the sentence of the tokens; give labels of this text."
     assert error([SEA, CAT]) == f'the labels are of another text: sentence 1 with labels is "{SEA.text}", {advice}'
@@ -355,9 +352,7 @@ def test_a_text_with_other_white_space_takes_the_place_of_the_labelled_one():
 
 def test_texts_and_labels_that_differ_are_refused():
     def error(sentences, texts) -> str:
-        with pytest.raises(MeasureError) as caught:
-            with_texts(sentences, texts, labels_from="a.conllu", texts_from="a.txt")
-        return str(caught.value)
+        return error_text(MeasureError, with_texts, sentences, texts, labels_from="a.conllu", texts_from="a.txt")
 
     assert error([CAT, SEA], [CAT.text, "Je viens de la mer.", "x"]) == (
         'a.conllu has labels of another text than a.txt: sentence 2 is "Je viens du marché, dit-il." in the '

@@ -9,9 +9,10 @@ from ablations.measures.reading.texts import Readings, layer_states, validation_
 from ablations.measures.settings import StateSettings
 from lightning_modules.config import LanguageData
 from lightning_modules.data.token_store import load, prepare
-from lightning_modules.errors import CheckpointError, StopRequest
+from lightning_modules.errors import CheckpointError
 from lightning_modules.objectives import build
-from lightning_modules.training.train import start
+from tests.support.errors import error_text
+from tests.support.start_here import start_here
 from tests.support.tiny_text import settings
 
 
@@ -19,7 +20,7 @@ from tests.support.tiny_text import settings
 def trained(make_run, data_root):
     """A run of four steps."""
     directory = make_run(settings(training={"max_steps": 4}))
-    start(directory, data_root=data_root, accelerator="cpu", threads=1, stop=StopRequest())
+    start_here(directory, data_root=data_root)
     return directory
 
 
@@ -40,9 +41,10 @@ def test_the_states_are_those_of_the_checkpoint(trained, data_root, tokens):
 
 
 def test_a_step_that_was_not_kept_is_refused(trained, data_root):
-    with pytest.raises(CheckpointError) as error:
-        Readings.of_run(trained.path, data_root=data_root, step=3)
-    assert str(error.value) == f"{trained.path} has no checkpoint of step 3; the kept ones are 0, 1, 2 and 4."
+    assert (
+        error_text(CheckpointError, Readings.of_run, trained.path, data_root=data_root, step=3)
+        == f"{trained.path} has no checkpoint of step 3; the kept ones are 0, 1, 2 and 4."
+    )
 
 
 def test_runs_on_the_same_text_share_its_labels_and_others_do_not(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from lightning_modules.config import RunSettings
 from lightning_modules.data import token_store
 from lightning_modules.data.treebank import language_sentences
 from lightning_modules.objectives import build
+from tests.support.errors import error_text
 
 TREEBANK = "bank.parquet"
 CHANGE = LayerChangeSettings(
@@ -87,9 +88,7 @@ def test_a_treebank_is_read_until_there_are_enough_tokens(max_length, tokens, tm
 
 
 def refusal(measure, texts):
-    with pytest.raises(MeasureError) as error:
-        measure.require(MEASURES[measure], texts, RUN)
-    return str(error.value)
+    return error_text(MeasureError, measure.require, MEASURES[measure], texts, RUN)
 
 
 def test_a_treebank_that_is_too_small_is_refused_before_training(tokens, tmp_path):

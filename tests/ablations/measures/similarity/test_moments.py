@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from ablations.errors import MeasureError
 from ablations.measures.similarity import (
     Moments,
     Side,
@@ -28,26 +27,18 @@ from ablations.measures.similarity import (
     rsa,
     svcca,
 )
+from tests.support import matrices
+from tests.support.matrices import complaint, normal
 
 N, D, E = 300, 7, 5
 
-MEASURES = {
-    "cca": cca,
-    "svcca": lambda x, y: svcca(x, y, variance=0.9),
-    "pwcca": pwcca,
-    "pwcca_repo": lambda x, y: pwcca(x, y, weights="svcca_repo"),
-    "linear_cka": linear_cka,
-    "debiased_cka": debiased_cka,
-    "procrustes": procrustes,
+OF_MATRICES = ("minibatch_cka", "rbf_cka", "rsa")
+MEASURES = {name: measure for name, measure in matrices.MEASURES.items() if name not in OF_MATRICES} | {
     "effective_rank": lambda x, y: effective_rank(x),
     "participation_ratio": lambda x, y: participation_ratio(x),
 }
 
 PROMISED = 1e-9
-
-
-def normal(*shape, seed):
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 def layer(tokens, width, *, condition, seed):
@@ -296,12 +287,6 @@ def test_the_same_on_a_gpu():
 
 
 # Refusals --------------------------------------------------------------------------------------------
-
-
-def complaint(measure, *arguments, **options):
-    with pytest.raises(MeasureError) as error:
-        measure(*arguments, **options)
-    return str(error.value)
 
 
 def test_unfit_batches_are_refused_and_leave_nothing_behind():

@@ -14,6 +14,7 @@ from ablations.runs.places.slurm import QueuedJob
 from lightning_modules import plugins
 from lightning_modules.errors import PluginError
 from lightning_modules.training.run_directory import RunDirectory
+from tests.support.errors import error_text
 
 SOURCE = "from pathlib import Path\nPath(__file__).with_name('executed').touch()\nNumber = 3\n"
 
@@ -94,9 +95,7 @@ def test_a_job_refuses_a_plugin_that_has_changed(with_plugin, tmp_path):
     RunDirectory(tmp_path / "runs" / "mlm-s0-0000000000").path.mkdir(parents=True)
     job.directory("mlm-s0-0000000000").write_state("done", step=1)
     (tmp_path / "mine.py").write_text(SOURCE + "# changed")
-    with pytest.raises(PluginError) as error:
-        job.missing("mlm-s0-0000000000")
-    assert str(error.value) == (
+    assert error_text(PluginError, job.missing, "mlm-s0-0000000000") == (
         f"mine.py:Number: {tmp_path / 'mine.py'} has changed since the run was planned; restore the file, or "
         "start `ablate run` with the spec, which plans a new run with the changed file."
     )
@@ -113,9 +112,7 @@ def test_an_array_without_plugins_is_read_and_measures_of_another_version_are_sa
     assert [settings.kind for settings in job.measures()] == ["validation"]
     path.write_text(json.dumps(content | {"measures": [{"kind": "validation", "old": 1}]}))
     (job,) = arrays.read(folder)
-    with pytest.raises(ResultsError) as error:
-        job.measures()
-    assert str(error.value) == (
+    assert error_text(ResultsError, job.measures) == (
         f"{path} is damaged or was written by another version (Extra inputs are not permitted); end its jobs if "
         f"any are in the queue, then remove {folder}."
     )

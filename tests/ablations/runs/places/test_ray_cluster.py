@@ -7,9 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from click.testing import CliRunner
 
-from ablations.cli import main
 from ablations.errors import SpecError
 from ablations.runs.identity import create
 from ablations.runs.places import arrays, ray_cluster, ray_nodes
@@ -23,17 +21,17 @@ from ablations.runs.places.ray_cluster import (
     written_to,
 )
 from ablations.runs.places.watch import require_free
-from ablations.runs.workspace import Workspace
 from lightning_modules.errors import FilesError
 from lightning_modules.training.run_directory import RunDirectory
-from tests.support.planned_spec import SPEC
+from tests.support.command_line import ablate, refusal_of
+from tests.support.errors import error_text
+from tests.support.planned_spec import workspace_of, write
 from tests.support.tiny_text import settings
 
 
 @pytest.fixture
 def workspace(tmp_path):
-    (tmp_path / "it.yaml").write_text(json.dumps(SPEC))
-    return Workspace.open(tmp_path / "it.yaml", out=tmp_path / "out", data_root=tmp_path)
+    return workspace_of(tmp_path)
 
 
 NODES = [
@@ -43,9 +41,9 @@ NODES = [
 
 
 def refusal(workspace, **place):
-    with pytest.raises(SpecError) as error:
-        require_resources(NODES, workspace.planned, PlaceFile(None, RayPlace(**place)))
-    return str(error.value)
+    return error_text(
+        SpecError, lambda: require_resources(NODES, workspace.planned, PlaceFile(None, RayPlace(**place)))
+    )
 
 
 def test_what_no_node_has_is_refused_with_what_the_nodes_have(workspace):
@@ -60,9 +58,10 @@ def test_what_no_node_has_is_refused_with_what_the_nodes_have(workspace):
     assert refusal(workspace, gpus=1, gpu_type="A10") == (
         '--on ray: arm a: gpu_type must be A100, but is "A10"; did you mean A100?'
     )
-    with pytest.raises(SpecError) as error:
-        require_resources(NODES[:1], workspace.planned, PlaceFile(None, RayPlace(gpu_type="A10")))
-    assert str(error.value) == (
+    assert error_text(
+        SpecError,
+        lambda: require_resources(NODES[:1], workspace.planned, PlaceFile(None, RayPlace(gpu_type="A10"))),
+    ) == (
         '--on ray: arm a: gpu_type must be left out, because Ray knows no GPU type in this cluster, but is "A10"'
     )
     for place in ({"gpus": 0.25, "gpu_type": "A100"}, {"gpus": 4, "devices": 4}, {"cpus": 8, "memory": "16G"}):
@@ -82,9 +81,12 @@ def test_what_no_node_has_is_refused_with_what_the_nodes_have(workspace):
 )
 def test_a_refusal_has_the_line_and_column_of_its_setting(workspace, text, place, tmp_path):
     (tmp_path / "ray.yaml").write_text(text)
-    with pytest.raises(SpecError) as error:
-        require_resources(NODES, workspace.planned, load(tmp_path / "ray.yaml", RayPlace, arms=["a", "b"]))
-    assert str(error.value).startswith(f"{tmp_path / 'ray.yaml'}:{place}: ")
+    assert error_text(
+        SpecError,
+        lambda: require_resources(
+            NODES, workspace.planned, load(tmp_path / "ray.yaml", RayPlace, arms=["a", "b"])
+        ),
+    ).startswith(f"{tmp_path / 'ray.yaml'}:{place}: ")
 
 
 def test_a_run_on_more_nodes_than_the_cluster_has_is_refused(workspace):
@@ -147,9 +149,7 @@ def test_a_first_node_that_is_lost_is_one_sentence(monkeypatch):
         address = f"127.0.0.1:{first.getsockname()[1]}"
         first.listen()
         require_first_node(address)  # it answers
-    with pytest.raises(RayError) as error:
-        require_first_node(address)
-    assert str(error.value) == (
+    assert error_text(RayError, require_first_node, address) == (
         f"the first node of Ray, {address}, does not answer any more (Connection refused); the runs at work are "
         "saved, so start the cluster again, then the same command."
     )
@@ -170,9 +170,9 @@ def test_a_node_of_this_machine_that_is_lost_is_one_sentence_and_not_one_of_each
         RayError=RayError,
         LocalRayletDiedError=LocalRayletDiedError,
     )
-    with pytest.raises(ray_cluster.RayError) as error:
-        ray_cluster._why_ended(SimpleNamespace(get=get, exceptions=errors), "task")
-    assert str(error.value) == (
+    assert error_text(
+        ray_cluster.RayError, lambda: ray_cluster._why_ended(SimpleNamespace(get=get, exceptions=errors), "task")
+    ) == (
         "the node of Ray on this machine has ended, and with it the tasks of this command; the runs at work are "
         "saved, so start the node again (`ray start`), then the same command."
     )
@@ -209,10 +209,9 @@ def test_a_disk_that_is_full_loses_messages_of_ray_and_nothing_else(tmp_path, ca
 
 def test_without_ray_the_extra_is_named_and_nothing_is_done(workspace, monkeypatch):
     monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None)
-    done = CliRunner().invoke(main, ["run", str(workspace.spec), "--out", str(workspace.out), "--on", "ray"])
-    assert (done.exit_code, done.stderr) == (
-        2,
-        "--on ray needs Ray, which is not installed; install the extra [ray], or leave `--on ray` out.\n",
+    assert (
+        refusal_of("run", workspace.spec, "--out", workspace.out, "--on", "ray")
+        == "--on ray needs Ray, which is not installed; install the extra [ray], or leave `--on ray` out.\n"
     )
     assert not workspace.out.exists()
 
@@ -224,9 +223,7 @@ def test_a_token_that_others_can_read_is_refused(tmp_path, monkeypatch):
     token.touch(mode=0o600)
     ray_cluster.require_secret_token()
     token.chmod(0o640)
-    with pytest.raises(RayError) as error:
-        ray_cluster.require_secret_token()
-    assert str(error.value) == (
+    assert error_text(RayError, ray_cluster.require_secret_token) == (
         f"{token}: other users can read this token of Ray; give `chmod 600 {token}`, then the same command."
     )
 
@@ -268,7 +265,7 @@ def test_the_token_is_sent_to_every_address_and_a_wrong_one_is_one_sentence(monk
 def test_a_dry_run_shows_what_each_run_asks_for_and_needs_no_ray(workspace, tmp_path):
     (tmp_path / "ray.yaml").write_text("{gpus: 0.5, memory: 3G, arms: {b: {gpus: 2, cpus: 4, gpu_type: A100}}}")
     options = ["--out", str(workspace.out), "--on", "ray", "--place", str(tmp_path / "ray.yaml"), "--dry-run"]
-    done = CliRunner().invoke(main, ["run", str(workspace.spec), *options])
+    done = ablate("run", workspace.spec, *options)
     assert done.exit_code == 0, done.output
     asks = {line.partition("-")[0]: line.partition(": ")[2] for line in done.output.splitlines()}
     assert asks == {"a": "1 core, 0.5 GPU, 3G of memory", "b": "4 cores, 2 GPUs, 3G of memory, of type A100"}
@@ -278,9 +275,9 @@ def test_a_dry_run_shows_what_each_run_asks_for_and_needs_no_ray(workspace, tmp_
 
 def test_a_dry_run_shows_the_trials_first_and_says_which_runs_follow(tmp_path):
     tune = {"settings": {"training.learning_rate": [1e-3, 2e-3]}, "arms": ["a"], "seeds": [9]}
-    (tmp_path / "it.yaml").write_text(json.dumps(SPEC | {"tune": tune}))
+    write(tmp_path, tune=tune)
     options = ["--out", str(tmp_path / "out"), "--on", "ray", "--dry-run"]
-    done = CliRunner().invoke(main, ["run", str(tmp_path / "it.yaml"), *options])
+    done = ablate("run", tmp_path / "it.yaml", *options)
     assert done.exit_code == 0, done.output
     assert [line.partition(": ")[0].rpartition("-")[0] or line for line in done.output.splitlines()] == [
         "a,learning_rate=0.001-s9",
@@ -333,9 +330,7 @@ def test_the_worker_of_a_run_with_a_part_of_a_gpu_sees_one():
 
 
 def test_a_node_that_does_not_see_the_output_root_says_so(tmp_path):
-    with pytest.raises(FilesError) as error:
-        attempt(str(tmp_path / "gone"), 0)
-    assert str(error.value) == (
+    assert error_text(FilesError, lambda: attempt(str(tmp_path / "gone"), 0)) == (
         f"{tmp_path / 'gone'} does not exist on {socket.gethostname()}; choose an output root (--out) that all "
         "nodes of the cluster share."
     )

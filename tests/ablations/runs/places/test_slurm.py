@@ -1,6 +1,5 @@
 """Arrays of jobs, as they would be submitted; and the commands of SLURM, played by scripts."""
 
-import json
 import shlex
 import shutil
 import signal
@@ -12,9 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from ablations.cli import main
 from ablations.errors import SpecError
 from ablations.measures.settings import ValidationSettings
 from ablations.runs import identity
@@ -23,7 +20,9 @@ from ablations.runs.places import arrays, place, slurm
 from ablations.runs.places.slurm import QueuedJob, QueueError
 from ablations.runs.workspace import Workspace
 from lightning_modules.training.run_directory import RunBusyError
-from tests.support.planned_spec import SPEC
+from tests.support.command_line import ablate, refusal_of
+from tests.support.errors import error_text
+from tests.support.planned_spec import write
 
 VALIDATION = ValidationSettings(kind="validation")
 
@@ -35,8 +34,7 @@ def no_cluster(monkeypatch):
 
 @pytest.fixture
 def workspace(tmp_path, no_cluster):
-    (tmp_path / "it.yaml").write_text(json.dumps(SPEC))
-    return Workspace.open(tmp_path / "it.yaml", out=tmp_path / "a 'b; touch c", data_root=tmp_path)
+    return Workspace.open(write(tmp_path), out=tmp_path / "a 'b; touch c", data_root=tmp_path)
 
 
 def shapes(workspace, **settings):
@@ -66,7 +64,7 @@ def test_each_run_is_in_one_job(workspace):
 def test_a_dry_run_prints_the_commands_and_the_script_and_writes_nothing(workspace, tmp_path):
     (tmp_path / "cluster.yaml").write_text("{partition: gpu, jobs_at_once: 2, runs_per_job: 2}")
     options = ["--out", str(workspace.out), "--on", "slurm", "--place", str(tmp_path / "cluster.yaml")]
-    done = CliRunner().invoke(main, ["run", str(workspace.spec), *options, "--dry-run"])
+    done = ablate("run", workspace.spec, *options, "--dry-run")
     assert done.exit_code == 0, done.output
     command, first, second, *script = done.output.splitlines()
     words = shlex.split(command)
@@ -81,13 +79,13 @@ def test_a_dry_run_prints_the_commands_and_the_script_and_writes_nothing(workspa
     assert not workspace.out.exists()
 
 
-TUNED = SPEC | {"tune": {"settings": {"training.learning_rate": [1e-3, 2e-3]}, "arms": ["a"], "seeds": [9]}}
+TUNE = {"settings": {"training.learning_rate": [1e-3, 2e-3]}, "arms": ["a"], "seeds": [9]}
 
 
 def test_a_dry_run_shows_the_jobs_of_trials_first_and_says_which_runs_follow(tmp_path, no_cluster):
-    (tmp_path / "it.yaml").write_text(json.dumps(TUNED))
+    write(tmp_path, tune=TUNE)
     options = ["--out", str(tmp_path / "out"), "--on", "slurm", "--dry-run"]
-    done = CliRunner().invoke(main, ["run", str(tmp_path / "it.yaml"), *options])
+    done = ablate("run", tmp_path / "it.yaml", *options)
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
     jobs = [line.split()[2].rpartition("-")[0] for line in lines if line.startswith("  job ")]
@@ -96,7 +94,7 @@ def test_a_dry_run_shows_the_jobs_of_trials_first_and_says_which_runs_follow(tmp
     (trials, others) = (number for number, line in enumerate(lines) if line.startswith("sbatch "))
     assert trials < sentence < others
     assert lines.count("#!/bin/bash") == 1
-    only = CliRunner().invoke(main, ["run", str(tmp_path / "it.yaml"), *options, "--arm", "b"])
+    only = ablate("run", tmp_path / "it.yaml", *options, "--arm", "b")
     assert "follow when their trials" not in only.output
     assert "learning_rate" not in only.output
 
@@ -133,7 +131,7 @@ def test_options_of_the_other_place_are_refused(workspace, options, sentence, tm
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.yaml").write_text("partition: gpu")
     (tmp_path / "ray.yaml").write_text("address: auto")
-    done = CliRunner().invoke(main, ["run", str(workspace.spec), "--out", str(workspace.out), *options])
+    done = ablate("run", workspace.spec, "--out", workspace.out, *options)
     assert done.exit_code == 2
     assert done.stderr.splitlines()[-1] == f"Error: {sentence}"
 
@@ -202,13 +200,12 @@ def test_a_dry_run_refuses_a_partition_that_the_cluster_lacks(workspace, command
     (tmp_path / "cluster.yaml").write_text("partition: gpus\n")
     where = ["--out", str(workspace.out), "--data-root", str(tmp_path)]
     options = ["--dry-run", "--on", "slurm", "--place", str(tmp_path / "cluster.yaml"), *where]
-    done = CliRunner().invoke(main, ["run", str(workspace.spec), *options])
+    done = ablate("run", workspace.spec, *options)
     assert done.exit_code == 0  # this machine has no SLURM to ask
     monkeypatch.setattr(slurm, "is_installed", lambda: True)
-    done = CliRunner().invoke(main, ["run", str(workspace.spec), *options])
-    assert done.exit_code == 2
-    assert done.stderr == (
-        f'{tmp_path / "cluster.yaml"}:1:12: partition must be gpu, but is "gpus"; did you mean gpu?\n'
+    assert (
+        refusal_of("run", workspace.spec, *options)
+        == f'{tmp_path / "cluster.yaml"}:1:12: partition must be gpu, but is "gpus"; did you mean gpu?\n'
     )
     command("sinfo", "gpu* 4 infinite 8 (null)\nlong 2 infinite 8 (null)")
     (tmp_path / "cluster.yaml").write_text("partition: long,gpu\nnodes: 4\n")  # whichever starts the job first
@@ -234,11 +231,9 @@ def test_a_job_longer_than_its_partition_allows_is_refused(limits, job, most, li
     file = tmp_path / "cluster.yaml"
     file.write_text(job)
     limit = job.split("time_limit: ")[1].strip().strip("'")
-    with pytest.raises(SpecError) as error:
-        slurm.require_partitions(place.load(file, place.SlurmPlace, arms=[]))
-    assert str(error.value) == (
-        f"{file}:{line}:13: time_limit must be at most {most}, the limit of the partition, but is {limit}"
-    )
+    assert error_text(
+        SpecError, lambda: slurm.require_partitions(place.load(file, place.SlurmPlace, arms=[]))
+    ) == (f"{file}:{line}:13: time_limit must be at most {most}, the limit of the partition, but is {limit}")
     for allowed in ("partition: gpu\ntime_limit: '0:30:00'\n", f"{job}qos: long\n"):
         file.write_text(allowed)
         slurm.require_partitions(place.load(file, place.SlurmPlace, arms=[]))
@@ -280,9 +275,10 @@ def test_cores_and_gpus_that_no_node_has_are_refused(job, sentence, command, tmp
     if sentence is None:
         slurm.require_partitions(place.load(file, place.SlurmPlace, arms=[]))
         return
-    with pytest.raises(SpecError) as error:
-        slurm.require_partitions(place.load(file, place.SlurmPlace, arms=[]))
-    assert str(error.value) == f"{file}:{sentence}"
+    assert (
+        error_text(SpecError, lambda: slurm.require_partitions(place.load(file, place.SlurmPlace, arms=[])))
+        == f"{file}:{sentence}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -322,9 +318,7 @@ def test_a_path_in_which_slurm_replaces_something_is_refused(workspace, name, op
     """A job whose log has no folder leaves the queue without a word."""
     out = tmp_path / name
     where = ["--out", str(out), "--data-root", str(tmp_path), "--on", "slurm"]
-    done = CliRunner().invoke(main, ["run", str(workspace.spec), *where, *options])
-    assert done.exit_code == 2
-    assert done.stderr == (
+    assert refusal_of("run", workspace.spec, *where, *options) == (
         f"{out / 'it'}: jobs of SLURM cannot write their logs to a path with % or \\; choose another output root "
         "(--out).\n"
     )
@@ -333,9 +327,7 @@ def test_a_path_in_which_slurm_replaces_something_is_refused(workspace, name, op
 
 def test_a_command_that_is_not_there_is_said(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(QueueError) as raised:
-        slurm.queued_jobs()
-    assert str(raised.value) == (
+    assert error_text(QueueError, slurm.queued_jobs) == (
         "squeue is not on this machine, and `--on slurm` needs SLURM's commands; start it on a login node of the "
         "cluster, or leave `--on slurm` out."
     )
@@ -345,9 +337,7 @@ def test_a_command_that_is_not_there_is_said(monkeypatch):
 def test_a_configuration_that_is_missing_is_said_at_once(command, monkeypatch, tmp_path):
     command("squeue")
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
-    with pytest.raises(QueueError) as raised:
-        slurm.queued_jobs()
-    assert str(raised.value) == (
+    assert error_text(QueueError, slurm.queued_jobs) == (
         f"SLURM_CONF names {tmp_path / 'slurm.conf'}, which does not exist; name the slurm.conf of the cluster, "
         "or unset SLURM_CONF."
     )
@@ -357,17 +347,13 @@ def test_a_configuration_that_is_missing_is_said_at_once(command, monkeypatch, t
 
 def test_a_refusal_is_said_in_the_words_of_slurm(command):
     command("squeue", code=1, error="squeue: error: A\nsqueue: error: A\nslurm_load_jobs error: B.\n")
-    with pytest.raises(QueueError) as raised:
-        slurm.queued_jobs()
-    assert str(raised.value) == "squeue refuses: A; slurm_load_jobs error: B."
+    assert error_text(QueueError, slurm.queued_jobs) == "squeue refuses: A; slurm_load_jobs error: B."
 
 
 def test_a_machine_that_belongs_to_no_cluster_is_said_with_what_to_do(command):
     error = "error: fetch_config: lookup failed\nsqueue: fatal: Could not establish a configuration source\n"
     command("squeue", code=1, error=f"squeue: {error}")
-    with pytest.raises(QueueError) as raised:
-        slurm.queued_jobs()
-    assert str(raised.value) == (
+    assert error_text(QueueError, slurm.queued_jobs) == (
         "squeue refuses: fetch_config: lookup failed; fatal: Could not establish a configuration source; start it "
         "on a node of the cluster, or leave `--on slurm` out."
     )
@@ -390,9 +376,7 @@ def test_a_command_that_does_not_answer_is_not_waited_for(monkeypatch):
         raise subprocess.TimeoutExpired(command, 60)
 
     monkeypatch.setattr(slurm.subprocess, "run", never)
-    with pytest.raises(QueueError) as raised:
-        slurm.queued_jobs()
-    assert str(raised.value) == (
+    assert error_text(QueueError, slurm.queued_jobs) == (
         "squeue did not answer within 60 seconds, so the state of the queue is unknown; give the same command "
         "again when `squeue` answers."
     )
@@ -408,9 +392,7 @@ def test_an_array_for_which_a_full_queue_has_no_room_is_not_blamed_on_the_file_o
     script.write_text(script.read_text().replace("exit 0", "exec sleep 60"))
     monkeypatch.setattr(slurm, "SECONDS_TO_ANSWER", 1.0)
     planned = slurm.submissions(workspace, workspace.planned[:1], place=place.SlurmPlace())
-    with pytest.raises(QueueError) as raised:
-        slurm._submit_all(planned, before=None)
-    assert str(raised.value) == (
+    assert error_text(QueueError, slurm._submit_all, planned, before=None) == (
         "sbatch did not answer within 1 seconds (Slurm temporarily unable to accept job, sleeping and retrying), "
         "so the state of the queue is unknown; give the same command again when `squeue` answers; nothing was "
         "submitted."
@@ -436,7 +418,7 @@ def test_who_interrupts_while_the_queue_does_not_answer_is_told_that_the_jobs_co
 
     monkeypatch.setattr(slurm, "watch", interrupted)
     options = ["--out", str(workspace.out), "--data-root", str(workspace.data_root), "--on", "slurm"]
-    done = CliRunner().invoke(main, ["run", str(workspace.spec), *options])
+    done = ablate("run", workspace.spec, *options)
     assert done.exit_code == 130, done.output
     assert "interrupted; the jobs continue, and the same command shows them again\n" in done.output
 

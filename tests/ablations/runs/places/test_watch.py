@@ -4,24 +4,21 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from click.testing import CliRunner
 from rich.console import Console
 
-from ablations.cli import main
 from ablations.runs.identity import create
 from ablations.runs.places import arrays, job, watch
 from ablations.runs.places.arrays import Array
 from ablations.runs.places.place import Resources
-from ablations.runs.workspace import Workspace
-from tests.support.planned_spec import SPEC
+from tests.support.command_line import ablate
+from tests.support.planned_spec import SPEC, workspace_of
 
 NO_ROOM = "last.ckpt cannot be written: the disk is full; free some space, then start again."
 
 
 @pytest.fixture
 def workspace(tmp_path):
-    (tmp_path / "it.yaml").write_text(json.dumps(SPEC))
-    return Workspace.open(tmp_path / "it.yaml", out=tmp_path / "out", data_root=tmp_path)
+    return workspace_of(tmp_path)
 
 
 @pytest.fixture
@@ -73,7 +70,7 @@ def test_status_says_each_reason_once_and_as_text(workspace, one):
     first.write_state("failed", message=NO_ROOM)
     job.note(one, first.path.name, NO_ROOM, is_final=False)
     job.note(one, second.path.name, "its job was ended\x1b]0;x\x07", is_final=True)
-    shown = CliRunner().invoke(main, ["status", str(workspace.spec), "--out", str(workspace.out)])
+    shown = ablate("status", workspace.spec, "--out", workspace.out)
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.count(NO_ROOM) == 1
     assert (
@@ -92,7 +89,7 @@ def test_status_gives_no_reason_of_a_run_of_another_spec_or_of_one_that_is_compl
     second.write_state("done", step=4)  # elsewhere
 
     def said(*arguments):
-        shown = CliRunner().invoke(main, ["status", *arguments, "--out", str(workspace.out)])
+        shown = ablate("status", *arguments, "--out", workspace.out)
         assert shown.exit_code == 0, shown.output
         return "its job was ended." in shown.stdout, NO_ROOM in shown.stdout
 

@@ -21,6 +21,7 @@ from ablations.tasks.language_models.sentence_scores import masked_log_probabili
 from ablations.tasks.settings import ConditionalIndependenceSettings
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK, START
 from lightning_modules.objectives import build
+from tests.support.errors import error_text
 from tests.support.exact_model import ExactModel, any_joint, markov_joint
 from tests.support.tiny_text import settings
 
@@ -252,15 +253,14 @@ def test_the_error_of_independent_numbers_is_the_usual_one():
 
 
 def test_what_cannot_be_measured_is_refused(tokens):
-    with pytest.raises(MeasureError) as error:
-        list(independence_rows(build(settings("causal_lm"), tokens), tokens.validation, asked()))
-    assert str(error.value) == (
+    assert error_text(
+        MeasureError,
+        lambda: list(independence_rows(build(settings("causal_lm"), tokens), tokens.validation, asked())),
+    ) == (
         "conditional_independence needs an objective that predicts hidden tokens, but causal_lm does not; "
         "leave the measure out, or give the arm a spec of its own."
     )
-    with pytest.raises(MeasureError) as error:
-        neighbour_pairs(tokens.validation.head(7), 20)
-    assert str(error.value) == (
+    assert error_text(MeasureError, lambda: neighbour_pairs(tokens.validation.head(7), 20)) == (
         "conditional_independence needs at least 20 sentences with two neighbouring tokens that are not [UNK], "
         "but only 7 of 7 have them; give more text."
     )

@@ -23,6 +23,7 @@ from ablations.tasks.settings import GenerationSettings
 from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, MASK, PAD, START
 from lightning_modules.objectives import build
 from lightning_modules.training.data_module import evaluation_batches
+from tests.support.errors import error_text
 from tests.support.sight import spread
 from tests.support.tiny_text import settings
 
@@ -362,9 +363,7 @@ def test_global_random_numbers_do_not_matter(tokens, by_kind):
 
 
 def test_what_is_no_language_model_is_refused(tokens):
-    with pytest.raises(MeasureError) as error:
-        rows("translation", tokens)
-    assert str(error.value) == (
+    assert error_text(MeasureError, rows, "translation", tokens) == (
         "generation needs a language model, but translation is not one; leave the measure out, or give the arm "
         "a spec of its own."
     )

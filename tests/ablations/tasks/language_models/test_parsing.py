@@ -19,6 +19,7 @@ from ablations.tasks.settings import ParsingSettings
 from ablations.tasks.trees import GoldTree
 from lightning_modules.data.treebank import ROOT, LabelledSentence
 from lightning_modules.objectives import build
+from tests.support.errors import error_text
 from tests.support.exact_model import ExactModel, any_joint
 from tests.support.tiny_text import WORDS, settings
 
@@ -159,9 +160,7 @@ def test_rows_of_a_model_are_the_same_again_and_by_sweeps(kind, tokens):
 
 
 def test_objectives_without_hidden_tokens_are_refused(tokens):
-    with pytest.raises(MeasureError) as error:
-        rows(build(settings("causal_lm"), tokens), tokens)
-    assert str(error.value) == (
+    assert error_text(MeasureError, lambda: rows(build(settings("causal_lm"), tokens), tokens)) == (
         "parsing needs an objective that predicts hidden tokens, but causal_lm does not; leave the measure "
         "out, or give the arm a spec of its own."
     )

@@ -27,6 +27,7 @@ from lightning_modules.objectives.causal_lm import CausalLM
 from lightning_modules.objectives.masked_lm import MaskedLM
 from lightning_modules.objectives.mixture import Mixture
 from lightning_modules.training.data_module import evaluate_parts
+from tests.support.errors import error_text
 from tests.support.tiny_text import sentences, settings
 
 TEMPLATES = Path(__file__).parents[4] / "docs" / "plugins"
@@ -348,9 +349,7 @@ def test_an_objective_of_ones_own_says_how_a_sentence_is_scored(ahead, tokens, m
 def test_logits_that_are_no_numbers_are_refused(ahead, tokens, monkeypatch):
     logits = type(ahead).sentence_logits
     monkeypatch.setattr(type(ahead), "sentence_logits", lambda self, batch: logits(self, batch) * torch.nan)
-    with pytest.raises(MeasureError) as error:
-        sentence_scores(ahead, pieces_of(["the dog"], tokens.tokenizer))
-    assert str(error.value) == (
+    assert error_text(MeasureError, lambda: sentence_scores(ahead, pieces_of(["the dog"], tokens.tokenizer))) == (
         "3 of 3 log probabilities of sub-words are NaN, because the logits of the model are NaN or infinite; look "
         "for a diverged run, or for a fault in an objective of your own."
     )
@@ -372,9 +371,7 @@ def test_an_output_without_a_head_is_refused_before_training(tokens, tmp_path):
     source = source.replace("self.head = self.build_head()", "pass").replace('= "own"', '= "hidden"')
     (tmp_path / "headless.py").write_text(source)
     plugins.look_beside(tmp_path / "spec.yaml")
-    with pytest.raises(PluginError) as error:
-        build(settings("headless.py:Ahead"), tokens)
-    assert str(error.value) == (
+    assert error_text(PluginError, lambda: build(settings("headless.py:Ahead"), tokens)) == (
         "headless.py:Ahead has the output hidden, but its module has no self.head; define self.head, or leave "
         "output out."
     )

@@ -41,6 +41,7 @@ from ablations.tasks.transfer.retrieval import (
 from lightning_modules.config import FilesData, HubData, LanguageData
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, decode
 from lightning_modules.objectives import build
+from tests.support.errors import error_text
 from tests.support.tiny_text import WORDS, sentences, settings
 
 
@@ -441,9 +442,9 @@ def test_text_of_single_sentences_is_refused(train, validation, where, tokens):
         validation=with_documents(tokens.validation, validation),
     )
     objective = build(settings("masked_lm"), text).eval()
-    with pytest.raises(MeasureError) as error:
-        next(next_sentence_rows(objective, text, of_task("next_sentence"), max_length=64))
-    assert str(error.value) == (
+    assert error_text(
+        MeasureError, lambda: next(next_sentence_rows(objective, text, of_task("next_sentence"), max_length=64))
+    ) == (
         f"{where} of sentences that follow each other in a document and occur nowhere else, but next_sentence "
         "needs 40; give more text, or leave next_sentence out of the measure's tasks."
     )

@@ -12,6 +12,7 @@ from ablations.tasks.examples import Answer, Examples
 from ablations.tasks.transfer.heads import answers_of, best_span, texts_of
 from ablations.tasks.transfer.transfer import natural_order, shuffled
 from lightning_modules.objectives import build
+from tests.support.errors import error_text
 from tests.support.tiny_text import settings
 from tests.support.transfer import (
     CLASSES,
@@ -172,9 +173,9 @@ def test_a_loss_that_is_no_number_is_refused(tokens):
 
 def test_a_task_whose_answers_all_lie_behind_the_longest_text_is_refused(objective, tokens):
     examples = Examples(["here"] * 300, ["a dog sees the bird here often"] * 300, None, [Answer(24, 30)] * 300)
-    with pytest.raises(MeasureError) as error:
-        scored(objective, tokens, divided(examples), asked("frozen", SPANS), max_length=9)
-    assert str(error.value) == (
+    assert error_text(
+        MeasureError, lambda: scored(objective, tokens, divided(examples), asked("frozen", SPANS), max_length=9)
+    ) == (
         "the answers of all training examples (40) were cut off, because they come after data.max_length "
         "tokens; raise data.max_length, or leave the task out."
     )

@@ -14,6 +14,7 @@ from benchmarks.entropy import entropies
 from lightning_modules.data.language import Language, translate
 from lightning_modules.data.language.lexicon import CONTENT_LEMMAS, TOPICS
 from lightning_modules.errors import DataError
+from tests.support.errors import error_text
 
 CONTENT_TAGS = {"NOUN", "VERB", "ADJ"}
 
@@ -69,9 +70,7 @@ def test_loads_no_torch():
     ],
 )
 def test_wrong_requests_are_refused_in_a_sentence(language, call, message):
-    with pytest.raises(DataError) as error:
-        call(language)
-    assert str(error.value) == message
+    assert error_text(DataError, call, language) == message
 
 
 # Words ---------------------------------------------------------------------------------------------------

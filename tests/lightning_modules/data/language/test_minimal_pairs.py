@@ -6,6 +6,7 @@ import pytest
 
 from lightning_modules.data.language.minimal_pairs import PARADIGMS, minimal_pairs
 from lightning_modules.errors import DataError
+from tests.support.errors import error_text
 
 
 @pytest.mark.parametrize("paradigm", PARADIGMS)
@@ -71,6 +72,4 @@ def test_paradigms_are_what_their_names_say(language):
     ],
 )
 def test_wrong_requests_are_refused_in_a_sentence(language, paradigm, count, message):
-    with pytest.raises(DataError) as error:
-        minimal_pairs(language, paradigm, count)
-    assert str(error.value) == message
+    assert error_text(DataError, minimal_pairs, language, paradigm, count) == message
