@@ -273,11 +273,8 @@ def _of_claim(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
                 "holds only above 0; name the arm that is higher as arm, and the other as minus"
             )
             yield Fault((*written.at, "direction"), sentence)
-    bounds = [
-        written.name
-        for written in effects
-        if written.key in DECIDE and written.effect and written.effect.has_bound
-    ]
+    deciding = [(written.name, written.effect) for written in effects if written.key in DECIDE and written.effect]
+    bounds = [name for name, effect in deciding if effect.has_bound]
     if claim.get("expect") == "equivalent" and bounds:
         yield Fault(
             (*at, "expect"),
@@ -285,10 +282,9 @@ def _of_claim(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
             "or is a share, so it is never equivalent",
         )
     without_own = [
-        written.effect
-        for written in effects
-        if written.key in DECIDE and written.effect and written.effect.smallest_effect is None
-        if not isinstance(written.effect, Share | Optimum)
+        effect
+        for _, effect in deciding
+        if effect.smallest_effect is None and not isinstance(effect, Share | Optimum)
     ]
     key = "smallest_effect"
     yield from _points(claim.get(key), without_own, (*at, key), name=f"claims.{key}")
