@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -91,8 +92,7 @@ class Sentences:
         self._split, self._sources, self._columns = split, sources, columns
         self._half, self._label_words = half, label_words
         self.skipped = 0
-        """Number of rows that the latest reading left out, without a sentence or with an empty
-        translation."""
+        """Number of rows that the latest reading left out, without a sentence or with an empty translation."""
 
     def __iter__(self) -> Iterator[Row]:
         """Yield the sentences of the split from the start.
@@ -227,8 +227,7 @@ def check(settings: Data, data_root: Path) -> None:
     Raises:
         DataError: the text has problems; the error has one sentence and one line for each.
     """
-    sentences = [problem for _, problem in problems(settings, data_root)]
-    if sentences:
+    if sentences := [problem for _, problem in problems(settings, data_root)]:
         raise DataError("\n".join(sentences))
 
 
@@ -382,19 +381,17 @@ def _hub_source(settings: HubData, folder: Path | None, split: str, columns: Col
     name = f"{settings.path}, split {split!r}"
 
     def cells() -> Iterator[Cells]:
+        import datasets
+
+        load = partial(datasets.load_dataset, name=settings.name, split=split)
         with _hub_explained(settings), tempfile.TemporaryDirectory() as cache:
-            yield from _hub_rows(_load_hub(settings, folder, split, cache), columns, name)
+            if folder is None:
+                rows = load(settings.path, revision=settings.revision)
+            else:
+                rows = load(str(folder), streaming=not re.search(r"[\[+]", split), cache_dir=cache)
+            yield from _hub_rows(rows, columns, name)
 
     return Source(name, "row", cells)
-
-
-def _load_hub(settings: HubData, folder: Path | None, split: str, cache: str) -> Any:
-    import datasets
-
-    if folder is not None:
-        whole = not re.search(r"[\[+]", split)
-        return datasets.load_dataset(str(folder), settings.name, split=split, streaming=whole, cache_dir=cache)
-    return datasets.load_dataset(settings.path, settings.name, split=split, revision=settings.revision)
 
 
 def _hub_rows(dataset: Any, columns: Columns, where: str) -> Iterator[Cells]:

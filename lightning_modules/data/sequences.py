@@ -69,14 +69,9 @@ class Sequences:
         tokens_S = self.opens_S + self.pieces_S + self.closes_S
         return np.add.reduceat(tokens_S, self.first_Q) if len(self) else np.empty(0, np.int64)
 
-    def sentences_of(self, start: int, stop: int) -> slice:
-        """Return the slice of the arrays `_S` for the sequences from `start` to before `stop`."""
-        first, last = np.searchsorted(self.sequence_S, [start, stop])
-        return slice(int(first), int(last))
-
     def part(self, start: int, stop: int) -> "Sequences":
         """Return the sequences from `start` to before `stop`."""
-        places = self.sentences_of(start, stop)
+        places = slice(*np.searchsorted(self.sequence_S, [start, stop]).tolist())
         taken = {name: getattr(self, name)[places] for name in PER_SENTENCE}
         taken["sequence_S"] = taken["sequence_S"] - start
         return Sequences(**taken, label_Q=self.label_Q[start:stop])
@@ -135,15 +130,13 @@ class Epoch(Protocol):
 
 
 class ShuffledSentences:
-    """Epoch of single sentences in a permuted order. There are many, so sequences are made when they are
-    read."""
+    """Epoch of single sentences in a permuted order. There are many, so sequences are made when they are read."""
 
     def __init__(self, split: Split, order_Q: NDArray[np.int64]) -> None:
         self._split, self._order_Q = split, order_Q
         self.lengths_Q = split.lengths[order_Q]
 
     def part(self, start: int, stop: int) -> Sequences:
-        """Return the sequences from `start` to before `stop`."""
         return single_sentences(self._split, self._order_Q[start:stop])
 
 
@@ -333,7 +326,8 @@ def with_negative_pairs(
         begin_QK[spoilt_Q], size_QK[spoilt_Q] = begin_QK[spoilt_Q, ::-1], size_QK[spoilt_Q, ::-1]
     else:
         spoilt_Q = _of_many_documents(spoilt_Q, documents[first_sentence_Q], seed)
-        partner_Q = np.roll(spoilt_Q, -_most_of_one(documents[first_sentence_Q[spoilt_Q]]))
+        _, pairs_of_document = np.unique(documents[first_sentence_Q[spoilt_Q]], return_counts=True)
+        partner_Q = np.roll(spoilt_Q, -pairs_of_document.max(initial=0))
         begin_QK[spoilt_Q, 1], size_QK[spoilt_Q, 1] = begin_QK[partner_Q, 1], size_QK[partner_Q, 1]
     return _recombined(step, begin_QK, size_QK, spoilt_Q)
 
@@ -345,11 +339,6 @@ def _segments(step: Sequences) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     second_Q = np.add.reduceat(step.segment_S, step.first_Q)
     size_QK = np.stack([size_Q - second_Q, second_Q], axis=1)
     return np.stack([step.first_Q, step.first_Q + size_QK[:, 0]], axis=1), size_QK
-
-
-def _most_of_one(document_Q: NDArray[np.integer]) -> int:
-    """Return the number of occurrences of the most frequent document; 0 if there is none."""
-    return int(np.unique(document_Q, return_counts=True)[1].max(initial=0))
 
 
 def _of_many_documents(

@@ -13,13 +13,12 @@ store, only one makes it. Words are separated by spaces in the text.
 Letters: S sentences, N their tokens one after the other, V vocabulary, W words, C types (different words).
 """
 
-import functools
 import hashlib
 import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -164,7 +163,7 @@ def prepare(
     folder = store / name
     if not folder.exists():
         make_folder(store)
-        waiting = functools.partial(say, f"Waiting for another process that writes the token store {folder}.")
+        waiting = partial(say, f"Waiting for another process that writes the token store {folder}.")
         with locked(store / f".{name}.lock", waiting=waiting):
             if not folder.exists():
                 _make(folder, settings, content, data_root, say)

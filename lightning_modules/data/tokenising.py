@@ -83,7 +83,7 @@ def write_tokens(
         train_S = hashes_S if train_S is None else train_S  # train comes first
         for sentence in _remarks(split, reports[split], settings):
             say(sentence)
-    train.discard()
+    (folder / "train.rows").unlink()
     return {
         "tokenizers_version": tokenizers.__version__,
         "vocab_size": settings.vocab_size,
@@ -162,9 +162,6 @@ class _KeptRows:
             for batch in reader:
                 yield from map(Row, *(column.to_pylist() for column in batch.columns))
 
-    def discard(self) -> None:
-        self._path.unlink()
-
 
 def _remarks(split: SplitName, report: dict[str, Any], settings: Data) -> Iterator[str]:
     """Yield remarks on a split: its size, and what the tokens do not show (sentences left out, sentences cut,
@@ -242,14 +239,11 @@ class _Side:
             array.append(self._counts_V)
             array.close()
         unknown = int(self._counts_V[UNKNOWN])
+        too_long = {length: n for length, n in self._whole_lengths.items() if length > self._max_length}
         return {
             "tokens": self._ids.length,
-            "cut": sum(n for length, n in self._whole_lengths.items() if length > self._max_length),
-            "dropped": sum(
-                (length - self._max_length) * n
-                for length, n in self._whole_lengths.items()
-                if length > self._max_length
-            ),
+            "cut": sum(too_long.values()),
+            "dropped": sum((length - self._max_length) * n for length, n in too_long.items()),
             "unknown": unknown,
             "unknown_share": unknown / self._ids.length,
             "words": self._words,

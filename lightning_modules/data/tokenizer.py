@@ -24,12 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
-from tokenizers.decoders import ByteLevel as ByteLevelDecoder
-from tokenizers.models import BPE
-from tokenizers.normalizers import NFC
-from tokenizers.pre_tokenizers import ByteLevel
-from tokenizers.trainers import BpeTrainer
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from lightning_modules.errors import DataError
 from lightning_modules.files import sha256
@@ -84,10 +79,10 @@ def train(texts: Iterable[str], vocab_size: int, *, source: str) -> Tokenizer:
         DataError: the text has too few different words for so many pieces, too many different bytes for so
             few, or a part without spaces that is longer than LONGEST_PART.
     """
-    learner = _tokenizer(BPE(unk_token=SPECIAL_TOKENS[UNKNOWN]))
+    learner = _tokenizer(models.BPE(unk_token=SPECIAL_TOKENS[UNKNOWN]))
     learner.train_from_iterator(
         _checked(texts, source),
-        BpeTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL_TOKENS), show_progress=False),
+        trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL_TOKENS), show_progress=False),
     )
     # The trainer's tokenizer would find special tokens in text. A tokenizer with the model alone does not.
     trained = _tokenizer(learner.model)
@@ -108,7 +103,7 @@ def train(texts: Iterable[str], vocab_size: int, *, source: str) -> Tokenizer:
 
 def _checked(texts: Iterable[str], source: str) -> Iterator[str]:
     """Yield the texts; a DataError for one that has a part longer than LONGEST_PART."""
-    cut = ByteLevel(add_prefix_space=True)
+    cut = pre_tokenizers.ByteLevel(add_prefix_space=True)
     for text in texts:
         if len(text) > LONGEST_PART // 4:  # a character has at most four bytes
             part = max((part for part, _ in cut.pre_tokenize_str(unicodedata.normalize("NFC", text))), key=len)
@@ -127,7 +122,7 @@ def sub_words_at_least(words: Iterable[str], *, limit: int) -> int:
     Args:
         limit: number of words and parts at which counting stops.
     """
-    cut, pieces, parts = ByteLevel(add_prefix_space=True), set[str](), set[str]()
+    cut, pieces, parts = pre_tokenizers.ByteLevel(add_prefix_space=True), set[str](), set[str]()
     for word in words:
         parts.update(part for part, _ in cut.pre_tokenize_str(unicodedata.normalize("NFC", word)))
         if len(parts) >= limit:
@@ -137,11 +132,11 @@ def sub_words_at_least(words: Iterable[str], *, limit: int) -> int:
     return FIRST_WORD_ID + len(pieces)
 
 
-def _tokenizer(model: BPE) -> Tokenizer:
+def _tokenizer(model: models.BPE) -> Tokenizer:
     tokenizer = Tokenizer(model)
-    tokenizer.normalizer = NFC()
-    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=True)
-    tokenizer.decoder = ByteLevelDecoder()
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 

@@ -37,10 +37,6 @@ class Line(NamedTuple):
     def form(self) -> str:
         return self.columns[1]
 
-    @property
-    def space_after(self) -> bool:
-        return "SpaceAfter=No" not in self.columns[9].split("|")
-
 
 class Range(NamedTuple):
     """Multi-word token, with the places of its first and last word in the sentence, from 0."""
@@ -123,7 +119,7 @@ def _sentence(path: Path, text: str, lines: list[Line]) -> ConlluSentence:
             f"{path}, line {lines[-1].number}: the sentence ends before its word {len(words) + 1}; add the "
             "missing word."
         )
-    rebuilt = "".join(line.form + " " * line.space_after for line in surfaces)
+    rebuilt = "".join(line.form + " " * ("SpaceAfter=No" not in line.columns[9].split("|")) for line in surfaces)
     return ConlluSentence(text or rebuilt, words, ranges)
 
 

@@ -296,8 +296,7 @@ def _types(text: _Text) -> Words:
 def _written(
     text: _Text, order: NGrams | Blocks | Corpus | UniformDraw, *, room: int, key: int
 ) -> tuple[_Text, int]:
-    """Return the new text, with at most `room` pieces a sentence, and the number of sentences that were
-    cut."""
+    """Return the new text, with at most `room` pieces a sentence, and the number of sentences that were cut."""
     arrange = _arranger(text, order, key)
     # Blocks that reach over the ends of a chunk are arranged twice, so long blocks get longer chunks.
     tokens = max(TOKENS_AT_ONCE, 4 * order.length) if isinstance(order, Blocks) else TOKENS_AT_ONCE

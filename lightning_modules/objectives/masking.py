@@ -103,12 +103,17 @@ def mask_tokens(
     hidden = np.flatnonzero(hidden_N)
     # All tokens of a span are treated alike (Joshi et al. 2020, section 3.1); other units are not.
     treatment = draw(1, leader_N[hidden] if masking.select.kind == "span" and leader_N is not None else hidden)
-    masked, replaced = hidden[treatment < masking.mask], hidden[_between(treatment, masking.mask, masking.random)]
+    masked = hidden[treatment < masking.mask]
+    replaced = hidden[(treatment >= masking.mask) & (treatment < masking.mask + masking.random)]
     shown_N = source.ids_N.astype(np.int64)
-    words = _replacements(draw(2, replaced), shown_N[replaced], vocab_size, differ=masking.random_differs)
+    words = _random_words(draw(2, replaced), vocab_size - masking.random_differs)
+    if masking.random_differs:  # any word but the original
+        words += words >= shown_N[replaced]
     unchanged = np.count_nonzero(words == shown_N[replaced])
     shown_N[masked], shown_N[replaced] = MASK, words
-    return Corrupted(shown_N, selected_N, _counts(allowed_N, hidden, masked, replaced, unchanged))
+    kept = len(hidden) - len(masked) - len(replaced)
+    counts = [np.count_nonzero(allowed_N), len(hidden), len(masked), len(replaced), unchanged, kept]
+    return Corrupted(shown_N, selected_N, np.array(counts))
 
 
 def _chosen(
@@ -119,38 +124,19 @@ def _chosen(
     allowed_count_N: NDArray[np.int64],
     showing_N: NDArray[np.int64],
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return the masks (hidden, predicted): a token is hidden if its point is in the window of its
-    repetition."""
-    hidden_count_N, predicted_count_N = ratio * n_N, (ratio if masking.predict is None else masking.predict) * n_N
+    """Return the masks (hidden, predicted): a token is hidden if its point is in the window of its repetition."""
+    counts = [ratio * n_N, (ratio if masking.predict is None else masking.predict) * n_N]
     if masking.count == "fixed":
         # The points of units of even and of odd length differ by half a token. With windows of whole width
         # both are hidden with the same probability.
-        hidden_count_N, predicted_count_N = (
-            np.maximum(np.rint(hidden_count_N), 1),
-            np.maximum(np.rint(predicted_count_N), 1),
-        )
+        counts = [np.maximum(np.rint(count_N), 1) for count_N in counts]
     # With a lexicon as many tokens are hidden as without one, if it allows so many in the sentence.
-    hidden_count_N, predicted_count_N = (
-        np.minimum(hidden_count_N, allowed_count_N),
-        np.minimum(predicted_count_N, allowed_count_N),
-    )
+    hidden_count_N, predicted_count_N = (np.minimum(count_N, allowed_count_N) for count_N in counts)
     first_N = showing_N * hidden_count_N
     hidden_N = (point_N - first_N) % np.maximum(allowed_count_N, 1) < hidden_count_N
     if masking.predict is None:
         return hidden_N, hidden_N
     return hidden_N, hidden_N & (point_N >= first_N) & (point_N < predicted_count_N)
-
-
-def _counts(
-    allowed_N: NDArray[np.bool_],
-    hidden: NDArray[np.int64],
-    masked: NDArray[np.int64],
-    replaced: NDArray[np.int64],
-    unchanged: int | np.intp,
-) -> NDArray[np.int64]:
-    """Return the counts that `COUNTED` names."""
-    kept = len(hidden) - len(masked) - len(replaced)
-    return np.array([np.count_nonzero(allowed_N), len(hidden), len(masked), len(replaced), unchanged, kept])
 
 
 def replace_tokens(source: PackedRows, share: float, *, vocab_size: int, seed: int) -> NDArray[np.int64]:
@@ -170,21 +156,9 @@ def replace_tokens(source: PackedRows, share: float, *, vocab_size: int, seed: i
     return np.where(replaced_N, _random_words(drawn_N, vocab_size), source.ids_N)
 
 
-def _replacements(
-    uniform: NDArray[np.float64], originals: NDArray[np.int64], vocab_size: int, *, differ: bool
-) -> NDArray[np.int64]:
-    """Return a random word for each original token; if they must differ, any word but the original."""
-    words = _random_words(uniform, vocab_size - differ)
-    return words + (words >= originals) if differ else words
-
-
 def _random_words(uniform: NDArray[np.float64], vocab_size: int) -> NDArray[np.int64]:
     """Return an id that stands for text for each number in [0, 1)."""
     return FIRST_WORD_ID + np.floor(uniform * (vocab_size - FIRST_WORD_ID)).astype(np.int64)
-
-
-def _between(values: NDArray[np.float64], start: float, width: float) -> NDArray[np.bool_]:
-    return (values >= start) & (values < start + width)
 
 
 def _points(
@@ -439,11 +413,7 @@ def _span_starts(
         length_W = np.ones(len(word_W), np.int64)
     else:
         length_W = 1 + np.floor(np.log1p(-uniform_W * reached) / np.log1p(-span.probability)).astype(np.int64)
-    new_W = np.ones(len(word_W), np.bool_)
-    for of_token_N in (source.sentence_N, source.epoch_N, source.showing_N):
-        of_word_W = of_token_N[word_W]
-        new_W[1:] &= of_word_W[1:] == of_word_W[:-1]
-    new_W[1:] = ~new_W[1:]
+    new_W = np.diff(_starts(source)[word_W], prepend=-1) > 0
     end_W = np.append(np.flatnonzero(new_W), len(word_W))[np.cumsum(new_W)]  # end of each word's sentence
     next_W = np.arange(len(word_W)) + length_W
     starts_W = new_W

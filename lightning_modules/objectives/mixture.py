@@ -1,5 +1,4 @@
-"""Masked and causal language model in one run: some sentences are masked, others are read from left to
-right."""
+"""Masked and causal language model in one run: some sentences are masked, others are read from left to right."""
 
 from collections.abc import Mapping
 

@@ -1,5 +1,4 @@
-"""Base of all objectives: initial weights, optimiser, and a loss that is the same for any number of
-devices."""
+"""Base of all objectives: initial weights, optimiser, and a loss that is the same for any number of devices."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -76,8 +75,7 @@ class Objective(L.LightningModule, ABC):
     """
 
     head: Any
-    """Head over the vocabulary (`build_head`). Objectives with the output `next` or `hidden` must build
-    it."""
+    """Head over the vocabulary (`build_head`). Objectives with the output `next` or `hidden` must build it."""
 
     def __init__(self, run: RunSettings, *, vocab_size: int) -> None:
         super().__init__()
@@ -138,8 +136,7 @@ class Objective(L.LightningModule, ABC):
         """
 
     def make_evaluation_batch(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
-        """Return the arrays of a batch for evaluation, with a corruption that is fixed for all arms and
-        seeds."""
+        """Return the arrays of a batch for evaluation, with a corruption that is fixed for all arms and seeds."""
         return self.make_batch(packed, seed=EVALUATION_SEED)
 
     @abstractmethod
@@ -254,7 +251,8 @@ class Objective(L.LightningModule, ABC):
         are the same bits whatever else the module holds.
         """
         seed = derive(self.run.seed_of("init"), "weights")
-        width, tables = self.run.encoder.hidden_size, self._tables()
+        width = self.run.encoder.hidden_size
+        tables = {id(module.weight) for module in self.modules() if isinstance(module, nn.Embedding)}
         for name, parameter in self.named_parameters():
             if parameter.ndim >= 2:
                 rng = torch.Generator().manual_seed(derive(seed, name))
@@ -269,10 +267,6 @@ class Objective(L.LightningModule, ABC):
                 nn.init.zeros_(parameter)
             else:
                 nn.init.ones_(parameter)
-
-    def _tables(self) -> set[int]:
-        """Return the Python ids of the parameters that are tables of embeddings."""
-        return {id(module.weight) for module in self.modules() if isinstance(module, nn.Embedding)}
 
     @property
     def total_names(self) -> tuple[str, ...]:

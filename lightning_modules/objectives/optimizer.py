@@ -65,8 +65,7 @@ class JoinedOptimizers(torch.optim.Optimizer):
         self._share()
 
     def _share(self) -> None:
-        """Let both optimisers use the groups and the state of this one, which Lightning and the schedule
-        know."""
+        """Let both optimisers use the groups and the state of this one, which Lightning and the schedule know."""
         self.first.param_groups = self.param_groups[: self.first_groups]
         self.second.param_groups = self.param_groups[self.first_groups :]
         self.first.state = self.second.state = self.state

@@ -33,7 +33,6 @@ class Translation(Objective):
             vocab_size=target_vocab_size,
             max_length=run.data.max_length,
         )
-
         linear = run.objective.head == "linear"
         self.output = nn.Linear(run.encoder.hidden_size, target_vocab_size, bias=False) if linear else None
 

@@ -119,8 +119,16 @@ def _built(run: RunSettings, tokens: Tokens) -> Objective:
 
 
 def _note_start(directory: RunDirectory, run: RunSettings, data: RunData, *, resume: Path | None) -> None:
-    """Write into the folder of a run that it is being trained, and cut its log to the checkpoint."""
-    _cut_log(directory, {} if resume is None else read_checkpoint(resume))
+    """Write into the folder of a run that it is being trained, and cut its log to what it was when the checkpoint
+    was saved; to nothing without one.
+
+    This is not a hook of a callback, because Lightning calls no training hooks if the checkpoint is of the
+    last step.
+    """
+    checkpoint = {} if resume is None else read_checkpoint(resume)
+    of_meter = checkpoint.get("callbacks", {}).get(Meter.__qualname__, {})
+    # Checkpoints of earlier versions have no digest.
+    directory.cut_log(checkpoint.get("global_step", -1), sha256=of_meter.get("log_sha256"))
     directory.write_state("running", max_steps=run.training.max_steps, pid=os.getpid())
     if data.word_order is not None:
         write_json(directory.path / "word_order.json", data.word_order)
@@ -135,17 +143,6 @@ def _note_end(directory: RunDirectory, trainer: L.Trainer, meter: Meter) -> None
     }
     directory.write_state("done", step=trainer.global_step, **files, **meter.summary())
     write_json(directory.path / "provenance.json", directory.provenance() | {"finished": utc_now()})
-
-
-def _cut_log(directory: RunDirectory, checkpoint: dict[str, Any]) -> None:
-    """Cut the log of a run to what it was when the checkpoint was saved; to nothing if `checkpoint` is empty.
-
-    This is not a hook of a callback, because Lightning calls no training hooks if the checkpoint is of the
-    last step.
-    """
-    of_meter = checkpoint.get("callbacks", {}).get(Meter.__qualname__, {})
-    # Checkpoints of earlier versions have no digest.
-    directory.cut_log(checkpoint.get("global_step", -1), sha256=of_meter.get("log_sha256"))
 
 
 @contextmanager
@@ -177,19 +174,20 @@ def _trainer(
     resume: Path | None,
 ) -> L.Trainer:
     on_cpu = accelerator == "cpu" or not torch.cuda.is_available()
+    strategy: DDPStrategy | str = "auto"
+    if devices * nodes > 1:  # gradients are summed in place, without a copy
+        backend = "gloo" if on_cpu else "nccl"
+        strategy = DDPStrategy(process_group_backend=backend, gradient_as_bucket_view=True)
     trainer = L.Trainer(
         max_steps=run.training.max_steps,
         max_epochs=1,
         accelerator="cpu" if on_cpu else "gpu",
         devices=devices,
         num_nodes=nodes,
-        strategy=_strategy(devices * nodes, "gloo" if on_cpu else "nccl"),
+        strategy=strategy,
         precision=run.training.precision,
         # By default Lightning would take each process of a cluster job for one rank of several.
-        plugins=[
-            AtomicCheckpoints(),
-            cluster_environment() if nodes > 1 else LightningEnvironment(),
-        ],
+        plugins=[AtomicCheckpoints(), cluster_environment() if nodes > 1 else LightningEnvironment()],
         callbacks=callbacks,
         logger=loggers_of(run, directory, resume=resume),
         enable_checkpointing=False,
@@ -203,12 +201,6 @@ def _trainer(
     # Lightning's SIGTERM handler would broadcast, and hang if only one of several ranks gets the signal.
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     return trainer
-
-
-def _strategy(ranks: int, backend: str) -> DDPStrategy | str:
-    """Return the strategy for a number of processes. With several, DDP sums gradients in place, without a
-    copy."""
-    return DDPStrategy(process_group_backend=backend, gradient_as_bucket_view=True) if ranks > 1 else "auto"
 
 
 def threads_of(directory: RunDirectory, threads: int | None) -> int:
@@ -319,8 +311,7 @@ class Saver(Callback):
                 path.unlink(missing_ok=True)
 
     def finish(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        """Write the weights for other tools after the last step; for an untrained run also its
-        checkpoints."""
+        """Write the weights for other tools after the last step; for an untrained run also its checkpoints."""
         if trainer.max_steps == 0:
             self.save(trainer, last=True)
         if trainer.is_global_zero:

@@ -192,8 +192,7 @@ class Meter(Callback):
         )
 
     def summary(self) -> dict[str, Any]:
-        """Return progress and mean speed of a finished run, and the rate of matrix products behind its
-        MFU."""
+        """Return progress and mean speed of a finished run, and the rate of matrix products behind its MFU."""
         progress = self.progress.state_dict()
         speed = progress["tokens_seen"] / max(progress["seconds"], 1e-9)
         rate = None if math.isnan(self._matrix_rate) else self._matrix_rate

@@ -153,11 +153,7 @@ class RunDirectory:
         Raises:
             RunDirectoryError: the file is missing, cannot be read, or has changed since it was written.
         """
-        content = self._read(
-            "run.json",
-            DAMAGED_DESCRIPTION,
-            parse=_described,
-        )
+        content = self._read("run.json", DAMAGED_DESCRIPTION, parse=_described)
         if content is not None:
             return content
         if (self.path / "state.json").exists():

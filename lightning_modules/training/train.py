@@ -91,12 +91,8 @@ def start(
     with directory.lock() as lock:
         if directory.is_done():
             return ExitCode.DONE
-        options: dict[str, Any] = {
-            "data_root": data_root,
-            "devices": devices,
-            "accelerator": accelerator,
-            "stop": stop,
-        }
+        options: dict[str, Any] = {"data_root": data_root, "devices": devices, "accelerator": accelerator}
+        options["stop"] = stop
         try:
             tokens = load_tokens(directory, data_root=data_root)
             if stop.received:
@@ -291,12 +287,8 @@ def main(
     stop.install()
     if tied:
         stop_when_orphaned(stop)
-    options: dict[str, Any] = {
-        "data_root": data_root,
-        "devices": devices,
-        "accelerator": accelerator,
-        "stop": stop,
-    }
+    options: dict[str, Any] = {"data_root": data_root, "devices": devices, "accelerator": accelerator}
+    options["stop"] = stop
     try:
         refuse_unsafe_environment()
         problems = contradictions(directory.settings())

@@ -159,8 +159,7 @@ class Derivation:
         return Tree("TOP", (Tree("ADVP", (opener,)), clause, stop))
 
     def clause(self, frames: Table[str]) -> tuple[Tree, int]:
-        """Derive ``S``, a subject and a predicate that agrees with it. Return it with the position of its
-        head."""
+        """Derive ``S``, a subject and a predicate that agrees with it. Return it with the position of its head."""
         self.clauses += 1
         tables = self.tables
         noun: Lemma | None = None

@@ -34,8 +34,7 @@ CONTENT_LEMMAS: Final = {
     "adjective": (6, 8),
     "adverb": (0, 12),
 }
-"""Numbers of lemmas by kind of content word: those of each topic, and general ones, which all topics
-share."""
+"""Numbers of lemmas by kind of content word: those of each topic, and general ones, which all topics share."""
 
 NOUNS: Final = ("agent", "thing", "place")
 VERBS: Final = ("intransitive", "transitive", "ditransitive", "clausal")
@@ -121,8 +120,7 @@ class Lemma:
     topic: int | None
     """Number of its topic; None for general words."""
     forms: Mapping[str, Word]
-    """Forms by slot: ``singular`` and ``plural`` if the lemma has number, ``nonfinite`` of verbs, else
-    ``any``."""
+    """Forms by slot: ``singular`` and ``plural`` if the lemma has number, ``nonfinite`` of verbs, else ``any``."""
 
 
 class Lexicon:
@@ -215,8 +213,7 @@ class _Coiner:
 
 
 def _function_drafts(source: _Coiner, foreign: _Coiner) -> list[_Draft]:
-    """Return the function words, which are short. The forms of one lemma share nothing, as ``is`` and
-    ``are``."""
+    """Return the function words, which are short. The forms of one lemma share nothing, as ``is`` and ``are``."""
     drafts = [_Draft(".", "punctuation", "PUNCT", None, {"any": "."}, ".")]
     for (kind, tag), lemmas in FUNCTION_LEMMAS.items():
         for name, slots in lemmas.items():
