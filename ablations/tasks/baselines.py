@@ -123,8 +123,7 @@ def _by_rule(task: Task, rules: Sequence[Rule], train: Examples, test: Examples)
 
 
 def _by_word(train: Examples, test: Examples) -> list[list[str]]:
-    """Return the most frequent tag of each word, or of all words if it is new. Ties go to the tag met
-    first."""
+    """Return the most frequent tag of each word, or of all words if it is new. Ties go to the tag met first."""
     counts: dict[str, Counter[str]] = {}
     for sentence, tags in _tagged(train):
         for word, tag in zip(sentence, tags, strict=True):

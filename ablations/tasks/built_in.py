@@ -118,8 +118,7 @@ def _parts_of_speech(language: Language, split: Split) -> Iterator[Row]:
 
 
 def _noun_phrases(language: Language, split: Split) -> Iterator[Row]:
-    """Yield sentences with tags (B, I, O) for nouns with the determiners, numerals and adjectives before
-    them."""
+    """Yield sentences with tags (B, I, O) for nouns with the determiners, numerals and adjectives before them."""
     for sentence in _sentences(language, split):
         tags = ["O"] * len(sentence.words)
         for noun, tag in enumerate(sentence.tags):

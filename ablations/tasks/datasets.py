@@ -56,32 +56,23 @@ Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=
 
 @dataclass(frozen=True)
 class Task:
-    """A task with gold answers."""
+    """A task with gold answers. `TaskFile` explains the other fields, which a user's own file has too."""
 
     name: str
     kind: Kind
     metric: Metric
-    """Main metric of the task, which the table calls `score`."""
     text: tuple[str, ...] = ("sentence",)
-    """Columns of the text: one, two for a pair, or question and context for a span."""
     label: str = "label"
     """Column of the answer. For a span it holds the answer's text, and `start` its place."""
     start: str | None = None
-    """Column with the character of the context at which the answer of a span begins."""
     files: Mapping[Split, str] = field(default_factory=dict)
-    """Files by split. Splits without a file are cut from the test file (`divided_by`)."""
     where: Mapping[str, str] = field(default_factory=dict)
-    """Values of columns. Only rows with these values are examples."""
     divided_by: str | None = None
-    """Column whose values are divided among the splits, if one file serves all splits."""
     positive: str | None = None
-    """Class whose F1 is the score; only with the metric `f1`."""
     groups: tuple[str, ...] = ()
-    """Columns whose values are groups of minimal pairs with a score of their own."""
     built_in: bool = False
     """Whether the built-in language makes the task. It then has no files."""
     probe: bool = False
-    """Whether the task asks for a property of the sentence itself, as probing tasks do."""
     reads: Literal["mean", "mask"] = "mean"
     """State that a head reads of a text to classify it: the mean of its tokens (`mean`), or the state at a
     [MASK] behind it (`mask`), where text with `data.label_words` has its label."""
@@ -91,9 +82,7 @@ class Task:
 
     @property
     def chance(self) -> Chance:
-        """Chance level, the best score of guesses without the text. `constant`: one answer to everything;
-        `place`: the same place in every context, for spans; `none`: 0 by definition; `half`: one pair in
-        two."""
+        """Chance level, the best score of guesses without the text; see `TaskFile.chance`."""
         return METRICS[self.kind][self.metric]
 
     @property
@@ -186,13 +175,7 @@ _ALL: Final[tuple[Task, ...]] = (
     _pairs("rte", "classification", "accuracy"),
     _pairs("sick", "classification", "accuracy"),
     _pairs("stsb", "regression", "pearson"),
-    _pairs(
-        "sick_relatedness",
-        "regression",
-        "pearson",
-        label="relatedness",
-        files=_files("classification/sick"),
-    ),
+    _pairs("sick_relatedness", "regression", "pearson", label="relatedness", files=_files("classification/sick")),
     # Words and spans
     _entities("wnut17"),
     _entities("wikigold"),
@@ -239,22 +222,14 @@ _ALL: Final[tuple[Task, ...]] = (
     _built_in("subject_number", "classification", probe=True),
     _built_in("clauses", "classification", probe=True),
     _built_in("word_order", "classification", probe=True),
-    _built_in(
-        "minimal_pairs",
-        "minimal_pairs",
-        "accuracy",
-        text=("sentence_good", "sentence_bad"),
-        groups=("paradigm",),
-    ),
+    _built_in("minimal_pairs", "minimal_pairs", text=("sentence_good", "sentence_bad"), groups=("paradigm",)),
 )
 
 TASKS: Final[Mapping[str, Task]] = MappingProxyType({task.name: task for task in _ALL})
 """Tasks by name."""
 
-Suits = Callable[[Task], bool]
 
-
-def chosen(suits: Suits, *, built_in: bool) -> tuple[str, ...]:
+def chosen(suits: Callable[[Task], bool], *, built_in: bool) -> tuple[str, ...]:
     """Return the names of the tasks that suit a measure: those of the built-in language, or those of files.
     Tasks of a `half` are not among them."""
     return tuple(task.name for task in _ALL if task.built_in == built_in and task.half is None and suits(task))
@@ -376,9 +351,7 @@ class TaskFile(Settings):
         whole = {"test"} if self.kind == "minimal_pairs" or self.divided_by else {"train", "validation", "test"}
         if set(self.files) != whole:
             rest = (
-                ""
-                if self.kind == "minimal_pairs"
-                else ("; with divided_by, give only the file test for all splits")
+                "" if self.kind == "minimal_pairs" else "; with divided_by, give only the file test for all splits"
             )
             splits = listed([*self.files] or ["none"], "and")
             yield f"files must be {listed(sorted(whole), 'and')}, but are {splits}{rest}"

@@ -199,24 +199,17 @@ def _word_pieces(words: Sequence[tuple[str, str]], tokenizer: Tokenizer) -> Iter
 def _row(parts: list[tuple[_Pieces, int]], max_length: int) -> Row:
     room = max_length - 1 - len(parts)
     lengths = [len(pieces.ids_P) for pieces, _ in parts]
-    kept = _fitted(lengths, room)
+    kept = list(lengths)
+    while sum(kept) > room:  # the longest text loses first
+        kept[int(np.argmax(kept))] -= 1
     ids, part, word, span = [np.array([START])], [np.array([SPECIAL])], [np.array([-1])], [np.zeros((1, 2), int)]
     for (pieces, name), count in zip(parts, kept, strict=True):
         ids += [pieces.ids_P[:count], np.array([END])]
         part += [np.full(count, name), np.array([SPECIAL])]
         word += [pieces.word_P[:count], np.array([-1])]
         span += [pieces.span_P2[:count], np.zeros((1, 2), int)]
-    columns = [np.concatenate(values).astype(np.int64) for values in (ids, part, word, span)]
-    ids_T, part_T, word_T, span_T2 = columns
+    ids_T, part_T, word_T, span_T2 = (np.concatenate(x).astype(np.int64) for x in (ids, part, word, span))
     return Row(ids_T, part_T, word_T, span_T2, cut=sum(kept) < sum(lengths))
-
-
-def _fitted(lengths: list[int], room: int) -> list[int]:
-    """Return how many pieces of each text are kept. The longest text loses first."""
-    kept = list(lengths)
-    while sum(kept) > room:
-        kept[int(np.argmax(kept))] -= 1
-    return kept
 
 
 # States ----------------------------------------------------------------------------------------------

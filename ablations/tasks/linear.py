@@ -109,11 +109,7 @@ def best_ridge(
     """Return the ridge regression with the penalty that gives the smallest squared error on the validation
     part."""
     fitted = [Ridge(alpha=penalty).fit(train.x_ND, train.y_N) for penalty in penalties]
-    return min(fitted, key=lambda each: _squared_error(each, validation))
-
-
-def _squared_error(model: Ridge, part: LabelledFeatures) -> float:
-    return float(np.square(model.predict(part.x_ND) - part.y_N).sum())
+    return min(fitted, key=lambda model: float(np.square(model.predict(validation.x_ND) - validation.y_N).sum()))
 
 
 SHARES = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)

@@ -33,8 +33,7 @@ at most as many tokens."""
 
 
 class WordsAtPlace(NamedTuple):
-    """Rule that answers with the same part of every context: its first words, its last words, or all of
-    it."""
+    """Rule that answers with the same part of every context: its first words, its last words, or all of it."""
 
     first: int | None = None
     last: int | None = None
@@ -59,10 +58,8 @@ class WordsBesideQuestion(NamedTuple):
         """
         chosen = []
         for question, context in zip(examples.first, contexts(examples), strict=True):
-            words, question_words = (
-                context.split(),
-                {_plain(word) for word in question.split()} - ENGLISH_STOP_WORDS,
-            )
+            words = context.split()
+            question_words = {_plain(word) for word in question.split()} - ENGLISH_STOP_WORDS
             shared = [place for place, word in enumerate(words) if _plain(word) in question_words]
             if self.after:
                 first = max(shared, default=-1) + 1
@@ -182,8 +179,7 @@ def _overlap_f1(task: Task, answers: Sequence[str], right: Sequence[str]) -> flo
 
 
 def exact_match(answers: Sequence[str], right: Sequence[str]) -> float:
-    """Return the share of answers that equal the right ones, in lower case, without punctuation and
-    articles."""
+    """Return the share of answers that equal the right ones, in lower case, without punctuation and articles."""
     return float(np.mean([_words(a) == _words(b) for a, b in zip(answers, right, strict=True)]))
 
 

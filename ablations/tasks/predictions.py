@@ -106,8 +106,7 @@ def points_of(task: Task, answers_N: Sequence[Any], right_N: Sequence[Any]) -> N
 
 
 def points_metric(task: Task) -> str:
-    """Return the metric whose value is the mean of the points, or another name if the points are of no
-    metric."""
+    """Return the metric whose value is the mean of the points, or another name if the points are of no metric."""
     match task.kind:
         case "tagging":
             return "score" if task.metric == "accuracy" else "right_tags"

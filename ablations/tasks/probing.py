@@ -228,7 +228,7 @@ def task_rows(parts: Mapping[Split, Probed], *, group: str) -> Iterator[dict[str
             f"probing: the {len(parts['train'].label_N):,} training examples of {group} have only one class, "
             "but a probe needs two; raise the measure's `examples` if the task has more, or leave the task out."
         )
-    parts = {split: replace(part, states_LND=each) for split, part, each in _standardised(parts)}
+    parts = _standardised(parts)
     layers = len(parts["train"].states_LND)
     for layer in range(layers):
         states = {split: part.states_LND[layer] for split, part in parts.items()}
@@ -243,14 +243,14 @@ def task_rows(parts: Mapping[Split, Probed], *, group: str) -> Iterator[dict[str
         yield common | {"value": weight, "floor": 1 / layers, "n": len(parts["train"].label_N)}
 
 
-def _standardised(parts: Mapping[Split, Probed]) -> Iterator[tuple[Split, Probed, NDArray[np.float32]]]:
-    """Yield each split with standardised states: every feature has mean 0 and variance 1 in the training
-    part."""
+def _standardised(parts: Mapping[Split, Probed]) -> dict[Split, Probed]:
+    """Return each split with states of which every feature has mean 0 and variance 1 in the training part."""
     scalers = [StandardScaler().fit(layer_ND) for layer_ND in parts["train"].states_LND]
-    for split in SPLITS:
-        states_LND = parts[split].states_LND
-        scaled = [scaler.transform(layer_ND) for scaler, layer_ND in zip(scalers, states_LND, strict=True)]
-        yield split, parts[split], np.stack(scaled).astype(np.float32)
+    standardised = {}
+    for split, each in parts.items():
+        scaled = [scaler.transform(layer_ND) for scaler, layer_ND in zip(scalers, each.states_LND, strict=True)]
+        standardised[split] = replace(each, states_LND=np.stack(scaled).astype(np.float32))
+    return standardised
 
 
 def _mix_of(train: Probed, labels: str) -> NDArray[np.float64]:
@@ -335,7 +335,10 @@ def _code_rows(train: Probed, states_ND: NDArray[np.float32], *, mixes: bool) ->
     """
     names_K, label_N = np.unique(train.label_N, return_inverse=True)
     K, N = len(names_K), len(label_N)
-    order_N = _sentences_in_random_order(train.sentence_N)
+    # Sentences come in random order, the examples of a sentence one after the other.
+    names_S, place_N = np.unique(train.sentence_N, return_inverse=True)
+    rank_S = np.random.default_rng(derive(0, "online code")).permutation(len(names_S))
+    order_N = np.argsort(rank_S[place_N], kind="stable")
     label_N, x_ND = label_N[order_N], states_ND[order_N]
     states_LND = train.states_LND[:, order_N] if mixes else None
 
@@ -361,25 +364,7 @@ def _code_rows(train: Probed, states_ND: NDArray[np.float32], *, mixes: bool) ->
     uniform = N * np.log(K)
     without = float(online_code(label_N, classes=K, learn=learn_frequencies).sum())
     error = N * standard_error(nats_N, train.sentence_N[order_N])
-    yield {
-        "metric": "code_length",
-        "value": length,
-        "floor": without,
-        "unit": "nats",
-        "n": N,
-        "standard_error": error,
-    }
-    yield {
-        "metric": "compression",
-        "value": uniform / length,
-        "floor": uniform / without,
-        "n": N,
-        "standard_error": uniform / length**2 * error,
-    }
-
-
-def _sentences_in_random_order(sentence_N: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the examples with their sentences in random order, those of a sentence one after the other."""
-    names_S, place_N = np.unique(sentence_N, return_inverse=True)
-    rank_S = np.random.default_rng(derive(0, "online code")).permutation(len(names_S))
-    return np.argsort(rank_S[place_N], kind="stable")
+    row = {"metric": "code_length", "value": length, "floor": without, "unit": "nats"}
+    yield row | {"n": N, "standard_error": error}
+    row = {"metric": "compression", "value": uniform / length, "floor": uniform / without}
+    yield row | {"n": N, "standard_error": uniform / length**2 * error}

@@ -64,8 +64,7 @@ class PairScores(NamedTuple):
     joint: Tensor
     """Log probability if both tokens are hidden."""
     chain: Tensor
-    """Log probability by the chain rule, where the first token is shown for the second; mean over both
-    orders."""
+    """Log probability by the chain rule, where the first token is shown for the second; mean over both orders."""
 
 
 def rows(readings: Readings, settings: ConditionalIndependenceSettings, say: Say) -> Iterator[dict[str, Any]]:
@@ -199,7 +198,6 @@ def pair_scores(model: LogProbabilities, tokens_BT: Tensor, first_B: Tensor, *, 
 
 
 def block_errors(value_S: NDArray[np.float64]) -> dict[str, Any]:
-    """Return the error of a mean over sentences, as the cells of a row, from blocks of neighbouring
-    sentences."""
+    """Return the error of a mean over sentences, as the cells of a row, from blocks of neighbouring sentences."""
     block_S = sentence_blocks(np.arange(len(value_S)))
     return errors([value_S[block_S != block].mean() for block in np.unique(block_S)])

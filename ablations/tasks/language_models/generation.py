@@ -256,8 +256,7 @@ def _different(gram_NK: Integers, vocab_size: int) -> tuple[Integers, Integers]:
 
 
 def _keys(gram_NK: Integers, vocab_size: int) -> Integers:
-    """Return a number for each n-gram. The numbers have the order of the n-grams, and are 0 for empty
-    ones."""
+    """Return a number for each n-gram. The numbers have the order of the n-grams, and are 0 for empty ones."""
     key_N = np.zeros(len(gram_NK), dtype=np.int64)
     for id_N in gram_NK.T:
         key_N = key_N * vocab_size + id_N
@@ -299,11 +298,13 @@ def generation_rows(
     """
     real = _text(tokens.validation, settings.sentences_wanted)
     generated = _made_up(objective, real, settings)
-    judge, training_texts = Judge(tokens.train, vocab_size=tokens.vocab_size), _texts_of(tokens.train)
+    judge = Judge(tokens.train, vocab_size=tokens.vocab_size)
+    training_texts = frozenset(_inside(tokens.train.sentence(i)).tobytes() for i in range(len(tokens.train)))
     for group, sentences in generated.items():
         for row in _rows(sentences, judge, training_texts):
             if row["metric"] == "fluency":
-                row["floor"] = _mean_nats(judge, _random_text(sentences, tokens.source_counts_V))
+                random_nats = judge.nats(_random_text(sentences, tokens.source_counts_V))
+                row["floor"] = float(np.concatenate(random_nats).mean())
             yield row | {"group": group}
     for row in _rows(real, judge, training_texts):
         yield row | {"metric": f"{row['metric']}_of_text"}
@@ -391,15 +392,6 @@ def distinct(sentences: Sequence[NDArray[np.integer]], n: int) -> float:
 def _inside(sentence: NDArray[np.integer]) -> Sentence:
     """Return a sentence without START and END."""
     return sentence[(sentence != START) & (sentence != END)].astype(np.int64)
-
-
-def _texts_of(split: Split) -> frozenset[bytes]:
-    """Return all sentences of a split, without START and END, in a form that can be looked up."""
-    return frozenset(_inside(split.sentence(i)).tobytes() for i in range(len(split)))
-
-
-def _mean_nats(judge: Judge, sentences: Sequence[Sentence]) -> float:
-    return float(np.concatenate(judge.nats(sentences)).mean())
 
 
 def _random_text(sentences: Sequence[Sentence], counts_V: NDArray[np.int64]) -> list[Sentence]:

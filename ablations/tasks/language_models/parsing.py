@@ -182,8 +182,7 @@ def word_scores(information_TT: NDArray[np.float64], word_T: NDArray[np.int64]) 
 def found_trees(
     trees: Sequence[GoldTree], pairs: Pairs, information_P2: NDArray[np.float64]
 ) -> list[frozenset[Edge]]:
-    """Return the maximum spanning tree of each sentence. Pairs that are not in `pairs` have no
-    information."""
+    """Return the maximum spanning tree of each sentence. Pairs that are not in `pairs` have no information."""
     predicted = []
     for number, tree in enumerate(trees):
         own_P = pairs.sentence_P == number
@@ -237,8 +236,7 @@ def tree_rows(
 
 
 BURN_IN = 5
-"""Divisor of the number of sweeps. The first fifth (rounded up) is burn-in and left out, as by the
-authors."""
+"""Divisor of the number of sweeps. The first fifth (rounded up) is burn-in and left out, as by the authors."""
 
 
 def conditional_information(
@@ -275,8 +273,7 @@ def conditional_information(
 
 
 class MeanProbabilities:
-    """Mean of the model's probabilities for one side of each chain, over the sweeps from burn-in to a
-    stop."""
+    """Mean of the model's probabilities for one side of each chain, over the sweeps from burn-in to a stop."""
 
     def __init__(self, stop: int) -> None:
         self._start, self._stop = -(-stop // BURN_IN), stop

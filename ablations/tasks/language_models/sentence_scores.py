@@ -95,9 +95,8 @@ class Pieces(NamedTuple):
 
     ids_P: Integers
     word_P: Integers
-    """Number of the word of each piece, ascending. Our tokenizers never join words: they stand between
-    spaces, and letters, digits and punctuation are words apart. Words of other tokenizers may only stand
-    between spaces."""
+    """Number of the word of each piece, ascending. Our tokenizers never join words: they stand between spaces, and
+    letters, digits and punctuation are words apart. Words of other tokenizers may only stand between spaces."""
     given: int = 0
     """Number of pieces at the start that are read and not scored."""
     ends: bool = True

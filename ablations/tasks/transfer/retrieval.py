@@ -167,14 +167,7 @@ def next_sentence_rows(
         if vectors.suffix == "_centred":  # the top layer is the last
             top = vectors
     assert top is not None
-    score = cross_encoder(
-        objective,
-        learned,
-        tokens.tokenizer,
-        settings,
-        max_length=max_length,
-        say=say,
-    )
+    score = cross_encoder(objective, learned, tokens.tokenizer, settings, max_length=max_length, say=say)
     near_QK = best(cosines(top), DEPTH)
     score_QK = score(
         [text for text in queries.first for _ in range(DEPTH)], [queries.second[i] for i in near_QK.flat]

@@ -22,7 +22,7 @@ from tokenizers import Tokenizer
 
 from ablations.measures.jackknife import BLOCKS, errors
 from ablations.measures.reading.texts import Readings, Say
-from ablations.tasks.datasets import SPLITS, Metric, Split, Task
+from ablations.tasks.datasets import SPLITS, Metric, Split
 from ablations.tasks.examples import Examples, all_examples, part, source_of
 from ablations.tasks.metrics import chance, score
 from ablations.tasks.predictions import points_metric, points_of, predictions
@@ -238,10 +238,6 @@ class _Transfer:
             "shuffled": natural_order(moved, self.order.place) if self.task.kind == "tagging" else moved,
         }
 
-    def floor(self, metric: str) -> float:
-        """Return the chance level of a metric: the best score of answers that ignore the question."""
-        return chance(_scored_by(self.task, metric), self.texts["test"].examples)
-
     def predictions(self, repetitions: Sequence[Said], counts_V: NDArray[np.int64]) -> DataFrame:
         """Return the predictions for the test examples, from the answers in each repetition."""
         examples, said_SN = self.texts["test"].examples, [answers["natural"] for answers in repetitions]
@@ -260,7 +256,10 @@ class _Transfer:
         """Return the row of one metric, from the answers in each repetition."""
         right_N = self.right["test"]
         said_SN = [answers["shuffled" if metric == "shuffled_score" else "natural"] for answers in repetitions]
-        metric_of = partial(score, _scored_by(self.task, metric))
+        task = self.task
+        if metric not in ("score", "shuffled_score"):
+            task = replace(task, metric=cast(Metric, metric))
+        metric_of = partial(score, task)
 
         def mean_of(index_M: Sequence[int]) -> float:
             right_M = [right_N[i] for i in index_M]
@@ -273,17 +272,12 @@ class _Transfer:
             "metric": metric,
             "group": group,
             "value": float(value_S.mean()),
-            "floor": self.floor(metric),
+            "floor": chance(task, self.texts["test"].examples),
             "unit": "",
             "n": len(right_N),
             **over_examples,
             "standard_error": float(np.sqrt(of_heads + over_examples["standard_error"] ** 2)),
         }
-
-
-def _scored_by(task: Task, name: str) -> Task:
-    """Return the task with one of its `transfer_metrics` as its own metric."""
-    return task if name in ("score", "shuffled_score") else replace(task, metric=cast(Metric, name))
 
 
 def _errors_over_examples(statistic: Callable[[Sequence[int]], float], examples: int) -> Row:
