@@ -105,8 +105,7 @@ class SentencePairs:
 
 
 def _members(label_N: NDArray[np.integer]) -> csr_array:
-    """Return a matrix with a 1 if the column's item has the row's label. A product with it sums items by
-    label."""
+    """Return a matrix with a 1 if the column's item has the row's label. A product with it sums items by label."""
     ones = np.ones(len(label_N))
     return csr_array((ones, (label_N, np.arange(len(label_N)))), shape=(int(label_N.max()) + 1, len(label_N)))
 

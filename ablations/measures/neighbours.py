@@ -148,8 +148,7 @@ def require_occurrences(sample: Sample, settings: NeighboursSettings) -> None:
 
 
 def types_within(sample: Sample, settings: NeighboursSettings) -> int:
-    """Return the number of types of the pool: that of the settings, or fewer if fewer have enough
-    occurrences."""
+    """Return the number of types of the pool: that of the settings, or fewer if fewer have enough occurrences."""
     return len(_types(sample, settings))
 
 
@@ -188,8 +187,7 @@ def label_counts(label_N: NDArray[np.integer]) -> NDArray[np.int64]:
 
 
 def rank_within_label(label_N: NDArray[np.integer], by_N: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the rank of each occurrence, from 0, among those of its label: by ascending value, then by
-    place."""
+    """Return the rank of each occurrence, from 0, among those of its label: by ascending value, then by place."""
     order = np.lexsort((by_N, label_N))
     _, start, own_N = np.unique(label_N[order], return_index=True, return_inverse=True)
     rank_N = np.empty(len(order), np.int64)
@@ -252,8 +250,7 @@ def _spread(token_V: NDArray[np.int64], sample: Sample, types: int) -> NDArray[n
 
 
 def _chances(sample: Sample) -> NDArray[np.float64]:
-    """Return a random number for each occurrence. It depends only on the place of the occurrence in the
-    text."""
+    """Return a random number for each occurrence. It depends only on the place of the occurrence in the text."""
     return uniforms(derive(0, "neighbours"), sample.sentence_N, sample.position_N)
 
 

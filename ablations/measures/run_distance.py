@@ -21,16 +21,14 @@ from ablations.measures.settings import RunDistanceSettings
 from ablations.measures.similarity.indices import REFUSED_BELOW
 from ablations.measures.similarity.moments import Moments
 from ablations.measures.similarity.sides import UndefinedError, to_device
-from lightning_modules.data.token_store import Tokens
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import Objective
-from lightning_modules.training.checkpoint import read_checkpoint
+from lightning_modules.training.checkpoint import load_weights
 from lightning_modules.training.data_module import load_tokens
 from lightning_modules.training.run_directory import RunDirectory
 
 MOMENTS_BYTES = 2**30
-"""Largest number of bytes of moments held at once. If all layers need more, the text is read several
-times."""
+"""Largest number of bytes of moments held at once. If all layers need more, the text is read several times."""
 
 _Sides = tuple[tuple[int, int], tuple[int, int]]
 """Sides of a pair of runs, and of the first run with the second run's tokens shuffled."""
@@ -59,16 +57,18 @@ def run_distance(
         CheckpointError: a checkpoint is missing or damaged.
     """
     tokens = load_tokens(next(iter(runs.values()))[0], data_root=data_root)
-    encoders = [_encoder(directory, tokens, checkpoint) for directory, checkpoint in runs.values()]
-    run, step = encoders[0].objective.run, {run_id: e.step for run_id, e in zip(runs, encoders, strict=True)}
+    encoders = [build(directory.settings(), tokens) for directory, _ in runs.values()]
+    loaded = zip(runs.items(), encoders, strict=True)
+    step = {run_id: load_weights(encoder, checkpoint) for (run_id, (_, checkpoint)), encoder in loaded}
+    run = encoders[0].run
     reading = validation_text(tokens, run.data, settings.tokens)
     sides = _sides(list(runs), pairs)
-    widths = [encoder.objective.run.encoder.hidden_size for encoder in encoders]
+    widths = [encoder.run.encoder.hidden_size for encoder in encoders]
     portions, blocks = _portions(
         run.encoder.num_hidden_layers + 1, runs=len(encoders), pairs=len(pairs), width=max(widths)
     )
     for layers in portions:
-        parts = _moments([encoder.objective for encoder in encoders], reading, layers, sides=sides, blocks=blocks)
+        parts = _moments(encoders, reading, layers, sides=sides, blocks=blocks)
         for layer in layers:
             for ids, (side_pair, _), distances in zip(pairs, sides, _compared(parts[layer], sides), strict=True):
                 for metric, distance in distances.items():
@@ -88,25 +88,11 @@ def run_distance(
                     }
 
 
-class _Encoder(NamedTuple):
-    objective: Objective
-    step: int
-
-
 class _Distance(NamedTuple):
     value: float
     floor: float
     left_out: list[float]
     """The distance without each block of sentences; empty if the moments of the blocks were not held."""
-
-
-def _encoder(directory: RunDirectory, tokens: Tokens, checkpoint: Path) -> _Encoder:
-    """Return a run as it was at a checkpoint, with its step. It is on the GPU if there is one."""
-    objective = build(directory.settings(), tokens)
-    read = read_checkpoint(checkpoint)
-    objective.load_state_dict(read["state_dict"])
-    objective.to("cuda" if torch.cuda.is_available() else "cpu")
-    return _Encoder(objective, int(read["global_step"]))
 
 
 def _moments(
@@ -158,9 +144,7 @@ def _compared(parts: list[Moments], sides: Sequence[_Sides]) -> list[dict[str, _
     return [
         {
             metric: _Distance(
-                1 - similarity(*map(whole.side, side_pair)),
-                floor,
-                left_out.get((place, metric), []),
+                1 - similarity(*map(whole.side, side_pair)), floor, left_out.get((place, metric), [])
             )
             for (metric, similarity), floor in zip(METRICS.items(), floors[place], strict=True)
         }

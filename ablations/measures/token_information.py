@@ -198,8 +198,7 @@ def _smaller_halves(questions: Sequence[Question], sample: Sample, *, seed: int)
 
 
 def rows_of_run(measure: Rows, readings: Readings, settings: QuestionSettings) -> Iterator[dict[str, Any]]:
-    """Return the rows of a measure that puts questions to the layers of a run. It reads the validation
-    text."""
+    """Return the rows of a measure that puts questions to the layers of a run. It reads the validation text."""
     reading = readings.texts.validation(settings)
     return measure(
         readings.states(reading),

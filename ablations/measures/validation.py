@@ -380,8 +380,7 @@ def pairs(run: RunSettings, split: Split, task: PairLoss) -> Sequences:
 
 
 class Lengths(NamedTuple):
-    """Lengths of the two segments of some pairs, in pieces, and whether each pair stands in the text as it
-    is."""
+    """Lengths of the two segments of some pairs, in pieces, and whether each pair stands in the text as it is."""
 
     pieces_QK: NDArray[np.float64]
     is_pair_Q: NDArray[np.bool_]

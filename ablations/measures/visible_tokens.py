@@ -81,7 +81,7 @@ class VisibleTokens:
         both_N = _guesses(objective, batch, torch.cat([clean_N, replaced_N]))
         clean_guess_N, replaced_guess_N = both_N.split([len(clean_N), len(replaced_N)])
         replaced_hidden_N = _guesses(objective, _hiding(batch, shown_N, replaced_N), replaced_N)
-        clean_hidden_N = _guesses_in_turns(objective, batch, clean_N, number)
+        clean_hidden_N = _guesses_in_turns(objective, batch, original_N, clean_N, number)
         for kind, place_N, guess_N, hidden_guess_N in (
             ("clean", clean_N, clean_guess_N, clean_hidden_N),
             ("replaced", replaced_N, replaced_guess_N, replaced_hidden_N),
@@ -120,11 +120,11 @@ def _originals(batch: Batch) -> Tensor:
     return original_N
 
 
-def _guesses_in_turns(objective: MaskedLM, batch: Batch, place_N: Tensor, number: int) -> Tensor:
+def _guesses_in_turns(
+    objective: MaskedLM, batch: Batch, original_N: Tensor, place_N: Tensor, number: int
+) -> Tensor:
     """Return the guess at each place, with [MASK] there and at the other places of its turn. Other tokens are
-    original.
-    """
-    original_N = _originals(batch)
+    original."""
     draw_N = uniforms(derive(0, "turns", number), torch.arange(len(place_N)).numpy())
     turn_N = torch.from_numpy((draw_N * TURNS).astype("int64")).to(place_N.device)
     guess_N = torch.empty_like(place_N)

@@ -33,7 +33,6 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from ablations.errors import MeasureError
-from ablations.measures.jackknife import standard_error
 from ablations.measures.similarity.sides import Matrix, as_matrix
 
 Labels = Tensor | np.ndarray
@@ -80,11 +79,6 @@ class Estimate(NamedTuple):
     value: float
     left_out: list[float]
     """The number without each block of the text; NaN if it cannot be computed."""
-
-    @property
-    def standard_error(self) -> float:
-        """Return the standard error by the jackknife."""
-        return standard_error(self.left_out)
 
 
 class Table(NamedTuple):
@@ -279,8 +273,7 @@ def _seeds(x_ND: Tensor, clusters: int, rng: np.random.Generator) -> Tensor:
 
 
 def _passes(x_ND: Tensor, centres_KD: Tensor) -> Tensor:
-    """Return the means of the clusters after passes of Lloyd's algorithm, with momentum, from these
-    centres."""
+    """Return the means of the clusters after passes of Lloyd's algorithm, with momentum, from these centres."""
     labels_N, mean_KD = None, centres_KD
     for taken in range(PASSES):
         before_N, labels_N = labels_N, _nearest(x_ND, centres_KD)[0]

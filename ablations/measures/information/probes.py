@@ -20,8 +20,7 @@ HIDDEN_UNITS = 128
 """Number of units of the hidden layer."""
 
 RIDGE = 0.01
-"""Variance within labels that discriminant analysis adds to each direction. The variance of all tokens is
-1."""
+"""Variance within labels that discriminant analysis adds to each direction. The variance of all tokens is 1."""
 
 SCALES = (0.0, 0.1, 0.25, 0.5, 1.0)
 """Factors on the weights of discriminant analysis from which a linear probe may start."""

@@ -103,7 +103,8 @@ def token_labels(
     for number, (sentence, spans_T) in enumerate(zip(sentences, spans, strict=True), start=1):
         word_T = align(sentence.text, sentence.forms, spans_T, where=f"sentence {number}")
         labelled_T = np.where(first_sub_words(word_T), word_T, len(sentence.words))
-        alone_T = np.where(np.isin(word_T, _of_one(word_T)), labelled_T, len(sentence.words))
+        words, sub_words = np.unique(word_T, return_counts=True)
+        alone_T = np.where(np.isin(word_T, words[sub_words == 1]), labelled_T, len(sentence.words))
         for name, label_W in word_labels(sentence).items():
             place_T = (alone_T if name == "sense" else labelled_T)[:length]
             by_name.setdefault(name, []).extend(map([*label_W, ""].__getitem__, place_T.tolist()))
@@ -122,12 +123,6 @@ def first_sub_words(word_T: NDArray[np.int64]) -> NDArray[np.bool_]:
     first_T = np.zeros(len(word_T), dtype=np.bool_)
     first_T[np.unique(word_T, return_index=True)[1]] = True
     return first_T & (word_T != NO_WORD)
-
-
-def _of_one(word_T: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the words that have one sub-word."""
-    words, sub_words = np.unique(word_T, return_counts=True)
-    return words[sub_words == 1]
 
 
 def spans_of(encoding: Encoding, text: str) -> list[Span]:

@@ -47,8 +47,7 @@ class Sample:
 
     @property
     def digest(self) -> str:
-        """Ten hex digits that two samples share only if they hold the same occurrences with the same
-        labels."""
+        """Ten hex digits that two samples share only if they hold the same occurrences with the same labels."""
         parts = [
             self.token_N,
             self.sentence_N,

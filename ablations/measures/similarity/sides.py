@@ -96,8 +96,7 @@ def to_device(values: Matrix) -> Matrix:
 
 
 def rescaled(x_ND: Tensor) -> Tensor:
-    """Return the matrix divided by its largest absolute value, so that squares neither overflow nor
-    vanish."""
+    """Return the matrix divided by its largest absolute value, so that squares neither overflow nor vanish."""
     largest = x_ND.abs().max()
     return x_ND / largest if largest > 0 else x_ND
 
