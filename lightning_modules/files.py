@@ -241,8 +241,7 @@ def file_version(path: Path) -> tuple[int, int, int]:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 (hex) of a file's content, which is read again only if `file_version` has
-    changed."""
+    """Return the SHA-256 (hex) of a file's content, which is read again only if `file_version` has changed."""
     return _sha256(path, file_version(path))
 
 

@@ -184,7 +184,10 @@ def _subjects(
     read = read_by_all(models, text, gold=gold, column=column, tokens=tokens)
     subjects = [Subject(arm.name, arm, model, each) for arm, model, each in zip(arms, models, read, strict=True)]
     for subject in subjects:
-        _say_cut(subject, say)
+        if cut := subject.read.cut:
+            of_all = several(subject.read.sample.sentences, "sentence")
+            longest = subject.model.max_length
+            say(f"{subject.name}: {cut:,} of {of_all} are cut, because the model reads at most {longest} tokens")
     return subjects, tokens
 
 
@@ -237,16 +240,6 @@ def _usual(subjects: Sequence[Subject], tokens: int, *, labelled: bool) -> list[
     for subject in subjects:
         usual = [analyse_measures.fitted(settings, subject.read.sample) for settings in usual]
     return usual
-
-
-def _say_cut(subject: Subject, say: Say) -> None:
-    """Report how many sentences are too long for the model."""
-    if cut := subject.read.cut:
-        of_all = several(subject.read.sample.sentences, "sentence")
-        say(
-            f"{subject.name}: {cut:,} of {of_all} are cut, because the model reads at most "
-            f"{subject.model.max_length} tokens"
-        )
 
 
 def _gold(text: Path, *, labels: Path | None, column: str | None) -> list[LabelledSentence]:

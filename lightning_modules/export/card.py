@@ -139,10 +139,7 @@ def _use(facts: Facts) -> str:
             "leaves them out. `outputs.logits` has scores for them: set these to -inf before a softmax or a loss.",
         ]
     if facts.is_decoder_made_to_see:
-        lines += [
-            "",
-            "`is_causal` is false in config.json, so the attention of this class sees both sides.",
-        ]
+        lines += ["", "`is_causal` is false in config.json, so the attention of this class sees both sides."]
     if facts.has_generator:
         lines += ["", "`generator/` holds the generator: load it with `ElectraForMaskedLM`."]
     return "\n".join(lines)
@@ -167,32 +164,20 @@ def _making(facts: Facts) -> str:
     if run.init is not None and run.init.weights == "folder":
         start = f"the weights of {Path(run.init.path).name} (SHA-256 of what was read: {run.init.content})"
         rows["Started from"] = f"{start}; look up its licence too"
-    table = [f"| {name} | {value} |" for name, value in rows.items()]
-    return "\n".join(
-        [
-            "## How it was made",
-            "",
-            "`ablate run` of pretraining-ablations trained it. `settings.json` has every setting.",
-            "",
-            "| | |",
-            "|---|---|",
-            *table,
-        ]
-    )
+    return (
+        "## How it was made\n\n"
+        "`ablate run` of pretraining-ablations trained it. `settings.json` has every setting.\n\n"
+        "| | |\n|---|---|\n"
+    ) + "\n".join(f"| {name} | {value} |" for name, value in rows.items())
 
 
 def _data(facts: Facts) -> str:
     settings = facts.run.data.model_dump(mode="json", exclude_none=True)
-    lines = [f"* `{name}`: {json.dumps(value, ensure_ascii=False)}" for name, value in settings.items()]
-    return "\n".join(
-        [
-            "## Data",
-            "",
-            *lines,
-            "",
-            f"The token store has the address {facts.description['tokens']}. The licence of the data is not "
-            "recorded with the run. Look it up, and write it into `license` above before you publish this folder.",
-        ]
+    lines = [f"* `{name}`: {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items()]
+    return (
+        f"## Data\n\n{''.join(lines)}\n"
+        f"The token store has the address {facts.description['tokens']}. The licence of the data is not recorded "
+        "with the run. Look it up, and write it into `license` above before you publish this folder."
     )
 
 

@@ -120,8 +120,7 @@ ROBERTA = Stock(
 
 
 def longformer_config(run: RunSettings) -> dict[str, Any]:
-    """Return RoBERTa's entries of config.json with the width of the window, both sides of a token
-    together."""
+    """Return RoBERTa's entries of config.json with the width of the window, both sides of a token together."""
     window = window_of(run)
     assert window is not None
     return roberta_config(run) | {"attention_window": [2 * window] * run.encoder.num_hidden_layers}
@@ -267,8 +266,7 @@ ELECTRA = Electra(
 
 @dataclass(frozen=True)
 class ElectraGenerator(Stock):
-    """Stock class of ELECTRA's generator: narrow blocks with their own head, on the discriminator's
-    embeddings."""
+    """Stock class of ELECTRA's generator: narrow blocks with their own head, on the discriminator's embeddings."""
 
     def body_parts(self, state: State, run: RunSettings) -> Parts:
         """Return the parts of embeddings, projection and narrow blocks."""

@@ -28,8 +28,7 @@ TWO_OR_MORE: tuple[Trait, ...] = ("2 or more",)
 """Marker for held values: a class holds a window only if it is given and at least 2."""
 
 TABLES = ("learned", "sinusoidal", "none")
-"""Values of `encoder.positions` that a table can hold. Fixed positions are written into it; `none` is
-zeros."""
+"""Values of `encoder.positions` that a table can hold. Fixed positions are written into it; `none` is zeros."""
 
 WIDE = "4 * hidden_size"
 
@@ -51,8 +50,7 @@ class Stock:
     config: Callable[[RunSettings], dict[str, Any]]
     """Function that returns the entries of config.json under the type's names."""
     names: Mapping[str, str]
-    """Names of the weights in the classes, by plain name (`parts.py`); {} stands for the number of the
-    block."""
+    """Names of the weights in the classes, by plain name (`parts.py`); {} stands for the number of the block."""
     prefix: str
     """Prefix of the names of all weights but the head's, in classes that have a head."""
     arrange: Callable[[Parts, RunSettings], Parts] = field(default=lambda parts, run: parts)

@@ -73,8 +73,7 @@ class Dropout(nn.Module):
 
 
 def kept_on_cpu(update: Tensor, probability: float) -> tuple[Tensor, float]:
-    """Return a tensor with 1 where a number is kept and 0 elsewhere, and the factor that restores the
-    mean."""
+    """Return a tensor with 1 where a number is kept and 0 elsewhere, and the factor that restores the mean."""
     dropped_levels = min(round(probability * LEVELS), LEVELS - 1)
     generator = np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
     words = generator.integers(2**64, size=-(-update.numel() // 4), dtype=np.uint64)

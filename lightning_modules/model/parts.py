@@ -38,8 +38,7 @@ SIDE_BY_SIDE = {
     "attention.query_key_value": ("query", "key", "value"),
     "source_attention.key_value": ("source_key", "source_value"),
 }
-"""Plain names of the linear maps that one module of a checkpoint holds together, by the name of the
-module."""
+"""Plain names of the linear maps that one module of a checkpoint holds together, by the name of the module."""
 
 
 def stack_parts(state: Mapping[str, "Tensor"], run: RunSettings, *, stem: str = "encoder") -> Parts:

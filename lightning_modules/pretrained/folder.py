@@ -21,8 +21,7 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
 FREE = frozenset({"dropout", "attention_dropout", "feed_forward_dropout", "initialisation"})
-"""Settings of the encoder that a spec may give beside a folder. They change no shape and no evaluated
-state."""
+"""Settings of the encoder that a spec may give beside a folder. They change no shape and no evaluated state."""
 
 
 class Architecture(NamedTuple):
