@@ -25,7 +25,7 @@ from reports.figures.files import LEGEND_LINE_INCHES, PANEL_INCHES
 from reports.figures.lines import fit_values, intervals_beyond, where_beyond, write_above, written_above
 from reports.figures.maps import draw_cells
 from reports.figures.panel import BEYOND, FigureKind
-from reports.figures.style import LINES, TICK_LETTERS, Style, mark_points, thinned
+from reports.figures.style import GREY, LINES, TICK_LETTERS, Style, mark_points, thinned
 from reports.words import count, is_absent, number
 
 SEED_POINTS = 5.5
@@ -42,8 +42,6 @@ NAME_LETTERS = 40
 
 LABEL_LETTERS = 30
 """Largest number of letters in a line of a label beside an axis."""
-
-GREY = "0.45"
 
 MOST_ROWS = 40
 """Largest number of rows of a map; arms of further lines are left out."""

@@ -5,9 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from pandas import DataFrame, Series
 
@@ -28,7 +26,7 @@ from reports.figures.panel import (
     left_out_note,
     without_panel,
 )
-from reports.figures.style import COLOURS, LIGHTEST, LINES, MARKERS, Style
+from reports.figures.style import COLOURS, GREY, LINES, MARKERS, Style, shade
 from reports.statistics.summaries import last_step
 
 LEGEND_ROW_LETTERS = 54
@@ -165,11 +163,10 @@ def kinds(facts: Series, *, ordered: bool) -> Series:
 
 def kind_styles(names: Sequence[str], *, ordered: bool) -> dict[str, Style]:
     """Return the style of each kind: a sequential palette if the kinds are ordered, and grey for `other`."""
-    shades = colormaps["viridis"]
     styles = {}
     for i, name in enumerate(names):
-        sequential = to_hex(shades(LIGHTEST * i / max(1, len(names) - 1)))
-        colour = sequential if ordered else "#999999" if name == OTHER else COLOURS[i % len(COLOURS)]
+        usual = GREY if name == OTHER else COLOURS[i % len(COLOURS)]
+        colour = shade(i, len(names)) if ordered else usual
         styles[name] = Style(colour, MARKERS[i % len(MARKERS)], LINES[0])
     return styles
 

@@ -246,17 +246,20 @@ def group_styles(groups: Sequence[str]) -> dict[str, Style]:
     looks the same in every experiment.
     """
     ranks = sorted((group for group in groups if _first_rank(group)), key=_first_rank)
-    shades = colormaps["viridis"]
     styles = {
-        group: Style(to_hex(shades(LIGHTEST * i / max(1, len(ranks) - 1))), MARKERS[i % len(MARKERS)], SOLID)
-        for i, group in enumerate(ranks)
+        group: Style(shade(i, len(ranks)), MARKERS[i % len(MARKERS)], SOLID) for i, group in enumerate(ranks)
     }
     unknown = sorted(set(groups) - set(ranks) - {f"tag {tag}" for tag in TAGS})
     for i, group in enumerate([*(f"tag {tag}" for tag in TAGS), *unknown]):
         if group in groups:
-            # 7 colours and 4 lines have no common divisor, so that groups of one colour have other lines.
+            # 7 of the colours and 4 lines have no common divisor, so that groups of one colour have other lines.
             styles[group] = Style(COLOURS[i % USUAL_LINES], MARKERS[i % len(MARKERS)], LINES[i % len(LINES)])
     return styles
+
+
+def shade(place: int, count: int) -> str:
+    """Return the colour of a place, from 0, among `count` in an order: from dark to light."""
+    return to_hex(colormaps["viridis"](LIGHTEST * place / max(1, count - 1)))
 
 
 def _first_rank(group: str) -> int:
