@@ -80,7 +80,7 @@ def _decided_on_real_text(published: list[Published], place: str) -> str:
         for verdict in UNDECIDED
     }
     words = "; ".join(f"{verdict}: {listed(numbers, 'and')}" for verdict, numbers in others.items() if numbers)
-    return heads + "".join(rows) + note + (f"\nMeasured on real text and {words}.\n" if words else "")
+    return heads + "".join(rows) + note + (f"\n{words[0].upper()}{words[1:]}.\n" if words else "")
 
 
 def _literature(entry: ClaimEntry) -> str:

@@ -131,7 +131,7 @@ def test_a_claim_is_listed_by_the_experiment_with_most_seeds_on_real_text(tmp_pa
     page = tmp_path / "README.md"
     page.write_text("<!-- verdicts on real text -->\n<!-- end of the verdicts -->\n", encoding="utf-8")
     assert with_verdicts(page, tmp_path / "results").splitlines()[5:] == [
-        "Measured on real text and undecided: 3a; not testable here: 4.",
+        "Undecided: 3a; not testable here: 4.",
         "",
         "<!-- end of the verdicts -->",
     ]

@@ -83,7 +83,7 @@ def test_rare_kinds_are_one_and_unknown_ones_none():
     assert found.tolist()[:18] == ["a"] * 9 + ["b"] * 8 + ["c"]
     assert found.tolist()[21:25] == ["other"] * 4
     assert pd.isna(found.iloc[-1])
-    assert kind_styles(["a", "other"], ordered=False)["other"].colour == "#999999"
+    assert kind_styles(["a", "other"], ordered=False)["other"].colour == GREY
 
 
 def test_positions_are_ranges_in_order():
