@@ -65,7 +65,8 @@ class Pairs(NamedTuple):
 def rows(readings: Readings, settings: ParsingSettings, say: Say) -> Iterator[dict[str, Any]]:
     """Compute the rows of `parsing` of a run from the trees of its language or of a treebank."""
     sentences, length = trees_of(readings, settings, "test"), readings.objective.run.data.max_length
-    return parsing_rows(readings.objective, sentences, readings.tokens.tokenizer, settings, max_length=length)
+    tokenizer = readings.tokens.tokenizer
+    return parsing_rows(readings.objective, sentences, tokenizer, settings, max_length=length, say=say)
 
 
 def parsing_rows(
@@ -75,6 +76,7 @@ def parsing_rows(
     settings: ParsingSettings,
     *,
     max_length: int,
+    say: Say,
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of UUAS: of the predicted trees, of the adjacency chain, of random trees, and of the first
     minus the second; see `tree_rows`.
@@ -101,6 +103,7 @@ def parsing_rows(
         stops=stops,
         at_once=min(MOST_CHAINS[device], max(1, LOGITS_AT_ONCE[device] // objective.vocab_size)),
         device=objective.device,
+        say=say,
     )
     information = dict(zip(stops, information_KP2, strict=True))
     yield from tree_rows(trees, pairs, information, treebank=settings.treebank_name)
@@ -131,6 +134,7 @@ def pair_information(
     stops: Sequence[int],
     at_once: int,
     device: torch.device,
+    say: Say,
 ) -> NDArray[np.float64]:
     """Return the conditional mutual information of each pair after each number of sweeps, about either side;
     shape KP2.
@@ -144,7 +148,9 @@ def pair_information(
     length_P = np.array([len(tree.ids_T) for tree in trees])[pairs.sentence_P]
     order = np.argsort(length_P, kind="stable")  # similar lengths need little padding
     sweep_R, side_2 = np.arange(max(stops)), np.arange(2)
-    for chosen in np.split(order, range(at_once, len(order), at_once)):
+    for first in range(0, len(order), at_once):
+        say(f"parsing, {first:,} of {len(order):,} pairs of sub-words")
+        chosen = order[first : first + at_once]
         sentence_B, pair_B2 = pairs.sentence_P[chosen], pairs.place_P2[chosen]
         uniform_BR2 = uniforms(
             derive(0, "gibbs"),

@@ -47,7 +47,9 @@ def labelled_sentences(count):
 
 
 def rows(objective, tokens, **changes):
-    found = parsing_rows(objective, labelled_sentences(20), tokens.tokenizer, asked(**changes), max_length=64)
+    found = parsing_rows(
+        objective, labelled_sentences(20), tokens.tokenizer, asked(**changes), max_length=64, say=lambda _: None
+    )
     return pd.DataFrame(found)
 
 
@@ -87,11 +89,19 @@ def test_information_of_a_pair_is_that_of_its_sentence_in_every_batch():
     golds = [tree([0, 1, 2, 3], [(0, 1)], ids_T=row) for row in model.draw(3, seed=2).tolist()]
     pairs = word_pairs(golds, window=10)
 
+    sentences = []
+
     def found(at_once):
-        return pair_information(model, golds, pairs, stops=(400,), at_once=at_once, device=torch.device("cpu"))[0]
+        cpu = torch.device("cpu")
+        return pair_information(
+            model, golds, pairs, stops=(400,), at_once=at_once, device=cpu, say=sentences.append
+        )[0]
 
     whole = found(100)
     assert found(4) == pytest.approx(whole, abs=1e-12)  # float64
+    assert sentences == [
+        f"parsing, {first} of {len(whole)} pairs of sub-words" for first in (0, *range(0, len(whole), 4))
+    ]
     expected_P = [
         model.information(torch.from_numpy(golds[number].ids_T), *pair)
         for number, pair in zip(pairs.sentence_P.tolist(), pairs.place_P2.tolist(), strict=True)
