@@ -16,6 +16,7 @@ from reports.figures.pictures import (
     picture_panels,
     points,
 )
+from reports.figures.style import GREY
 from tests.support.errors import error_text
 from tests.support.fake_layers import layer_rows
 
