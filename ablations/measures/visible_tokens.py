@@ -22,7 +22,7 @@ from lightning_modules.objectives.masked_lm import MaskedLM
 from lightning_modules.objectives.objective import Batch
 from lightning_modules.randomness import derive, uniforms
 
-ENOUGH = 20_000
+ENOUGH_CLEAN_TOKENS = 20_000
 """Number of clean tokens (visible and not to be predicted) after which no more batches are read."""
 
 TURNS = 6
@@ -69,7 +69,7 @@ class VisibleTokens:
         Args:
             number: number of the batch, on which the turns depend.
         """
-        if self._clean_tokens >= ENOUGH:
+        if self._clean_tokens >= ENOUGH_CLEAN_TOKENS:
             return
         objective = self._objective
         shown_N = batch["tokens_BT"].flatten()

@@ -21,7 +21,7 @@ from ablations.wording import guess, must_be
 from lightning_modules.config import Settings
 from lightning_modules.config.settings import sentence_error
 
-_SOME = Field(min_length=1, strict=False)
+_AT_LEAST_ONE = Field(min_length=1, strict=False)
 Positive = Annotated[float, Field(gt=0)]
 Pair = Annotated[tuple[str, str], Field(strict=False)]
 Arms = str | Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
@@ -233,7 +233,7 @@ class Trend(Contrast):
     kind: Literal["trend"]
     of: Quantity
     """Quantity that rises or falls."""
-    arms: tuple[str, ...] = _SOME
+    arms: tuple[str, ...] = _AT_LEAST_ONE
     """Arms in order, at least three; or a single arm, if the trend is over its layers or groups."""
     over: Literal["arms", "layers", "groups"] = "arms"
     """The ordered factor. Groups are ordered by the number in their names."""
@@ -388,7 +388,7 @@ class Apart(Contrast):
     kind: Literal["apart"]
     metric: str
     """Metric of the measure run_distance, whose setting `across_seeds` must be true."""
-    pairs: Annotated[tuple[Pair, ...], _SOME]
+    pairs: Annotated[tuple[Pair, ...], _AT_LEAST_ONE]
     """Pairs of arms that are further apart according to the claim."""
     than: Annotated[tuple[Pair, ...], Field(strict=False)] = ()
     """Pairs of arms that are closer together; if empty, pairs of seeds of each arm."""

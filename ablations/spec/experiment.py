@@ -129,11 +129,11 @@ def _storable(seed: int) -> int:
 _LISTED = Field(strict=False)
 """Field of a tuple that YAML writes as a list, which strict pydantic would refuse."""
 _DISTINCT = Field(strict=False, json_schema_extra={"uniqueItems": True})
-_SOME = Field(min_length=1)
+_AT_LEAST_ONE = Field(min_length=1)
 
 Seed = Annotated[int, Field(ge=0), AfterValidator(_storable)]
-AxisValues = Annotated[tuple[Any, ...], _SOME, _DISTINCT, AfterValidator(_each_once)]
-PairedValues = Annotated[tuple[Any, ...], _SOME, _LISTED]
+AxisValues = Annotated[tuple[Any, ...], _AT_LEAST_ONE, _DISTINCT, AfterValidator(_each_once)]
+PairedValues = Annotated[tuple[Any, ...], _AT_LEAST_ONE, _LISTED]
 Section = dict[str, Any]
 """Content of a section, or of the part of it that was written."""
 
@@ -217,13 +217,13 @@ Searched = Annotated[
 class Tune(Settings):
     """Search for the settings with the lowest validation loss, for each arm, before its runs."""
 
-    settings: Annotated[dict[str, Searched], _SOME]
+    settings: Annotated[dict[str, Searched], _AT_LEAST_ONE]
     """Values to try, by setting. Each setting is one of `training` or `encoder`, as in
     `{training.learning_rate: [5e-4, 1e-3, 2e-3]}`. With a `budget` a range of numbers is possible too, as in
     `{training.learning_rate: {low: 1e-4, high: 1e-2, log: true}}`."""
     arms: Annotated[tuple[str, ...] | None, _DISTINCT] = None
     """Arms that are tuned, each by itself; all arms that are trained unless given."""
-    seeds: Annotated[tuple[Seed, ...], _SOME, _DISTINCT, AfterValidator(_each_once)] = (1000,)
+    seeds: Annotated[tuple[Seed, ...], _AT_LEAST_ONE, _DISTINCT, AfterValidator(_each_once)] = (1000,)
     """Seeds of the trials, which must not be seeds of the experiment. The loss of a trial is the mean over
     them."""
     part_of_steps: float = Field(0.25, gt=0, le=1)
@@ -273,7 +273,7 @@ class SeedsUntilDecided(Settings):
         return tuple(sorted({round(self.first * ratio ** (step / steps)) for step in range(steps + 1)}))
 
 
-ListedSeeds = Annotated[tuple[Seed, ...], _SOME, _DISTINCT, AfterValidator(_each_once)]
+ListedSeeds = Annotated[tuple[Seed, ...], _AT_LEAST_ONE, _DISTINCT, AfterValidator(_each_once)]
 Seeds = Annotated[
     Annotated[ListedSeeds, Tag("list")] | Annotated[SeedsUntilDecided, Tag("seedsuntildecided")],
     Discriminator(
@@ -294,7 +294,7 @@ class Experiment(Sections):
     """The format of this file, always 1."""
     question: Annotated[str, AfterValidator(_not_empty)] = Field("", validate_default=False)
     """Question of the experiment, in one sentence."""
-    arms: Annotated[dict[ArmName, Overrides], _SOME]
+    arms: Annotated[dict[ArmName, Overrides], _AT_LEAST_ONE]
     """The settings under comparison, by name. Each arm writes how it differs from the spec's own sections."""
     grid: Grid | None = None
     """Further arms, which are generated from one of `arms`."""

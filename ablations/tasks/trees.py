@@ -29,7 +29,7 @@ from lightning_modules.randomness import derive
 
 PUNCTUATION = "PUNCT"
 PUNCTUATION_RELATION = "punct"
-FEWEST = 3
+FEWEST_WORDS = 3
 """Number of words of the shortest sentence. Two words have only one tree."""
 
 Edge = tuple[int, int]
@@ -62,13 +62,13 @@ def gold_trees(
     trees: list[GoldTree] = []
     for number in np.random.default_rng(derive(0, "parsing")).permutation(len(sentences)).tolist():
         sentence = sentences[number]
-        if len(trees) < count and FEWEST <= len(_kept(sentence)) <= longest:
+        if len(trees) < count and FEWEST_WORDS <= len(_kept(sentence)) <= longest:
             tree = gold_tree(sentence, tokenizer, where=f"sentence {number + 1}")
-            if tree.words >= FEWEST and tree.edges and len(tree.ids_T) <= max_length:
+            if tree.words >= FEWEST_WORDS and tree.edges and len(tree.ids_T) <= max_length:
                 trees.append(tree)
     if not trees:
         raise MeasureError(
-            f"none of the {len(sentences):,} sentences has a tree, {FEWEST} to {longest} words without "
+            f"none of the {len(sentences):,} sentences has a tree, {FEWEST_WORDS} to {longest} words without "
             f"punctuation and at most {max_length} sub-words; give another treebank, or raise the measure's "
             "`longest`."
         )

@@ -9,16 +9,16 @@ from pydantic import (
     field_validator,
 )
 
-from lightning_modules.config.settings import MOST, Settings
+from lightning_modules.config.settings import SETTING_LIMIT, Settings
 
 
 class TextSettings(Settings):
     """Base of the settings of all text sources: how text is cut into sub-words."""
 
-    vocab_size: int = Field(8192, ge=16, lt=MOST)
+    vocab_size: int = Field(8192, ge=16, lt=SETTING_LIMIT)
     """Entries of each sub-word vocabulary, special tokens included. That of the sentences is trained on the
     natural `text` of the training split alone, that of the translations on its `target`."""
-    max_length: int = Field(128, ge=8, lt=MOST)
+    max_length: int = Field(128, ge=8, lt=SETTING_LIMIT)
     """Longest sentence in tokens, special tokens included. Longer sentences are cut, counted and reported."""
     tokenizer: str | None = Field(None, min_length=1, exclude_if=lambda folder: folder is None)
     """Hugging Face folder whose tokenizer (WordPiece or BPE, as of BERT and GPT-2) cuts the text and its
@@ -38,8 +38,8 @@ class LanguageData(TextSettings):
     """Sentences of other documents, for validation and for the layer measures."""
     test: int = Field(4_000, ge=1)
     """Sentences held back for a final test. Neither training nor measures read them."""
-    vocab_size: int = Field(1024, ge=16, lt=MOST)
-    max_length: int = Field(64, ge=8, lt=MOST)
+    vocab_size: int = Field(1024, ge=16, lt=SETTING_LIMIT)
+    max_length: int = Field(64, ge=8, lt=SETTING_LIMIT)
 
 
 def _as_tuple(value: Any) -> Any:

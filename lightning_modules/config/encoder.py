@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from lightning_modules.config.settings import MOST, Settings
+from lightning_modules.config.settings import SETTING_LIMIT, Settings
 
 
 class EmbeddingSettings(Settings):
@@ -65,7 +65,7 @@ class EncoderSettings(Settings):
     and cosines (Vaswani et al. 2017, section 3.5). `rotary` and `alibi` act in self-attention alone: `rotary`
     turns queries and keys by angles (Su et al. 2021), `alibi` lowers the scores of distant tokens (Press et
     al. 2022), here alike on both sides. `none` is no information at all."""
-    attention_window: int | None = Field(None, ge=1, lt=MOST)
+    attention_window: int | None = Field(None, ge=1, lt=SETTING_LIMIT)
     """Largest distance at which a token attends to another, on either side; null is no limit. This is the
     local window of Longformer (Beltagy et al. 2020) and BigBird (Zaheer et al. 2020), without their global
     tokens; their w is the width of the whole window. It narrows what `objective.sees` allows. Training costs

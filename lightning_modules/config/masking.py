@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationInfo, field_validator
 
-from lightning_modules.config.settings import MOST, Settings, from_name, kind_of_part, or_plugin
+from lightning_modules.config.settings import SETTING_LIMIT, Settings, from_name, kind_of_part, or_plugin
 from lightning_modules.errors import PluginError
 from lightning_modules.plugins import Plugin
 
@@ -232,7 +232,7 @@ class MaskingSettings(Settings):
     variance, but hides more than `ratio` of short sentences. Halves are rounded to the even number, as in
     BERT's code, which however counts special tokens in n. `independent`: one draw for each token. Words,
     spans and n-grams are not cut to fit the number."""
-    copies: int | None = Field(None, ge=1, lt=MOST)
+    copies: int | None = Field(None, ge=1, lt=SETTING_LIMIT)
     """Number of fixed corruptions of each sentence, which epochs take in turn (static masking). Unless given,
     every epoch draws a new corruption (dynamic masking)."""
     predict: float | None = Field(None, gt=0, le=1)

@@ -24,7 +24,7 @@ from lightning_modules.config.encoder import (
     vocabulary_weights,
 )
 from lightning_modules.config.masking import MaskingSettings
-from lightning_modules.config.settings import MOST, Settings, kind_of_part, or_plugin
+from lightning_modules.config.settings import SETTING_LIMIT, Settings, kind_of_part, or_plugin
 from lightning_modules.errors import PluginError
 from lightning_modules.plugins import Plugin, failure
 
@@ -65,7 +65,7 @@ class ObjectiveSettings(Settings):
     sees: Sees = "both_sides"
     """Tokens of its own sentence that a token may attend to. `left_only`, `window` and `itself` are controls:
     they take away a part of the context and change nothing else."""
-    window: int = Field(2, ge=1, lt=MOST)
+    window: int = Field(2, ge=1, lt=SETTING_LIMIT)
     """Number of tokens on either side that a token may attend to, besides itself, with `sees: window`."""
 
     @property
@@ -401,7 +401,7 @@ class SkipGramSettings(ObjectiveSettings):
 
     kind: Literal["skip_gram"]
     sees: Literal["itself"] = "itself"
-    window: int = Field(5, ge=1, lt=MOST)
+    window: int = Field(5, ge=1, lt=SETTING_LIMIT)
     """Largest distance of a predicted neighbour. Each token draws its own distance from 1 to this number."""
     negatives: int = Field(5, ge=1)
     """Number of random tokens that each neighbour is told from."""

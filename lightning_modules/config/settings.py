@@ -11,7 +11,7 @@ from lightning_modules import plugins
 from lightning_modules.errors import PluginError
 from lightning_modules.plugins import Plugin
 
-MOST = 2**31
+SETTING_LIMIT = 2**31
 """Bound of sizes and distances in tokens. Larger numbers do not fit into the arrays that hold them."""
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from lightning_modules.config.settings import MOST, Settings, from_name
+from lightning_modules.config.settings import SETTING_LIMIT, Settings, from_name
 
 
 class Natural(Settings):
@@ -36,7 +36,7 @@ class Blocks(Shuffled):
     documents. Sentences keep their numbers of words, unless they become longer than `max_length`."""
 
     kind: Literal["blocks"]
-    length: int = Field(512, ge=2, lt=MOST)
+    length: int = Field(512, ge=2, lt=SETTING_LIMIT)
     """Number of words (or sub-words) of a block."""
 
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # of glibc's malloc.h
-LARGEST = 2**31 - 1
+LARGEST_INT = 2**31 - 1
 TOP_PAD_BYTES = 64 * 2**20
 
 
@@ -33,7 +33,7 @@ def keep_freed_memory() -> bool:
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    options = ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, LARGEST), (M_TOP_PAD, TOP_PAD_BYTES))
+    options = ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, LARGEST_INT), (M_TOP_PAD, TOP_PAD_BYTES))
     taken = [mallopt(option, value) for option, value in options]
     return all(taken)
 

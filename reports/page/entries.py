@@ -162,7 +162,7 @@ def _shows(panel: Mapping[str, Any], measure: str, claim: Claim | None) -> bool:
 ROW_INCHES, AXIS_INCHES = 0.44, 0.62
 """Height of one part, and of the labels below an axis, in inches."""
 
-LOOKS = {
+VERDICT_STYLES = {
     "supported": ("#0072B2", "o"),
     "contradicted": ("#D55E00", "X"),
     "equivalent": ("#009E73", "s"),
@@ -214,7 +214,7 @@ def effects(parts: Sequence[PartEntry], *, ax: Axes, unit: str = "") -> Axes:
 
 def _draw_part(part: PartEntry, row: int, *, ax: Axes, limits: tuple[float, float]) -> None:
     (low, high), thin = limits, not part.decides
-    colour, marker = LOOKS[part.verdict]
+    colour, marker = VERDICT_STYLES[part.verdict]
     name = f"{part.name} (beside)" if thin else part.name
     ax.text(
         *(0.0, row - 0.3, _short(name)),

@@ -282,7 +282,7 @@ def empty_names(tree):
                 pass
             case _:
                 continue
-        if name.strip("_") in EMPTY_NAMES:
+        if (name.lower() if name.isupper() else name).strip("_") in EMPTY_NAMES:
             yield name
 
 

@@ -31,7 +31,7 @@ from ablations.measures.similarity.sides import Matrix
 FEWEST_PER_CLUSTER = 5
 """Smallest number of tokens per cluster in each half. With fewer, clusters are mostly noise."""
 
-MASSES = 2.0 ** np.arange(-6, 25)
+PRIOR_WEIGHTS = 2.0 ** np.arange(-6, 25)
 """Candidates for the weight of the prior, in tokens. The last is as good as the prior alone."""
 
 ROUNDING = 1e-12
@@ -62,9 +62,9 @@ def cross_fitted(
 
     The gap below the bound is the price of fitting q. q(t|c) = (n_tc + a m(t)) / (n_c + a) shrinks toward
     m(t) = (n_t + 1/2) / (n + V/2), over the V types that occur in `tokens_N`. The weight a is the one of
-    `MASSES` under which the fitting half best predicts each of its sentences from its others (the largest, if
-    several are as good). Smaller parts than sentences are not left out, because the rest of a sentence has
-    information about them.
+    `PRIOR_WEIGHTS` under which the fitting half best predicts each of its sentences from its others (the
+    largest, if several are as good). Smaller parts than sentences are not left out, because the rest of a
+    sentence has information about them.
 
     Raises:
         MeasureError: labels that are no integers or not equally many, halves that are not 0 and 1, or a
@@ -193,9 +193,11 @@ def _best_mass(tokens_N: np.ndarray, clusters_N: np.ndarray, sentences_N: np.nda
         _count_elsewhere(labels_N, sentences_N) for labels_N in (cells_N, clusters_N, tokens_N, all_N)
     )
     marginal_N = (token_N + 0.5) / (any_N + types / 2)
-    likelihoods = np.array([np.log((cell_N + mass * marginal_N) / (cluster_N + mass)).sum() for mass in MASSES])
+    likelihoods = np.array(
+        [np.log((cell_N + mass * marginal_N) / (cluster_N + mass)).sum() for mass in PRIOR_WEIGHTS]
+    )
     as_good = likelihoods >= likelihoods.max() - ROUNDING * np.abs(likelihoods).max()
-    return float(MASSES[as_good].max())
+    return float(PRIOR_WEIGHTS[as_good].max())
 
 
 def _count_elsewhere(labels_N: np.ndarray, sentences_N: np.ndarray) -> np.ndarray:

@@ -82,7 +82,7 @@ Say = Callable[[str], None]
 
 Shared = TypeVar("Shared")
 
-AMPLE = 1.5
+WORDS_PER_SUB_WORD = 1.5
 """Number of words of a treebank that are read for each sub-word that is wanted."""
 
 
@@ -144,7 +144,7 @@ def treebank_text(tokens: Tokens, path: Path, count: int, max_length: int) -> Re
     # A sentence has about as many sub-words as words, or more: sentences far behind need not be cut and
     # aligned.
     words = itertools.accumulate(min(len(sentence.words), max_length - 2) for sentence in sentences)
-    near = sum(total <= AMPLE * count for total in words) + 1
+    near = sum(total <= WORDS_PER_SUB_WORD * count for total in words) + 1
     split, split_labels = labelled_split(sentences[:near], tokens.tokenizer, max_length=max_length)
     sample = first_tokens(
         split, count, counts_V=tokens.source_counts_V, labels=split_labels.codes, names=split_labels.names

@@ -41,7 +41,7 @@ BLOCK_ROWS = 2048
 Pair = tuple[int, int]
 """Pair of sides, the lower first."""
 
-LARGEST = 1e70
+LARGEST_VALUE = 1e70
 """Largest absolute value: its fourth power may be summed over any text."""
 
 
@@ -401,7 +401,7 @@ def _require_finite(values: Matrix, *, name: str) -> None:
     for start in range(0, len(values), BLOCK_ROWS):
         block_ND = as_tensor(values[start : start + BLOCK_ROWS], name=name)
         largest = torch.stack(torch.aminmax(block_ND)).double().abs().max().item()  # NaN if a value is NaN
-        if largest <= LARGEST:
+        if largest <= LARGEST_VALUE:
             continue
         if math.isfinite(largest):
             raise MeasureError(

@@ -46,7 +46,7 @@ from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
 
 SENTENCES_AT_ONCE = 64
-FEWEST = 20
+FEWEST_PAIRS = 20
 """Smallest number of sentences with a pair."""
 
 
@@ -117,10 +117,10 @@ def neighbour_pairs(split: Split, sentences: int) -> NeighbourPairs:
         if len(places):
             uniform = uniforms(derive(0, "neighbours"), np.array([i]))[0]
             pairs.append((i, int(places[int(uniform * len(places))])))
-    if len(pairs) < FEWEST:
+    if len(pairs) < FEWEST_PAIRS:
         raise MeasureError(
-            f"conditional_independence needs at least {FEWEST} sentences with two neighbouring tokens that are "
-            f"not [UNK], but only {len(pairs)} of {min(sentences, len(split)):,} have them; give more text."
+            f"conditional_independence needs at least {FEWEST_PAIRS} sentences with two neighbouring tokens that "
+            f"are not [UNK], but only {len(pairs)} of {min(sentences, len(split)):,} have them; give more text."
         )
     return NeighbourPairs(*np.array(pairs).T)
 

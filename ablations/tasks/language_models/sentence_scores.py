@@ -111,7 +111,7 @@ class SpecialTokens(NamedTuple):
     mask: int
 
 
-OURS = SpecialTokens(START, END, MASK)
+RUN_SPECIAL_TOKENS = SpecialTokens(START, END, MASK)
 """Ids of the special tokens of every run."""
 
 
@@ -239,7 +239,9 @@ def log_probabilities(
 def pseudo_log_likelihoods(objective: Objective, sentences: Sequence[Pieces]) -> tuple[Score, Score]:
     """Return the original pseudo-log-likelihoods of sentences under an objective, and those of the variant
     within words."""
-    return pseudo_log_likelihoods_by(partial(_answers, objective, reading="masked"), sentences, special=OURS)
+    return pseudo_log_likelihoods_by(
+        partial(_answers, objective, reading="masked"), sentences, special=RUN_SPECIAL_TOKENS
+    )
 
 
 def pseudo_log_likelihoods_by(

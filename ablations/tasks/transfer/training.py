@@ -39,7 +39,7 @@ WEIGHT_DECAY = 0.01
 WARMUP = 0.1
 CLIPPED_AT = 1.0
 
-ALIKE = 16
+SORTED_BATCHES = 16
 """Number of batches whose texts are sorted by length together."""
 
 Integers = NDArray[np.int64]
@@ -146,8 +146,8 @@ def batches(index_M: Integers, length_M: Integers, seed: int) -> Iterator[Intege
     """Yield all examples once, in batches of similar length. Examples and batches come in random order."""
     order_M = np.argsort(uniforms(seed, np.arange(len(index_M))), kind="stable")
     in_length_order: list[Integers] = []
-    for first in range(0, len(order_M), ALIKE * BATCH):
-        alike = order_M[first : first + ALIKE * BATCH]
+    for first in range(0, len(order_M), SORTED_BATCHES * BATCH):
+        alike = order_M[first : first + SORTED_BATCHES * BATCH]
         alike = alike[np.argsort(length_M[alike], kind="stable")]
         in_length_order += [index_M[alike[i : i + BATCH]] for i in range(0, len(alike), BATCH)]
     for i in np.argsort(uniforms(derive(seed, "batches"), np.arange(len(in_length_order))), kind="stable"):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ablations.errors import MeasureError
-from ablations.measures.information.estimate import MASSES, cross_fitted, cross_fitted_estimate, halves
+from ablations.measures.information.estimate import PRIOR_WEIGHTS, cross_fitted, cross_fitted_estimate, halves
 from ablations.measures.jackknife import standard_error
 from tests.support.channels import (
     CHANNELS,
@@ -57,7 +57,7 @@ def cross_fitted_by_hand(tokens, clusters, sentences, half, *, without=()):
         parts = {0: {}, 1: {}}
         for t, c, s, h in zip(tokens, clusters[fitted], sentences, half, strict=True):
             parts[h].setdefault(s, []).append((t, c))
-        mass = max(reversed(MASSES), key=lambda mass, inside=parts[fitted]: left_out(inside, mass, types))
+        mass = max(reversed(PRIOR_WEIGHTS), key=lambda mass, inside=parts[fitted]: left_out(inside, mass, types))
         kept = {
             h: [pair for s, pairs in part.items() if s not in without for pair in pairs]
             for h, part in parts.items()
@@ -116,7 +116,7 @@ def test_cross_fitted_of_a_thousand_types_is_zero_by_chance_where_plug_in_is_not
         tokens, clusters = rng.choice(1000, 20_000, p=zipf(1000)), rng.integers(1000, size=20_000)
         values.append(bound(tokens, clusters, seed=seed))
     assert min(values) < 0  # not clipped
-    assert abs(np.mean(values)) < 1e-3  # the last of MASSES leaves 1e-4
+    assert abs(np.mean(values)) < 1e-3  # the last of PRIOR_WEIGHTS leaves 1e-4
 
 
 def test_cross_fitted_takes_clusters_that_only_one_half_has():
@@ -138,7 +138,7 @@ def test_clusters_that_no_two_sentences_share_are_not_trusted():
     clusters[0][half == 0] = own
     clusters[1][half == 1] = own
     value = cross_fitted(tokens, clusters, sentences_N=sentences, half_N=half)
-    assert value == pytest.approx(0, abs=1e-3)  # the last of MASSES leaves 1e-4
+    assert value == pytest.approx(0, abs=1e-3)  # the last of PRIOR_WEIGHTS leaves 1e-4
 
 
 # Its error -------------------------------------------------------------------------------------------

@@ -122,7 +122,9 @@ def test_layers_of_equal_information_show_no_u(known):
     lowest = [int(np.argmin([layer.cross_fitted for layer in layers])) for layers in found]
     fair = [rise(layers[other], layers[-1]) for layers, other in zip(found, np.roll(lowest, 1), strict=True)]
     values = [value for value, _ in fair]
-    assert abs(np.mean(values)) < 3 * standard_error_of_mean(values) + 1e-4  # what the last of MASSES leaves
+    assert (
+        abs(np.mean(values)) < 3 * standard_error_of_mean(values) + 1e-4
+    )  # what the last of PRIOR_WEIGHTS leaves
     assert np.mean([abs(value) <= 2 * error + 1e-4 for value, error in fair]) > 0.7  # 95%, of twelve
     unfair = [rise(layers[own], layers[-1])[0] for layers, own in zip(found, lowest, strict=True)]
     assert min(unfair) >= 0
