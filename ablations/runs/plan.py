@@ -214,12 +214,7 @@ def plan(
             measures = for_run(experiment.measures, settings, data_root=data_root)
             missing = measures if lacking_of_run is None else lacking_of_run.missing
             left_out |= dict.fromkeys(measure.kind for measure in missing)
-    pairs = 0
-    if distance := distance_settings(experiment.measures):
-        from ablations.runs import measure_pairs  # imports pandas
-
-        to_train = {run.run_id for run in runs if run.is_to_train}
-        pairs = len(measure_pairs.still_open(out / experiment.name, planned, distance, to_train=to_train))
+    pairs = _pairs_to_compare(experiment, planned, runs, out)
     left_out |= {"run_distance": None} if pairs else {}
     uncounted = (
         f"The time does not include {listed(list(left_out), 'and')}: the duration of a measure is known only "
@@ -243,6 +238,18 @@ def plan(
         ],
         seconds=_total(runs, slots=slots, is_partial=bool(left_out)),
     )
+
+
+def _pairs_to_compare(
+    experiment: Experiment, planned: Sequence[PlannedRun], runs: Sequence[RunRecord], out: Path
+) -> int:
+    """Return the number of pairs of runs whose distance is not measured yet."""
+    if (distance := distance_settings(experiment.measures)) is None:
+        return 0
+    from ablations.runs import measure_pairs  # imports pandas
+
+    to_train = {run.run_id for run in runs if run.is_to_train}
+    return len(measure_pairs.still_open(out / experiment.name, planned, distance, to_train=to_train))
 
 
 def _total(runs: Sequence[RunRecord], *, slots: int, is_partial: bool) -> float | None:
