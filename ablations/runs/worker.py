@@ -50,6 +50,9 @@ from lightning_modules.training.train import start
 
 Row = dict[str, Any]
 
+SECONDS_BETWEEN_LAYERS = 5
+"""Least time between two lines of the log about layers that a measure has done."""
+
 
 def measure(
     directory: RunDirectory,
@@ -90,10 +93,11 @@ def measure(
         # states of training examples that frozen features have read. (Probes read all layers, of other
         # examples.)
         for settings in sorted(open_measures, key=lambda settings: getattr(settings, "tasks", None) or ()):
-            say(f"measuring {name_for_users(settings)} at step {step:,}")
+            head = f"measuring {name_for_users(settings)} at step {step:,}"
+            say(head)
             files = files_now(settings, data_root)  # before they are read, in case somebody changes them meanwhile
             try:
-                rows, sample = measure_rows(readings, settings, say=say)
+                rows, sample = measure_rows(readings, settings, say=lambda line, head=head: say(f"{head}: {line}"))
             except Exception as error:  # a bug in one measure must not stop the others; the log has it
                 if not isinstance(error, MeasureError | DataError):
                     traceback.print_exc()
@@ -152,14 +156,15 @@ def measure_rows(
     """
     function = card(settings.kind).rows
     try:
-        rows = list((resolve_name(function) if isinstance(function, str) else function)(readings, settings, say))
+        function = resolve_name(function) if isinstance(function, str) else function
+        rows = list(_reported(function(readings, settings, say), say))
     except (Exception, SystemExit) as error:  # sys.exit() in the file would end the worker without a word
         plugin = settings.plugin
         if plugin is None or isinstance(error, AblationsError) or out_of_memory(error) is not None:
             raise
         raise plugins.failure(plugin.name, plugin.path, error) from error
     if settings.plugin is not None:
-        rows = _own_rows(rows, settings)
+        rows = _own_rows(rows, settings, layers=readings.objective.run.encoder.num_hidden_layers)
     if not rows:
         raise MeasureError(
             "there is nothing to measure in this text for this run, so there are no numbers; give more text, or "
@@ -173,11 +178,25 @@ def measure_rows(
     return rows, digest
 
 
-def _own_rows(rows: Sequence[Row], settings: RunMeasure) -> list[Row]:
+def _reported(rows: Iterable[Row], say: Say) -> Iterator[Row]:
+    """Yield the rows of a measure, and say which layer is done when the layer before was said long ago."""
+    last = time.monotonic()
+    for row in rows:
+        if isinstance(row, Mapping) and "layer" in row and time.monotonic() - last > SECONDS_BETWEEN_LAYERS:
+            last = time.monotonic()
+            say(f"layer {row['layer']} done")
+        yield row
+
+
+def _own_rows(rows: Sequence[Row], settings: RunMeasure, *, layers: int) -> list[Row]:
     """Return the rows of a user's own measure, with numbers of Python in place of arrays with one number.
 
+    Args:
+        layers: index of the top layer of the encoder.
+
     Raises:
-        MeasureError: there are none, one is no mapping, or the card lacks a metric of theirs.
+        MeasureError: there are none, one is no mapping or of a layer above the top, or the card lacks a metric of
+            theirs.
         ResultsError: a column is unknown, a value is not of its type, or two rows are for one observation.
     """
     metrics = card(settings.kind).metrics
@@ -198,7 +217,12 @@ def _own_rows(rows: Sequence[Row], settings: RunMeasure) -> list[Row]:
         for row in rows
     ]
     about = {"experiment": "", "run_id": "", "arm": "", "seed": 0, "measure": settings.kind}
-    results.table(({**row, **about} for row in plain), source=settings.kind)
+    table = results.table(({**row, **about} for row in plain), source=settings.kind)
+    if (highest := table[["layer", "layer_to"]].max(axis=None)) is not pd.NA and highest > layers:
+        raise MeasureError(
+            f"{settings.kind}: its function rows has yielded layer {highest}, but the layers of the encoder are 0 "
+            f"(embeddings) to {layers}; correct the file."
+        )
     return plain
 
 

@@ -52,6 +52,7 @@ def rows(readings: Readings, settings: MinimalPairsSettings, say: Say) -> Iterat
         settings,
         max_length=readings.objective.run.data.max_length,
         counts_V=readings.tokens.source_counts_V,
+        say=say,
     )
 
 
@@ -63,6 +64,7 @@ def minimal_pairs_rows(
     *,
     max_length: int,
     counts_V: Integers,
+    say: Say = lambda line: None,
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of one task as a whole, then of each of its fields, paradigms or cases. n counts pairs,
     which all have the same weight.
@@ -84,6 +86,7 @@ def minimal_pairs_rows(
     Args:
         max_length: largest number of tokens of a sentence, START and END included.
         counts_V: how often each id occurs in the training text.
+        say: called with a line on how many sentences are scored. It may raise an error to stop.
 
     Raises:
         MeasureError: all pairs are too long.
@@ -97,7 +100,7 @@ def minimal_pairs_rows(
     known_V = (counts_V > 0) & (np.arange(len(counts_V)) >= FIRST_WORD_ID)
     each = zip(pairs.good, pairs.bad, strict=True)
     covered_N = np.array([known_V[np.r_[good.ids_P, bad.ids_P]].all() for good, bad in each])
-    scores = sentence_scores(objective, [*pairs.good, *pairs.bad])
+    scores = sentence_scores(objective, [*pairs.good, *pairs.bad], say=say)
     right = outcomes(scores)
     guessed = guesses(pairs, log_frequencies(counts_V, first_word=FIRST_WORD_ID))
     yield from rows_of_pairs(pairs, settings, right=right, guessed=guessed, shares={"covered": covered_N})

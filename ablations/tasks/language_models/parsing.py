@@ -149,7 +149,7 @@ def pair_information(
     order = np.argsort(length_P, kind="stable")  # similar lengths need little padding
     sweep_R, side_2 = np.arange(max(stops)), np.arange(2)
     for first in range(0, len(order), at_once):
-        say(f"parsing, {first:,} of {len(order):,} pairs of sub-words")
+        say(f"{first:,} of {len(order):,} pairs of sub-words")
         chosen = order[first : first + at_once]
         sentence_B, pair_B2 = pairs.sentence_P[chosen], pairs.place_P2[chosen]
         uniform_BR2 = uniforms(

@@ -27,7 +27,7 @@ of all rows), V vocabulary, D width.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -38,6 +38,7 @@ from tokenizers import Encoding, Tokenizer
 from torch import Tensor
 
 from ablations.errors import MeasureError
+from ablations.measures.reading.texts import Say
 from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, MASK, SPACES, START
 from lightning_modules.model.heads import LOGITS_AT_ONCE
 from lightning_modules.objectives.mixture import Mixture
@@ -193,25 +194,36 @@ def _words_of(encoding: Encoding) -> Integers:
     return np.cumsum([0, *(piece.startswith(space) for piece in later)], dtype=np.int64)
 
 
-def sentence_scores(objective: Objective, sentences: Sequence[Pieces]) -> Scores | None:
+def sentence_scores(
+    objective: Objective, sentences: Sequence[Pieces], *, say: Say = lambda line: None
+) -> Scores | None:
     """Return the scores of sentences, each read alone and with the objective's own attention.
 
     Returns None for an objective that has no probability of a sentence: its settings have no `output`.
+
+    Args:
+        say: called with a line after the sentences of each length. It may raise an error to stop.
     """
     match objective.run.objective.output:
         case "hidden":
-            plain, within_word = pseudo_log_likelihoods(objective, sentences)
+            plain, within_word = pseudo_log_likelihoods(objective, sentences, say=say)
             is_both = isinstance(objective, Mixture)
-            return Scores(plain, within_word, log_probabilities(objective, sentences) if is_both else None)
+            return Scores(
+                plain, within_word, log_probabilities(objective, sentences, say=say) if is_both else None
+            )
         case "next":
-            return Scores(log_probabilities(objective, sentences))
+            return Scores(log_probabilities(objective, sentences, say=say))
         case "own":
-            return Scores(log_probabilities(objective, sentences, reading="own"))
+            return Scores(log_probabilities(objective, sentences, reading="own", say=say))
     return None
 
 
 def log_probabilities(
-    objective: Objective, sentences: Sequence[Pieces], *, reading: Literal["causal", "own"] = "causal"
+    objective: Objective,
+    sentences: Sequence[Pieces],
+    *,
+    reading: Literal["causal", "own"] = "causal",
+    say: Say = lambda line: None,
 ) -> Score:
     """Return the sum of the log probabilities of each sentence's pieces and END, without its given pieces.
 
@@ -220,7 +232,7 @@ def log_probabilities(
     """
     predicted_at = {"causal": 0, "own": 1}[reading]
     score = _unscored(len(sentences))
-    for index_S in alike(sentences):
+    for index_S in _groups(sentences, say):
         of_group = [sentences[i] for i in index_S.tolist()]
         first_R, row_S = _distinct(ids_SP := np.stack([x.ids_P for x in of_group]))
         place_K = np.arange(of_group[0].given, ids_SP.shape[1] + of_group[0].ends)
@@ -236,16 +248,18 @@ def log_probabilities(
     return score
 
 
-def pseudo_log_likelihoods(objective: Objective, sentences: Sequence[Pieces]) -> tuple[Score, Score]:
+def pseudo_log_likelihoods(
+    objective: Objective, sentences: Sequence[Pieces], *, say: Say = lambda line: None
+) -> tuple[Score, Score]:
     """Return the original pseudo-log-likelihoods of sentences under an objective, and those of the variant
     within words."""
     return pseudo_log_likelihoods_by(
-        partial(_answers, objective, reading="masked"), sentences, special=RUN_SPECIAL_TOKENS
+        partial(_answers, objective, reading="masked"), sentences, special=RUN_SPECIAL_TOKENS, say=say
     )
 
 
 def pseudo_log_likelihoods_by(
-    answers: Answers, sentences: Sequence[Pieces], *, special: SpecialTokens
+    answers: Answers, sentences: Sequence[Pieces], *, special: SpecialTokens, say: Say = lambda line: None
 ) -> tuple[Score, Score]:
     """Return the pseudo-log-likelihoods, and those of the variant within words, by any function that answers
     about hidden tokens.
@@ -254,7 +268,7 @@ def pseudo_log_likelihoods_by(
     hides.
     """
     scores = _unscored(len(sentences)), _unscored(len(sentences))
-    for index_S in alike(sentences):
+    for index_S in _groups(sentences, say):
         of_group = [sentences[i] for i in index_S.tolist()]
         ids_SP, word_SP = np.stack([x.ids_P for x in of_group]), np.stack([x.word_P for x in of_group])
         (S, P), given = ids_SP.shape, of_group[0].given
@@ -299,6 +313,15 @@ def alike(sentences: Sequence[Pieces]) -> list[Integers]:
     for i, sentence in enumerate(sentences):
         groups.setdefault((len(sentence.ids_P), sentence.given, sentence.ends), []).append(i)
     return [np.array(numbers) for _, numbers in sorted(groups.items())]
+
+
+def _groups(sentences: Sequence[Pieces], say: Say) -> Iterator[Integers]:
+    """Yield the groups of `alike`, and say after each how many sentences are scored."""
+    scored = 0
+    for index_S in alike(sentences):
+        yield index_S
+        scored += len(index_S)
+        say(f"{scored:,} of {len(sentences):,} sentences scored")
 
 
 def _distinct(rows: NDArray[np.integer]) -> tuple[Integers, Integers]:

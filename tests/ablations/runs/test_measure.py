@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from ablations.catalogue import CARDS, MEASURES, RunMeasure
 from ablations.errors import AblationsError, MeasureError
 from ablations.measures import layer_change
 from ablations.measures.reading.sample import first_tokens
-from ablations.measures.reading.texts import layer_states
+from ablations.measures.reading.texts import Readings, layer_states
 from ablations.measures.settings import (
     GeometrySettings,
     LayerChangeSettings,
@@ -493,6 +494,19 @@ def test_measuring_ends_in_the_middle_of_a_measure_when_somebody_asks_and_a_trai
     assert training.received  # and nothing was raised
 
 
+def test_a_slow_measure_says_which_layers_are_done(tokens, monkeypatch):
+    geometry, said = GeometrySettings(kind="geometry", tokens=400), []
+    measure_rows(readings(tokens), geometry, say=said.append)
+    assert not said  # it takes less than five seconds
+    monkeypatch.setattr(worker, "SECONDS_BETWEEN_LAYERS", -1)
+    measure_rows(readings(tokens), geometry, say=said.append)
+    assert {*said} == {f"layer {layer} done" for layer in range(3)}
+
+
+def readings(tokens):
+    return Readings(build(settings("masked_lm"), tokens), tokens, data_root=Path())
+
+
 OWN = """
 from ablations.catalogue import Card
 from ablations.measures.settings import MeasureSettings
@@ -527,22 +541,27 @@ Mine = Card(settings=Settings, rows=rows, metrics=("rank",))
             [{"metric": "rank", "layer": 2, "value": 1.0}] * 2,
             "mine.py:Mine, row 1: metric=rank, layer=2 has an observation already; remove one of the two rows.",
         ),
+        (
+            [{"metric": "rank", "layer": 1, "layer_to": 3, "value": 1.0}],
+            "mine.py:Mine: its function rows has yielded layer 3, but the layers of the encoder are 0 "
+            "(embeddings) to 2; correct the file.",
+        ),
     ],
 )
-def test_rows_of_a_measure_of_ones_own_that_no_table_could_hold_are_refused(tmp_path, rows, sentence):
+def test_rows_of_a_measure_of_ones_own_that_no_table_could_hold_are_refused(tmp_path, tokens, rows, sentence):
     (tmp_path / "mine.py").write_text(OWN.replace("ROWS", repr(rows)))
     plugins.look_beside(tmp_path / "spec.yaml")
     (settings,) = MEASURES.validate_python(["mine.py:Mine"])
-    assert error_text(AblationsError, measure_rows, None, settings) == sentence
+    assert error_text(AblationsError, measure_rows, readings(tokens), settings) == sentence
 
 
-def test_single_numbers_of_torch_and_numpy_are_numbers_of_a_measure_of_ones_own(tmp_path):
+def test_single_numbers_of_torch_and_numpy_are_numbers_of_a_measure_of_ones_own(tmp_path, tokens):
     text = OWN.replace("yield from ROWS", "import numpy, torch; yield {'metric': 'rank', 'layer': numpy.int64(2), "
                        "'value': torch.tensor(0.5), 'n': torch.tensor(7)}")  # fmt: skip
     (tmp_path / "mine.py").write_text(text)
     plugins.look_beside(tmp_path / "spec.yaml")
     (settings,) = MEASURES.validate_python(["mine.py:Mine"])
-    rows, _ = measure_rows(None, settings)
+    rows, _ = measure_rows(readings(tokens), settings)
     assert rows == [{"metric": "rank", "layer": 2, "value": 0.5, "n": 7}]
     assert [type(value) for value in rows[0].values()] == [str, int, float, int]
 
@@ -556,13 +575,13 @@ def test_single_numbers_of_torch_and_numpy_are_numbers_of_a_measure_of_ones_own(
     ],
 )
 def test_a_measure_of_ones_own_that_fails_or_exits_is_refused_with_the_line_of_its_file(
-    tmp_path, statement, reason
+    tmp_path, tokens, statement, reason
 ):
     path = tmp_path / "mine.py"
     path.write_text(OWN.replace("yield from ROWS", statement))
     plugins.look_beside(tmp_path / "spec.yaml")
     (settings,) = MEASURES.validate_python(["mine.py:Mine"])
     assert (
-        error_text(AblationsError, measure_rows, None, settings)
+        error_text(AblationsError, measure_rows, readings(tokens), settings)
         == f"mine.py:Mine: {path}{reason}; correct the file."
     )

@@ -24,6 +24,10 @@ from tests.support.planned_spec import workspace_of
             "measuring probing ud_pos at step 500",
         ),
         ("measuring geometry at step 0\nmeasuring parsing at step 0\n", "measuring parsing at step 0"),
+        (
+            "measuring geometry at step 0\nmeasuring geometry at step 0: layer 3 done\n",
+            "measuring geometry at step 0: layer 3 done",
+        ),
         ("", "measuring"),
         ("measuring geometry at step 0\n" + "x" * LOG_END, "measuring"),  # too far back to look for
         (b"measuring parsing at step 0\n\xff\xfe", "measuring parsing at step 0"),

@@ -117,7 +117,7 @@ def test_groups_are_the_task_its_fields_and_its_paradigms(tokens, monkeypatch):
     """Of planted scores."""
     right = np.array([1, 1, 0, 1, 0, 0.5])
     score = Score(np.r_[right - 0.5, np.zeros(6)] - 9, np.zeros(12, bool))
-    monkeypatch.setattr(module, "sentence_scores", lambda *_: Scores(score))
+    monkeypatch.setattr(module, "sentence_scores", lambda *_, **__: Scores(score))
     names = [("syntax", "island"), ("syntax", "island"), ("syntax", "gap"), ("semantics", "npi")]
     given = examples(random_pairs(6), [*names, names[0], names[3]])
     rows = table(build(settings("causal_lm"), tokens), given, tokens)

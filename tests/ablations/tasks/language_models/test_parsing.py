@@ -99,9 +99,7 @@ def test_information_of_a_pair_is_that_of_its_sentence_in_every_batch():
 
     whole = found(100)
     assert found(4) == pytest.approx(whole, abs=1e-12)  # float64
-    assert sentences == [
-        f"parsing, {first} of {len(whole)} pairs of sub-words" for first in (0, *range(0, len(whole), 4))
-    ]
+    assert sentences == [f"{first} of {len(whole)} pairs of sub-words" for first in (0, *range(0, len(whole), 4))]
     expected_P = [
         model.information(torch.from_numpy(golds[number].ids_T), *pair)
         for number, pair in zip(pairs.sentence_P.tolist(), pairs.place_P2.tolist(), strict=True)

@@ -232,6 +232,13 @@ def test_neither_batches_nor_the_other_sentences_matter(kind, tokens, monkeypatc
     np.testing.assert_allclose(some, whole[:, order], rtol=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["masked_lm", "causal_lm"])
+def test_scoring_says_how_many_sentences_are_done(kind):
+    sentences, lines = [Pieces(np.full(P, 10), np.arange(P)) for P in (3, 2, 3)], []
+    sentence_scores(objective_of(kind), sentences, say=lines.append)
+    assert lines == ["1 of 3 sentences scored", "3 of 3 sentences scored"]
+
+
 def rows_read(objective, pieces, monkeypatch):
     """How many rows go through the encoder."""
     shown = []
