@@ -14,14 +14,17 @@ import secrets
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
 from lightning_modules.errors import FilesError
+
+Content = TypeVar("Content")
 
 _REMEDIES = {
     errno.ENOSPC: ("the disk is full", "free some space"),
@@ -53,7 +56,8 @@ def atomic(path: Path) -> Iterator[Path]:
     is still found.
 
     Raises:
-        FilesError: the folder does not exist, the disk is full, or writing is not allowed.
+        FilesError: the folder does not exist, the disk is full, writing is not allowed, or another process has
+            removed the temporary file.
     """
     if not path.parent.is_dir():
         raise FilesError(f"{path} cannot be written: its folder does not exist; create {path.parent}.")
@@ -64,6 +68,13 @@ def atomic(path: Path) -> Iterator[Path]:
             synced(temporary)
             os.replace(temporary, path)
             synced(path.parent)
+    except FileNotFoundError as error:
+        if error.filename != str(temporary):
+            raise
+        # A worker on another machine takes it for a leftover, where the disk's locks do not reach.
+        raise FilesError(
+            f"{path} cannot be written: another process removed the new file; start again."
+        ) from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -107,6 +118,29 @@ def read_file(path: str | Path) -> bytes:
         if status.st_size > LARGEST_FILE:
             raise OSError(errno.EFBIG, f"it is larger than {LARGEST_FILE // 2**20} MiB", str(path))
         return file.read()
+
+
+SECONDS_BEFORE_READING_AGAIN = 0.1
+"""Time after which `read_while_replaced` reads a file again."""
+
+
+def read_while_replaced(read: Callable[[], Content]) -> Content:
+    """Return what `read` makes of a file that another machine may replace at this moment.
+
+    On a shared disk a reader may then see the new content cut at the length of the old for an instant. So a read
+    that fails is tried twice more, unless there is no file.
+
+    Raises:
+        OSError, ValueError: as `read` at the third attempt.
+    """
+    for _ in range(2):
+        try:
+            return read()
+        except (FileNotFoundError, NotADirectoryError):
+            raise
+        except (OSError, ValueError):
+            time.sleep(SECONDS_BEFORE_READING_AGAIN)
+    return read()
 
 
 def make_folder(path: Path) -> None:

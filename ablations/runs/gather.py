@@ -10,6 +10,7 @@ so both count. A copied folder has other times, and is read again.
 
 import functools
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -248,9 +249,10 @@ def _comparisons(compared: pd.DataFrame, experiment: str, planned: Sequence[Plan
     Arms with equal settings share their runs, and each of them gets the rows.
     """
     pairs: dict[tuple[str, str], list[measure_pairs.Pair]] = defaultdict(list)
-    run_ids = {*compared["run_id"], *compared["other_run_id"]}  # in a large grid few runs are compared
+    with_rows = set(zip(compared["run_id"], compared["other_run_id"], strict=True))
+    run_ids = set(itertools.chain.from_iterable(with_rows))  # in a large grid few runs are compared
     items = [item for item in planned if item.run_id in run_ids]
-    for pair in measure_pairs.planned_pairs(items, across_seeds=True):
+    for pair in measure_pairs.as_measured(measure_pairs.planned_pairs(items, across_seeds=True), with_rows):
         pairs[pair.ids].append(pair)
     for (run_id, other_run_id), rows in compared.groupby(["run_id", "other_run_id"], sort=False):
         for first, second in pairs.get((str(run_id), str(other_run_id)), ()):

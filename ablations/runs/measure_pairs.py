@@ -67,6 +67,20 @@ def planned_pairs(planned: Sequence[PlannedRun], arms: Sequence[str] = (), *, ac
     ]
 
 
+def as_measured(pairs: Sequence[Pair], measured: Collection[tuple[str, str]]) -> list[Pair]:
+    """Return the pairs, and those of which only the reverse has rows reversed: the order of the arms in the spec,
+    which decides which run comes first, may have changed since.
+
+    Args:
+        measured: identities of both runs of each pair with rows.
+    """
+    of_reverse = {*measured} - {pair.ids for pair in pairs}
+    return [
+        Pair(pair.second, pair.first) if pair.ids not in measured and pair.ids[::-1] in of_reverse else pair
+        for pair in pairs
+    ]
+
+
 def rows(folder: Path) -> pd.DataFrame:
     """Return the rows of comparisons.parquet; empty if there is no file."""
     path, remedy = folder / "comparisons.parquet", "`ablate run` compares the runs again"
@@ -93,9 +107,11 @@ def pairs_to_measure(
     """Return the pairs without rows for these settings, by address of the text and step; all pairs with
     `recompute`."""
     measured = _measured(folder, planned, settings)
+    with_rows = {(first, second) for first, second, _ in measured}
+    asked = as_measured(pairs(planned, settings), with_rows)
     open_pairs: dict[tuple[str, Step], list[Pair]] = defaultdict(list)
     # Arms with equal settings share their runs, so that several pairs of arms may be one pair of runs.
-    for ids, pair in {pair.ids: pair for pair in pairs(planned, settings)}.items():
+    for ids, pair in {pair.ids: pair for pair in asked}.items():
         first, second = (checkpoints(item.directory.path, settings) for item in pair)
         for step in first:
             if step in second and (recompute or (*ids, step) not in measured):
@@ -125,16 +141,14 @@ def to_train_again(
         to_train: identities of runs that will be trained in any case; their distances must then be computed
             again.
     """
-    measured = _measured(folder, planned, settings)
+    with_rows = {(first, second) for first, second, _ in _measured(folder, planned, settings)}
     trained = {item.run_id: item for item in planned if item.directory.is_trained()}
     gone = {run_id for run_id, item in trained.items() if not item.directory.is_done()}
-    pairs_of_ids = [pair.ids for pair in _asked_pairs(planned, settings)]
+    pairs_of_ids = [pair.ids for pair in as_measured(_asked_pairs(planned, settings), with_rows)]
     to_repeat: set[str] = set()
     while True:
         all_to_train = to_repeat.union(to_train)
-        missing_pairs = [
-            ids for ids in pairs_of_ids if (*ids, None) not in measured or not all_to_train.isdisjoint(ids)
-        ]
+        missing_pairs = [ids for ids in pairs_of_ids if ids not in with_rows or not all_to_train.isdisjoint(ids)]
         also_to_train = {run_id for ids in missing_pairs for run_id in ids if run_id in gone} - all_to_train
         if not also_to_train:
             return to_repeat

@@ -20,7 +20,7 @@ from ablations.runs.launch import Outcome, Pool, threads_per_process, visible_gp
 from ablations.runs.terminal import duration
 from ablations.runs.workspace import Workspace
 from ablations.wording import printable, several
-from lightning_modules.errors import ExitCode, FilesError
+from lightning_modules.errors import AblationsError, ExitCode
 from lightning_modules.files import require_writable
 from lightning_modules.training.run_directory import RunDirectoryError, RunState
 
@@ -96,7 +96,7 @@ def _through(
         def ended(outcome: Outcome) -> None:
             item = by_path[outcome.run_dir]
             if outcome.in_one_go:
-                with suppress(FilesError):  # an estimate that cannot be kept is no reason to stop
+                with suppress(AblationsError):  # an estimate that cannot be kept is no reason to stop
                     Calibration(workspace.out).note_run(
                         item,
                         workspace.experiment.measures,
@@ -172,7 +172,8 @@ def display(items: Sequence[PlannedRun], console: Console) -> Iterator[Any]:
 
     def look() -> None:
         while not over.wait(SECONDS_BETWEEN_LOOKS):
-            watch.look()
+            with suppress(AblationsError, OSError):  # a folder that cannot be read now is shown at a later look
+                watch.look()
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
@@ -206,10 +207,12 @@ class _Watch:
         self.open.pop(item.run_id)
         words: dict[int, str] = {ExitCode.DONE: "done", ExitCode.INTERRUPTED: "interrupted"}
         word = words.get(outcome.code, "failed")
-        seconds = duration(item.directory.state().seconds)
+        seconds = None
+        with suppress(AblationsError):  # a damaged state.json is why this run failed, and no reason to stop others
+            seconds = item.directory.state().seconds
         self.console.print(
             f"{duration(time.monotonic() - self.started)}  {word:<11} {item.directory.path.name}  "
-            f"trained {seconds}  ({self.count - len(self.open)} of {self.count})",
+            f"trained {duration(seconds)}  ({self.count - len(self.open)} of {self.count})",
             soft_wrap=True,
         )
         if is_failed(outcome):

@@ -4,6 +4,7 @@ The losses come from the logs of the runs. tuned.json keeps them, so that the fo
 deleted.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,7 +217,7 @@ def _losses_now(items: Sequence[PlannedRun], kept: Losses) -> Losses:
     for item in items:
         state = item.directory.state()
         if state.state == "done" and (loss := item.directory.last_validation_loss()) is not None:
-            losses[item.run_id] = loss
+            losses[item.run_id] = loss if math.isfinite(loss) else None
         elif state.state == "failed" and state.exit_code == ExitCode.NOT_FINITE:
             losses[item.run_id] = None
         elif state.state == "planned" and item.run_id in kept:

@@ -95,9 +95,13 @@ def measure(
         for settings in sorted(open_measures, key=lambda settings: getattr(settings, "tasks", None) or ()):
             head = f"measuring {name_for_users(settings)} at step {step:,}"
             say(head)
+
+            def say_more(line: str, head: str = head) -> None:
+                say(f"{head}: {line}")
+
             files = files_now(settings, data_root)  # before they are read, in case somebody changes them meanwhile
             try:
-                rows, sample = measure_rows(readings, settings, say=lambda line, head=head: say(f"{head}: {line}"))
+                rows, sample = measure_rows(readings, settings, say=say_more)
             except Exception as error:  # a bug in one measure must not stop the others; the log has it
                 if not isinstance(error, MeasureError | DataError):
                     traceback.print_exc()
@@ -218,7 +222,8 @@ def _own_rows(rows: Sequence[Row], settings: RunMeasure, *, layers: int) -> list
     ]
     about = {"experiment": "", "run_id": "", "arm": "", "seed": 0, "measure": settings.kind}
     table = results.table(({**row, **about} for row in plain), source=settings.kind)
-    if (highest := table[["layer", "layer_to"]].max(axis=None)) is not pd.NA and highest > layers:
+    highest = int(table[["layer", "layer_to"]].fillna(0).to_numpy(int).max())
+    if highest > layers:
         raise MeasureError(
             f"{settings.kind}: its function rows has yielded layer {highest}, but the layers of the encoder are 0 "
             f"(embeddings) to {layers}; correct the file."

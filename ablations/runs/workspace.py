@@ -46,6 +46,10 @@ class Workspace:
     """Spec together with the output root that it is run in."""
 
     spec: Path
+    written: bytes
+    """Content of the spec when it was opened, with the settings from the command line."""
+    changed_spec: given_settings.ChangedSpec
+    """The spec with the settings from the command line, as it was opened."""
     out: Path
     data_root: Path
     experiment: Experiment
@@ -77,6 +81,9 @@ class Workspace:
             SpecError: the spec is wrong, or its text or a lexicon is missing or lacks what the spec names.
         """
         experiment = load.load(spec, overrides=overrides)
+        # They are kept, because the user may edit the file while runs are trained.
+        changed_spec = given_settings.laid_over(spec, overrides)
+        written = changed_spec.text.encode() if changed_spec.overrides else spec.read_bytes()
         out, data_root = out.absolute(), data_root.absolute()
         text = functools.partial(_text, out=out, data_root=data_root, tokenise=tokenise)
         contained = functools.partial(identity.self_contained_runs, spec, data_root=data_root, overrides=overrides)
@@ -105,26 +112,44 @@ class Workspace:
         if search is not None and search.tuning.chosen:
             runs, matched = resolved(search.tuning.chosen)
         planned = place(runs)
-        return cls(spec, out, data_root, experiment, planned, matched, tuple(overrides), search, seen)
+        return cls(
+            spec,
+            written,
+            changed_spec,
+            out,
+            data_root,
+            experiment,
+            planned,
+            matched=matched,
+            overrides=tuple(overrides),
+            search=search,
+            looks=seen,
+        )
 
     def opened_again(self) -> "Workspace":
-        """Return the workspace opened again, with what the output root holds now."""
-        return Workspace.open(
+        """Return the workspace opened again, with what the output root holds now.
+
+        Raises:
+            SpecError: as `open`, or the spec has other settings now.
+        """
+        again = Workspace.open(
             self.spec, out=self.out, data_root=self.data_root, overrides=self.overrides, tokenise=True
         )
+        if again.experiment != self.experiment:
+            raise SpecError(
+                f"{self.spec} was changed while its runs were trained, so this command ends here and keeps what "
+                "is trained; start it again, and it goes on with the spec as it is now."
+            )
+        return again
 
     def changed(self) -> list[str]:
         """Return a list of one sentence on the settings from the command line; an empty list without any."""
-        if not self._changed_spec.overrides:
+        if not self.changed_spec.overrides:
             return []
         return [
-            f"Changed by {given_settings.OPTION}: {listed(self._changed_spec.sentences, 'and')}. The results go "
-            f"to {self.folder}, so those of {self._changed_spec.name} stay as they are."
+            f"Changed by {given_settings.OPTION}: {listed(self.changed_spec.sentences, 'and')}. The results go "
+            f"to {self.folder}, so those of {self.changed_spec.name} stay as they are."
         ]
-
-    @functools.cached_property
-    def _changed_spec(self) -> given_settings.ChangedSpec:
-        return given_settings.laid_over(self.spec, self.overrides)
 
     def unmatched(self) -> list[str]:
         """Return a sentence if the runs have the steps of the spec although `match` asks for others; else an
@@ -364,14 +389,12 @@ class Workspace:
         for item in self.planned:
             if item.run_id in trained:
                 identity.restore(item)
-        spec = self.spec.read_bytes()
-        if self._changed_spec.overrides:
-            spec = self._changed_spec.text.encode()
+        if self.changed_spec.overrides:
             content = content.model_copy(
-                update={"given": self._changed_spec.sentences, "changed_from": self._changed_spec.name}
+                update={"given": self.changed_spec.sentences, "changed_from": self.changed_spec.name}
             )
         keep_published(self.experiment.published, self.folder, spec=self.spec)
-        plan.write(content, self.folder, spec=spec, claims=claims, data=self._describe_data())
+        plan.write(content, self.folder, spec=self.written, claims=claims, data=self._describe_data())
         if self.search is not None:
             write_json(self.folder / tuning.FILE, self.search.tuning.model_dump(mode="json"))
 

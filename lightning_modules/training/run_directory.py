@@ -12,6 +12,7 @@ checkpoints/      last.ckpt, step=0000512.ckpt ..., last.safetensors
 import fcntl
 import hashlib
 import json
+import math
 import os
 import platform
 import shutil
@@ -29,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from lightning_modules import plugins
 from lightning_modules.config import RunSettings
 from lightning_modules.errors import AblationsError, ExitCode, PluginError
-from lightning_modules.files import atomic, explained, open_no_link, read_file, write_json
+from lightning_modules.files import atomic, explained, open_no_link, read_file, read_while_replaced, write_json
 
 OF_A_TRAINING = (
     *("measures.parquet", "predictions.parquet", "refused.json"),
@@ -173,12 +174,16 @@ class RunDirectory:
             RunDirectoryError: the file cannot be read, or differs from its checksum. `problem` says so.
         """
         path = self.path / name
-        try:
+
+        def whole() -> Any:
             written = read_file(path)
             content = json.loads(written)
             if content.get("checksum") not in (None, checksum(content)):
                 raise ValueError("checksum")
             return parse(written)
+
+        try:
+            return read_while_replaced(whole)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, AttributeError, RecursionError) as error:
@@ -288,7 +293,8 @@ class RunDirectory:
         return content or {}
 
     def last_validation_loss(self) -> float | None:
-        """Return the validation loss in the run's log after its last step, in nats; None if the log has none.
+        """Return the validation loss in the run's log after its last step, in nats; NaN if it was no number, None
+        if the log has none.
 
         The last step is `max_steps` of state.json.
 
@@ -300,7 +306,7 @@ class RunDirectory:
             with suppress(ValueError):  # a line that was cut off by a kill
                 content = json.loads(line)
                 if content.get("step") == step and "val/loss" in content:
-                    loss = content["val/loss"]
+                    loss = math.nan if content["val/loss"] is None else content["val/loss"]
         return loss
 
     def log_sha256(self) -> str:

@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import itertools
+import json
 import os
 import re
 import signal
@@ -22,6 +23,7 @@ from lightning_modules.files import (
     locked,
     open_no_link,
     read_json,
+    read_while_replaced,
     remove_leftovers,
     sha256,
     whole_folder,
@@ -70,6 +72,38 @@ def test_a_block_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path, stop):
         write_half()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_another_process_removes_before_its_rename_is_refused(tmp_path):
+    def write():
+        with atomic(tmp_path / "run.json") as temporary:
+            temporary.write_text("new")
+            remove_leftovers(tmp_path)
+
+    assert error_text(FilesError, write) == (
+        f"{tmp_path / 'run.json'} cannot be written: another process removed the new file; start again."
+    )
+
+
+@pytest.mark.parametrize(("fails", "ends_well"), [(0, True), (2, True), (3, False)])
+def test_a_file_that_is_half_visible_for_an_instant_is_read_again(monkeypatch, fails, ends_well):
+    monkeypatch.setattr(files, "SECONDS_BEFORE_READING_AGAIN", 0)
+    contents = iter([*['{"step": 1'] * fails, '{"step": 12}'])
+
+    def read():
+        return json.loads(next(contents))
+
+    if ends_well:
+        assert read_while_replaced(read) == {"step": 12}
+    else:
+        with pytest.raises(ValueError, match="delimiter"):
+            read_while_replaced(read)
+
+
+def test_a_file_that_is_not_there_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "SECONDS_BEFORE_READING_AGAIN", 3600)
+    with pytest.raises(FileNotFoundError):
+        read_while_replaced((tmp_path / "state.json").read_bytes)
 
 
 KILLED = """

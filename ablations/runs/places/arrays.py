@@ -11,6 +11,7 @@ OUT/<experiment>/ray/<8 hex>/     the same for Ray
 
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -22,7 +23,7 @@ from ablations.errors import ResultsError
 from ablations.runs.places.place import Resources
 from lightning_modules.config import Settings
 from lightning_modules.config.settings import plugins_of
-from lightning_modules.files import read_file, write_json, write_whole
+from lightning_modules.files import read_file, read_while_replaced, write_json, write_whole
 from lightning_modules.plugins import recall
 from lightning_modules.training.run_directory import RunDirectory
 
@@ -169,7 +170,7 @@ RecordFile = TypeVar("RecordFile", Array, Attempts)
 def _record(path: Path, kind: type[RecordFile]) -> RecordFile:
     """Return the content of a file of an array, or raise a ResultsError if it cannot be read or is damaged."""
     try:
-        return kind.model_validate_json(read_file(path))
+        return read_while_replaced(lambda: kind.model_validate_json(read_file(path)))
     except OSError as error:
         reason = error.strerror
     except ValidationError as error:
@@ -225,8 +226,11 @@ def endings(out: Path) -> dict[str, Ending]:
     """Return why runs of an output root did not end well, by the name of their folder. The latest job of a
     run counts."""
     latest: dict[str, Ending] = {}
-    folders = [*written(out).values(), *written(out, "ray").values()]
-    for folder in sorted(folders, key=lambda folder: (folder / "array.json").stat().st_mtime):
+    written_at: dict[Path, float] = {}
+    for folder in [*written(out).values(), *written(out, "ray").values()]:
+        with suppress(FileNotFoundError):  # another command removes the array of a submission that is refused
+            written_at[folder] = (folder / "array.json").stat().st_mtime
+    for folder in sorted(written_at, key=written_at.__getitem__):
         for job in read(folder):
             latest = {name: why for name, why in latest.items() if name not in job.run_names}
             latest |= job.attempts().endings

@@ -13,7 +13,7 @@ from ablations.runs.places.arrays import Ending
 from ablations.runs.progress import display
 from ablations.runs.workspace import Workspace
 from ablations.wording import listed, printable
-from lightning_modules.errors import ExitCode
+from lightning_modules.errors import AblationsError, ExitCode
 
 SECONDS_BETWEEN_LOOKS = 2.0
 """Seconds between two checks of the runs' folders; also between two queries of the cluster, after something
@@ -100,9 +100,14 @@ def _ended(
     """Yield the outcomes of open runs that are done, given up, or no longer on the cluster."""
     for name, item in open_items.items():
         path = item.directory.path
-        missing = arrays.number_of_missing_measures(
-            item.directory, workspace.experiment.measures, data_root=workspace.data_root
-        )
+        try:
+            missing = arrays.number_of_missing_measures(
+                item.directory, workspace.experiment.measures, data_root=workspace.data_root
+            )
+        except AblationsError as error:
+            if covered is not None and name not in covered:
+                yield Outcome(path, ExitCode.FAILED, str(error), 0.0)
+            continue  # its job may be writing the file; a later look tells
         if missing == 0:
             yield Outcome(path, ExitCode.DONE, None, 0.0)
         elif name in endings and endings[name].is_final:

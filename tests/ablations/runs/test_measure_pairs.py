@@ -157,6 +157,24 @@ def test_only_what_is_missing_is_computed(planned, tmp_path):
     assert len(measure_pairs.rows(tmp_path)) == 2 * len(rows)
 
 
+def test_arms_in_another_order_keep_their_distances(planned, tmp_path):
+    """Also if the checkpoints are gone: the runs would be trained again for numbers that are there."""
+    compare(tmp_path, planned)
+    turned = [*planned[2:], *planned[:2]]
+    assert compare(tmp_path, turned) == []
+    for item in planned:
+        item.directory.last_checkpoint.unlink()
+    assert measure_pairs.to_train_again(tmp_path, turned, ASKED, to_train=()) == set()
+    before, after = (
+        gather("mine", runs, keys={key(ASKED): None}, compared=measure_pairs.rows(tmp_path))
+        for runs in (planned, turned)
+    )
+    by = ["run_id", "other_run_id", "layer", "metric"]
+    pd.testing.assert_frame_equal(
+        *(table.sort_values(by, ignore_index=True) for table in (before, after)), check_like=True
+    )
+
+
 def test_all_kept_checkpoints_are_compared_step_by_step(planned, tmp_path):
     said = compare(tmp_path, planned, ASKED.model_copy(update={"checkpoints": "all"}))
     assert said == [f"comparing 4 pairs of runs at step {step}" for step in (0, 1, 2)]

@@ -1,12 +1,13 @@
 """What is said of runs at work."""
 
 import json
+import threading
 
 import pytest
 from rich.console import Console
 
 from ablations.errors import CheckpointError, DataError, MeasureError
-from ablations.runs import measure_pairs
+from ablations.runs import measure_pairs, progress
 from ablations.runs.calibration import Calibration
 from ablations.runs.identity import create
 from ablations.runs.launch import Outcome
@@ -77,6 +78,24 @@ def test_runs_have_the_present_places_of_their_files_before_they_are_compared(tm
 
 def test_a_run_without_a_log_is_being_measured_all_the_same(tmp_path):
     assert _measured_now(tmp_path / "log.txt") == "measuring"
+
+
+def test_a_folder_that_cannot_be_read_for_an_instant_ends_no_display(tmp_path, monkeypatch, capfd):
+    """Another machine replaces state.json on a shared disk."""
+    (item, *_) = workspace_of(tmp_path).planned
+    create(item)
+    looks = threading.Semaphore(0)
+
+    def unreadable(directory):
+        looks.release()
+        raise RunDirectoryError(f"{directory.path / 'state.json'} cannot be read.")
+
+    monkeypatch.setattr(type(item.directory), "state", unreadable)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LOOKS", 0.01)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0)
+    with display([item], Console()):
+        assert all(looks.acquire(timeout=20) for _ in range(3))
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_notebook_which_asks_for_colours_gets_lines_and_no_bars(monkeypatch, capsys):

@@ -147,6 +147,18 @@ def test_a_run_that_has_not_ended_well_has_no_loss(spec, ending):
     assert item.run_id in {one.run_id for one in opened(spec).search.open_of([])}
 
 
+def test_a_trial_whose_loss_is_no_number_after_its_last_step_has_diverged(spec):
+    """The log writes null for it. The trial would be tried again and again, and its arm would never be trained."""
+    for item in opened(spec).search.open_of([]):
+        rate = item.run.settings.training.learning_rate
+        end(item, None if rate == max(RATES) else 1 / rate)
+    search = opened(spec).search
+    assert search.open_of([]) == []
+    assert [[trial.losses for trial in arm.trials] for arm in search.tuning.arms] == [
+        [[None] if rate == max(RATES) else [1 / rate] for rate in RATES]
+    ] * 2
+
+
 def test_the_losses_stay_when_the_folders_of_trials_are_deleted(spec):
     end_all(opened(spec), [3.0, None, 2.0])
     tuned = opened(spec)

@@ -12,6 +12,7 @@ from ablations.runs import rows as run_rows
 from ablations.runs.records import require_runs
 from ablations.runs.workspace import Workspace
 from tests.support.command_line import ablate, refusal_of
+from tests.support.errors import error_text
 from tests.support.planned_spec import SPEC, opened, workspace_of, write
 
 ARMS = {
@@ -69,6 +70,22 @@ def test_two_commands_at_once_share_a_run_whatever_its_arms_are_called(tmp_path)
     assert [item.directory.path for item in second] == [item.directory.path for item in first]
     assert second == both[1].planned
     assert {*(tmp_path / "out/runs").iterdir()} == {item.directory.path for item in first}
+
+
+def test_a_spec_that_is_edited_while_it_is_trained_is_kept_as_it_was(tmp_path):
+    workspace = workspace_of(tmp_path, arms=ARMS)
+    before = workspace.spec.read_bytes()
+    write(tmp_path, arms={"new": {"training": {"max_steps": 77}}})
+    workspace.write_plan()
+    assert (workspace.folder / "spec.yaml").read_bytes() == before
+    assert error_text(SpecError, workspace.opened_again) == (
+        f"{workspace.spec} was changed while its runs were trained, so this command ends here and keeps what is "
+        "trained; start it again, and it goes on with the spec as it is now."
+    )
+    workspace.spec.write_bytes(b"# a comment changes no setting\n" + before)
+    assert [item.run_id for item in workspace.opened_again().planned] == [
+        item.run_id for item in workspace.planned
+    ]
 
 
 def test_looking_tokenises_nothing_and_says_that_steps_are_not_matched(spec):

@@ -65,6 +65,39 @@ def test_a_reason_is_printed_at_once_and_only_once_though_the_run_is_tried_again
     assert printed == [f"an attempt ended early: {new}: {NO_ROOM}\N{REPLACEMENT CHARACTER}[2J"]
 
 
+def test_a_run_that_cannot_be_read_is_left_for_a_later_look_while_it_is_on_the_cluster(
+    workspace, one, monkeypatch
+):
+    first, *_ = workspace.planned
+    (first.directory.path / "state.json").write_text('{"state": "run')
+    where, acts = (
+        {"on": set(one.run_names)},
+        [
+            lambda: where.update(on=set()),
+            lambda: (_ for _ in ()).throw(KeyboardInterrupt),
+        ],
+    )
+    clock = iter(range(0, 10**6, 100))
+    monkeypatch.setattr(
+        watch, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: acts.pop(0)())
+    )
+    seen = []
+
+    def look():
+        seen.append(set(where["on"]))
+        return where["on"], "the queue"
+
+    interrupted, outcomes = watch.watch(
+        workspace, [first], Console(markup=False), look=look, why_lost=lambda name: "lost"
+    )
+    assert not interrupted
+    assert seen == [set(one.run_names), set()]
+    assert [outcome.message for outcome in outcomes] == [
+        f"{first.directory.path / 'state.json'} cannot be read or has changed since it was written, so the "
+        "progress of the run is unknown; delete the file, then `ablate run` continues from the last checkpoint."
+    ]
+
+
 def test_status_says_each_reason_once_and_as_text(workspace, one):
     first, second = (item.directory for item in workspace.planned[:2])
     first.write_state("failed", message=NO_ROOM)
