@@ -89,7 +89,10 @@ def _arm_faults(tune: Tune, arms: Mapping[str, Arm]) -> Iterator[Fault]:
 
 def _path_faults(tune: Tune, path: str, settings: Sequence[str]) -> Iterator[Fault]:
     place: KeyPath = ("tune", "settings", path)
-    if "." not in path and (hint := guess(path, settings)):
+    if example := {"training": "training.learning_rate", "encoder": "encoder.dropout"}.get(path):
+        sentence = f"tune.settings has {path}, which is a group of settings; name one of them, such as {example}"
+        yield Fault(place, sentence, "key")
+    elif "." not in path and (hint := guess(path, settings)):
         yield Fault(place, f"tune.settings has {path}, which is not a setting{hint}", "key")
     elif path.partition(".")[0] not in ("training", "encoder"):
         yield Fault(
@@ -108,6 +111,9 @@ def _path_faults(tune: Tune, path: str, settings: Sequence[str]) -> Iterator[Fau
         yield Fault(
             place, f"tune.settings has {path}, but this setting does not change the loss; remove it", "key"
         )
+    elif around := next((other for other in tune.settings if path.startswith(f"{other}.")), None):
+        sentence = f"tune.settings has {path} and {around}, of which it is a part; tune only one of them"
+        yield Fault(place, sentence, "key")
     elif isinstance(tune.settings[path], Range) and tune.budget is None:
         sentence = f"the range of {path} needs tune.budget, the number of trials; give it, or a list of values"
         yield Fault(place, sentence)

@@ -72,6 +72,20 @@ def test_what_cannot_be_tuned_is_refused(tmp_path, path, sentence):
     assert sentences(tmp_path, settings={path: [1, 2]}) == [sentence]
 
 
+def test_a_setting_and_a_part_of_it_are_not_tuned_at_once(tmp_path):
+    """One of the two values would replace the other, and trials would not be what their names say."""
+    optimizers = [{"kind": "muon"}, {"kind": "muon", "ns_steps": 7}]
+    for order in (1, -1):
+        both = [("training.optimizer", optimizers), ("training.optimizer.ns_steps", [3, 4])][::order]
+        assert sentences(tmp_path, settings=dict(both)) == [
+            "tune.settings has training.optimizer.ns_steps and training.optimizer, of which it is a part; tune only "
+            "one of them"
+        ]
+    assert sentences(tmp_path, settings={"encoder": [{"norm": "pre"}, {"norm": "post"}]}) == [
+        "tune.settings has encoder, which is a group of settings; name one of them, such as encoder.dropout"
+    ]
+
+
 def test_a_setting_that_only_some_arms_have_is_refused(tmp_path):
     arms = {
         "sgd": {"objective": {"kind": "masked_lm"}, "training": {"optimizer": {"kind": "sgd"}}},
