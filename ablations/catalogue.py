@@ -150,7 +150,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             metrics=("linear", "mlp"),
             layers="all",
             need=PREDICTS_ITS_TEXT,
-            version=2,
+            version=3,
         ),
         "run_distance": Card(
             rows="",
@@ -190,7 +190,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             require="ablations.measures.pictures:require",
             metrics=("x", "y"),
             layers="all",
-            version=4,
+            version=5,
         ),
         "structural_probe": Card(
             rows="ablations.tasks.structural_probe:rows",
@@ -204,7 +204,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             metrics=("accuracy", "selectivity", "code_length", "compression", "mix_weight"),
             layers="some",
             groups="tasks",
-            version=6,
+            version=7,
         ),
         "retrieval": Card(
             rows="ablations.tasks.transfer.retrieval:rows",

@@ -159,7 +159,7 @@ def analyse(
 def _folder_of_results(out: Path, name: str | None, folders: Sequence[Path], arms: Sequence[ModelArm]) -> Path:
     """Return the folder of results, after checking that it can be written to and that it belongs to no
     experiment and to no other models."""
-    default_name = "-and-".join(map(analyse_folder.name_from_folder, folders))
+    default_name = "-and-".join(map(analyse_folder.name_from_folder, folders))[: analyse_folder.LONGEST_NAME]
     target = analyse_folder.results_folder(out, default_name if name is None else name)
     models = {arm.run_id: arm.folder for arm in arms}
     analyse_folder.require_own(target, models, [arm.untrained_id for arm in arms])

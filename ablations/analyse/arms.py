@@ -118,7 +118,12 @@ def _names(folders: Sequence[Path]) -> list[str]:
         f"{arm_of(folder.resolve().parent)}-{name}" if counts[name] > 1 else name
         for name, folder in zip(names, folders, strict=True)
     ]
-    return [f"{name}-{names[:i].count(name) + 1}" if name in names[:i] else name for i, name in enumerate(names)]
+    different: list[str] = []
+    for i, name in enumerate(names):
+        numbered = (f"{name}-{number}" for number in itertools.count(2))
+        free = (other for other in numbered if other not in (*names, *different))
+        different.append(next(free) if name in names[:i] else name)
+    return different
 
 
 def _arm(name: str, folder: Path, *, seed: int) -> ModelArm:
@@ -247,4 +252,8 @@ def twins_of(subjects: Sequence[Subject]) -> list[Subject]:
             twins.append(subject._replace(is_twin=True))
     if len(twins) == 1:
         return [twins[0]._replace(name=UNTRAINED)]
-    return [twin._replace(name=f"{UNTRAINED}-{twin.name}") for twin in twins]
+    taken = {subject.name for subject in subjects}
+    prefix = UNTRAINED
+    while any(f"{prefix}-{twin.name}" in taken for twin in twins):
+        prefix += "-twin"
+    return [twin._replace(name=f"{prefix}-{twin.name}") for twin in twins]

@@ -21,7 +21,6 @@ from ablations.measures.settings import (
     ReadOutSettings,
     TokenInformationSettings,
 )
-from ablations.measures.similarity.indices import WARNED_BELOW
 from ablations.measures.token_information import clusters_within
 from ablations.messages import validated
 from ablations.spec.experiment import each_kind_once
@@ -166,11 +165,11 @@ def caveats(measures: Iterable[AnyMeasure], sample: Sample, *, width: int, remed
                     yield (
                         "layer_change: the labels have no part of speech, so there is no curve by part of speech."
                     )
-                if small := small_groups(sample, settings, width=width):
+                fewest, small = small_groups(sample, settings, width=width)
+                if small:
                     counted = listed([f"{name} ({count:,})" for name, count in small.items()], "and")
-                    needed = settings.group_tokens or WARNED_BELOW * width
                     yield (
-                        f"layer_change: groups with fewer than {needed:,} tokens have no curve. These are "
+                        f"layer_change: groups with fewer than {fewest:,} tokens have no curve. These are "
                         f"{counted}; {remedy}."
                     )
             case TokenInformationSettings() if settings.clusters < usual:

@@ -67,11 +67,11 @@ def layer_change(
         yield from group_changes(states_LND, sample, by, size=settings.group_tokens)
 
 
-def small_groups(sample: Sample, settings: LayerChangeSettings, *, width: int) -> dict[str, int]:
-    """Return the groups that have no rows because they have too few tokens, with their numbers of tokens."""
-    fewest = settings.group_tokens or WARNED_BELOW * width
+def small_groups(sample: Sample, settings: LayerChangeSettings, *, width: int) -> tuple[int, dict[str, int]]:
+    """Return the fewest tokens of a group with rows, and the groups with fewer, with their numbers of tokens."""
+    fewest = max(settings.group_tokens or WARNED_BELOW * width, REFUSED_BELOW * width)
     all_groups = (group for by in settings.groups for group in groups(sample, by))
-    return {name: len(place) for name, place in all_groups if len(place) < max(fewest, REFUSED_BELOW * width)}
+    return fewest, {name: len(place) for name, place in all_groups if len(place) < fewest}
 
 
 def group_changes(

@@ -46,20 +46,22 @@ def pictures(
 
     The group of a row describes the occurrence: word, position in its sentence, dependency relation, sense
     and number, in this order, between bars. A dash means that a part is not known. All layers and arms show
-    the same occurrences. The coordinates of a layer have mean 0 and a largest absolute value of 1. n is the
-    number of points.
+    the same occurrences. The coordinates of a layer have mean 0 and a largest absolute value of 1; they are all 0
+    if its states are equal, as those of one word in layer 0 of an encoder that adds no positions. n is the number
+    of points.
 
     Raises:
         MeasureError: as `occurrences`.
     """
     place_P, name_P = occurrences(sample, settings, tokenizer)
     for layer, states_ND in enumerate(states_LND):
-        perplexity = min(30.0, (len(place_P) - 1) / 3)
-        flat_P2 = TSNE(perplexity=perplexity, init="pca", random_state=0, n_jobs=1).fit_transform(
-            states_ND[place_P]
-        )
-        flat_P2 = flat_P2 - flat_P2.mean(0)
-        flat_P2 /= np.abs(flat_P2).max()
+        states_PD = states_ND[place_P]
+        flat_P2 = np.zeros((len(place_P), 2))
+        if (states_PD != states_PD[0]).any():  # t-SNE of equal states would divide by 0 and end the process
+            perplexity = min(30.0, (len(place_P) - 1) / 3)
+            flat_P2 = TSNE(perplexity=perplexity, init="pca", random_state=0, n_jobs=1).fit_transform(states_PD)
+            flat_P2 = flat_P2 - flat_P2.mean(0)
+            flat_P2 /= np.abs(flat_P2).max()
         for metric, value_P in zip(("x", "y"), flat_P2.T.tolist(), strict=True):
             for name, value in zip(name_P, value_P, strict=True):
                 yield {

@@ -135,6 +135,8 @@ def probing_rows(
     The chance level (`floor`) is that of a probe that only knows the frequencies of the labels. For accuracy
     it is the share of the test part's most frequent label, the best that one answer to everything can reach.
     For selectivity it is this share minus the score of the most frequent training label in the control task.
+    There is no selectivity if all training examples have one control label, as in texts without spaces, none of
+    whose words is in ten training texts.
     For the weights of the mix it is equal weights. n counts test examples, or training examples for the code
     and the weights. d is the number of features.
 
@@ -293,10 +295,11 @@ def _layer_rows(
     guessed_N = np.equal(_most_frequent(test.label_N), test.label_N)
     accuracy = common | _mean_row("accuracy", right_N, guessed_N, test.sentence_N)
     yield accuracy | ({ANSWERS: answer_N} if mixes else {})
-    memory = _control_probe(LabelledFeatures(control["train"], train.control_N), probe.strength)
-    better_N = right_N.astype(float) - np.equal(memory(control["test"]), test.control_N)
-    guessed_better_N = guessed_N.astype(float) - np.equal(_most_frequent(train.control_N), test.control_N)
-    yield common | _mean_row("selectivity", better_N, guessed_better_N, test.sentence_N)
+    if len(np.unique(train.control_N)) > 1:
+        memory = _control_probe(LabelledFeatures(control["train"], train.control_N), probe.strength)
+        better_N = right_N.astype(float) - np.equal(memory(control["test"]), test.control_N)
+        guessed_better_N = guessed_N.astype(float) - np.equal(_most_frequent(train.control_N), test.control_N)
+        yield common | _mean_row("selectivity", better_N, guessed_better_N, test.sentence_N)
     yield from (common | row for row in _code_rows(train, states["train"], mixes=mixes))
 
 

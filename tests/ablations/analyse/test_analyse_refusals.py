@@ -110,6 +110,14 @@ def test_groups_that_are_too_small_are_named(place):
     )
 
 
+def test_the_fewest_tokens_of_a_group_are_those_that_decide(place):
+    """Not the smaller number that the user asks for."""
+    folder = tiny_models.save(place / "bert", hidden_size=32)
+    quietly(folder, place, measures=[CHANGE.model_copy(update={"group_tokens": 100})])
+    sentence = "layer_change: groups with fewer than 160 tokens have no curve. "
+    assert any(notice.startswith(sentence) for notice in notices(place))
+
+
 def test_the_measures_may_come_from_a_file(place, undrawn):
     folder, asked = tiny_models.save(place / "bert"), place / "asked.yaml"
     told = ("analyse", folder, "--text", place / "text.txt", "--out", place / "out", "--measures", asked)
@@ -325,6 +333,6 @@ def test_names_of_folders_and_arms(tmp_path):
         assert analyse_folder.name_from_folder(tmp_path / name) == small
         assert analyse_folder.results_folder(tmp_path, small) == tmp_path / small
     assert error_text(MeasureError, analyse_folder.results_folder, tmp_path, "../runs") == (
-        "--name '../runs' cannot be the name of the folder of results: use lower-case letters, digits and ._- "
-        "with a letter or a digit first, but not the names runs and tokens."
+        "--name '../runs' cannot be the name of the folder of results: use at most 200 lower-case letters, digits "
+        "and ._- with a letter or a digit first, but not the names runs and tokens."
     )

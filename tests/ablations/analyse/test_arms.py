@@ -1,6 +1,7 @@
 """Several models at once, and series of checkpoints."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -8,8 +9,8 @@ import pytest
 import torch
 
 from ablations import results
-from ablations.analyse.analyse import analyse
-from ablations.analyse.arms import arms_of
+from ablations.analyse.analyse import _folder_of_results, analyse
+from ablations.analyse.arms import Subject, _names, arms_of, twins_of
 from ablations.analyse.model import load
 from ablations.errors import MeasureError
 from reports.page import page
@@ -113,6 +114,25 @@ def test_a_series_is_measured_at_every_step(form, place, undrawn):
 
 def refusal(*folders):
     return error_text(MeasureError, arms_of, folders, seed=0)
+
+
+def test_no_two_arms_or_twins_have_one_name(tmp_path):
+    folders = [tmp_path / path for path in ("x/p/m", "y/p/m", "z/p-m-2", "bert", "untrained-bert")]
+    names = _names(folders)
+    assert names == ["p-m", "p-m-3", "p-m-2", "bert", "untrained-bert"]
+    subjects = [
+        Subject(name, SimpleNamespace(untrained_id=name), None, SimpleNamespace(text=SimpleNamespace(ids=[])))
+        for name in names
+    ]
+    twins = [twin.name for twin in twins_of(subjects)]
+    assert twins == [f"untrained-twin-{name}" for name in names]
+    assert [twin.name for twin in twins_of(subjects[:2])] == ["untrained-p-m", "untrained-p-m-3"]
+
+
+def test_models_with_long_names_have_a_folder_of_results(tmp_path):
+    folders = [tmp_path / f"{'long' * 20}-{i}" for i in range(3)]
+    target = _folder_of_results(tmp_path / "out", None, folders, [])
+    assert target == tmp_path / "out" / "-and-".join(folder.name for folder in folders)[:200]
 
 
 def test_folders_that_make_no_arms_are_sentences(tmp_path):

@@ -1,6 +1,7 @@
 """How much the other tokens change when one is out of their sight."""
 
 import math
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -210,6 +211,16 @@ def test_what_is_left_out_is_the_influence_without_a_tenth_of_the_sentences(obje
         without = [values[layer][0] for values in left_out]
         assert found[layer][1] == pytest.approx(without, rel=1e-3)  # float32 states in other batches
         assert left_out[0][layer][1] == []
+
+
+def test_a_warning_comes_once_and_not_for_each_block(objective, tokens):
+    chosen = some_tokens(tokens.validation, 60)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        distances(objective, tokens.validation, chosen, 150)
+    messages = [str(warning.message) for warning in caught if "PWCCA" in str(warning.message)]
+    assert messages
+    assert len(set(messages)) == 1
 
 
 def test_influence_is_over_the_first_others_alone(objective, tokens):

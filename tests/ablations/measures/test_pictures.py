@@ -49,6 +49,15 @@ def test_what_is_apart_in_a_layer_is_apart_in_its_picture(tokens, sample):
     assert np.linalg.norm(centres[0] - centres[1]) > 3 * spread
 
 
+def test_states_that_are_equal_are_one_point(tokens, sample):
+    """As layer 0 of one word where no positions are added. t-SNE of these ends the process or draws rounding."""
+    equal_ND = np.full((len(sample), 8), 0.3, np.float32)
+    apart_ND = np.random.default_rng(0).standard_normal((len(sample), 8)).astype(np.float32)
+    rows = pd.DataFrame(pictures([equal_ND, apart_ND], sample, asked("the", occurrences=16), tokens.tokenizer))
+    assert (rows[rows["layer"] == 0]["value"] == 0).all()
+    assert rows[rows["layer"] == 1]["value"].abs().max() == 1
+
+
 def test_words_of_several_pieces_are_refused(tokens, sample):
     pieces = len(tokens.tokenizer.encode("hippopotamus", add_special_tokens=False).ids)
     assert error_text(

@@ -78,8 +78,8 @@ def test_a_setting_and_a_part_of_it_are_not_tuned_at_once(tmp_path):
     for order in (1, -1):
         both = [("training.optimizer", optimizers), ("training.optimizer.ns_steps", [3, 4])][::order]
         assert sentences(tmp_path, settings=dict(both)) == [
-            "tune.settings has training.optimizer.ns_steps and training.optimizer, of which it is a part; tune only "
-            "one of them"
+            "tune.settings has training.optimizer.ns_steps and training.optimizer, of which it is a part; tune "
+            "only one of them"
         ]
     assert sentences(tmp_path, settings={"encoder": [{"norm": "pre"}, {"norm": "post"}]}) == [
         "tune.settings has encoder, which is a group of settings; name one of them, such as encoder.dropout"

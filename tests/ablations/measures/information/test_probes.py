@@ -116,7 +116,9 @@ def test_no_probe_is_worse_than_its_start_where_it_is_stopped():
 def test_whitened_states_have_the_identity_as_covariance():
     rng = np.random.default_rng(0)
     states_ND = torch.from_numpy(
-        (rng.standard_normal((500, 6)) @ np.diag([1e3, 10, 1, 0.1, 0.01, 0]) + 50).astype(np.float32)
+        (rng.standard_normal((500, 6)) @ np.diag([1e3, 10, 1, 0.1, 1e-5, 0]) + [50, 50, 50, 50, 0, 50]).astype(
+            np.float32
+        )
     )
     x_NK = Whitening.of(states_ND)(states_ND)
     assert x_NK.shape == (500, 4)  # one direction is constant, and one beneath the rounding of the largest
