@@ -78,7 +78,7 @@ def measure(
         CheckpointError: the checkpoint is missing or damaged.
     """
     todo: dict[Path, list[RunMeasure]] = {}
-    for settings in missing_measures(directory.path, measures, data_root=data_root, recompute=recompute):
+    for settings in measures:
         for path in open_checkpoints(directory.path, settings, data_root=data_root, recompute=recompute).values():
             todo.setdefault(path, []).append(settings)
     if not todo:
