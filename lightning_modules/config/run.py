@@ -57,6 +57,10 @@ VOITA_OBJECTIVES: tuple[str, ...] = tuple(
 trains."""
 
 
+UNSCORED_IDS = (0, 1, 2, 4)
+"""Special ids that most folders of GPT-2 have no row for: all but the end of a sentence."""
+
+
 class HuggingFaceInit(Settings):
     """Start of a run from a local Hugging Face folder, with its architecture, tokenizer and weights.
 
@@ -75,6 +79,9 @@ class HuggingFaceInit(Settings):
     content: str | None = Field(None, pattern="^[0-9a-f]{64}$")
     """SHA-256 of everything that the run reads of the folder. The program fills it in. If a spec states it, a
     folder with another model is refused."""
+    unscored: tuple[int, ...] = Field(UNSCORED_IDS, strict=False, exclude_if=lambda ids: ids == UNSCORED_IDS)
+    """Special ids to which GPT-2's head gives no probability: [PAD], [UNK], [CLS] and [MASK], without those that
+    the folder has a row for. The program fills it in."""
 
 
 class RunSettings(Settings):

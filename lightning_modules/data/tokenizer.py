@@ -231,6 +231,13 @@ class FolderTokenizer(NamedTuple):
         added = [token["id"] for token in self.content["added_tokens"]]
         return max(*self.content["model"]["vocab"].values(), *added, -1) + 1
 
+    def without_row(self) -> tuple[int, ...]:
+        """Return our special ids that have no row of their own in the folder. Of several ids that share a row, one
+        has it: END or UNKNOWN, if they are among them, since these two may have to be predicted."""
+        owner = {self.special[i]: i for i in (MASK, START, PAD, UNKNOWN, END)}  # the last of several stays
+        owners = {i for row, i in owner.items() if row is not None}
+        return tuple(i for i in range(FIRST_WORD_ID) if i not in owners)
+
     def order(self, rows: int) -> list[int | None]:
         """Return the folder's id for each of our ids: first for the special ids, then for all others below
         `rows`, rising. None stands for a special id that the folder lacks.

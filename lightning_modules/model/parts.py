@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from lightning_modules.config import RunSettings
-from lightning_modules.data.tokenizer import MASK, PAD, START, UNKNOWN
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -104,10 +103,10 @@ def is_tied(run: RunSettings) -> bool:
 
 
 def unscored_ids(run: RunSettings) -> tuple[int, ...]:
-    """Return the ids to which the head over the vocabulary gives no probability. GPT-2 does not have these
-    special ids: they are in no text, and must not be in the softmax."""
-    has_gpt2_head = run.init is not None and getattr(run.objective, "head", "bert") == "tied"
-    return (PAD, UNKNOWN, START, MASK) if has_gpt2_head else ()
+    """Return the ids to which the head over the vocabulary gives no probability. The folder of GPT-2 has no row
+    for these special ids: they are in no text, and must not be in the softmax."""
+    has_gpt2_head = getattr(run.objective, "head", "bert") == "tied"
+    return run.init.unscored if run.init is not None and has_gpt2_head else ()
 
 
 def head_parts(state: Mapping[str, "Tensor"], *, stem: str = "") -> Parts:

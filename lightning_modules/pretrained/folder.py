@@ -158,13 +158,17 @@ def with_folder(run: RunSettings, data_root: Path) -> RunSettings:
             f"init.content is {init.content}, but the content of {folder} is {content}; name the folder with "
             "this content, or remove init.content."
         )
+    filled_in: dict[str, Any] = {"content": content}
+    if pretrained.architecture.head == "tied":
+        filled_in["unscored"] = pretrained.tokenizer.without_row()
+        _require_equal(init, "init", "unscored", filled_in["unscored"], folder)
     objective = run.objective.model_copy(update={"head": pretrained.architecture.head})
     return run.model_copy(
         update={
             "encoder": _encoder(run, pretrained),
             "objective": objective,
             "data": _data(run, init, pretrained),
-            "init": init.model_copy(update={"content": content}),
+            "init": init.model_copy(update=filled_in),
         }
     )
 

@@ -41,15 +41,24 @@ def bert(folder: Path, *, of: str = "BertForMaskedLM", **changes: Any) -> Any:
     return model
 
 
-def gpt2(folder: Path, **changes: Any) -> Any:
-    """Write a GPT-2 with a byte-level tokenizer.json and one special token; returns the stock model."""
+def gpt2(folder: Path, *, word_pieces: bool = False, **changes: Any) -> Any:
+    """Write a GPT-2 with a byte-level tokenizer.json and one special token; returns the stock model.
+
+    Args:
+        word_pieces: whether it has the vocab.txt of BERT instead, with all special tokens.
+    """
     import transformers
 
     made = bytes_tokenizer()
-    size = {"vocab_size": made.get_vocab_size(), "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 40}
-    config = transformers.GPT2Config(**size | changes, bos_token_id=256, eos_token_id=256)
+    rows = len(BERT_PIECES) if word_pieces else made.get_vocab_size()
+    size = {"vocab_size": rows, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 40}
+    end = rows - 2
+    config = transformers.GPT2Config(**size | changes, bos_token_id=end, eos_token_id=end)
     model = perturbed(transformers.GPT2LMHeadModel(config))
     model.save_pretrained(folder)
+    if word_pieces:
+        (folder / "vocab.txt").write_text("\n".join(BERT_PIECES) + "\n")
+        return model
     made.save(str(folder / "tokenizer.json"))
     names = {f"{name}_token": END_OF_TEXT for name in ("unk", "bos", "eos")}
     (folder / "tokenizer_config.json").write_text(json.dumps(names))

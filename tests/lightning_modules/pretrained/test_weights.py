@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lightning_modules.data.tokenizer import END
+from lightning_modules.data.tokenizer import END, MASK, PAD
 from lightning_modules.errors import DataError
 from lightning_modules.model.heads import UNSCORED
 from lightning_modules.objectives import build
@@ -66,6 +66,23 @@ def test_states_and_log_probabilities_are_those_of_the_stock_class(family, tmp_p
     else:
         monkeypatch.setitem(weights.IN_A_BLOCK, "attention_norm", "feed_forward_norm")
     assert compare(run, stock) > 1e-3
+
+
+def test_a_gpt2_with_special_ids_of_its_own_scores_them(tmp_path):
+    """Chinese GPT-2s have BERT's tokenizer: [UNK] occurs in their texts, and the stock softmax has all ids."""
+    stock = tiny_pretrained.gpt2(tmp_path / "gpt2", word_pieces=True)
+    run = resolved(tmp_path, "gpt2")
+    assert run.init.unscored == ()
+    assert type(run).model_validate(run.model_dump(mode="json")) == run
+    assert compare(run, stock) < 1e-5
+    logits = loaded(run).head(torch.randn(3, 16), loaded(run).encoder.tokens.weight)
+    assert (logits > UNSCORED / 2).all()
+    names = {"pad_token": "[UNK]", "mask_token": "[SEP]"}
+    (tmp_path / "gpt2/tokenizer_config.json").write_text(json.dumps(names))
+    assert resolved(tmp_path, "gpt2").init.unscored == (PAD, MASK)  # each shares a row with another id
+    assert error_text(DataError, resolved, tmp_path, "gpt2", init={"unscored": (PAD,)}) == (
+        f"init.unscored is [0], but the model of {tmp_path / 'gpt2'} has [0, 4]; leave init.unscored out."
+    )
 
 
 @pytest.mark.parametrize("segments", [2, 4])
