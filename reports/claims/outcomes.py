@@ -22,6 +22,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -361,19 +362,17 @@ def look_levels(sizes: Sequence[int], *, level: float, ways: int = 1) -> tuple[f
 
 @cache
 def _look_levels(sizes: tuple[int, ...], level: float, ways: int) -> tuple[float, ...]:
-    one_sided = level / ways / 2
     p_DK = _null_probabilities(sizes)
     is_open = np.ones(len(p_DK), bool)
     levels: list[float] = []
-    spent = 0.0
-    for look, size in enumerate(sizes):
-        share = one_sided * size / sizes[-1] - spent
+    for look, (before, size) in enumerate(pairwise((0, *sizes))):
+        at_look = level / ways / 2 * (size - before) / sizes[-1]
         here = p_DK[:, look]
-        rejected = max(0, round(share * len(p_DK)))
-        at_look = float(np.partition(here[is_open], rejected)[rejected]) if look else share
-        rejects = is_open & (here < at_look)
-        spent += float(rejects.mean()) if look else share
-        is_open &= ~rejects
+        if look:  # the probability that so many draws do not exceed, interpolated, as it may be less than one draw
+            rank = at_look * len(p_DK)
+            lowest = np.sort(np.partition(here[is_open], int(rank))[: int(rank) + 1])
+            at_look = float(np.interp(rank, np.arange(len(lowest) + 1), [0.0, *lowest]))
+        is_open &= here > at_look
         levels.append(2 * ways * at_look)
     return tuple(levels)
 

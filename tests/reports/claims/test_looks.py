@@ -59,6 +59,13 @@ def test_levels_are_above_those_that_ignore_how_alike_looks_are():
     assert (levels < 0.05).all()
 
 
+@pytest.mark.parametrize("level", [1e-4, 1e-5, 1e-6, 1e-7])
+def test_a_look_errs_less_often_than_all_looks_also_if_its_share_is_less_than_one_draw(level):
+    levels = np.asarray(look_levels(SIZES, level=level))
+    assert (levels > 0).all()
+    assert (levels < level).all()
+
+
 @pytest.mark.parametrize("mean", [0.0, 0.7, 2.0])
 def test_the_interval_at_the_stop_covers_the_truth(mean):
     draws, levels = 8_000, look_levels(SIZES, level=0.05)
