@@ -137,6 +137,7 @@ def _note_start(directory: RunDirectory, run: RunSettings, data: RunData, *, res
 def _note_end(directory: RunDirectory, trainer: L.Trainer, meter: Meter) -> None:
     """Write into the folder of a run that it is trained to its last step."""
     directory.mend_log()
+    directory.sync_log()
     files = {
         "last_checkpoint_bytes": directory.last_checkpoint.stat().st_size,
         "log_sha256": directory.log_sha256(),
@@ -298,6 +299,8 @@ class Saver(Callback):
             if trainer.is_global_zero:
                 self._drop_old()
         if last:
+            if trainer.is_global_zero:
+                self.directory.sync_log()
             trainer.save_checkpoint(self.directory.last_checkpoint)
             self._last_save = time.monotonic()
             if trainer.is_global_zero:

@@ -30,7 +30,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from lightning_modules import plugins
 from lightning_modules.config import RunSettings
 from lightning_modules.errors import AblationsError, ExitCode, PluginError
-from lightning_modules.files import atomic, explained, open_no_link, read_file, read_while_replaced, write_json
+from lightning_modules.files import (
+    atomic,
+    explained,
+    open_no_link,
+    read_file,
+    read_while_replaced,
+    synced,
+    write_json,
+)
 
 OF_A_TRAINING = (
     *("measures.parquet", "predictions.parquet", "refused.json"),
@@ -394,6 +402,14 @@ class RunDirectory:
             self.require_lock()
             with atomic(self.metrics) as temporary:
                 temporary.write_bytes(self._log)
+
+    def sync_log(self) -> None:
+        """Wait until metrics.jsonl is on the disk, so that a crash of the system does not take lines whose hash is
+        in a file on the disk already."""
+        if self.metrics.exists():
+            with explained(self.metrics):
+                synced(self.metrics)
+                synced(self.path)
 
     @contextmanager
     def lock(self, *, patience: float = 1.0) -> Iterator[int]:

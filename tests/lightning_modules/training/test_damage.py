@@ -1,7 +1,9 @@
 """Files of a run that changed on the disk, and a lock file that was removed: noticed, and said in a sentence."""
 
 import json
+import os
 import zipfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -128,6 +130,27 @@ def test_a_log_that_changed_while_the_run_was_stopped_is_refused_and_starts_anew
     assert f"{directory.metrics} has changed since the run was saved at step {step};" in capsys.readouterr().err
     directory.metrics.write_bytes(directory.metrics.read_bytes().replace(b"train/lost", b"train/loss", 1))
     assert start_here(directory) == ExitCode.DONE
+
+
+def test_the_log_is_on_the_disk_before_its_hash_is(make_run, monkeypatch):
+    """Else a crash of the system leaves a log that is shorter than its hash says, and the run is refused."""
+    directory, real = make_run(settings()), os.fsync
+    on_disk, hashed = [b""], []
+
+    def fsync(descriptor):
+        real(descriptor)
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if path.name == directory.metrics.name:
+            on_disk.append(path.read_bytes())
+        elif ".last.ckpt." in path.name or (".state.json." in path.name and '"done"' in path.read_text()):
+            hashed.append((directory.metrics.read_bytes(), on_disk[-1]))
+
+    monkeypatch.setattr("os.fsync", fsync)
+    assert start_here(directory, StopAfter(5)) == ExitCode.INTERRUPTED
+    assert start_here(directory) == ExitCode.DONE
+    assert len(hashed) == 3  # the checkpoints of both starts, and the end
+    assert all(log == synced for log, synced in hashed)
+    assert hashed[-1][0] == directory.require_log() != b""
 
 
 class AtAStep(StopAfter):
