@@ -316,19 +316,22 @@ def find_words(ids_N: NDArray[np.integer], starts_V: NDArray[np.bool_]) -> Words
 
 
 def require_boundaries(split: Split, starts_V: NDArray[np.bool_], *, setting: str, instead: str) -> None:
-    """Raise an error if a text has no spaces between words, as in some languages.
+    """Raise an error if most of a text has no spaces between words, as in some languages.
 
     Args:
         setting: name of the setting that needs words, for the error.
         instead: advice on what works without words, for the error.
 
     Raises:
-        DataError: no sentence has a second word.
+        DataError: sentences of several words hold less than half of the tokens.
     """
-    if len(find_words(split.ids, starts_V).start_W) <= len(split):
+    sentence_W = np.searchsorted(split.offsets, find_words(split.ids, starts_V).start_W, side="right") - 1
+    several_S = np.bincount(sentence_W, minlength=len(split)) > 1
+    share = split.lengths[several_S].sum() / split.lengths.sum()
+    if share < 0.5:
         raise DataError(
-            f"{setting} needs words, but no sentence of data.train has two words with a space between them; put "
-            f"spaces between words, or {instead}."
+            f"{setting} needs words, but sentences with a space between two words hold only {share:.1%} of the "
+            f"tokens of data.train, expected at least half; put spaces between words, or {instead}."
         )
 
 

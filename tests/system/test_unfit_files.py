@@ -245,8 +245,9 @@ def test_what_an_arm_needs_of_the_text_is_asked_before_any_run_starts(arm, sente
             "thedogbarks\nthecatisold\n" * 40,
             "{word_order: {kind: ngrams}}",
             "{kind: ngrams}",
-            "training.word_order needs words, but no sentence of data.train has two words with a space between "
-            "them; put spaces between words, or set its unit to sub_words.",
+            "training.word_order needs words, but sentences with a space between two words hold only 0.0% of "
+            "the tokens of data.train, expected at least half; put spaces between words, or set its unit to "
+            "sub_words.",
         ),
     ],
     ids=["pairs", "words"],

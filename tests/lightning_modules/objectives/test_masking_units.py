@@ -225,15 +225,19 @@ def test_pmi_on_too_little_text_is_refused(text):
 
 
 @pytest.mark.parametrize("select", ["whole_word", "span", "pmi", {"kind": "cloze", "words": ["cat"]}], ids=str)
-def test_a_text_without_spaces_has_no_words(select, tmp_path):
+@pytest.mark.parametrize(("more", "share"), [("", "0.0%"), ("\ncat dog", "1.2%")])
+def test_a_text_without_spaces_has_no_words(more, share, select, tmp_path):
+    """A space in one of its sentences changes nothing."""
+    text = "\n".join("abcdefgh"[i % 5 :] * (2 + i % 7) for i in range(200)) + more
     for name in ("train", "validation"):
-        (tmp_path / f"{name}.txt").write_text("\n".join("abcdefgh"[i % 5 :] * (2 + i % 7) for i in range(200)))
+        (tmp_path / f"{name}.txt").write_text(text)
     data = FilesData(kind="files", train="train.txt", validation="validation.txt", vocab_size=40, max_length=64)
     tokens = prepare(data, data_root=tmp_path, store=tmp_path / "store")
     settings = MaskingSettings.model_validate({"select": select}).select
     assert error_text(DataError, Units, settings, tokens, tokens.train) == (
-        f"objective.masking.select: {settings.kind} needs words, but no sentence of data.train has two words "
-        "with a space between them; put spaces between words, or use uniform."
+        f"objective.masking.select: {settings.kind} needs words, but sentences with a space between two words "
+        f"hold only {share} of the tokens of data.train, expected at least half; put spaces between words, or use "
+        "uniform."
     )
 
 
