@@ -202,14 +202,20 @@ def _space_of(pieces: Iterable[str]) -> str | None:
     return next((space for space in SPACES if any(piece.startswith(space) for piece in pieces)), None)
 
 
-def is_punctuation(tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    """Return a mask of the pieces without letters, digits or parts of these: one boolean for each id, False
-    for special ids."""
+def is_punctuation(tokenizer: Tokenizer, *, or_space: bool = False) -> NDArray[np.bool_]:
+    """Return a mask of the pieces of which all characters are what Unicode calls punctuation: one boolean for
+    each id, False for special ids.
+
+    Symbols such as + and $ are none, and neither are vowel signs, which follow a letter in the scripts of India.
+
+    Args:
+        or_space: whether a piece that is only a space counts too.
+    """
     V = tokenizer.get_vocab_size()
     texts = tokenizer.decode_batch([[i] for i in range(V)], skip_special_tokens=False)
-    # A part of a character decodes to U+FFFD, and may be a part of a letter.
-    mute = [not any(c.isalnum() or c == "\ufffd" for c in text) for text in texts]
-    return np.array([i >= FIRST_WORD_ID and mute[i] for i in range(V)])
+    # A part of a character decodes to U+FFFD, which is a symbol: it may be a part of a letter.
+    kinds = [{unicodedata.category(c)[0] for c in text.strip()} for text in texts]
+    return np.array([i >= FIRST_WORD_ID and (kinds[i] == {"P"} or (or_space and not kinds[i])) for i in range(V)])
 
 
 _BRACKETS = pre_tokenizers.Split(Regex(r"\[(?=(PAD|UNK|CLS|SEP|MASK)\])"), "isolated")

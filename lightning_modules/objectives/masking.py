@@ -339,12 +339,15 @@ def _mask(
 def _allowed(
     select: Cloze | GenericWords, tokens: Tokens, split: Split, starts_V: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Return which tokens of a split a lexicon allows to be hidden. Punctuation is in no lexicon."""
+    """Return which tokens of a split a lexicon allows to be hidden: the words of the list, without the punctuation
+    in them, unless they have nothing else."""
     words = find_words(split.ids, starts_V)
     listed_W = in_lexicon(split.ids, words, tokens.tokenizer, set(select.words))
+    piece_P, first_W = split.ids[words.token_N], np.cumsum(words.length_W) - words.length_W  # P: pieces of words
+    is_mute_W = np.logical_and.reduceat(is_punctuation(tokens.tokenizer, or_space=True)[piece_P], first_W)
+    is_mute_P, is_listed_P = (np.repeat(x_W, words.length_W) for x_W in (is_mute_W, listed_W))
     in_list_N = np.zeros(len(split.ids), np.bool_)
-    in_list_N[words.token_N] = np.repeat(listed_W, words.length_W)
-    in_list_N &= ~is_punctuation(tokens.tokenizer)[split.ids]
+    in_list_N[words.token_N] = is_listed_P & (is_mute_P | ~is_punctuation(tokens.tokenizer)[piece_P])
     if not in_list_N.any():
         consequence = "nothing could be hidden" if isinstance(select, Cloze) else "it would change nothing"
         raise DataError(

@@ -215,6 +215,25 @@ def test_a_lexicon_that_matches_nothing_or_everything_is_refused(text):
     )
 
 
+HINDI = "\u0915\u093f\u0924\u093e\u092c"  # the word for book, with two vowel signs
+
+
+@pytest.mark.parametrize("vocab_size", [21, 36])  # bytes alone, where a space is a piece; whole words
+@pytest.mark.parametrize(
+    ("words", "hidden"), [([HINDI], HINDI), (["$"], "$"), (["."], "."), ([".", "cat"], "cat . cat")], ids=str
+)
+def test_all_of_a_listed_word_may_be_hidden_whatever_its_script(vocab_size, words, hidden, tmp_path):
+    """A vowel sign is no punctuation, and neither is a symbol. A word may be nothing but punctuation."""
+    (tmp_path / "a.txt").write_text(f"cat {HINDI} $ .\ncat, dog")
+    settings = FilesData(kind="files", train="a.txt", validation="a.txt", vocab_size=vocab_size)
+    given = prepare(settings, data_root=tmp_path, store=tmp_path / "store")
+    for kind in ("cloze", "generic"):
+        select = MaskingSettings.model_validate({"select": {"kind": kind, "words": words}}).select
+        allowed_N = Units(select, given, given.train).allowed_N == (kind == "cloze")
+        ids_N = given.train.ids[allowed_N & (given.train.ids >= FIRST_WORD_ID)]
+        assert given.tokenizer.decode(ids_N.tolist()) == f" {hidden}"
+
+
 def test_pmi_on_too_little_text_is_refused(text):
     rare = MaskingSettings.model_validate({"select": {"kind": "pmi", "least_count": 10**6}}).select
     assert re.sub(r"\([\d,]+\)", "(W)", error_text(DataError, Units, rare, text, text.train)) == (
