@@ -242,11 +242,12 @@ class ValidationLog(Callback):
         with as_written(module):
             parts = evaluate_parts(module, self.split, rank=trainer.global_rank, ranks=trainer.world_size)
         means = {name: (part.total / part.predictions).item() for name, part in parts.items() if part.predictions}
-        if "loss" not in means:  # a text of a few words may have no predictions
-            return
         line = {f"val/{name}": mean for name, mean in means.items()}
-        line |= {"val/ppl": math.exp(min(means["loss"], 700.0)), "val/predicted": int(parts["loss"].predictions)}
-        write_line(trainer, line)
+        if "loss" in means:  # a text of a few words may have no predictions
+            line["val/ppl"] = math.exp(min(means["loss"], 700.0))
+            line["val/predicted"] = int(parts["loss"].predictions)
+        if line:
+            write_line(trainer, line)
         self.meter.leave_out(time.perf_counter() - start)
 
 

@@ -23,7 +23,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from pydantic import ValidationError
 from torch import Tensor
 
-from lightning_modules.config import EncoderSettings, RunSettings, operations_per_token
+from lightning_modules.config import RunSettings, operations_per_token
 from lightning_modules.errors import AblationsError, ExitCode, NonFiniteLossError
 from lightning_modules.model.numerics import matrix_rate
 from lightning_modules.objectives.objective import Objective
@@ -146,7 +146,7 @@ class Meter(Callback):
             if not math.isfinite(value):
                 raise NonFiniteLossError(
                     f"step {trainer.global_step}: the {name} is {value}, so training stopped (the last "
-                    f"checkpoint is from an earlier step); {_advice(module.run.encoder)}."
+                    f"checkpoint is from an earlier step); {_advice(module.run)}."
                 )
 
     def _write_line(self, trainer: L.Trainer, module: L.LightningModule) -> None:
@@ -220,13 +220,18 @@ HIGH_DROPOUT = 0.9
 or more in each layer, whatever the learning rate is."""
 
 
-def _advice(encoder: EncoderSettings) -> str:
+def _advice(run: RunSettings) -> str:
     """Return what to do about a loss or a gradient that is not finite."""
-    rates = {name: getattr(encoder, name) for name in ("dropout", "attention_dropout", "feed_forward_dropout")}
+    rates = {name: getattr(run.encoder, name) for name in ("dropout", "attention_dropout", "feed_forward_dropout")}
     high = [f"encoder.{name} ({rate:g})" for name, rate in rates.items() if rate >= HIGH_DROPOUT]
     if high:
         return f"lower {' and '.join(high)}, because what dropout leaves is multiplied by 1 / (1 - rate)"
-    return "lower training.learning_rate or training.gradient_clip_val, or raise training.warmup_steps"
+    if run.training.gradient_clip_val:
+        return "lower training.learning_rate or training.gradient_clip_val, or raise training.warmup_steps"
+    return (
+        "lower training.learning_rate, set training.gradient_clip_val (0 is no clipping), or raise "
+        "training.warmup_steps"
+    )
 
 
 def write_line(trainer: L.Trainer, metrics: dict[str, float]) -> None:

@@ -11,6 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from lightning_modules import plugins
 from lightning_modules.config import operations_per_token
+from lightning_modules.data.token_store import prepare
 from lightning_modules.errors import CheckpointError, ExitCode, Interrupted, StopRequest
 from lightning_modules.model.numerics import matrix_rate
 from lightning_modules.objectives import build
@@ -22,7 +23,7 @@ from lightning_modules.training.train import start
 from tests.support.errors import error_text
 from tests.support.start_here import start_here
 from tests.support.stop_after import StopAfter
-from tests.support.tiny_text import settings
+from tests.support.tiny_text import run_folder, settings, write_pairs
 
 
 def run_to(directory, tokens, step=None):
@@ -226,10 +227,30 @@ def test_training_learns(make_run, tokens):
     assert losses[-1] < losses[0] - 0.5  # nats; a model that stood still would gain nothing
 
 
-def test_a_loss_that_is_no_number_ends_the_run_with_a_sentence(make_run, tokens, capsys, monkeypatch):
+def test_a_validation_without_one_part_of_the_loss_logs_the_other(tmp_path):
+    """In a text of one word nothing is hidden, but its word and its end are predicted."""
+    write_pairs(tmp_path / "train.tsv", 600, seed=0)
+    (tmp_path / "validation.tsv").write_text("text\ttarget\na\ta\n")
+    run = settings("mixture")
+    directory = run_folder(run, prepare(run.data, data_root=tmp_path, store=tmp_path / "s"), out=tmp_path / "out")
+    assert start_here(directory) == ExitCode.DONE
+    lines = [line for line in metrics(directory) if any(name.startswith("val/") for name in line)]
+    assert [line.keys() - {"time"} for line in lines] == [{"step", "val/causal_lm"}] * 2
+
+
+@pytest.mark.parametrize(
+    ("limit", "advice"),
+    [
+        (1.0, "lower training.learning_rate or training.gradient_clip_val"),
+        (0.0, "lower training.learning_rate, set training.gradient_clip_val (0 is no clipping)"),
+    ],
+)
+def test_a_loss_that_is_no_number_ends_the_run_with_a_sentence(
+    limit, advice, make_run, tokens, capsys, monkeypatch
+):
     from lightning_modules.objectives import objective
 
-    directory = make_run(settings())
+    directory = make_run(settings(training={"gradient_clip_val": limit}))
     honest = objective.global_mean
     calls = []
 
@@ -242,7 +263,7 @@ def test_a_loss_that_is_no_number_ends_the_run_with_a_sentence(make_run, tokens,
     assert code == ExitCode.NOT_FINITE
     sentence = (
         "step 6: the norm of the gradient is nan, so training stopped (the last checkpoint is from an earlier "
-        "step); lower training.learning_rate or training.gradient_clip_val, or raise training.warmup_steps."
+        f"step); {advice}, or raise training.warmup_steps."
     )
     assert sentence in capsys.readouterr().err
     assert directory.state().state == "failed"
