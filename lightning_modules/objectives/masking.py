@@ -411,10 +411,11 @@ def _span_starts(
     """
     key = derive(seed, "spans")
     uniform_W = uniforms(key, epoch_N[word_W], source.sentence_N[word_W], source.offset_N[word_W])
-    reached = 1 - (1 - span.probability) ** span.longest  # share of the distribution that is not cut off
     if span.probability == 1:
         length_W = np.ones(len(word_W), np.int64)
     else:
+        # The share of the distribution that is not cut off, exact also for a tiny probability.
+        reached = -np.expm1(span.longest * np.log1p(-span.probability))
         length_W = 1 + np.floor(np.log1p(-uniform_W * reached) / np.log1p(-span.probability)).astype(np.int64)
     new_W = np.diff(_starts(source)[word_W], prepend=-1) > 0
     end_W = np.append(np.flatnonzero(new_W), len(word_W))[np.cumsum(new_W)]  # end of each word's sentence

@@ -136,6 +136,11 @@ def test_a_span_of_certain_length_one_is_whole_words(text):
     assert units_of(text, packed, {"kind": "span", "probability": 1.0}) == units_of(text, packed, "whole_word")
 
 
+def test_spans_of_a_tiny_probability_have_every_length_up_to_the_longest(text):
+    units = units_of(text, rows_of(text), {"kind": "span", "probability": 1e-17, "longest": 4})
+    assert {unit.count(" ") + 1 for unit in units} == {1, 2, 3, 4}
+
+
 @pytest.mark.parametrize("count", ["unbiased", "fixed", "independent"])
 def test_spans_hide_the_ratio_in_sentences_of_any_length(count, short_text):
     """Whole spans in short sentences: most lose nothing, and yet the mean is what was asked for."""
