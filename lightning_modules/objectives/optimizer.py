@@ -87,57 +87,32 @@ class JoinedOptimizers(torch.optim.Optimizer):
 
 
 def learning_rate_factor(step: int, training: TrainingSettings) -> float:
-    """Return the factor on `training.learning_rate` at a step, as `training.schedule` says."""
+    """Return the factor on `training.learning_rate` at a step, as `training.schedule` says.
+
+    After the warm-up `linear` falls in equal steps, `cosine` like half a cosine wave (Loshchilov and Hutter 2017,
+    equation 5, without restarts), and `inverse_sqrt` with the inverse square root of the number of the step.
+    `constant` stays 1. `wsd` stays 1 and falls in equal steps over the last `DECAY_SHARE` of all steps, or over
+    those that the warm-up leaves if they are fewer. Hu et al. 2024, section 4, leave the form of this decay open
+    and take an exponential one; this is the linear form of Hägele et al. 2024. After the last step `linear`,
+    `cosine` and `wsd` are 0.
+    """
     warmup, steps = training.warmup_steps, training.max_steps
+    if step < warmup:
+        return (step + 1) / warmup
     match training.schedule:
         case "linear":
-            return warmup_then_decay(step, warmup, steps)
+            return _falling(step, steps, over=steps - warmup)
         case "inverse_sqrt":
-            return warmup_then_inverse_sqrt(step, warmup)
+            return (max(1, warmup) / (step + 1)) ** 0.5
         case "cosine":
-            return warmup_then_cosine(step, warmup, steps)
+            return (1 - math.cos(math.pi * _falling(step, steps, over=steps - warmup))) / 2
         case "constant":
-            return warmup_then_constant(step, warmup)
+            return 1.0
         case "wsd":
-            return warmup_stable_decay(step, warmup, steps)
+            decay = min(max(1, round(DECAY_SHARE * steps)), steps - warmup)
+            return 1.0 if step < steps - decay else _falling(step, steps, over=decay)
 
 
-def warmup_then_decay(step: int, warmup_steps: int, max_steps: int) -> float:
-    """Return a factor that falls in equal steps after the warm-up, and is 0 after the last step."""
-    if step < warmup_steps:
-        return (step + 1) / warmup_steps
-    return max(0.0, (max_steps - step) / max(1, max_steps - warmup_steps))
-
-
-def warmup_then_inverse_sqrt(step: int, warmup_steps: int) -> float:
-    """Return a factor that after the warm-up falls with the inverse square root of the number of the step."""
-    number, warmup = step + 1, max(1, warmup_steps)
-    return min(number / warmup, (warmup / number) ** 0.5)
-
-
-def warmup_then_cosine(step: int, warmup_steps: int, max_steps: int) -> float:
-    """Return a factor that falls like half a cosine wave after the warm-up, and is 0 after the last step.
-
-    Source: Loshchilov and Hutter 2017, equation 5, without restarts.
-    """
-    if step < warmup_steps:
-        return (step + 1) / warmup_steps
-    return (1 - math.cos(math.pi * warmup_then_decay(step, warmup_steps, max_steps))) / 2
-
-
-def warmup_then_constant(step: int, warmup_steps: int) -> float:
-    """Return a factor that stays 1 after the warm-up."""
-    return (step + 1) / warmup_steps if step < warmup_steps else 1.0
-
-
-def warmup_stable_decay(step: int, warmup_steps: int, max_steps: int) -> float:
-    """Return a factor that stays 1 after the warm-up and falls in equal steps over the last steps.
-
-    These are the last `DECAY_SHARE` of all steps. After the last step the factor is 0 (Hu et al. 2024,
-    section 4). If the warm-up leaves fewer steps, the decay takes only these. The paper leaves the form of
-    the decay open and takes an exponential one. This is the linear form of Hägele et al. 2024.
-    """
-    decay_steps = min(max(1, round(DECAY_SHARE * max_steps)), max_steps - warmup_steps)
-    if step < max_steps - decay_steps:
-        return warmup_then_constant(step, warmup_steps)
-    return max(0.0, (max_steps - step) / max(1, decay_steps))
+def _falling(step: int, steps: int, *, over: int) -> float:
+    """Return a factor that falls from 1 in equal steps over the last steps, and is 0 after the last one."""
+    return max(0.0, (steps - step) / max(1, over))

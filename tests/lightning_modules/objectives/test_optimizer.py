@@ -8,12 +8,7 @@ import torch
 
 from lightning_modules.config import TrainingSettings
 from lightning_modules.objectives import build
-from lightning_modules.objectives.optimizer import (
-    JoinedOptimizers,
-    learning_rate_factor,
-    warmup_then_decay,
-    warmup_then_inverse_sqrt,
-)
+from lightning_modules.objectives.optimizer import JoinedOptimizers, learning_rate_factor
 from tests.support.tiny_text import settings
 
 RATE, DECAY, BETA1, BETA2, EPSILON = 1e-2, 0.1, 0.8, 0.95, 1e-8
@@ -181,10 +176,10 @@ def factors(schedule, *, steps, warmup):
 
 
 def test_the_schedule_warms_up_and_decays_to_zero():
-    factors = [warmup_then_decay(step, 4, 10) for step in range(11)]
-    assert factors[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
-    assert factors[5:] == pytest.approx([5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0])
-    assert warmup_then_decay(0, 0, 10) == 1
+    linear = factors("linear", steps=10, warmup=4)
+    assert linear[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert linear[5:] == pytest.approx([5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0])
+    assert factors("linear", steps=10, warmup=0)[0] == 1
 
 
 def test_the_schedule_of_the_authors_is_their_formula():
@@ -192,10 +187,11 @@ def test_the_schedule_of_the_authors_is_their_formula():
     width, warmup = 512, 16_000
     peak = 4 * (width * warmup) ** -0.5
     assert peak == pytest.approx(1.398e-3, abs=5e-7)
-    for number in (1, 100, 15_999, 16_000, 16_001, 64_000, 10**6):
+    ours = factors("inverse_sqrt", steps=64_000, warmup=warmup)
+    for number in (1, 100, 15_999, 16_000, 16_001, 64_000):
         theirs = 4 * width**-0.5 * min(number**-0.5, number * warmup**-1.5)
-        assert peak * warmup_then_inverse_sqrt(number - 1, warmup) == pytest.approx(theirs, rel=1e-12)
-    assert warmup_then_inverse_sqrt(3, 0) == 0.5
+        assert peak * ours[number - 1] == pytest.approx(theirs, rel=1e-12)
+    assert factors("inverse_sqrt", steps=4, warmup=0)[3] == 0.5
 
 
 def test_a_cosine_is_half_a_wave_from_the_end_of_the_warm_up_to_the_last_step():
