@@ -21,6 +21,7 @@ from lightning_modules.data.sequences import Epoch, Sequences, epochs, joined
 from lightning_modules.data.token_store import Split, ranges
 from lightning_modules.data.tokenizer import END
 from lightning_modules.errors import DataError
+from lightning_modules.randomness import uniforms
 
 TARGET_ROUNDING = 16  # target rows are padded to a multiple of this, so that there are few shapes
 
@@ -139,6 +140,14 @@ class PackedRows(NamedTuple):
     """Flat index of the token into B x T."""
     label_Q: NDArray[np.int64]
     """Labels as in `Sequences`, in the order in which the sequences begin here."""
+
+    def draw(
+        self, key: int, *purpose: int, where: NDArray[np.integer] | NDArray[np.bool_] | slice = slice(None)
+    ) -> NDArray[np.float64]:
+        """Return a uniform number in [0, 1) for each token, or for those at `where`. It depends on (key, epoch,
+        sentence, place in the sentence, purpose) alone."""
+        counters = (self.epoch_N, self.sentence_N, self.offset_N)
+        return uniforms(key, *(x[where] for x in counters), *(np.array([number]) for number in purpose))
 
     def grid(self, values_N: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return the values laid out in rows, shape BT; places without a token are 0."""

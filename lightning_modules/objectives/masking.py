@@ -86,10 +86,7 @@ def mask_tokens(
     """
     key = derive(seed, "corruption")
     drawn_N = source.epoch_N if masking.copies is None else source.epoch_N % masking.copies
-
-    def draw(purpose: int, where: NDArray[np.int64] | slice) -> NDArray[np.float64]:
-        return uniforms(key, drawn_N[where], source.sentence_N[where], source.offset_N[where], np.array([purpose]))
-
+    of_copy = source._replace(epoch_N=drawn_N)
     ratio = masking.ratio if ratio is None else ratio
     is_text_N = source.ids_N >= FIRST_WORD_ID
     allowed_N = is_text_N if candidate_N is None else is_text_N & candidate_N
@@ -97,16 +94,17 @@ def mask_tokens(
     n_N, allowed_count_N = _sum_of_segment(is_text_N, start_N), _sum_of_segment(allowed_N, start_N)
     rotation_N = uniforms(key, drawn_N, source.sentence_N)
     leader_N = None if joined_N is None else _leaders(joined_N, allowed_N, start_N)
-    point_N = _points(masking, allowed_N, leader_N, allowed_count_N, start_N, draw(0, slice(None)), rotation_N)
+    point_N = _points(masking, allowed_N, leader_N, allowed_count_N, start_N, of_copy.draw(key, 0), rotation_N)
     hidden_N, selected_N = _chosen(masking, ratio, point_N, n_N, allowed_count_N, source.showing_N)
     hidden_N, selected_N = hidden_N & allowed_N, selected_N & allowed_N
     hidden = np.flatnonzero(hidden_N)
     # All tokens of a span are treated alike (Joshi et al. 2020, section 3.1); other units are not.
-    treatment = draw(1, leader_N[hidden] if masking.select.kind == "span" and leader_N is not None else hidden)
+    treated = leader_N[hidden] if masking.select.kind == "span" and leader_N is not None else hidden
+    treatment = of_copy.draw(key, 1, where=treated)
     masked = hidden[treatment < masking.mask]
     replaced = hidden[(treatment >= masking.mask) & (treatment < masking.mask + masking.random)]
     shown_N = source.ids_N.astype(np.int64)
-    words = _random_words(draw(2, replaced), vocab_size - masking.random_differs)
+    words = _random_words(of_copy.draw(key, 2, where=replaced), vocab_size - masking.random_differs)
     if masking.random_differs:  # any word but the original
         words += words >= shown_N[replaced]
     unchanged = np.count_nonzero(words == shown_N[replaced])
@@ -148,12 +146,8 @@ def replace_tokens(source: PackedRows, share: float, *, vocab_size: int, seed: i
     if not share:
         return source.ids_N
     key = derive(seed, "token dropout")
-    chosen_N, drawn_N = (
-        uniforms(key, source.epoch_N, source.sentence_N, source.offset_N, np.array([purpose]))
-        for purpose in (0, 1)
-    )
-    replaced_N = (source.ids_N >= FIRST_WORD_ID) & (chosen_N < share)
-    return np.where(replaced_N, _random_words(drawn_N, vocab_size), source.ids_N)
+    replaced_N = (source.ids_N >= FIRST_WORD_ID) & (source.draw(key, 0) < share)
+    return np.where(replaced_N, _random_words(source.draw(key, 1), vocab_size), source.ids_N)
 
 
 def _random_words(uniform: NDArray[np.float64], vocab_size: int) -> NDArray[np.int64]:
@@ -409,8 +403,7 @@ def _span_starts(
     Span lengths are geometric, cut off at `longest` and renormalised (Joshi et al. 2020: probability 0.2, at
     most 10, mean 3.8). The last span of a sentence ends with the sentence.
     """
-    key = derive(seed, "spans")
-    uniform_W = uniforms(key, epoch_N[word_W], source.sentence_N[word_W], source.offset_N[word_W])
+    uniform_W = source._replace(epoch_N=epoch_N).draw(derive(seed, "spans"), where=word_W)
     if span.probability == 1:
         length_W = np.ones(len(word_W), np.int64)
     else:

@@ -97,7 +97,7 @@ def _order(source: PackedRows, seed: int, share: float) -> tuple[NDArray[np.int6
     """
     key = derive(seed, "permutation")
     is_text_N = source.ids_N >= FIRST_WORD_ID
-    draw_N = uniforms(key, source.epoch_N, source.sentence_N, source.offset_N)
+    draw_N = source.draw(key)
     start_Q = np.flatnonzero(source.position_N == 0)
     sequence_N = np.cumsum(source.position_N == 0) - 1
     order_N = np.lexsort((np.where(is_text_N, draw_N, -1.0), sequence_N))

@@ -33,7 +33,7 @@ from lightning_modules.objectives.objective import (
     padded_predictions,
     shared_inputs,
 )
-from lightning_modules.randomness import derive, uniforms
+from lightning_modules.randomness import derive
 
 LOGITS_AT_ONCE = 2**24
 
@@ -81,10 +81,7 @@ class ReplacedToken(Objective):
     def _shown(self, packed: PackedStep, corrupted: Corrupted, seed: int) -> dict[str, NDArray[np.int64]]:
         source, selected_N = packed.source, corrupted.selected_N
         judged_N = source.ids_N >= FIRST_WORD_ID if self.judges_all else selected_N
-        uniform_N = uniforms(
-            derive(seed, "generator"),
-            *(x[selected_N] for x in (source.epoch_N, source.sentence_N, source.offset_N)),
-        )
+        uniform_N = source.draw(derive(seed, "generator"), where=selected_N)
         asked_for = padded_predictions(source.place_N[selected_N], source.ids_N[selected_N])
         return {
             **shared_inputs(packed, source.ids_N),

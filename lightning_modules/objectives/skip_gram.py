@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lightning_modules.config import RunSettings, SkipGramSettings
-from lightning_modules.data.packing import PackedRows, PackedStep
+from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.data.tokenizer import FIRST_WORD_ID
 from lightning_modules.data.word_order import training_text
@@ -106,8 +106,8 @@ class SkipGram(Objective):
     def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         source, key = packed.source, derive(seed, "skip-gram")
         ids_N = source.ids_N
-        kept = np.flatnonzero((ids_N >= FIRST_WORD_ID) & (_draw(key, source, 0) < self._kept_V[ids_N]))
-        reach = 1 + np.floor(_draw(key, source, 1)[kept] * self.settings.window).astype(np.int64)
+        kept = np.flatnonzero((ids_N >= FIRST_WORD_ID) & (source.draw(key, 0) < self._kept_V[ids_N]))
+        reach = 1 + np.floor(source.draw(key, 1)[kept] * self.settings.window).astype(np.int64)
         centre_P, context_P = _neighbours(np.cumsum(source.position_N == 0)[kept], reach, self.settings.window)
         token_P, distance_P = kept[centre_P], context_P - centre_P + self.settings.window
         uniform_PK = uniforms(
@@ -156,10 +156,6 @@ class WordVectors(nn.Module):
     def head_input(self, top_BTD: Tensor) -> Tensor:
         """Return the vectors unchanged."""
         return top_BTD
-
-
-def _draw(key: int, source: PackedRows, purpose: int) -> NDArray[np.float64]:
-    return uniforms(key, source.epoch_N, source.sentence_N, source.offset_N, np.array([purpose]))
 
 
 def _neighbours(
