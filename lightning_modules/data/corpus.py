@@ -146,15 +146,10 @@ def _label_word(value: Any, words: tuple[str, ...], where: str) -> str:
     number = str(value)
     if number.isdecimal() and int(number) < len(words):
         return words[int(number)]
-    if not number.isdecimal():
-        numbers = ", ".join(f"{i} for {word}" for i, word in enumerate(words))
-        raise DataError(
-            f"{where}: the label is {number!r:.40}, but a label must be the number of its word in "
-            f"data.label_words ({numbers}); write these numbers in the column."
-        )
+    numbers = ", ".join(f"{i} for {word}" for i, word in enumerate(words))
     raise DataError(
-        f"{where}: the label is {number!r:.40}, but data.label_words has words for 0 to {len(words) - 1}; correct "
-        f"the row or the words."
+        f"{where}: the label is {number!r:.40}, but a label must be the number of its word in data.label_words "
+        f"({numbers}); write these numbers in the column."
     )
 
 
