@@ -237,10 +237,10 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             version=7,
         ),
         "frozen_features": Card(
-            rows="ablations.tasks.transfer.transfer:rows", metrics=_OF_TASKS, groups="tasks", version=5
+            rows="ablations.tasks.transfer.transfer:rows", metrics=_OF_TASKS, groups="tasks", version=6
         ),
         "fine_tuning": Card(
-            rows="ablations.tasks.transfer.transfer:rows", metrics=_OF_TASKS, groups="tasks", version=6
+            rows="ablations.tasks.transfer.transfer:rows", metrics=_OF_TASKS, groups="tasks", version=7
         ),
         "baselines": Card(
             rows="ablations.tasks.baselines:rows",

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -73,6 +73,9 @@ class Examples:
     minimal pairs."""
     groups: list[tuple[str, ...]] | None = None
     """Values of the task's `groups`, for minimal pairs; None for other kinds."""
+    cluster: list[str] | None = None
+    """What examples share that are not independent: of a span the value of `divided_by`, or the whole paragraph;
+    None for other kinds, whose examples are taken as independent."""
 
     def __len__(self) -> int:
         return len(self.first)
@@ -94,7 +97,7 @@ class Examples:
         def of(values: list[Any] | None) -> Any:
             return None if values is None else [values[i] for i in chosen]
 
-        return Examples(of(self.first), of(self.second), of(self.words), of(self.answers), of(self.groups))
+        return Examples(*(of(getattr(self, column.name)) for column in fields(self)))
 
 
 def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: int | None = None) -> Examples:
@@ -276,7 +279,8 @@ def _examples(task: Task, split: Split, rows: list[dict[str, Any]]) -> Examples:
                 _around(row[task.text[1]], int(float(row[task.start or ""])), row[task.label]) for row in rows
             ]
             contexts, answers = [context for context, _ in spans], [answer for _, answer in spans]
-            return Examples([row[task.text[0]] for row in rows], contexts, None, answers)
+            cluster = [str(row[task.divided_by or task.text[1]]) for row in rows]
+            return Examples([row[task.text[0]] for row in rows], contexts, None, answers, cluster=cluster)
     first, *others = ([" ".join(row[name].split()) for row in rows] for name in task.text)
     second = others[0] if others else None
     match task.kind:

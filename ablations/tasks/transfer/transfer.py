@@ -2,7 +2,8 @@
 
 Each repetition has its own initial head and order of examples, the same for every encoder. A number is the
 mean over repetitions. Its standard error says how far it would move with other heads and orders, and with
-other test examples. All repetitions have the same test examples.
+other test examples; of spans with questions on other paragraphs, or on other values of `divided_by`, because
+questions on one paragraph resemble each other. All repetitions have the same test examples.
 
 The test texts are also scored with their words in another order, which shows how much a trained head needs
 word order. Sinha et al. 2021 shuffle the text that is learned from. Here heads learn from natural text, and
@@ -266,7 +267,7 @@ class _Transfer:
             return float(np.mean([metric_of([said_N[i] for i in index_M], right_M) for said_N in said_SN]))
 
         value_S = np.array([metric_of(said_N, right_N) for said_N in said_SN])
-        over_examples = _errors_over_examples(mean_of, len(right_N))
+        over_examples = _errors_over_examples(mean_of, self.texts["test"].examples.cluster or range(len(right_N)))
         of_heads = value_S.var(ddof=1) / len(value_S) if len(value_S) > 1 else 0.0
         return {
             "metric": metric,
@@ -280,10 +281,16 @@ class _Transfer:
         }
 
 
-def _errors_over_examples(statistic: Callable[[Sequence[int]], float], examples: int) -> Row:
+def _errors_over_examples(statistic: Callable[[Sequence[int]], float], cluster_N: Sequence[Any]) -> Row:
     """Return the error of a number that is computed from examples, as the cells of a row; NaN for fewer than
-    two examples."""
-    groups = min(BLOCKS, examples)
-    group_N = np.random.default_rng(derive(0, "groups of test examples")).permutation(examples) % groups
+    two clusters.
+
+    Args:
+        cluster_N: the cluster of each example. Only examples of different clusters are independent.
+    """
+    number = {cluster: i for i, cluster in enumerate(dict.fromkeys(cluster_N))}
+    groups = min(BLOCKS, len(number))
+    group_C = np.random.default_rng(derive(0, "groups of test examples")).permutation(len(number)) % groups
+    group_N = group_C[[number[cluster] for cluster in cluster_N]]
     without = [np.flatnonzero(group_N != group).tolist() for group in range(groups)]
     return errors([statistic(index_M) for index_M in without if index_M])

@@ -242,6 +242,9 @@ def test_of_a_paragraph_the_sentences_of_the_answer_are_kept(tmp_path):
     ]
     assert [c[a.start : a.stop] for c, a in zip(read.second, read.answers, strict=True)] == answers
     assert read.answers[0] == Answer(0, 9)
+    assert read.cluster == titles
+    whole = replace(TASKS["xquad"], divided_by=None)
+    assert read_examples(whole, "test", data_root=tmp_path).cluster == [context] * 3
 
 
 @pytest.mark.parametrize("place", [8, 8.0, "8", "8.0"])
@@ -547,8 +550,11 @@ def test_a_subset_is_random_in_order_and_holds_the_smaller_ones():
 
 
 def test_some_examples_are_taken_with_all_that_is_theirs():
-    examples = Examples(list("abc"), list("xyz"), [["a"], ["b"], ["c"]], [1, 2, 3], [("g",), ("h",), ("i",)])
-    assert examples.take([2, 0]) == Examples(["c", "a"], ["z", "x"], [["c"], ["a"]], [3, 1], [("i",), ("g",)])
+    words, groups = [["a"], ["b"], ["c"]], [("g",), ("h",), ("i",)]
+    examples = Examples(list("abc"), list("xyz"), words, [1, 2, 3], groups, list("uvw"))
+    assert examples.take([2, 0]) == Examples(
+        ["c", "a"], ["z", "x"], [["c"], ["a"]], [3, 1], [("i",), ("g",)], ["w", "u"]
+    )
 
 
 def test_the_catalogue_says_which_tasks_suit():

@@ -2,6 +2,7 @@
 
 import itertools
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -424,6 +425,18 @@ def test_a_value_is_the_mean_over_repetitions_and_its_error_over_these_and_the_t
     assert both["standard_error"] > of_heads
     of_examples = (both["standard_error"] ** 2 - of_heads**2) ** 0.5
     assert of_examples == pytest.approx(first["standard_error"], rel=0.65)
+
+
+def test_more_questions_on_each_paragraph_are_no_more_evidence(objective, tokens):
+    splits, wanted = precedence(400, seed=24), asked("frozen", seeds=1, epochs=1)
+    once = scored(objective, tokens, splits, wanted)[CLASSES, "score"]
+    thrice = splits["test"].take(np.repeat(range(200), 3))
+    asked_thrice = splits | {"test": replace(thrice, cluster=[str(i // 3) for i in range(600)])}
+    found = scored(objective, tokens, asked_thrice, wanted)[CLASSES, "score"]
+    assert found["n"] == 3 * once["n"]
+    assert [found["standard_error"], *found["left_out"]] == pytest.approx(
+        [once["standard_error"], *once["left_out"]]
+    )
 
 
 def test_quick_takes_a_part_of_everything(objective, tokens):
