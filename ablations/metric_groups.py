@@ -12,7 +12,13 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, get_args
 
 from ablations.catalogue import METRICS, OF_TASKS
-from ablations.measures.settings import RANK_BOUNDS, InfluenceSettings, LayerChangeSettings, QuestionSettings
+from ablations.measures.settings import (
+    AFTER_FINAL_NORM,
+    RANK_BOUNDS,
+    InfluenceSettings,
+    LayerChangeSettings,
+    QuestionSettings,
+)
 from ablations.tasks.datasets import TASKS, task_called
 from ablations.tasks.settings import (
     BaselinesSettings,
@@ -134,11 +140,11 @@ _LOSSES = Groups(
     (*_TREATMENTS, "causal_lm", "generator", *get_args(InputFormat), *_OTHER_ORDERS), families=_ORDERS
 )
 
-_QUESTIONS = Groups(("previous token", "next token", "output label", "shown token", "after final norm"))
+_QUESTIONS = Groups(("previous token", "next token", "output label", "shown token", AFTER_FINAL_NORM))
 
 GROUPS: Final[Mapping[str, Groups]] = MappingProxyType(
     {
-        "layer_change": Groups((*_TOKENS, "after final norm"), (_RARE,)),
+        "layer_change": Groups((*_TOKENS, AFTER_FINAL_NORM), (_RARE,)),
         "influence": Groups(_TOKENS, (_RARE,), whole=False),
         "token_information": _QUESTIONS,
         "read_out": _QUESTIONS,
@@ -218,15 +224,18 @@ def groups_made(settings: Any, data_kinds: Collection[str]) -> tuple[str, ...] |
     For groups of tokens only the beginning of the name is returned, for parts of a task only the task.
 
     Args:
-        data_kinds: `data.kind` of the arms.
+        data_kinds: `data.kind` of the arms. Their norms are not known: groups of `norm: pre` are returned.
     """
     match settings:
         case TaskSettings() | RetrievalSettings():
             parts = [part for kind in data_kinds for part in settings.parts(built_in=kind == "language")]
             return tuple(dict.fromkeys(name for part in parts for name in part.tasks or ()))
         case QuestionSettings():
-            return tuple(name for about in settings.about for name in ABOUT.get(about, ()))
-        case LayerChangeSettings() | InfluenceSettings():
+            names = [name for about in settings.about for name in ABOUT.get(about, ())]
+            return (*names, *[AFTER_FINAL_NORM] * ("input" in settings.about))
+        case LayerChangeSettings():
+            return (*(BY[by] for by in settings.groups), AFTER_FINAL_NORM)
+        case InfluenceSettings():
             return tuple(BY[by] for by in settings.groups)
         case ConditionalIndependenceSettings():
             return tuple(map(settings.group_of, settings.ratios))

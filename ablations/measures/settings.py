@@ -10,6 +10,9 @@ from lightning_modules.config import InputFormat, Settings, WordOrder
 from lightning_modules.config.settings import sentence_error
 
 Grouping = Literal["frequency", "part_of_speech"]
+AFTER_FINAL_NORM = "after final norm"
+"""Group of the rows of the top layer as a head reads it, in encoders with a norm above all blocks."""
+
 RANK_BOUNDS = (10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000)
 """Last frequency ranks of the groups of Voita et al. 2019, section 5.2."""
 

@@ -26,8 +26,8 @@ from ablations.measures.information.estimate import (
 from ablations.measures.information.plug_in import entropy
 from ablations.measures.jackknife import errors
 from ablations.measures.reading.sample import Sample, is_text_token
-from ablations.measures.reading.texts import AFTER_FINAL_NORM, Readings, Say, Texts
-from ablations.measures.settings import QuestionSettings, TokenInformationSettings
+from ablations.measures.reading.texts import Readings, Say, Texts
+from ablations.measures.settings import AFTER_FINAL_NORM, QuestionSettings, TokenInformationSettings
 from ablations.measures.similarity.sides import to_device
 from lightning_modules.config import RunSettings
 from lightning_modules.config.objectives import Output

@@ -86,10 +86,6 @@ WORDS_PER_SUB_WORD = 1.5
 """Number of words of a treebank that are read for each sub-word that is wanted."""
 
 
-AFTER_FINAL_NORM = "after final norm"
-"""Group of the rows of the top layer as a head reads it, in encoders with a norm above all blocks."""
-
-
 class Reading(NamedTuple):
     """Sentences, and those of their tokens that are measured."""
 

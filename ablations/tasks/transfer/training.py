@@ -27,8 +27,9 @@ from torch import Tensor, nn
 from ablations.errors import MeasureError
 from ablations.measures.reading.texts import Say
 from ablations.tasks.transfer.heads import Answers, Head, States, Texts
+from lightning_modules.config import TrainingSettings
 from lightning_modules.model.numerics import bf16_products
-from lightning_modules.objectives.optimizer import warmup_then_decay
+from lightning_modules.objectives.optimizer import learning_rate_factor
 from lightning_modules.randomness import derive, uniforms
 
 BATCH = 32
@@ -167,9 +168,9 @@ class _Stepper:
             groups.append({"params": rest, "lr": rate, "weight_decay": 0.0})
         self._trainee = trainee
         self._optimizer = torch.optim.AdamW(groups, eps=1e-6, fused=True)
-        warmup = round(WARMUP * steps)
+        schedule = TrainingSettings(schedule="linear", max_steps=steps, warmup_steps=round(WARMUP * steps))
         self._schedule = torch.optim.lr_scheduler.LambdaLR(
-            self._optimizer, lambda step: warmup_then_decay(step, warmup, steps)
+            self._optimizer, lambda step: learning_rate_factor(step, schedule)
         )
 
     def step(self, texts: Texts, index_B: Integers, target: Sequence[Tensor]) -> Tensor:

@@ -363,7 +363,12 @@ def found(measure, metric, groups, *, needs=None, or_groups=(), kinds=("files",)
     [
         ("fine_tuning", "score", "sst1", '"sst1" with these settings, only sst2 and mrpc; did you mean sst2?'),
         ("fine_tuning", "score", "rte@100", '"rte@100" with these settings, only sst2 and mrpc'),
-        ("token_information", "plug_in", "next token", '"next token" with these settings, only previous token'),
+        (
+            "token_information",
+            "plug_in",
+            "next token",
+            '"next token" with these settings, only previous token and after final norm',
+        ),
         ("layer_change", "pwcca", "tag NOUN", '"tag NOUN" with these settings, only rank'),
         ("conditional_independence", "joint", "ratio=0.3", '"ratio=0.3" with these settings, only ratio=0.15 and'),
         (

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import get_args
 
 import pytest
+from pydantic import TypeAdapter
 
 from ablations import metric_groups
 from ablations.catalogue import METRICS, OF_TASKS, Measure
@@ -482,6 +483,15 @@ def test_the_groups_of_small_ratios_are_groups_of_the_measure():
     made = groups_made(settings, ["language"])
     assert made == ("ratio=0.15", "ratio=1e-05", "ratio=1")
     assert all(groups_of("conditional_independence", "joint").has(name) for name in made)
+
+
+@pytest.mark.parametrize(
+    ("measure", "metric"), [("layer_change", "pwcca"), ("token_information", "plug_in"), ("read_out", "mlp")]
+)
+def test_numbers_after_the_final_norm_are_groups_that_a_claim_may_read(measure, metric):
+    settings = TypeAdapter(Measure).validate_python(measure)
+    assert "after final norm" in groups_made(settings, ["files"])
+    assert groups_of(measure, metric).has("after final norm")
 
 
 def test_a_metric_that_a_task_lacks_is_an_error_with_those_that_it_has(tmp_path):
