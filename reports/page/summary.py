@@ -120,7 +120,7 @@ def _incomparable(table: DataFrame, arms: list[str]) -> Iterable[str]:
         arms_by_size = {size: set(whole.loc[whole["n"] == size, "arm"]) for size in sorted(whole["n"].unique())}
         if len(arms_by_size) > 1:
             sizes = [
-                f"{count(size)} in {listed([arm for arm in arms if arm in measured], 'and')}"
+                f"{count(size)} in {_few([arm for arm in arms if arm in measured])}"
                 for size, measured in arms_by_size.items()
             ]
             by_sizes.setdefault("; ".join(sizes), []).append(f"{measure} {metric}")
@@ -159,7 +159,8 @@ def _unmeasured(experiment: ReportedExperiment) -> Iterable[str]:
     if _lacks_distances(experiment, done):
         lacking[BETWEEN_RUNS] = done
     together: dict[tuple[str, str], list[str]] = {}
-    for name in sorted(lacking, key=lambda name: experiment.measures.index(_kind(name))):
+    place = {kind: i for i, kind in enumerate(experiment.measures)}  # empty if the spec cannot be read
+    for name in sorted(lacking, key=lambda name: place.get(_kind(name), len(place))):
         together.setdefault((_kind(name), _of(lacking[name], done)), []).append(name)
     for (_, those), names in together.items():
         remedy = _remedy(experiment, "run")

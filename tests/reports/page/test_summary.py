@@ -68,6 +68,13 @@ def test_a_run_of_which_everything_was_refused_is_not_told_to_be_measured_again(
     assert told(planned(folder, mlm=lacks)) == [f"Asked for, but refused: baselines mrpc of mlm (seed 0): {WHY}"]
 
 
+def test_many_arms_on_different_numbers_of_tokens_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr("reports.page.summary.MOST_NAMED", 2)
+    fewer = [row | {"n": 30_000} if (row["arm"], row["metric"]) == ("mt", "plug_in") else row for row in rows()]
+    (text,) = told(write(tmp_path, table_rows=fewer))
+    assert text.endswith("tokens (30,000 in mt; 38,112 in 3 arms), so do not compare the curves of these arms.")
+
+
 def test_of_distances_each_run_needs_no_rows_of_its_own(tmp_path):
     between = [
         row | {"measure": "run_distance", "other_run_id": "x", "group": "clm"}
@@ -97,10 +104,14 @@ def test_an_analysis_advises_its_own_command(tmp_path):
 
 
 @pytest.mark.parametrize("spec", ["# nothing\n", "measures: 3\n", "measures: {a: 1}\n", "{", "measures: [3]\n"])
-def test_a_spec_that_cannot_be_read_asks_for_nothing(spec, tmp_path):
-    folder = write(tmp_path)
+def test_a_spec_that_cannot_be_read_asks_for_nothing_but_what_the_plan_lacks_is_named(spec, tmp_path):
+    folder = write(tmp_path, arms=("mlm", "clm"), seeds=(0,))
     (folder / "spec.yaml").write_text(spec)
     assert told(folder) == []
+    assert told(planned(folder, mlm={"not_measured": ["probing cola", "geometry"]})) == [
+        f"Asked for, but without rows: {names} of mlm (seed 0); `ablate run` computes them."
+        for names in ("probing (cola)", "geometry")
+    ]
 
 
 def encoders(folder, *changes):
