@@ -156,7 +156,7 @@ def kinds(facts: Series, *, ordered: bool) -> Series:
         place = np.searchsorted(edges, whole.fillna(edges[-1]).to_numpy(float))
         named = pd.Series([names[i] for i in place], index=facts.index).where(whole.notna())
         return named.astype(pd.CategoricalDtype(names, ordered=True))
-    often = facts.value_counts().index[:MOST_KINDS].tolist()
+    often = [name for name in facts.value_counts().index[:MOST_KINDS] if name != OTHER]  # it may be a word too
     names = [*often, OTHER] if facts.nunique() > len(often) else often
     return facts.where(facts.isin(often) | facts.isna(), OTHER).astype(pd.CategoricalDtype(names))
 

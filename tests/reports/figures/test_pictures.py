@@ -87,6 +87,12 @@ def test_rare_kinds_are_one_and_unknown_ones_none():
     assert kind_styles(["a", "other"], ordered=False)["other"].colour == GREY
 
 
+@pytest.mark.parametrize(("rare", "frequent"), [("", "ab"), ("ghijk", "abcde")])
+def test_the_word_other_counts_among_the_others(rare, frequent):
+    facts = pd.Series([*frequent, "other", *frequent, "other", *rare])
+    assert list(kinds(facts, ordered=False).cat.categories) == [*frequent, "other"]
+
+
 def test_positions_are_ranges_in_order():
     found = kinds(pd.Series(["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", None]), ordered=True)
     assert list(found.cat.categories) == [
