@@ -26,7 +26,16 @@ from ablations.spec.contrasts import (
     Trend,
 )
 from ablations.wording import listed
-from reports.claims.select import Array, NotMeasured, PairedNumbers, SeedTable, groups_read, read, side_by_side
+from reports.claims.select import (
+    Array,
+    NotMeasured,
+    PairedNumbers,
+    SeedTable,
+    at_share,
+    groups_read,
+    read,
+    side_by_side,
+)
 from reports.statistics import curve_shapes
 from reports.statistics.curve_shapes import Form
 from reports.statistics.seed_tests import SeedEffects, page_trend, shared_error
@@ -408,7 +417,7 @@ def ahead(effect: Ahead, rows: SeedTable) -> dict[str, SeedEffects]:
     """
     reading = read(rows, effect.of, (effect.arm, effect.over), axis="steps")
     steps = np.array(reading.positions)
-    first = steps[0] + effect.since * (steps[-1] - steps[0])
+    first = at_share(effect.since, steps[0], steps[-1])
     ahead_SK = reading.values_ASK[0] - reading.values_ASK[1]
     return {
         f"step-{int(step)}": SeedEffects(reading.seeds, ahead_SK[:, place], left_out=reading.left_out)

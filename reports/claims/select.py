@@ -344,41 +344,49 @@ _OF_LAYERS: Mapping[str, Callable[[Array], Array]] = {
 }
 
 
+def at_share(share: float, first: float, last: float) -> float:
+    """Return the step at a share of the course from a first to a last step.
+
+    It is rounded, so that a checkpoint at 57% of 100 steps is not later than 0.57 * 100 = 56.99999999999999.
+    """
+    return round(first + share * (last - first), 6)
+
+
+def _at_steps(whole: PairedNumbers, at: Array) -> Array:
+    """Return the learning curves at some steps (arms, seeds, steps). They are straight between checkpoints."""
+    curves = [[np.interp(at, whole.positions, curve) for curve in arm] for arm in whole.values_ASK]
+    return np.array(curves, float).reshape(*whole.values_ASK.shape[:2], len(at))
+
+
 def _area(whole: PairedNumbers, of: Quantity) -> PairedNumbers:
-    """Return the mean of a learning curve from the first checkpoint to the share `until` of its course.
-    Between checkpoints the curve is a straight line."""
+    """Return the mean of a learning curve from the first checkpoint to the share `until` of its course."""
     steps = np.array(whole.positions)
-    end = steps[0] + of.until * (steps[-1] - steps[0])
+    end = at_share(of.until, steps[0], steps[-1])
     inside = steps[steps <= end]
     grid = np.append(inside, end) if inside[-1] < end else inside
-    curves = [[np.interp(grid, steps, curve) for curve in arm] for arm in whole.values_ASK]
-    values = np.array(curves, float).reshape(*whole.values_ASK.shape[:2], len(grid))
-    return whole._replace(
-        values_ASK=(np.trapezoid(values, grid, axis=-1) / (end - steps[0]))[..., None], positions=(0,)
-    )
+    areas = np.trapezoid(_at_steps(whole, grid), grid, axis=-1)
+    return whole._replace(values_ASK=(areas / (end - steps[0]))[..., None], positions=(0,))
 
 
 def _way(whole: PairedNumbers, of: Quantity) -> PairedNumbers:
     """Return which share of each run's final gain is reached at the share `until` of its steps.
 
-    A gain of 0 means that nothing is learned, so what was learned before the first checkpoint counts too.
-    Between checkpoints the curve is a straight line. A run without a final gain above 0 has NaN.
+    A gain of 0 means that nothing is learned, so what was learned before the first checkpoint counts too. A
+    run without a final gain above 0 has NaN.
 
     Raises:
         NotMeasured: the first checkpoint comes later.
     """
-    steps = np.array(whole.positions)
-    place = of.until * steps[-1]
-    if steps[0] > place:
+    first, last = whole.positions[0], whole.positions[-1]
+    place = at_share(of.until, 0, last)
+    if first > place:
         raise NotMeasured(
-            f"{_named(of)} is first measured at step {steps[0]:,.0f}, after the {of.until:.0%} of training "
+            f"{_named(of)} is first measured at step {first:,.0f}, after the {of.until:.0%} of training "
             "(until) at which the effect reads it"
         )
-    curves = [[np.interp(place, steps, curve) for curve in arm] for arm in whole.values_ASK]
-    values_there = np.array(curves, float).reshape(whole.values_ASK.shape[:2])
-    final = whole.values_ASK[..., -1]
-    values = values_there / np.where(final > 0, final, np.nan)
-    return whole._replace(values_ASK=values[..., None], positions=(0,))
+    final = whole.values_ASK[..., -1:]
+    values_ASK = _at_steps(whole, np.array([place])) / np.where(final > 0, final, np.nan)
+    return whole._replace(values_ASK=values_ASK, positions=(0,))
 
 
 def groups_read(rows: SeedTable, of: Quantity, arms: Iterable[str]) -> tuple[str, ...]:

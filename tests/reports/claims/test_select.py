@@ -209,6 +209,20 @@ def test_the_way_is_each_arms_own_whatever_its_height():
     )
 
 
+@pytest.mark.parametrize("percent", range(1, 100))
+def test_a_checkpoint_at_a_share_of_training_is_at_that_share(percent):
+    """0.57 * 100 is less than 57, and 0.55 * 100 is more than 55."""
+    share = percent / 100
+    learning = [run("mlm", 0) | GAIN | {"step": step, "value": float(step)} for step in (percent, 100, 200)]
+    way = effect(kind="difference", of=GAIN | {"steps": "way", "until": share / 2}, arm="mlm")
+    assert values(way, learning) == pytest.approx([share / 2])
+    courses = [
+        run(arm, 0) | GAIN | {"step": step, "value": 1.0} for arm in ("mlm", "clm") for step in (0, percent, 100)
+    ]
+    ahead = effect(kind="ahead", of=GAIN, arm="mlm", over="clm", since=share)
+    assert list(found(ahead, courses)) == [f"step-{percent}", "step-100"]
+
+
 REAL_OR_NOT = {**SCORE, "groups": ["sst2", "trec"], "or_groups": ["language_topic"]}
 
 
