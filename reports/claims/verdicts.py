@@ -269,8 +269,9 @@ def _part(
             "p": min(1.0, 2 * min(seed_tests.above(effects), seed_tests.below(effects))),
             "p_equivalent": _equivalence(effects, smallest) if _may_be_equivalent(effects) else np.nan,
             "p_sign_flips": flips,
-            **_seeds_wanted(effects, smallest, level=level, ways=ways),
         }
+        if not (effects.condition and effects.in_each_seed):  # judged seed by seed
+            numbers |= _seeds_wanted(effects, smallest, level=level, ways=ways)
     return PartVerdict(
         verdict=verdict,
         effect=interval.mean,

@@ -361,6 +361,8 @@ def test_a_condition_of_each_seed_is_open_if_it_was_not_measured_in_a_seed_of_th
         "3 and seed 4"
     )
     assert (found.verdict, found.parts["learned"].verdict) == ("undecided", "undecided")
+    near = condition([5.0, 5.1, 4.9], in_each_seed=True)
+    assert near.seeds_to_decide is None, "more seeds do not measure it in these"
     assert condition([61.0, 67.0, -1.0], in_each_seed=True).verdict == "not testable here"
     assert condition([61.0, 67.0, 55.0]).verdict == "supported", "a mean is that of the seeds that have it"
 
