@@ -10,7 +10,7 @@ from ablations.spec.contrasts import Claim
 from ablations.wording import several
 from reports.claims.outcomes import family_levels, look_levels, may_be_judged, measured, smallest_effects
 from reports.claims.select import SeedTable
-from reports.claims.verdicts import ways_to_fail
+from reports.claims.verdicts import FEWEST_SEEDS, ways_to_fail
 from reports.claims.words import significant
 from reports.statistics.seed_tests import SeedEffects, fewest_for_page, power, shared_level
 
@@ -102,6 +102,8 @@ def _part_power(
         return fewest_for_page(part.places, level=level) if part.places else 0
 
     def chance(effect: float, seeds: int) -> float:
+        if seeds < FEWEST_SEEDS:
+            return 0.0
         level = shared_level(part, levels[min((size for size in levels if size >= seeds), default=all_seeds)])
         if seeds < fewest_for_trend(level):
             return 0.0
@@ -132,6 +134,12 @@ def unlikely(powers: Iterable[ClaimPower | str], *, seeds: int) -> list[str]:
     sentences = []
     for claim_power in powers:
         if isinstance(claim_power, str) or claim_power.large_effect >= UNLIKELY:
+            continue
+        if seeds < FEWEST_SEEDS:
+            sentences.append(
+                f"{claim_power.claim}: {several(seeds, 'seed')} cannot decide a claim, which needs at least "
+                f"{FEWEST_SEEDS}; plan more seeds."
+            )
             continue
         if seeds < claim_power.fewest_for_page:
             sentences.append(

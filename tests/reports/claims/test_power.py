@@ -75,6 +75,16 @@ def test_a_claim_that_so_many_seeds_would_not_decide_is_told(tmp_path, pilot):
     ]
 
 
+@pytest.mark.parametrize(("seeds", "number"), [(1, "1 seed"), (2, "2 seeds")])
+def test_fewer_seeds_than_a_verdict_needs_decide_nothing(tmp_path, pilot, seeds, number):
+    claims = claims_of(tmp_path, ("surely", "a", {"smallest": 100.0}))
+    powers = claim_powers(claims, pilot, seeds=seeds, **CONTEXT)
+    assert powers[0].large_effect == 0.0
+    assert unlikely(powers, seeds=seeds) == [
+        f"surely: {number} cannot decide a claim, which needs at least 3; plan more seeds."
+    ]
+
+
 def test_a_pilot_whose_effects_are_no_numbers_tells_no_spread(tmp_path, pilot):
     broken = pilot.assign(value=pilot.value.where((pilot.seed > 0) | (pilot.arm != "a")))
     alone = broken[broken.seed < 2]
