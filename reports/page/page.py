@@ -321,7 +321,7 @@ def publish(folder: Path, to: Path) -> Path:
         _copy(folder / name, published / name)
     for part in ("figures", "tables", claims_file.FOLDER, PUBLISHED_FOLDER):
         for path in list(published.glob(f"{part}/*")):
-            if path.relative_to(published).as_posix() not in drawn | set(beside_spec):
+            if path.is_file() and path.relative_to(published).as_posix() not in drawn | set(beside_spec):
                 path.unlink()
     provenance = json.dumps(report["provenance"], ensure_ascii=False, indent=1) + "\n"
     write_whole(published / PUBLISHED_PROVENANCE, provenance.encode())

@@ -53,10 +53,12 @@ def test_publishing_again_removes_old_figures_and_leaves_what_a_person_wrote(tmp
     published = publish(folder, to)
     (published / "findings.md").write_text("what it means")
     (published / "figures" / "old.svg").write_text("of an earlier page")
+    (published / "figures" / "mine").mkdir()
+    (published / "figures" / "mine" / "old.svg").write_text("drawn by hand")
     (published / "claims.json").write_text("of an earlier spec")
     assert publish(folder, to) == published
     names = set(content(published))
-    assert "findings.md" in names
+    assert names >= {"findings.md", "figures/mine/old.svg"}
     assert not names & {"figures/old.svg", "claims.json"}
 
 
