@@ -150,11 +150,14 @@ def expected_best(losses: Sequence[float | None]) -> list[float]:
     worst = max(loss for loss in losses if loss is not None)
     ordered = sorted(worst if loss is None else loss for loss in losses)
     size = len(ordered)
-    return [
-        sum(loss * math.comb(size - place, drawn - 1) for place, loss in enumerate(ordered, start=1))
-        / math.comb(size, drawn)
-        for drawn in range(1, size + 1)
-    ]
+    drawn = np.arange(1, size + 1)
+    # Chance of each number of draws that a trial is the best of them: C(size - place, drawn - 1) / C(size, drawn).
+    chance = drawn / size
+    expected = np.zeros(size)
+    for place, loss in enumerate(ordered, start=1):
+        expected += chance * loss
+        chance *= (size - place - drawn + 1) / max(1, size - place)
+    return [float(loss) for loss in expected]
 
 
 def last_step(table: DataFrame) -> DataFrame:

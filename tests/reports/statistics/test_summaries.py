@@ -215,6 +215,13 @@ def test_the_expected_best_is_the_mean_over_all_choices_of_so_many_trials(losses
     assert expected_best(losses) == pytest.approx(every)
 
 
+def test_the_expected_best_of_many_trials_is_that_of_exact_fractions():
+    size = 2_000
+    expected = expected_best([float(loss) for loss in range(size)])
+    # The lowest of so many different numbers from 0 on is on average (size - drawn) / (drawn + 1).
+    assert expected == pytest.approx([(size - drawn) / (drawn + 1) for drawn in range(1, size + 1)], abs=1e-9)
+
+
 def test_a_diverged_trial_counts_as_the_worst_that_is_known():
     assert expected_best([None, 1.0, 2.0]) == expected_best([2.0, 1.0, 2.0])
     with pytest.raises(ValueError, match="empty"):
