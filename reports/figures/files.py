@@ -40,6 +40,9 @@ PANEL_INCHES = 5.2, 3.5
 
 LEGEND_LINE_INCHES = 0.2
 
+LEGEND_ROW_LETTERS = 54
+"""Letters that fit side by side in a legend; each entry takes six more than its name."""
+
 NOTE_INCHES = 0.15
 """Height of one line of notes above a panel; a panel has room for one."""
 
@@ -277,6 +280,14 @@ def draw_panel(panel: Panel, medium: Medium) -> Figure:
         if names and max(widths) > WIDEST_NAME * figure.bbox.width:
             _names_below(figure, names, width=max(widths) / figure.dpi, height=medium.inches[1])
     return figure
+
+
+def legend_below(figure: Figure, ax: Axes) -> float:
+    """Write the legend of the axes below a figure, and return its height in inches."""
+    handles, labels = ax.get_legend_handles_labels()
+    columns = max(1, min(len(labels), LEGEND_ROW_LETTERS // (max(map(len, labels)) + 6)))
+    figure.legend(handles, labels, loc="outside lower left", ncols=columns, frameon=False, fontsize="small")
+    return LEGEND_LINE_INCHES * -(-len(labels) // columns)
 
 
 def _names_below(figure: Figure, names: Sequence[Text], *, width: float, height: float) -> None:

@@ -14,7 +14,7 @@ from ablations.results import SHOWN
 from ablations.wording import listed
 from reports.figures.by_arm import shown_name
 from reports.figures.curves import curves_by_arm, learned, order, require, with_columns
-from reports.figures.files import LEGEND_LINE_INCHES, TITLE_INCHES
+from reports.figures.files import TITLE_INCHES, legend_below
 from reports.figures.panel import (
     MOST_PANELS,
     FigureKind,
@@ -28,9 +28,6 @@ from reports.figures.panel import (
 )
 from reports.figures.style import COLOURS, GREY, LINES, MARKERS, Style, shade
 from reports.statistics.summaries import last_step
-
-LEGEND_ROW_LETTERS = 54
-"""Letters that fit side by side in a legend; each entry takes six more than its name."""
 
 FRAME_INCHES = 2.4
 """Height of a frame of a picture; two frames stand side by side."""
@@ -106,13 +103,8 @@ class Cloud(NamedTuple):
         figure.suptitle(shown_name(self.arm), x=0.02, ha="left", fontsize="medium")
         first = axes[0].get_legend()
         assert first is not None
-        handles, labels = axes[0].get_legend_handles_labels()
         first.remove()
-        columns = max(1, min(len(labels), LEGEND_ROW_LETTERS // (max(map(len, labels)) + 6)))
-        figure.legend(handles, labels, loc="outside lower left", ncols=columns, frameon=False, fontsize="small")
-        figure.set_figheight(
-            FRAME_INCHES * -(-layers // 2) + LEGEND_LINE_INCHES * -(-len(labels) // columns) + TITLE_INCHES
-        )
+        figure.set_figheight(FRAME_INCHES * -(-layers // 2) + legend_below(figure, axes[0]) + TITLE_INCHES)
 
 
 def draw_picture(drawn: Cloud, *, axes: Sequence[Axes]) -> Sequence[Axes]:

@@ -18,6 +18,7 @@ from ablations.runs.records import TunedArm, Tuning
 from ablations.wording import exact_number as brief
 from ablations.wording import shown
 from reports.figures.by_setting import labels_apart
+from reports.figures.files import PANEL_INCHES, legend_below
 from reports.figures.panel import Panel, letters
 from reports.figures.style import Style, arm_styles, is_logarithmic, is_number, mark_points
 from reports.statistics.summaries import expected_best
@@ -60,7 +61,7 @@ class TrialMarks(NamedTuple):
         ax.set_ylabel(ABOVE)
         ax.set_ylim(bottom=min(0, -0.04 * ax.get_ylim()[1]))
         sns.despine(ax=ax)
-        figure.legend(loc="outside lower left", frameon=False, fontsize="small", ncols=4)
+        figure.set_figheight(PANEL_INCHES[1] + legend_below(figure, ax))
 
     def _name_places(self, ax: Axes) -> None:
         """Write as many of the tried values below the axis as have room."""

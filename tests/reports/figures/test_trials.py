@@ -4,6 +4,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ablations.runs.records import TrialRecord, TunedArm, Tuning
+from reports.figures.files import PANEL_INCHES
 from reports.figures.trials import tuning_panels
 from reports.page import page
 from tests.support.fake_experiment import write
@@ -55,6 +56,16 @@ def test_each_trial_stands_above_the_best_of_its_arm_and_a_diverged_one_at_the_t
         by_rate.description
         == "mlm: 0.001 3.000, 0.002 2.500, 0.004 diverged. clm: 0.001 4.000, 0.002 4.500, 0.004 4.200."
     )
+
+
+@pytest.mark.parametrize("arms", [2, 40])
+def test_the_legend_takes_no_room_from_the_axes(arms):
+    names = [f"arm-with-a-long-name-{i}" for i in range(arms)]
+    searches = tuning(*(searched(name, (3.0, 2.5, None), 2e-3) for name in names))
+    figure = Figure(figsize=PANEL_INCHES, layout="constrained")
+    tuning_panels(searches, arms=names)[0].content.draw(figure)
+    figure.draw_without_rendering()
+    assert figure.axes[0].get_window_extent().height / figure.dpi > 0.75 * PANEL_INCHES[1]
 
 
 def test_the_rows_of_a_panel_are_what_it_draws():
