@@ -66,14 +66,6 @@ SeedRange = tuple[int, int | None]
 """Fewest and most seeds; None means more than `seed_tests.MOST_SEEDS`."""
 
 
-class Probabilities(NamedTuple):
-    """Probabilities of a part's seeds if each verdict were false. A small probability decides for the verdict."""
-
-    supported: float
-    contradicted: float
-    equivalent: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class PartVerdict:
     """Part of a claim: one effect with its verdict."""
@@ -361,16 +353,6 @@ def _fewest_for_page(effects: SeedEffects, level: float) -> int | None:
     return seed_tests.fewest_for_page(effects.places, level=level) if effects.places else None
 
 
-def _probabilities(effects: SeedEffects, smallest: float) -> Probabilities:
-    """Return the probabilities of one part. One-sided ones are doubled, so that all are compared with alpha."""
-    equivalent = _equivalence(effects, smallest) if _may_be_equivalent(effects) else 1.0
-    if effects.direction == "either":
-        beyond = min(seed_tests.above(effects, against=smallest), seed_tests.below(effects, against=-smallest))
-        return Probabilities(2 * beyond, 1.0, equivalent)
-    supported = max(2 * seed_tests.above(effects), effects.page or 0.0)
-    return Probabilities(supported, 2 * seed_tests.below(effects), equivalent)
-
-
 def _may_be_equivalent(effects: SeedEffects) -> bool:
     """Return whether an effect near 0 means that there is no difference; this excludes bounds and conditions."""
     return not (effects.bounded or effects.condition)
@@ -399,9 +381,15 @@ def _verdict(effects: SeedEffects, smallest: float, *, level: float, ways: int) 
         return "not testable here"
     if not has_evidence(effects):
         return "undecided"
-    p = _probabilities(effects, smallest)
-    if ways * p.equivalent <= level:
+    if _may_be_equivalent(effects) and ways * _equivalence(effects, smallest) <= level:
         return "equivalent"
-    if p.supported <= level:
+    # One-sided probabilities are doubled, so that all are compared with the level.
+    if effects.direction == "either":
+        beyond = min(seed_tests.above(effects, against=smallest), seed_tests.below(effects, against=-smallest))
+        supported, contradicted = 2 * beyond, 1.0
+    else:
+        supported = max(2 * seed_tests.above(effects), effects.page or 0.0)
+        contradicted = 2 * seed_tests.below(effects)
+    if supported <= level:
         return "undecided" if _may_be_divided_by_0(effects, level=level) else "supported"
-    return "contradicted" if ways * p.contradicted <= level and not effects.condition else "undecided"
+    return "contradicted" if ways * contradicted <= level and not effects.condition else "undecided"

@@ -302,12 +302,12 @@ def scores_over_examples(experiment: ReportedExperiment, by_arm: Mapping[str, An
     for arm, answers in by_arm.items():
         for question, frames in answers.items():
             place = (question.measure, question.task, question.metric, arm)
-            means = {seed: np.average(frame["points"], weights=frame["weight"]) for seed, frame in frames.items()}
-            in_table = {seed: values.get((*place, seed), np.nan) for seed in means}
-            ids = next(iter(frames.values())).index
+            means = [np.average(frame["points"], weights=frame["weight"]) for frame in frames.values()]
+            in_table = [values.get((*place, seed), np.nan) for seed in frames]
+            first = next(iter(frames.values()))
+            ids = first.index
             whole = all(len(frame) == len(ids) and frame.index.isin(ids).all() for frame in frames.values())
-            if whole and np.allclose(list(means.values()), list(in_table.values()), atol=EQUAL_UP_TO):
-                first = next(iter(frames.values()))
+            if whole and np.allclose(means, in_table, atol=EQUAL_UP_TO):
                 points_SN = np.array([frame.loc[ids, "points"] for frame in frames.values()], float)
                 rng = np.random.default_rng(0)
                 interval = multi_bootstrap(points_SN, rng=rng, weight_N=first["weight"].to_numpy(float))
