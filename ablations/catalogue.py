@@ -214,7 +214,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
                 "recall_at_1_reranked",
             ),
             layers="some",
-            version=5,
+            version=6,
         ),
         "validation": Card(
             rows="ablations.measures.validation:rows",

@@ -38,6 +38,7 @@ from ablations.tasks.transfer.retrieval import (
     unit,
     wrong_seconds,
 )
+from ablations.tasks.transfer.training import Trained
 from lightning_modules.config import FilesData, HubData, LanguageData
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, decode
 from lightning_modules.objectives import build
@@ -266,6 +267,23 @@ def of_topics(count, *, seed, same):
     other_P = topic_P if same else rng.integers(0, 3, count)
     draw = lambda topic: " ".join(rng.choice(TOPICS[topic], 8))  # noqa: E731
     return Followed([draw(topic) for topic in topic_P], [draw(topic) for topic in other_P])
+
+
+def test_pairs_that_are_held_out_share_no_text_with_those_that_are_learned_from(tokens, monkeypatch):
+    seen = []
+
+    def untrained(trainee, texts, index_M, recipe, **rest):
+        seen.append((texts.examples, index_M))
+        return Trained(0.0, trainee.state_dict())
+
+    monkeypatch.setattr("ablations.tasks.transfer.retrieval.train", untrained)
+    pairs = Followed([f"dog {i}" for i in range(50)], [f"cat {i}" for i in range(50)])
+    objective, wanted = build(settings("masked_lm"), tokens), RetrievalSettings(kind="retrieval")
+    cross_encoder(objective, pairs, tokens.tokenizer, wanted, max_length=64, say=lambda line: None)
+    ((examples, learned),) = seen
+    held = np.setdiff1d(np.arange(len(examples)), learned)
+    assert (len(held), len(learned)) == (2 * 5, 2 * 45)
+    assert not {*examples.take(held).second} & {*examples.take(learned).second}
 
 
 @pytest.mark.parametrize("same", [True, False])
