@@ -149,7 +149,10 @@ def transfer_rows(
     others = (
         transfer.train(repetition, transfer.train_size, rate) for repetition in range(1, settings.repetitions)
     )
-    answers = [transfer.tested(trained) for trained in (first[rate], *others)]
+    # Each training is tested before the next one begins, and no weights stay in memory after that.
+    answers = [transfer.tested(first.pop(rate))]
+    first.clear()
+    answers += (transfer.tested(trained) for trained in others)
     for metric in task.transfer_metrics:
         yield transfer.row(metric, task.name, answers)
     if settings.predictions and counts_V is not None:

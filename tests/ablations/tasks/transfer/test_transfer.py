@@ -1,6 +1,7 @@
 """Heads on frozen and on trained encoders: what each can and cannot learn, and that nothing else is changed."""
 
 import itertools
+import weakref
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -23,6 +24,7 @@ from ablations.tasks.transfer.heads import (
     texts_of,
 )
 from ablations.tasks.transfer.training import Recipe, Trainee, batches, train
+from ablations.tasks.transfer.transfer import _Transfer
 from lightning_modules.objectives import build
 from tests.support.products_seen import ProductsSeen
 from tests.support.tiny_text import settings
@@ -388,6 +390,23 @@ def test_the_learning_rate_that_is_best_on_the_validation_part_is_taken_for_all(
         "language_topic, 20 examples, repetition 1, learning rate 0.003",
         "language_topic, 20 examples, repetition 2, learning rate 0.003",
     ]
+
+
+def test_each_repetition_is_tested_before_the_next_is_trained(objective, tokens, monkeypatch):
+    """The weights of all repetitions at once may be more than a device holds."""
+    alive, most = [], 0
+
+    def counted(self, trained):
+        nonlocal most
+        alive.append(weakref.ref(trained.weights["parts.head.linear.weight"]))
+        most = max(most, sum(reference() is not None for reference in alive))
+        return tested(self, trained)
+
+    tested = _Transfer.tested
+    monkeypatch.setattr(_Transfer, "tested", counted)
+    wanted = asked("tuned", seeds=4, epochs=1, learning_rates=(1e-3, 3e-3), learning_curve=(20,))
+    scored(objective, tokens, precedence(300, seed=22), wanted)
+    assert (len(alive), most) == (2 * 4, 1)
 
 
 # Rows ------------------------------------------------------------------------------------------------
