@@ -249,7 +249,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
                 *("probed_majority", "probed_word", "probed_word_window"),
             ),
             groups="tasks",
-            version=4,
+            version=5,
         ),
         "parsing": Card(
             rows="ablations.tasks.language_models.parsing:rows",

@@ -45,7 +45,7 @@ SPLITS: Final[tuple[Split, ...]] = ("train", "validation", "test")
 METRICS: dict[Kind, dict[Metric, Chance]] = {
     "classification": {"accuracy": "constant", "matthews": "none", "f1": "constant"},
     "regression": {"pearson": "none", "spearman": "none"},
-    "tagging": {"accuracy": "constant", "entity_f1": "none"},
+    "tagging": {"accuracy": "constant", "entity_f1": "constant"},
     "span": {"overlap_f1": "place", "exact_match": "place"},
     "minimal_pairs": {"accuracy": "half"},
 }

@@ -111,10 +111,11 @@ def score(task: Task, answers: Sequence[Any], right: Sequence[Any]) -> float:
 def chance(task: Task, test: Examples) -> float:
     """Return the chance level: the best score on the test part of answers that ignore the input.
 
-    For classes and tags it is one answer to everything: the most frequent one of the test part, or the
-    positive class if F1 is about one class. (The most frequent answer of the training part scores no more,
-    and may score far less by the luck of a sample.) For spans it is the same place in every context, the best
-    of `PLACES`. It is a half for minimal pairs, and 0 if the metric has it by definition.
+    For classes and tags it is one answer to everything: the most frequent one of the test part, the positive
+    class if F1 is about one class, or the best tag if F1 is of entities. (The most frequent answer of the
+    training part scores no more, and may score far less by the luck of a sample.) For spans it is the same
+    place in every context, the best of `PLACES`. It is a half for minimal pairs, and 0 if the metric has it by
+    definition.
     """
     match task.chance:
         case "half":
@@ -123,8 +124,10 @@ def chance(task: Task, test: Examples) -> float:
             return 0.0
         case "place":
             return max(score(task, rule.answers(test), test.right) for rule in PLACES)
-    best = task.positive if task.metric == "f1" else most_frequent(test)
-    return score(task, constant(best, test), test.right)
+    answers = {"f1": [task.positive], "entity_f1": set(_flat(test.answers))}.get(
+        task.metric, [most_frequent(test)]
+    )
+    return max(score(task, constant(answer, test), test.right) for answer in answers)
 
 
 def most_frequent(examples: Examples) -> Any:

@@ -207,6 +207,14 @@ def test_no_constant_answer_is_above_chance(metric, positive):
         assert chance(asked, answered(right)) == max(scores)
 
 
+def test_no_constant_tag_is_above_chance():
+    rng = np.random.default_rng(6)
+    right = [rng.choice(["O", "B-P", "I-P", "B-L", "S-L"], 3).tolist() for _ in range(40)]
+    asked = task("entity_f1", "tagging")
+    scores = [score(asked, [[tag] * 3] * 40, right) for tag in ("O", "B-P", "I-P", "E-L", "B-L", "S-L")]
+    assert chance(asked, answered(right, words=right)) == max(scores) > 0
+
+
 def test_chance_of_spans_is_the_best_of_the_same_words_of_every_context():
     contexts = ["b c d e", "f g h", "i j"]
     spans = task("overlap_f1", "span")
@@ -233,11 +241,8 @@ def test_an_answer_of_the_same_words_of_every_context_is_never_above_chance():
     assert 0 < chance(spans, examples) < score(spans, examples.right, examples.right) == 1
 
 
-@pytest.mark.parametrize(
-    ("metric", "guess"), [("matthews", "1"), ("entity_f1", ["O", "O"]), ("pearson", 2.5), ("spearman", 2.5)]
-)
+@pytest.mark.parametrize(("metric", "guess"), [("matthews", "1"), ("pearson", 2.5), ("spearman", 2.5)])
 def test_where_chance_is_said_to_be_none_a_constant_guess_scores_nothing(metric, guess):
-    kinds = {"entity_f1": "tagging", "pearson": "regression", "spearman": "regression"}
-    right = {"1": ["1", "0", "1"], 2.5: [1.0, 2.0, 4.0]}.get(guess) if not isinstance(guess, list) else None
-    right = right or [["B-P", "O"]] * 3
-    assert score(task(metric, kinds.get(metric, "classification")), [guess] * 3, right) == 0
+    kind = "classification" if metric == "matthews" else "regression"
+    right = {"1": ["1", "0", "1"], 2.5: [1.0, 2.0, 4.0]}[guess]
+    assert score(task(metric, kind), [guess] * 3, right) == 0
