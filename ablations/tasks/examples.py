@@ -9,10 +9,11 @@ alone.
 import itertools
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -344,13 +345,21 @@ def _check_entity_tags(task: Task, split: Split, tags: list[list[str]]) -> None:
 
 def _around(context: str, start: int, answer: str) -> tuple[str, Answer]:
     """Return the sentences of a paragraph that hold an answer, and the answer's place in them, without white
-    space around it."""
+    space around it.
+
+    Both are brought to NFC, as the tokenizer brings them. Otherwise no token would end where an answer ends with
+    an accent that is a character of its own.
+    """
+    start, context, answer = len(_nfc(context[:start])), _nfc(context), _nfc(answer)
     start += len(answer) - len(answer.lstrip())
     stop = start + len(answer.strip())
     ends = [0, *(match.end() for match in SENTENCE_END.finditer(context)), len(context)]
     first = max(end for end in ends if end <= start)
     last = min(end for end in ends if end >= stop)
     return context[first:last].rstrip(), Answer(start - first, stop - first)
+
+
+_nfc = partial(unicodedata.normalize, "NFC")
 
 
 TREES = {"train": 2000, "validation": 500, "test": 1000}

@@ -1,6 +1,7 @@
 """The tasks' texts and answers: from the built-in language, and from files."""
 
 import json
+import unicodedata
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -277,6 +278,17 @@ def test_white_space_around_an_answer_is_no_part_of_it(answer, tmp_path):
     task = replace(TASKS["xquad"], files={"test": "one.jsonl"}, start="at", divided_by=None)
     read = read_examples(task, "test", data_root=tmp_path)
     assert (read.second, read.answers, read.right) == (["It was  Bob."], [Answer(8, 12)], ["Bob."])
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_an_answer_may_end_in_an_accent_however_it_is_written(form, tmp_path):
+    context, answer = (unicodedata.normalize(form, text) for text in ("Zoë ran. Was it Zoë or André?", "André"))
+    (tmp_path / "one.jsonl").write_text(
+        json.dumps({"question": "Who?", "context": context, "answer": answer, "at": context.index(answer)})
+    )
+    task = replace(TASKS["xquad"], files={"test": "one.jsonl"}, start="at", divided_by=None)
+    read = read_examples(task, "test", data_root=tmp_path)
+    assert (read.second, read.answers, read.right) == (["Was it Zoë or André?"], [Answer(14, 19)], ["André"])
 
 
 def _split_of_title(title):
