@@ -20,7 +20,7 @@ from sklearn.svm import LinearSVC
 
 from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.datasets import SPLITS, Split, Task
-from ablations.tasks.examples import Examples, Source, all_examples, part, source_of
+from ablations.tasks.examples import WORD, Examples, Source, all_examples, part, source_of
 from ablations.tasks.linear import MOST_ITERATIONS, LabelledFeatures, best_classifier, best_ridge
 from ablations.tasks.metrics import BESIDE_QUESTION, PLACES, Rule, chance, constant, most_frequent, score
 from ablations.tasks.settings import BaselinesSettings
@@ -30,8 +30,8 @@ STRENGTHS = (1.0, 10.0, 100.0)
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Candidates for the same features; see `linear.PENALTIES`."""
 
-WORD = r"\w+|[^\w\s]"
-"""Pattern of a word. Punctuation marks count as words."""
+TERM = WORD + r"|[^\w\s]"
+"""Pattern of a word or punctuation mark."""
 
 
 def rows(readings: Readings, settings: BaselinesSettings, say: Say) -> Iterator[dict[str, Any]]:
@@ -91,7 +91,7 @@ def score_rows(task: Task, *, splits: Mapping[Split, Examples]) -> Iterator[dict
 
 
 def _by_tfidf(task: Task, train: Examples, validation: Examples, test: Examples) -> Sequence[Any]:
-    words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=WORD, sublinear_tf=True)
+    words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=TERM, sublinear_tf=True)
     words.fit([*train.first, *(train.second or ())])
 
     def features(examples: Examples) -> csr_matrix:

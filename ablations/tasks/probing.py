@@ -32,7 +32,7 @@ from ablations.measures.jackknife import means_left_out
 from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.datasets import SPLITS, Split, Task
 from ablations.tasks.encoding import encode_examples, pooled_states, word_states
-from ablations.tasks.examples import Examples, all_examples, part, source_of
+from ablations.tasks.examples import WORD, Examples, all_examples, part, source_of
 from ablations.tasks.linear import (
     STRENGTHS,
     LabelledFeatures,
@@ -59,8 +59,6 @@ NO_WORD = ""
 
 ANSWERS = "answers"
 """Additional key of the mix's row of `accuracy`: the answers of its probe."""
-
-_WORD = re.compile(r"\w+")
 
 
 def deciding_words(texts: Sequence[str], *, train: Sequence[str]) -> list[str]:
@@ -92,7 +90,7 @@ def control_labels(
 
 
 def _words(text: str) -> set[str]:
-    return set(_WORD.findall(text.lower()))
+    return set(re.findall(WORD, text.lower()))
 
 
 @dataclass(frozen=True)
@@ -135,8 +133,8 @@ def probing_rows(
     The chance level (`floor`) is that of a probe that only knows the frequencies of the labels. For accuracy
     it is the share of the test part's most frequent label, the best that one answer to everything can reach.
     For selectivity it is this share minus the score of the most frequent training label in the control task.
-    There is no selectivity if all training examples have one control label, as in texts without spaces, none of
-    whose words is in ten training texts.
+    There is no selectivity if all training examples have one control label, as if no word is in ten training
+    texts.
     For the weights of the mix it is equal weights. n counts test examples, or training examples for the code
     and the weights. d is the number of features.
 

@@ -11,6 +11,7 @@ only the test text is shuffled. As there, no word keeps its place: the permutati
 cycle.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,7 +25,7 @@ from tokenizers import Tokenizer
 from ablations.measures.jackknife import BLOCKS, errors
 from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.datasets import SPLITS, Metric, Split
-from ablations.tasks.examples import Examples, all_examples, part, source_of
+from ablations.tasks.examples import MARKS, UNSPACED, Examples, all_examples, part, source_of
 from ablations.tasks.metrics import chance, score
 from ablations.tasks.predictions import points_metric, points_of, predictions
 from ablations.tasks.settings import FineTuningSettings, TransferSettings
@@ -55,7 +56,8 @@ def shuffled(examples: Examples) -> Shuffled:
     """Return examples with the words of every text in another order. The two texts of a pair are shuffled
     apart.
 
-    Words are what stands between blanks, or what the task says. The order depends only on the numbers of the
+    Words are what stands between blanks, or what the task says; in scripts without spaces they are characters,
+    and the blanks stay where they are. The order depends only on the numbers of the
     example, of the text in it and of the word in that, so it is the same for every encoder.
     """
     if examples.words is not None:
@@ -74,9 +76,13 @@ def natural_order(answers: list[Any], place: list[NDArray[np.int64]]) -> list[li
     return [[tags[i] for i in np.argsort(order)] for tags, order in zip(answers, place, strict=True)]
 
 
+_SHUFFLED = rf"{UNSPACED}[{MARKS}]*|(?:(?!{UNSPACED})\S)+"
+
+
 def _moved(text: str, example: int, number: int) -> str:
-    words = text.split()
-    return " ".join(words[i] for i in _order(len(words), example, number))
+    words = re.findall(_SHUFFLED, text)
+    moved = (words[i] for i in _order(len(words), example, number))
+    return re.sub(_SHUFFLED, lambda _: next(moved), text)
 
 
 def _order(count: int, example: int, number: int) -> NDArray[np.int64]:

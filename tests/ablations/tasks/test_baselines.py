@@ -32,8 +32,13 @@ def test_a_label_that_is_a_word_or_two_neighbours_is_told_from_the_text():
     def by_neighbours(texts):
         return Examples(texts, None, None, [str("the the" in text) for text in texts])
 
+    def by_character(texts):
+        """Text of Chinese characters, without spaces."""
+        written = ["".join(chr(0x4E00 + ord(letter)) for letter in text if letter != " ") for text in texts]
+        return Examples(written, None, None, [str("dog" in text.split()) for text in texts])
+
     task = TASKS["sst2"]
-    for make in (by_word, by_neighbours):
+    for make in (by_word, by_neighbours, by_character):
         splits = of(make)
         found = values(task, splits)
         assert set(found) == {"majority", "tfidf"}

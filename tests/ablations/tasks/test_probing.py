@@ -165,7 +165,7 @@ def test_a_probe_that_can_memorise_has_no_selectivity_where_labels_are_kinds():
 
 
 def test_a_control_task_of_one_label_gives_no_selectivity():
-    """No text without spaces has a word that is in ten others, so all texts are of one kind."""
+    """If no word is in ten training texts, all texts are of one kind."""
     parts = of_layers(planted(), KNOWS)
     of_one_kind = {
         split: replace(part, control_N=np.full_like(part.control_N, "a")) for split, part in parts.items()

@@ -1,5 +1,7 @@
 """Frozen features and fine-tuning: answers that are spans or tags, words in another order, and refusals."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ import torch.nn.functional as F
 from ablations.errors import MeasureError
 from ablations.tasks import metrics
 from ablations.tasks.datasets import TASKS
-from ablations.tasks.examples import Answer, Examples
+from ablations.tasks.examples import WORD, Answer, Examples
 from ablations.tasks.transfer.heads import answers_of, best_span, texts_of
 from ablations.tasks.transfer.transfer import natural_order, shuffled
 from lightning_modules.objectives import build
@@ -119,6 +121,21 @@ def test_shuffled_texts_have_the_same_words_and_none_at_its_place():
     assert len(set(moved.second or [])) > 1  # each text by itself
     assert moved.answers == list(range(38))
     assert shuffled(Examples(["alone", ""], None, None, ["x", "y"])).examples.first == ["alone", ""]
+
+
+def test_in_scripts_without_spaces_each_character_is_a_word():
+    texts = ["这部电影很好看", "ภาษาไทย", "他 uses BERT"]
+    assert [re.findall(WORD, text) for text in [*texts, "की बात, is it?"]] == [
+        ["这", "部", "电", "影", "很", "好", "看"],
+        ["ภ", "า", "ษ", "า", "ไ", "ท", "ย"],
+        ["他", "uses", "BERT"],
+        ["की", "बात", "is", "it"],
+    ]
+    moved = shuffled(Examples(texts, None, None, ["x"] * 3)).examples.first
+    for natural, other in zip(texts, moved, strict=True):
+        assert sorted(natural) == sorted(other)
+        assert natural != other
+    assert " " not in "".join(moved[:2])
 
 
 def test_tags_move_with_their_words_and_back():
