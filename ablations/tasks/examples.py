@@ -49,7 +49,7 @@ DIVISION: dict[Split, float] = {"train": 0.70, "validation": 0.85, "test": 1.0}
 """End of each split in [0, 1), if one file serves all splits. A hash of the value of `divided_by` gives each
 example its place in [0, 1)."""
 
-SENTENCE_END = re.compile(r"[.!?][\"')\]]*\s+(?=[A-Z0-9\"'(])")
+SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*\s+(?=([^\s.!?…]))|[。！？।][”’」』）)]*\s*")
 
 
 MARKS: Final = "".join(c for c in map(chr, range(0x10000)) if unicodedata.category(c).startswith("M"))
@@ -365,7 +365,9 @@ def _around(context: str, start: int, answer: str) -> tuple[str, Answer]:
     start, context, answer = len(_nfc(context[:start])), _nfc(context), _nfc(answer)
     start += len(answer) - len(answer.lstrip())
     stop = start + len(answer.strip())
-    ends = [0, *(match.end() for match in SENTENCE_END.finditer(context)), len(context)]
+    # A small letter does not begin a sentence: the mark before it ends an abbreviation, or a question inside.
+    marks = (match for match in SENTENCE_END.finditer(context) if not (match[1] or "").islower())
+    ends = [0, *(mark.end() for mark in marks), len(context)]
     first = max(end for end in ends if end <= start)
     last = min(end for end in ends if end >= stop)
     return context[first:last].rstrip(), Answer(start - first, stop - first)

@@ -291,6 +291,24 @@ def test_an_answer_may_end_in_an_accent_however_it_is_written(form, tmp_path):
     assert (read.second, read.answers, read.right) == (["Was it Zoë or André?"], [Answer(14, 19)], ["André"])
 
 
+@pytest.mark.parametrize(
+    ("context", "answer", "expected"),
+    [
+        ("Es ist gut. Über den Wolken lebt er. Ende.", "Wolken", "Über den Wolken lebt er."),
+        ("Это хорошо. Он живёт в Москве. Конец.", "Москве", "Он живёт в Москве."),
+        ("这很好。他住在北京。结束。", "北京", "他住在北京。"),
+        ("«Qué?» ¿Dónde vive? Vive en Lima… Fin.", "Lima", "Vive en Lima…"),
+        ("Ja. Er kam, ca. um vier . . . und ging. Nein.", "vier", "Er kam, ca. um vier . . . und ging."),
+    ],
+)
+def test_sentences_end_in_any_script(context, answer, expected, tmp_path):
+    row = {"question": "?", "context": context, "answer": answer, "at": context.index(answer)}
+    (tmp_path / "one.jsonl").write_text(json.dumps(row))
+    task = replace(TASKS["xquad"], files={"test": "one.jsonl"}, start="at", divided_by=None)
+    read = read_examples(task, "test", data_root=tmp_path)
+    assert (read.second, read.right) == ([expected], [answer])
+
+
 def _split_of_title(title):
     from ablations.tasks.examples import _split_of
 
