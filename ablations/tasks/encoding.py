@@ -18,6 +18,7 @@ from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import TfidfTransformer
 from tokenizers import Encoding, Tokenizer
 
+from ablations.errors import MeasureError
 from ablations.measures.reading.labels import spaced_word, spans_of
 from ablations.measures.reading.sample import is_text_token
 from ablations.tasks.datasets import Task
@@ -248,7 +249,17 @@ def pooled_states(objective: Objective, rows: EncodedTexts) -> NDArray[np.float3
             states_LNF = np.empty((len(layers), len(rows), states_LBF.shape[-1]), np.float32)
         states_LNF[:, index_B] = states_LBF
     assert states_LNF is not None, "no rows"
+    require_numbers(states_LNF)
     return states_LNF
+
+
+def require_numbers(states: NDArray[np.float32]) -> None:
+    """Raise a MeasureError if a state is NaN."""
+    if unknown := int(np.isnan(states).sum()):
+        raise MeasureError(
+            f"{unknown:,} of {states.size:,} values of the encoder's states are NaN; look for a diverged run, or "
+            "for a fault in an objective of your own."
+        )
 
 
 def text_features(states_BTD: torch.Tensor, part_BT: torch.Tensor) -> torch.Tensor:
@@ -293,6 +304,7 @@ def word_states(objective: Objective, rows: EncodedTexts) -> WordStates:
                 place_T = np.flatnonzero(rows.rows[i].word_T >= 0)
                 states_LWD[layer, start_N[i] : start_N[i] + len(place_T)] = states_TD[place_T]
     assert states_LWD is not None, "no rows"
+    require_numbers(states_LWD)
     return WordStates(states_LWD, row_W, word_W)
 
 

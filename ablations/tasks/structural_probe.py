@@ -23,7 +23,7 @@ from ablations.measures.jackknife import means_left_out
 from ablations.measures.reading.alignment import NO_WORD
 from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.datasets import SPLITS, Split
-from ablations.tasks.encoding import FIRST, SPECIAL, EncodedTexts, Row, encode_batch
+from ablations.tasks.encoding import FIRST, SPECIAL, EncodedTexts, Row, encode_batch, require_numbers
 from ablations.tasks.examples import trees_of
 from ablations.tasks.metrics import standard_error
 from ablations.tasks.settings import StructuralProbeSettings
@@ -51,6 +51,7 @@ def tree_states(objective: Objective, trees: Sequence[GoldTree]) -> list[TreeSta
     by_number: dict[int, TreeStates] = {}
     for index_B in rows.by_length():
         states_LBTD = torch.stack(encode_batch(objective, rows.batch(index_B))).float().cpu().numpy()
+        require_numbers(states_LBTD)
         for place, number in enumerate(index_B.tolist()):
             tree = trees[number]
             states_LWD = _of_words(states_LBTD[:, place, : len(tree.ids_T)], tree)

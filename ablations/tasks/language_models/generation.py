@@ -33,7 +33,12 @@ from torch import Tensor
 
 from ablations.errors import MeasureError
 from ablations.measures.reading.texts import Readings, Say
-from ablations.tasks.language_models.sentence_scores import LogProbabilities, draw, masked_log_probabilities
+from ablations.tasks.language_models.sentence_scores import (
+    LogProbabilities,
+    draw,
+    masked_log_probabilities,
+    require_probabilities,
+)
 from ablations.tasks.metrics import share_error, standard_error
 from ablations.tasks.settings import GenerationSettings
 from lightning_modules.data.token_store import Split, Tokens
@@ -97,7 +102,9 @@ def next_log_probabilities(objective: Objective) -> NextLogProbabilities:
         top_BD = encoder(tokens_BT, sees=sees, window=objective.window, top_place_N=last_B)[-1]
         logits_BV = head(encoder.head_input(top_BD), encoder.tokens.weight)
         logits_BV[:, [PAD, START, MASK]] = -math.inf
-        return logits_BV.log_softmax(-1)
+        log_share_BV = logits_BV.log_softmax(-1)
+        require_probabilities(log_share_BV[:, -1])
+        return log_share_BV
 
     return after
 

@@ -59,7 +59,7 @@ def masked_log_probabilities(objective: Objective, *, asks: str) -> LogProbabili
         asks: name of the measure, for the error.
 
     Raises:
-        MeasureError: the objective has no head for hidden tokens.
+        MeasureError: the objective has no head for hidden tokens; or, by the function, a log probability is NaN.
     """
     if objective.run.objective.output != "hidden":
         raise MeasureError(
@@ -76,7 +76,9 @@ def masked_log_probabilities(objective: Objective, *, asks: str) -> LogProbabili
         layers = encoder(tokens_BT, sees=sees, window=objective.window, top_place_N=place_N)
         logits_NV = head(encoder.head_input(layers[-1]), encoder.tokens.weight)
         logits_NV[:, :FIRST_WORD_ID] = -math.inf  # training never asks for them
-        return logits_NV.log_softmax(-1).unflatten(0, place_BK.shape)
+        log_share_NV = logits_NV.log_softmax(-1)
+        require_probabilities(log_share_NV[:, -1])  # one NaN makes all of a row NaN
+        return log_share_NV.unflatten(0, place_BK.shape)
 
     return at_places
 
@@ -387,12 +389,17 @@ def answered(
         logit_N = logits_MV[state_N, torch.from_numpy(query.label_N[filled]).to(device)]
         answer.nats_N[filled] = (logit_N - logits_MV.logsumexp(-1)[state_N]).double().cpu().numpy()
         answer.is_best_N[filled] = (logit_N == logits_MV.amax(-1)[state_N]).cpu().numpy()
-    if unknown := int(np.isnan(answer.nats_N).sum()):
+    require_probabilities(torch.from_numpy(answer.nats_N))
+    return answer
+
+
+def require_probabilities(log_N: Tensor) -> None:
+    """Raise a MeasureError if a log probability is NaN."""
+    if unknown := int(log_N.isnan().sum()):
         raise MeasureError(
-            f"{unknown:,} of {len(answer.nats_N):,} log probabilities of sub-words are NaN, because the logits of "
+            f"{unknown:,} of {log_N.numel():,} log probabilities of sub-words are NaN, because the logits of "
             "the model are NaN or infinite; look for a diverged run, or for a fault in an objective of your own."
         )
-    return answer
 
 
 def _batch(objective: Objective, tokens_BT: Tensor, reading: SentenceReading) -> Batch:

@@ -10,16 +10,22 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from ablations.catalogue import card
 from ablations.errors import MeasureError
+from ablations.tasks.encoding import encode_texts, pooled_states
 from ablations.tasks.language_models import sentence_scores as module
+from ablations.tasks.language_models.generation import next_log_probabilities
 from ablations.tasks.language_models.sentence_scores import (
     Pieces,
     log_probabilities,
+    masked_log_probabilities,
     pieces_of,
     pseudo_log_likelihoods,
     sentence_scores,
 )
+from ablations.tasks.structural_probe import tree_states
+from ablations.tasks.trees import gold_trees
 from lightning_modules import plugins
 from lightning_modules.data.tokenizer import END, MASK, START
+from lightning_modules.data.treebank import language_sentences
 from lightning_modules.errors import PluginError
 from lightning_modules.model.attention import EVERYTHING
 from lightning_modules.objectives import build
@@ -351,6 +357,27 @@ def test_an_objective_of_ones_own_says_how_a_sentence_is_scored(ahead, tokens, m
     assert scores.left_to_right is None
     monkeypatch.setitem(module.LOGITS_AT_ONCE, "cpu", 1)  # a row at once
     assert sentence_scores(ahead, pieces).main.nats_S == pytest.approx(scores.main.nats_S, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["masked_lm", "causal_lm"])
+def test_a_model_whose_weights_are_no_numbers_is_refused_by_every_measure(kind, tokens):
+    """Ranks, trees and draws of NaN would be numbers."""
+    objective = build(settings(kind), tokens).eval()
+    for weight in objective.parameters():
+        weight.data.fill_(torch.nan)
+    rows = encode_texts(["the dog", "a cat"], tokens.tokenizer, max_length=64)
+    trees = gold_trees(language_sentences(0, "test", 4), tokens.tokenizer, count=4, longest=40, max_length=64)
+    ids_BT, place_BK = torch.full((2, 5), MASK), torch.zeros(2, 1, dtype=torch.int64)
+    log_shares = {
+        "masked_lm": lambda: masked_log_probabilities(objective, asks="x")(ids_BT, place_BK),
+        "causal_lm": lambda: next_log_probabilities(objective)(ids_BT),
+    }
+    for measured, unknown in (
+        (lambda: pooled_states(objective, rows), "values of the encoder's states are NaN; look for"),
+        (lambda: tree_states(objective, trees), "values of the encoder's states are NaN; look for"),
+        (log_shares[kind], "2 of 2 log probabilities of sub-words are NaN, because"),
+    ):
+        assert unknown in error_text(MeasureError, measured)
 
 
 def test_logits_that_are_no_numbers_are_refused(ahead, tokens, monkeypatch):
