@@ -348,6 +348,8 @@ class TaskFile(Settings):
         yield from self._contradictions_of_files()
 
     def _contradictions_of_files(self) -> Iterator[str]:
+        if self.divided_by is not None and self.kind == "minimal_pairs":
+            yield "divided_by does not work with minimal_pairs, which learn nothing and need no splits; remove it"
         whole = {"test"} if self.kind == "minimal_pairs" or self.divided_by else {"train", "validation", "test"}
         if set(self.files) != whole:
             rest = (

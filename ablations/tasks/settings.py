@@ -400,9 +400,11 @@ def _or_related(name: Any, built_in: Callable[[Any], Any]) -> Any:
     if not plugins.is_text(name):
         return built_in(name)
     task = _read_task(name)
-    if task.kind != "regression" or len(task.text) != 2:
+    if (task.kind, len(task.text)) != ("regression", 2):
+        texts = f" of {len(task.text)} text" if task.kind == "regression" else ""
         raise sentence_error(
-            f"must be a regression task with two texts for retrieval, but {name} is {task.kind}; leave it out"
+            f"must be a regression task with two texts for retrieval, but {name} is {task.kind}{texts}; leave it "
+            "out"
         )
     return name
 

@@ -26,6 +26,7 @@ files: {train: train.tsv, validation: validation.csv, test: test.jsonl}
 """
 SPAN = "kind: span\nmetric: overlap_f1\ntext: [question, context]"
 TAGS = "kind: tagging\nmetric: accuracy\ntext: [words, more]"
+MINIMAL_PAIRS = "kind: minimal_pairs\nmetric: accuracy\ndivided_by: animal\ntext: [good, bad]"
 PAIRS = """\
 kind: regression
 metric: spearman
@@ -185,6 +186,11 @@ def problems(folder, measure, task):
             "probe works only with classification and tagging, but the kind is regression; remove it",
         ),
         (
+            ("kind: classification\nmetric: accuracy\ntext: [sentence]", MINIMAL_PAIRS),
+            "1:1",
+            "divided_by does not work with minimal_pairs, which learn nothing and need no splits; remove it",
+        ),
+        (
             ("train: train.tsv, ", ""),
             "1:1",
             "files must be test, train and validation, but are validation and test; with divided_by, give only "
@@ -225,6 +231,12 @@ def test_a_task_of_another_kind_or_without_a_file_is_one_sentence(folder):
     assert problems(folder, "retrieval", "animals.yaml") == [
         "an entry of measures.retrieval.tasks must be a regression task with two texts for retrieval, but "
         "animals.yaml is classification; leave it out"
+    ]
+    one_text = CLASSES.replace("kind: classification\nmetric: accuracy", "kind: regression\nmetric: pearson")
+    (folder / "one.yaml").write_text(one_text)
+    assert problems(folder, "retrieval", "one.yaml") == [
+        "an entry of measures.retrieval.tasks must be a regression task with two texts for retrieval, but "
+        "one.yaml is regression of 1 text; leave it out"
     ]
     (sentence,) = problems(folder, "probing", "animals")
     assert sentence.endswith('but is "animals"; name a task of your own by its file, such as my_task.yaml')
