@@ -458,9 +458,10 @@ def _few(classes: set[str]) -> str:
 
 
 def trees_of(
-    readings: Readings, settings: ParsingSettings | StructuralProbeSettings, split: Split
-) -> list[LabelledSentence]:
-    """Return sentences with their trees, from the built-in language or from the treebank of the settings.
+    readings: Readings, settings: ParsingSettings | StructuralProbeSettings, splits: Sequence[Split]
+) -> dict[Split, list[LabelledSentence]]:
+    """Return sentences with their trees by split, from the built-in language or from the treebank of the
+    settings.
 
     The treebank is divided among the splits for a structural probe, and whole for parsing, which trains
     nothing.
@@ -470,10 +471,13 @@ def trees_of(
     """
     data = readings.objective.run.data
     if settings.treebank is None:
-        return language_sentences(getattr(data, "seed", 0), f"trees: {split}", TREES[split])
+        seed = getattr(data, "seed", 0)
+        return {split: language_sentences(seed, f"trees: {split}", TREES[split]) for split in splits}
     sentences = read_treebank(readings.texts.data_root / settings.treebank)
     if isinstance(settings, ParsingSettings):
-        return sentences
+        return dict.fromkeys(splits, sentences)
     share_S = uniforms(derive(0, "trees"), np.arange(len(sentences)))
-    shares = zip(sentences, share_S, strict=True)
-    return [sentence for sentence, share in shares if _split_at(share, TREE_DIVISION) == split]
+    divided: dict[Split, list[LabelledSentence]] = {split: [] for split in SPLITS}
+    for sentence, share in zip(sentences, share_S, strict=True):
+        divided[_split_at(share, TREE_DIVISION)].append(sentence)
+    return {split: divided[split] for split in splits}

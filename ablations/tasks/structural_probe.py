@@ -95,7 +95,7 @@ CUTS = (1.0, 0.3, 0.1)
 
 def rows(readings: Readings, settings: StructuralProbeSettings, say: Say) -> Iterator[dict[str, Any]]:
     """Compute the rows of `structural_probe` of a run from the trees of its language or of a treebank."""
-    splits = {split: trees_of(readings, settings, split) for split in SPLITS}
+    splits = trees_of(readings, settings, SPLITS)
     length = readings.objective.run.data.max_length
     tokenizer = readings.tokens.tokenizer
     return structural_probe_rows(readings.objective, splits, tokenizer, settings, max_length=length)

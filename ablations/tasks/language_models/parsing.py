@@ -64,7 +64,8 @@ class Pairs(NamedTuple):
 
 def rows(readings: Readings, settings: ParsingSettings, say: Say) -> Iterator[dict[str, Any]]:
     """Compute the rows of `parsing` of a run from the trees of its language or of a treebank."""
-    sentences, length = trees_of(readings, settings, "test"), readings.objective.run.data.max_length
+    sentences = trees_of(readings, settings, ["test"])["test"]
+    length = readings.objective.run.data.max_length
     tokenizer = readings.tokens.tokenizer
     return parsing_rows(readings.objective, sentences, tokenizer, settings, max_length=length, say=say)
 
