@@ -53,7 +53,7 @@ NextLogProbabilities = Callable[[Tensor], Tensor]
 Draw = Callable[[Tensor, Tensor], Tensor]
 """Function from log probabilities, NV, and uniform numbers, N, to tokens, N."""
 
-LOGITS_AT_ONCE = {"cpu": 2**21, "cuda": 2**26}
+LOGITS_OF_BATCH = {"cpu": 2**21, "cuda": 2**26}
 MOST_ROWS = {"cpu": 128, "cuda": 2048}
 
 Integers = NDArray[np.int64]
@@ -82,7 +82,7 @@ def drawing(*, temperature: float = 1.0, top_p: float = 1.0) -> Draw:
 
 def at_once(vocab_size: int, places: int, device: torch.device) -> int:
     """Return the number of sentences of a batch if each needs the logits of `places` places."""
-    return min(MOST_ROWS[device.type], max(1, LOGITS_AT_ONCE[device.type] // (vocab_size * places)))
+    return min(MOST_ROWS[device.type], max(1, LOGITS_OF_BATCH[device.type] // (vocab_size * places)))
 
 
 # From left to right ----------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ from lightning_modules.data.treebank import LabelledSentence
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
 
-LOGITS_AT_ONCE = {"cpu": 2**19, "cuda": 2**24}
+LOGITS_OF_STEP = {"cpu": 2**19, "cuda": 2**24}
 """Largest number of logits of one step of sampling. 128 times as many probabilities are remembered."""
 MOST_CHAINS = {"cpu": 256, "cuda": 8192}
 
@@ -102,7 +102,7 @@ def parsing_rows(
         trees,
         pairs,
         stops=stops,
-        at_once=min(MOST_CHAINS[device], max(1, LOGITS_AT_ONCE[device] // objective.vocab_size)),
+        at_once=min(MOST_CHAINS[device], max(1, LOGITS_OF_STEP[device] // objective.vocab_size)),
         device=objective.device,
         say=say,
     )
