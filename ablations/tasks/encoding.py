@@ -200,9 +200,9 @@ def _word_pieces(words: Sequence[tuple[str, str]], tokenizer: Tokenizer) -> Iter
 def _row(parts: list[tuple[_Pieces, int]], max_length: int) -> Row:
     room = max_length - 1 - len(parts)
     lengths = [len(pieces.ids_P) for pieces, _ in parts]
-    kept = list(lengths)
-    while sum(kept) > room:  # the longest text loses first
-        kept[int(np.argmax(kept))] -= 1
+    fair = room // len(parts)
+    kept = [min(length, max(fair, room - (sum(lengths) - length))) for length in lengths]
+    kept[-1] = min(lengths[-1], room - sum(kept[:-1]))  # of two equally long texts the first loses first
     ids, part, word, span = [np.array([START])], [np.array([SPECIAL])], [np.array([-1])], [np.zeros((1, 2), int)]
     for (pieces, name), count in zip(parts, kept, strict=True):
         ids += [pieces.ids_P[:count], np.array([END])]
