@@ -92,7 +92,8 @@ class TrainedRun(LM):
         if others or not run:
             wrong = f"has {next(iter(others))}" if others else "lacks run"
             raise MeasureError(
-                f"--model_args {wrong}, expected run=FOLDER and, if needed, step=N and score=NAME; correct it."
+                f"--model_args {wrong}, expected run=FOLDER and, if needed, step=N and score=NAME; correct it, "
+                """or write --model_args '{"run": "FOLDER"}' if the name of the folder has a comma."""
             )
         directory = RunDirectory(Path(str(run)).absolute())  # lm-eval turns a name of digits into a number
         settings = directory.settings()

@@ -28,14 +28,21 @@ USES: Mapping[StockOutput, str] = {
     "token": "`outputs.logits` has a score of each token of the vocabulary at each position, also at `[MASK]`.",
     "token_and_pair": "`outputs.prediction_logits` has a score of each token of the vocabulary at each place. "
     "`outputs.seq_relationship_logits` has two scores of a pair. The first says that the text has this pair.",
-    "next_token": "`outputs.logits` has a score of each token of the vocabulary as the next one. Take the last id "
-    "(`[SEP]`) away from a text that `model.generate` is to continue.",
+    "next_token": "`outputs.logits` has a score of each token of the vocabulary as the next one.",
     "target_text": "`model.generate(**inputs)` gives ids of the translation. The tokenizer in "
     "`target_tokenizer/` turns them into text.",
     "states": "`outputs.hidden_states` has the states of all layers. There is no head.",
     "replaced": "`outputs.logits` has a score at each place: above 0 means that the token was replaced.",
 }
 """Sentences on how the output is read, by output."""
+
+
+CONTINUES = (
+    *("BertLMHeadModel", "RoFormerForCausalLM", "GPT2LMHeadModel"),
+    *("Starcoder2ForCausalLM", "LlamaForCausalLM"),
+)
+"""Classes for causal LM whose `generate` reads a text as training did. That of the others (transformers 5) counts
+its positions from another number, appends a token, or is missing."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,12 @@ class Facts:
     is_decoder_made_to_see: bool = False
     """Whether a class for causal LM sees both sides in this folder (`is_causal: false`)."""
 
+    @property
+    def generates(self) -> bool:
+        """Return whether `model.generate` gives the texts of the run."""
+        continues = self.class_name in CONTINUES and not self.is_decoder_made_to_see
+        return self.output == "target_text" or (self.output == "next_token" and continues)
+
     def entry(self) -> dict[str, Any]:
         """Return the entry of config.json about the run."""
         return {
@@ -88,7 +101,7 @@ def card(facts: Facts) -> str:
 def _front_matter(facts: Facts) -> str:
     data = facts.run.data
     lines = ["library_name: transformers", "license: unknown"]
-    if not facts.is_decoder_made_to_see:
+    if not facts.is_decoder_made_to_see and (facts.output != "next_token" or facts.generates):
         lines.append(f"pipeline_tag: {TASKS[facts.output]}")
     if data.kind == "hub":
         lines.append(f"datasets: [{json.dumps(data.path)}]")
@@ -129,6 +142,7 @@ def _use(facts: Facts) -> str:
         "```",
         "",
         USES[facts.output],
+        *_continuing(facts),
         f"Pad on the right. The longest input has {facts.run.data.max_length} tokens. transformers {CHECKED} "
         "gives the numbers of the run; some older versions give other numbers.",
     ]
@@ -143,6 +157,17 @@ def _use(facts: Facts) -> str:
     if facts.has_generator:
         lines += ["", "`generator/` holds the generator: load it with `ElectraForMaskedLM`."]
     return "\n".join(lines)
+
+
+def _continuing(facts: Facts) -> list[str]:
+    if facts.output != "next_token":
+        return []
+    if facts.generates:
+        return ["Take the last id (`[SEP]`) away from a text that `model.generate` is to continue."]
+    return [
+        "Do not use `model.generate`: in this class it does not read a text as training did. Append the token "
+        "with the highest score to the text, and compute the scores again."
+    ]
 
 
 def _making(facts: Facts) -> str:

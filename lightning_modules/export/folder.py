@@ -51,8 +51,6 @@ ENCODER_DECODERS = (_pair(ROBERTA, BERT_GENERATION), _pair(XLM_ROBERTA_XL, GPT2_
 STOCKS = (*POST_NORM, *PRE_NORM, *ENCODER_DECODERS)
 """All stock classes. The first one that holds a run is taken."""
 
-GENERATES = ("next_token", "target_text")
-
 
 class Exported(NamedTuple):
     """Folder of an exported run."""
@@ -191,7 +189,7 @@ def _write(source: _Source, checkpoint: Path, folder: Path) -> None:
     )
     about = {"pretraining_ablations": facts.entry()}
     _write_model(stock, state, run, output, folder, about=about)
-    if output in GENERATES:
+    if facts.generates:
         ids = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
         starts = {"decoder_start_token_id": START} if "decoder" in config else {}
         never = {"suppress_tokens": list(unscored)} if (unscored := unscored_ids(run)) else {}

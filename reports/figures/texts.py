@@ -36,8 +36,8 @@ PROBES = FigureText(
         "Compression is how many times shorter the code of the answers becomes if the states are known (Voita "
         "and Titov 2020). At 1 the states say nothing about the answers.",
         "A probe shows what can be read from the states, not what the model uses. Compare with the untrained "
-        "encoder: random weights also keep what the words themselves tell. The table above uses a learned mix "
-        "of all layers, so no layer is chosen on the examples that score it.",
+        "encoder: random weights also keep what the words themselves tell. The table of these tasks uses a "
+        "learned mix of all layers, so no layer is chosen on the examples that score it.",
     ),
 )
 
@@ -77,7 +77,7 @@ RETRIEVAL = FigureText(
         "texts is subtracted. Each point says how well the similarity agrees with people's ratings (Spearman "
         "correlation), or how often the right text is the nearest of all (recall at 1).",
         "Nothing is trained for these scores. Top layers serve the objective. If a lower layer is better, the "
-        "table above understates the encoder, since it uses the top layer. Retrieval of the next sentence "
+        "table of this task understates the encoder, since it uses the top layer. Retrieval of the next sentence "
         "needs data with documents. Translations are not retrieved: every encoder reads only the source "
         "language.",
     ),

@@ -193,7 +193,10 @@ def test_what_is_refused_about_a_run(trained):
         score="left_to_right",
     )
     refused("--device is tpu, expected cpu or cuda; give one of these.", model, folder, step=8, device="tpu")
-    expected = "expected run=FOLDER and, if needed, step=N and score=NAME; correct it."
+    expected = (
+        "expected run=FOLDER and, if needed, step=N and score=NAME; correct it, or write --model_args "
+        """'{"run": "FOLDER"}' if the name of the folder has a comma."""
+    )
     refused(f"--model_args has dtype, {expected}", model, folder, dtype="float32")
     refused(f"--model_args lacks run, {expected}", model, "")
 

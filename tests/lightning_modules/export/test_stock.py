@@ -6,6 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, START
+from lightning_modules.export.card import CONTINUES
 from lightning_modules.export.post_norm import ELECTRA_GENERATOR
 from lightning_modules.export.stock import ExportError
 from lightning_modules.model.attention import sight_of, visible_in
@@ -207,6 +209,44 @@ def test_encoder_decoders_compute_the_scores_and_the_translations(encoder, objec
     )
     rows = [[i for i in row if i not in (0, 2, 3)] for row in generated.tolist()]
     assert rows == made.translate(source_BT, max_length=T)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "objective", "name"),
+    [
+        ({}, {}, "BertLMHeadModel"),
+        (ROTARY, {}, "RoFormerForCausalLM"),
+        (PRE, LINEAR, "GPT2LMHeadModel"),
+        (PRE | ROTARY, LINEAR, "Starcoder2ForCausalLM"),
+        (LLAMA, LINEAR, "LlamaForCausalLM"),
+        pytest.param(PRE, {}, "XLMRobertaXLForCausalLM", marks=pytest.mark.xfail(strict=True)),
+    ],
+)
+def test_classes_that_are_said_to_continue_texts_do_so(encoder, objective, name, tmp_path):
+    """The last case would be said to do so if transformers counted its positions from 1, as in training."""
+    made = module("causal_lm", encoder=encoder, objective=objective)
+    torch.manual_seed(1)
+    for parameter_name, parameter in made.named_parameters():
+        is_scale = parameter_name.endswith("norm.weight")
+        torch.nn.init.normal_(parameter, mean=float(is_scale), std=0.5 if parameter.ndim == 2 else 0.1)
+    theirs = loaded(chosen(made), made, tmp_path / "model")
+    assert type(theirs).__name__ == name
+    assert (name in CONTINUES) != (name == "XLMRobertaXLForCausalLM")
+    for _ in range(5):
+        ids_1T = torch.cat([torch.tensor([[START]]), torch.randint(FIRST_WORD_ID, 60, (1, 4))], 1)
+        settings = made.run.objective
+        hidden_1TD = made.encoder.head_input(made.encoder(ids_1T, sees=settings.sees, window=made.window)[-1])
+        logits_V = made.head(hidden_1TD, made.encoder.tokens.weight)[0, -1]
+        generated = theirs.generate(
+            ids_1T,
+            attention_mask=torch.ones_like(ids_1T),
+            max_new_tokens=1,
+            do_sample=False,
+            eos_token_id=None,
+            output_logits=True,
+            return_dict_in_generate=True,
+        )
+        torch.testing.assert_close(generated.logits[0][0], logits_V, atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize(
