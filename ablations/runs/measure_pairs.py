@@ -108,10 +108,10 @@ def pairs_to_measure(
     `recompute`."""
     measured = _measured(folder, planned, settings)
     with_rows = {(first, second) for first, second, _ in measured}
-    asked = as_measured(pairs(planned, settings), with_rows)
+    trained_pairs = as_measured(pairs(planned, settings), with_rows)
     open_pairs: dict[tuple[str, Step], list[Pair]] = defaultdict(list)
     # Arms with equal settings share their runs, so that several pairs of arms may be one pair of runs.
-    for ids, pair in {pair.ids: pair for pair in asked}.items():
+    for ids, pair in {pair.ids: pair for pair in trained_pairs}.items():
         first, second = (checkpoints(item.directory.path, settings) for item in pair)
         for step in first:
             if step in second and (recompute or (*ids, step) not in measured):

@@ -132,15 +132,15 @@ class Workspace:
         Raises:
             SpecError: as `open`, or the spec has other settings now.
         """
-        again = Workspace.open(
+        reopened = Workspace.open(
             self.spec, out=self.out, data_root=self.data_root, overrides=self.overrides, tokenise=True
         )
-        if again.experiment != self.experiment:
+        if reopened.experiment != self.experiment:
             raise SpecError(
                 f"{self.spec} was changed while its runs were trained, so this command ends here and keeps what "
                 "is trained; start it again, and it goes on with the spec as it is now."
             )
-        return again
+        return reopened
 
     def changed(self) -> list[str]:
         """Return a list of one sentence on the settings from the command line; an empty list without any."""
