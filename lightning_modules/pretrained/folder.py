@@ -5,6 +5,7 @@ This module needs no torch. From the weights it reads only names, shapes and a h
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -287,13 +288,22 @@ def _require_weights(pretrained: Pretrained, *, head: bool) -> None:
             "missing); write init.head: random to start with a random head, which predicts nothing useful "
             "before training."
         )
-    expected = [pretrained.config["vocab_size"], pretrained.architecture.encoder(pretrained.config)["hidden_size"]]
-    if (actual := shapes[f"{architecture.body['tokens']}.weight"]) != expected:
-        raise DataError(
-            f"init.path: the weights of {folder} have {actual[0]:,} ids of width {actual[1]:,}, but its "
-            f"config.json says {expected[0]:,} ids of width {expected[1]:,}; the two files are not of the same "
-            "model, so copy the whole folder again."
-        )
+    encoder, expand = architecture.encoder(pretrained.config), f"{architecture.body['blocks.{}.expand']}.weight"
+    blocks, wide = encoder["num_hidden_layers"], encoder["intermediate_size"]
+    ids, width = shapes[f"{architecture.body['tokens']}.weight"]
+    if [ids, width] != [pretrained.config["vocab_size"], encoder["hidden_size"]]:
+        weights_say = f"{ids:,} ids of width {width:,}"
+        config_says = f"{pretrained.config['vocab_size']:,} ids of width {encoder['hidden_size']:,}"
+    elif expand.format(blocks) in shapes:
+        weights_say, config_says = f"a layer {blocks + 1}", f"num_hidden_layers {blocks}"
+    elif (units := math.prod(shapes[expand.format(0)]) // width) != wide:
+        weights_say, config_says = f"{units:,} units in a feed-forward layer", f"{wide:,}"
+    else:
+        return
+    raise DataError(
+        f"init.path: the weights of {folder} have {weights_say}, but its config.json says {config_says}; the two "
+        "files are not of the same model, so copy the whole folder again."
+    )
 
 
 def _needed(pretrained: Pretrained) -> Iterator[str]:

@@ -326,11 +326,10 @@ def compared_arms(table: DataFrame, arms: Sequence[str]) -> dict[str, Any]:
     """Return every score of whole runs by arm: the mean over seeds with its 95% t interval, and the difference
     within each seed from the first arm.
 
-    Gains have no difference between arms that predict different things.
-
     Returns:
-        `base`, the first arm; `columns`, each with `title`, `unit`, `digits` and `tasks`; and `rows`, each with
-        `arm`, `seeds` and `cells` by title. Arms without scores, and scores of a single arm, are left out.
+        `base`, the first arm; `columns`, each with `title`, `unit`, `digits` and `note`, a sentence or ""; and
+        `rows`, each with `arm`, `seeds` and `cells` by title. Arms without scores, and scores of a single arm, are
+        left out.
     """
     base, columns = arms[0], []
     rows_by_arm: dict[str, dict[str, Any]] = {arm: {"arm": arm, "seeds": 0, "cells": {}} for arm in arms}
@@ -339,16 +338,16 @@ def compared_arms(table: DataFrame, arms: Sequence[str]) -> dict[str, Any]:
         rows = rows[rows["value"].notna()]
         if rows["arm"].nunique() < 2:
             continue
-        comparable = rows
+        comparable, note = rows, tasks_of(table, score)
         if "prediction" in rows:
+            note = "Gains have no difference between arms that predict different things."
             comparable = rows[rows["prediction"].isin(rows.loc[rows["arm"] == base, "prediction"])]
         difference_by_arm = differences(comparable, dict.fromkeys(arms[1:], base))
         for (arm, _), mean in means_of_arms(rows.assign(name=score.title)).items():
             row = rows_by_arm[arm]
             row["seeds"] = max(row["seeds"], mean["seeds"])
             row["cells"][score.title] = mean | {"difference": difference_by_arm.get(arm)}
-        tasks = tasks_of(table, score)
-        columns.append({"title": score.title, "unit": score.unit, "digits": score.digits, "tasks": tasks})
+        columns.append({"title": score.title, "unit": score.unit, "digits": score.digits, "note": note})
     return {"base": base, "columns": columns, "rows": [row for row in rows_by_arm.values() if row["cells"]]}
 
 

@@ -137,7 +137,17 @@ def test_folders_that_the_encoder_cannot_hold_are_one_sentence(root):
         f"init.path: the weights of {folder} have 84 ids of width 16, but its config.json says 90 ids of width "
         "16; the two files are not of the same model, so copy the whole folder again."
     )
-    edit(folder, vocab_size=60)
+    edit(folder, vocab_size=84, num_hidden_layers=1)
+    assert refusal(root) == (
+        f"init.path: the weights of {folder} have a layer 2, but its config.json says num_hidden_layers 1; the "
+        "two files are not of the same model, so copy the whole folder again."
+    )
+    edit(folder, num_hidden_layers=2, intermediate_size=48)
+    assert refusal(root) == (
+        f"init.path: the weights of {folder} have 24 units in a feed-forward layer, but its config.json says 48; "
+        "the two files are not of the same model, so copy the whole folder again."
+    )
+    edit(folder, vocab_size=60, intermediate_size=24)
     assert refusal(root) == (
         f"init.path: the tokenizer of {folder} has 81 ids, but config.json says 60; save the model's own "
         "tokenizer in this folder."
