@@ -139,7 +139,7 @@ def test_the_file_of_a_table_has_the_n_of_each_arm():
 
 
 def test_the_caption_of_the_joined_table_explains_only_its_columns(tmp_path):
-    """Without `token_information` or `validation` it explained information or losses, of which the table has no column."""
+    """Without `token_information` or `validation` it explained numbers of which the table has no column."""
     text = Page(page.write(write(tmp_path, arms=("mlm",), seeds=(0,), table_rows=[score("mlm", 0, 0.8)]))).text
     assert "Compare losses only between runs that predict the same thing." not in text
     assert "Information is about the input token" not in text
