@@ -56,9 +56,9 @@ def shuffled(examples: Examples) -> Shuffled:
     """Return examples with the words of every text in another order. The two texts of a pair are shuffled
     apart.
 
-    Words are what stands between blanks, or what the task says; in scripts without spaces they are characters,
-    and the blanks stay where they are. The order depends only on the numbers of the
-    example, of the text in it and of the word in that, so it is the same for every encoder.
+    Words are what stands between blanks, or what the task says. In scripts without spaces they are characters.
+    Blanks stay where they are. The order depends only on the numbers of the example, of the text in it and of the
+    word in that, so it is the same for every encoder.
     """
     if examples.words is not None:
         place = [_order(len(words), i, 0) for i, words in enumerate(examples.words)]
