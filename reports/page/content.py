@@ -21,9 +21,9 @@ from reports.claims.words import p_in_words, significant
 from reports.figures.curves import TRAINED_GAIN
 from reports.figures.panel import Panel
 from reports.folder import ReportedExperiment, ReportedRun
-from reports.page.figures import PageFigure, claimed_metrics, figures, plugin_figures
+from reports.page.figures import PageFigure, claimed_metrics, figures, plugin_figures, without_figure
 from reports.page.flips import Answers, answers_of, compare_questions, sides_of
-from reports.page.summary import grouped, notices, summary
+from reports.page.summary import AS_PLANNED, grouped, notices, summary
 from reports.scores.factors import factors
 from reports.scores.runs import compared_arms, corruptions, joined
 from reports.scores.spread import HOW_TO_READ, OF_HEADS, OF_SCORES, spread_panels, spread_tables
@@ -76,6 +76,7 @@ def content(
         "notices": grouped(
             notices(experiment, arms)
             + claim_notices(judged)
+            + [{"kind": AS_PLANNED, "text": text} for text in without_figure(table, shown)]
             + [{"kind": FAILED_FIGURE, "text": text} for text in failures]
         ),
         "provenance": _provenance(experiment, judged.files),

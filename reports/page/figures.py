@@ -204,6 +204,17 @@ def figures(
     ]
 
 
+def without_figure(table: DataFrame, shown: Sequence[PageFigure]) -> list[str]:
+    """Return a sentence on the measures of layers that have rows but no panel; empty without such measures."""
+    of_layers = {panel.measure for text in FIGURES if text.section == "layers" for panel in text.shown}
+    drawn = {panel.measure for figure in shown for panel in figure.panels}
+    measured = table.loc[table["layer"].notna(), "measure"].unique()
+    missing = [name for name in measured if name in of_layers - drawn]
+    if not missing:
+        return []
+    return [f"No figure of {listed(missing, 'and')}: a curve needs two numbers. See results.parquet."]
+
+
 def _of_plugins(table: DataFrame, described: Mapping[str, str]) -> list[FigureText]:
     """Return the text of a figure for each measure of a plugin that has numbers of layers."""
     measures = filter(is_of_plugin, table["measure"].unique())

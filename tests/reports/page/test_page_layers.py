@@ -13,6 +13,7 @@ from reports.figures.panel import MOST_PANELS, OTHER_TOKENS
 from reports.figures.panel import letters as letters_of
 from reports.folder import is_fresh
 from reports.page import page
+from reports.page.figures import figures, without_figure
 from tests.support.fake_experiment import figure_entries, rows, write
 from tests.support.fake_layers import layer_rows
 from tests.support.html_page import Page, strict_json
@@ -433,3 +434,13 @@ def test_csv_that_no_longer_fits_is_linked_and_the_first_panels_keep_theirs(fold
     source = page.html(said, drawings)
     assert source.count("data:text/csv") == 2
     assert source.count('href="figures/') == len(drawings)
+
+
+def test_measures_that_no_panel_shows_are_listed(whole):
+    first = (whole["layer"] == 0) & (whole["step"] == whole["step"].max()) & whole["group"].isna()
+    one = whole[(whole["measure"] != "layer_change") | first]
+    arms = ["mlm", "clm", "mt", "untrained"]
+    assert without_figure(one, figures(one, arms=arms)) == [
+        "No figure of layer_change: a curve needs two numbers. See results.parquet."
+    ]
+    assert without_figure(whole, figures(whole, arms=arms)) == []
