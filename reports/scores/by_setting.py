@@ -92,7 +92,9 @@ def setting_notes(every: Factor, factor: Factor, panels: Sequence[Panel]) -> lis
     return notes
 
 
-def how_to_read(factor: Factor, scores: Sequence[str], *, first: Factor | None) -> tuple[str, ...]:
+def how_to_read(
+    factor: Factor, scores: Sequence[str], *, first: Factor | None, has_intervals: bool
+) -> tuple[str, ...]:
     """Return how to read a figure: everything in the first such figure, and only what is new in others."""
     lines = "" if len(factor.lines) == 1 else " Arms of different lines also differ in what the legend says."
     if _is_map(factor):
@@ -102,12 +104,15 @@ def how_to_read(factor: Factor, scores: Sequence[str], *, first: Factor | None) 
     alone = f"The arms compared here differ in one setting ({factor.title}) and in {others}.{lines}"
     if first is not None:
         return (f"{alone} Read it like the scores by {first.title}.", *([" ".join(scores)] if scores else []))
+    interval = (
+        "Each interval is about one arm. It does not say whether two arms differ. For this, the table has "
+        "their difference within each seed, in grey."
+    )
     return (
         f"{alone} Runs of the same seed also have the same initial weights and the same order of the text, "
         "unless the setting changes these. Values that depend on the setting change with it: a longer training "
         "has a longer warm-up.",
-        "Each interval is about one arm. It does not say whether two arms differ. For this, the table has "
-        "their difference within each seed, in grey.",
+        *[interval] * has_intervals,
         " ".join(scores),
     )
 
@@ -168,7 +173,12 @@ def setting_figures(
             score.reads for score, score_panels in drawn.items() if score_panels and score.title not in explained
         ]
         explained |= {score.title for score, score_panels in drawn.items() if score_panels}
-        read = how_to_read(factor, new, first=figures[0].factor if figures else None)
+        read = how_to_read(
+            factor,
+            new,
+            first=figures[0].factor if figures else None,
+            has_intervals=any(curve["band"] == "seeds" for panel in panels for curve in panel.curves),
+        )
         panels[0] = replace(panels[0], notes=(*setting_notes(every, factor, panels), *panels[0].notes))
         figures.append(SettingFigure(factor, text._replace(how_to_read=read), panels))
         mapped |= set(factor.arms) if _is_map(factor) else set()

@@ -55,6 +55,12 @@ def test_each_arm_has_its_mean_interval_and_seeds_at_its_value():
         assert set(dots.get_xdata()) == set(bar.get_xdata()) == {place}
 
 
+@pytest.mark.parametrize(("seeds", "explained"), [(NOISE, True), ((0.0,), False)])
+def test_intervals_are_explained_where_they_are(seeds, explained):
+    (shown,) = setting_figures(results.table(rows(seeds=seeds)), [factor()], arms=ARMS)
+    assert ("Each interval is about one arm." in " ".join(shown.text.how_to_read)) is explained
+
+
 def test_seeds_stand_right_of_their_mark_on_the_page_and_at_its_value_in_the_data():
     ax = drawn(panels()[0])
     mark, dots = artists(ax, "mean")[0], artists(ax, "seed")[0]

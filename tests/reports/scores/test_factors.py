@@ -177,7 +177,7 @@ def test_values_that_were_tuned_for_each_arm_are_no_other_setting():
     assert (by_ratio.arms, by_ratio.tuned, by_ratio.untrained) == (["mlm", "more"], (rate,), "start")
     assert [level.value for level in by_rate.levels] == ["0.004", "tuned"]
     assert by_rate.tuned == ()
-    assert how_to_read(by_ratio, [], first=None)[0].startswith(
+    assert how_to_read(by_ratio, [], first=None, has_intervals=True)[0].startswith(
         "The arms compared here differ in one setting (masking ratio) and in nothing else but what was tuned for "
         "each of them (learning rate). Runs"
     )
