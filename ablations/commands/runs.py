@@ -101,6 +101,7 @@ def run(
         open_runs = workspace.todo(workspace.select(arms, seeds))
         todo = [item for item in open_runs if item.directory.path not in given_up]
         is_first = todo and is_idle  # the notes come only once, not after each look
+        is_idle = is_idle and not todo and not workspace.pairs_to_compare()
         notes = notes_of(workspace, powers_of(workspace)) if is_first else []
         interrupted, failures = complete(workspace, todo, place, notes=notes)
         failed |= failures is None or bool(failures)
@@ -108,9 +109,9 @@ def run(
         goes_on = False
         if workspace.looks is not None and not (interrupted or arms or seeds or failures is None):
             workspace, goes_on = look_at_claims(workspace)
-        is_idle &= not (todo or goes_on)
+        is_idle &= not goes_on
     if is_idle and not interrupted and not failed:
-        click.echo("nothing to do: every run is trained and measured")
+        click.echo(f"nothing to do: every {'selected ' * bool(arms or seeds)}run is trained and measured")
     failed |= not show_page(write_page(workspace))
     sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
 

@@ -36,7 +36,7 @@ from ablations.runs.identity import PlannedRun
 from ablations.runs.records import Record
 from ablations.runs.rows import MeasuredStep
 from lightning_modules.data.tokenizer import FIRST_WORD_ID
-from lightning_modules.files import read_file
+from lightning_modules.files import locked, make_folder, read_file
 from lightning_modules.training.run_directory import RunDirectory
 
 Row = dict[str, Any]
@@ -290,16 +290,29 @@ def _typed(rows: pd.DataFrame) -> pd.DataFrame:
 def update(
     experiment: str, planned: Sequence[PlannedRun], *, keys: Mapping[str, str | None], folder: Path
 ) -> None:
-    """Write results.parquet and gathered.json into an experiment's folder. Nothing is read or written if
+    """Write results.parquet and gathered.json into an experiment's folder. Nothing is written if
     results.parquet was made from the same files, and none has changed since. Otherwise only the files of changed
-    runs are read, unless the plan, the measures or the code changed, too.
+    runs are read, unless the plan, the measures or the code changed, too. Commands that end together write one
+    after the other.
 
     Args:
         keys: digest of each measure's files (`files_now`), by its key.
 
     Raises:
         ResultsError, RunDirectoryError: as `gather`.
+        FilesError: the folder cannot be written to.
     """
+    if read_record(folder).is_current(record_now(experiment, planned, keys=keys, folder=folder)):
+        return
+    make_folder(folder)
+    with locked(folder / ".gather.lock"):
+        _write(experiment, planned, keys=keys, folder=folder)
+
+
+def _write(
+    experiment: str, planned: Sequence[PlannedRun], *, keys: Mapping[str, str | None], folder: Path
+) -> None:
+    """Write the files of `update`, unless another command has written them while this one waited."""
     files = record_now(experiment, planned, keys=keys, folder=folder)
     before = read_record(folder)
     if before.is_current(files):

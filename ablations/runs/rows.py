@@ -130,16 +130,14 @@ def checkpoints(run_dir: Path, settings: MeasureSettings) -> dict[int | None, Pa
     return dict(kept) or last
 
 
-def missing_measures(
-    run_dir: Path, measures: Sequence[RunMeasure], *, data_root: Path, recompute: bool = False
-) -> list[RunMeasure]:
+def missing_measures(run_dir: Path, measures: Sequence[RunMeasure], *, data_root: Path) -> list[RunMeasure]:
     """Return the measures of a run that lack rows, for these settings and files, at a checkpoint that they
-    read. With `recompute` return all.
+    read.
 
     Args:
         measures: measures that suit the run, as from `catalogue.for_run`.
     """
-    return list(measures) if recompute else missing_of(run_dir, requested(measures, data_root))
+    return missing_of(run_dir, requested(measures, data_root))
 
 
 def missing_of(

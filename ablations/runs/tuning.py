@@ -16,7 +16,6 @@ from ablations.spec import grid
 from ablations.spec.experiment import Arm, Experiment, Run, Tune
 from ablations.spec.tuning import (
     Tried,
-    Values,
     at_edge,
     best,
     next_values,
@@ -128,10 +127,7 @@ def search(experiment: Experiment, *, steps: Mapping[str, int], folder: Path, pl
     before, arms, names = _before(folder / FILE), grid.arms_of(experiment), tuned_arms(experiment)
     written = tune.model_dump(mode="json", include={"settings", "seeds", "part_of_steps", "budget"})
     is_same = before is not None and before.model_dump(mode="json", include=set(written)) == written
-    suggested = {
-        tuned.arm: [trial.values for trial in tuned.trials]
-        for tuned in (before.arms if before and is_same else [])
-    }
+    earlier = {tuned.arm: tuned.trials for tuned in (before.arms if before and is_same else ())}
     kept = {} if before is None else _losses(before)
     tuned, trials, open_trials = [], list[PlannedRun](), {}
     for name in names:
@@ -143,7 +139,7 @@ def search(experiment: Experiment, *, steps: Mapping[str, int], folder: Path, pl
             arms[name],
             steps=steps[name],
             arms=len(names),
-            before=suggested.get(name, []),
+            before=earlier.get(name, ()),
             kept=kept,
             place=place,
         )
@@ -172,7 +168,7 @@ def _search_arm(
     *,
     steps: int,
     arms: int,
-    before: Sequence[Values],
+    before: Sequence[TrialRecord],
     kept: Losses,
     place: Place,
 ) -> tuple[TunedArm, list[PlannedRun], list[PlannedRun]]:
@@ -180,17 +176,19 @@ def _search_arm(
     ended.
 
     Args:
-        before: values of the trials that ended earlier in the same search. Optuna is not asked again for
-            them, so that the choice stays the same with another version of Optuna or without it.
+        before: trials of the arm that ended earlier in a search with the same settings. Their values are tried
+            again without Optuna, so that the choice stays the same with another version of Optuna or without it.
+            A trial with other runs is of an arm that has changed since, and its values are not used.
     """
     records: list[TrialRecord] = []
     trials: list[PlannedRun] = []
     unended: list[PlannedRun] = []
     open_trials = 0
+    repeated = 0 if tune.budget is None else min(len(before), tune.budget // arms)
     while not unended:
         history = [Tried(record.values, record.loss) for record in records]
-        is_repeated = tune.budget is not None and len(history) < len(before)
-        suggested = [before[len(history)]] if is_repeated else next_values(tune, history, arms=arms)
+        is_repeated = len(history) < repeated
+        suggested = [before[len(history)].values] if is_repeated else next_values(tune, history, arms=arms)
         if not suggested:
             chosen = best(history)
             if chosen is None:
@@ -198,7 +196,11 @@ def _search_arm(
             edge = at_edge(chosen.values, history)
             return TunedArm(arm=arm.name, trials=records, chosen=chosen.values, at_edge=edge), trials, []
         runs = [trial_runs(tune, arm, values, max_steps=steps) for values in suggested]
-        placed = iter(place([run for of_trial in runs for run in of_trial]))
+        items_of_all = place([run for of_trial in runs for run in of_trial])
+        if is_repeated and [item.run_id for item in items_of_all] != before[len(history)].run_ids:
+            repeated = 0
+            continue
+        placed = iter(items_of_all)
         for values, of_trial in zip(suggested, runs, strict=True):
             items = [next(placed) for _ in of_trial]
             ended = _losses_now(items, kept)

@@ -359,6 +359,10 @@ class Workspace:
         """
         from ablations.runs import rows as run_rows
 
+        if self.later_measures:  # the runs of the experiment lack these, whatever the trials read
+            measures = {"measures": self.later_measures}
+            experiment = self.experiment.model_copy(update=measures)
+            return replace(self, experiment=experiment, later_measures=()).write_plan()
         self._require_matched()
         measured_keys = functools.cache(  # reads all runs, and only a task without files needs it
             lambda: run_rows.measured_keys(item.directory.path for item in self.planned)

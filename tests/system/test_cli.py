@@ -230,6 +230,20 @@ def test_the_description_of_a_done_run_is_written_again(tmp_path, data_root):
     assert path.read_bytes() == before
 
 
+def test_a_command_that_compares_runs_or_selects_some_does_not_claim_that_all_is_done(tmp_path, data_root):
+    arms = {"untrained": UNTRAINED, "other": {**UNTRAINED, "objective": {"kind": "causal_lm"}}}
+    where = ["--out", str(tmp_path / "out"), "--data-root", str(data_root)]
+    spec = write_spec(tmp_path, arms=arms, seeds=[0])
+    assert ablate("run", spec, *where).exit_code == 0
+    selected = ablate("run", spec, *where, "--arm", "untrained")
+    assert selected.stdout.startswith("nothing to do: every selected run is trained and measured\n")
+    spec = write_spec(
+        tmp_path, arms=arms, seeds=[0], measures=["validation", {"kind": "run_distance", "tokens": 300}]
+    )
+    compared = ablate("run", spec, *where)
+    assert (compared.exit_code, "nothing to do" in compared.output) == (0, False)
+
+
 def test_a_finished_experiment_is_left_as_it_is_without_torch_and_figures(tmp_path, data_root):
     spec = write_spec(tmp_path, arms={"untrained": UNTRAINED}, seeds=[0])
     where = ["--out", str(tmp_path / "out"), "--data-root", str(data_root)]

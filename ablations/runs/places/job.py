@@ -55,7 +55,7 @@ def begin(job: JobFiles) -> bool:
     If too many attempts ended without progress, the job gives up here.
     """
     attempts, progress_now = job.attempts(), progress(job)
-    number = 1 if progress_now > attempts.progress else attempts.without_progress + 1
+    number = 1 if progress_now != attempts.progress else attempts.without_progress + 1
     if number > job.array.tries:
         give_up(job)
     elif open_runs := worth_trying(job):
@@ -71,7 +71,7 @@ def is_left(job: JobFiles) -> bool:
         for name in worth_trying(job):
             note(job, name, LACKED_MEMORY, is_final=False)
     attempts = job.attempts()
-    if attempts.without_progress >= job.array.tries and progress(job) <= attempts.progress:
+    if attempts.without_progress >= job.array.tries and progress(job) == attempts.progress:
         give_up(job)
     return bool(worth_trying(job))
 
@@ -91,8 +91,8 @@ def worth_trying(job: JobFiles) -> list[str]:
 
 
 def progress(job: JobFiles) -> int:
-    """Return a number that grows whenever a run of the job is saved at a later step or gets another
-    measure."""
+    """Return a number that grows whenever a run of the job is saved at a later step or gets another measure. It
+    falls when a run is trained anew, because what its checkpoints lack has to be measured."""
     from ablations.runs import rows  # imports pandas
 
     return sum(rows.progress(job.directory(name)) for name in job.run_names)
@@ -170,6 +170,8 @@ def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
 
     resources = job.array.resources
     names = rotated(worth_trying(job), job.attempts().without_progress - 1)
+    if not names:  # a process of several nodes failed after all were done
+        return
     if resources.nodes > 1 and trained_with != ExitCode.DONE:
         state = job.directory(names[0]).state()
         if state.state == "failed":

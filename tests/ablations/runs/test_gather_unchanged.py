@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 import time
 from types import SimpleNamespace
 
@@ -78,6 +79,24 @@ def test_files_are_read_once_and_not_again_while_they_are_unchanged(runs, read_f
     pd.testing.assert_frame_equal(update(runs, tmp_path), table)
     assert (tmp_path / "it/results.parquet").stat() == before
     assert not read_files
+
+
+def test_commands_that_end_together_write_one_after_the_other(runs, tmp_path, monkeypatch):
+    """The second one begins while the first one writes; the table and its record must be of one command."""
+    tables, second = [], threading.Thread(target=update, args=(runs, tmp_path))
+    write = results.write
+
+    def write_slowly(table, path):
+        tables.append(table)
+        if second.ident is None:
+            second.start()
+            second.join(0.2)
+        write(table, path)
+
+    monkeypatch.setattr(results, "write", write_slowly)
+    update(runs, tmp_path)
+    second.join()
+    assert len(tables) == 1  # the second one has nothing left to do
 
 
 def test_new_rows_are_seen_although_size_and_time_of_writing_are_the_same(runs, tmp_path):

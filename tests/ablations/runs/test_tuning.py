@@ -254,6 +254,18 @@ def test_a_damaged_tuned_json_is_named(spec, trial):
     )
 
 
+def test_the_plan_of_trials_has_the_measures_of_the_experiment(tmp_path):
+    workspace = opened(written(tmp_path, measures=["validation", "layer_change"]))
+    for item in workspace.planned:
+        end(item, 2.0)
+    measures = []
+    for written_by in (workspace, workspace.for_trials()):
+        written_by.write_plan()
+        plan = json.loads((workspace.folder / "plan.json").read_text(encoding="utf-8"))
+        measures.append([run["measures"] for run in plan["runs"]])
+    assert measures == [[2] * 4] * 2
+
+
 def test_the_plan_counts_the_trials_before_the_runs(spec):
     content = opened(spec).plan()
     assert len(content.trials) == 6
@@ -263,20 +275,54 @@ def test_the_plan_counts_the_trials_before_the_runs(spec):
 
 def test_what_optuna_suggested_before_is_taken_from_tuned_json_and_needs_no_optuna(tmp_path, monkeypatch):
     pytest.importorskip("optuna")
-    tune = {"settings": {"training.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True}}, "budget": 6}
-    spec = written(tmp_path, tune=tune)
-    tried = 0
-    while trials := opened(spec).search.open_of([]):
-        for item in trials:
-            end(item, abs(item.run.settings.training.learning_rate - 3e-3))
-        tried += len(trials)
-        opened(spec).write_plan()
-    assert tried == 6
+    spec = written(tmp_path, tune=RANGE)
+    assert [len(tried) for tried in searched(spec).values()] == [3, 3]
     chosen = rates(opened(spec))
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert rates(opened(spec)) == chosen
     with pytest.raises(SpecError, match="needs Optuna, which is not installed"):
-        opened(written(tmp_path, tune=tune | {"budget": 8}))
+        opened(written(tmp_path, tune=RANGE | {"budget": 8}))
+
+
+RANGE = {"settings": {"training.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True}}, "budget": 6}
+
+
+def searched(spec):
+    """End the trials of a spec one by one, and return the rates that were tried, by arm."""
+    while trials := opened(spec).search.open_of([]):
+        for item in trials:
+            width = item.run.settings.encoder.hidden_size
+            end(item, abs(item.run.settings.training.learning_rate - 1e-4 * width))
+    opened(spec).write_plan()
+    arms = opened(spec).search.tuning.arms
+    return {tuned.arm: [trial.values["training.learning_rate"] for trial in tuned.trials] for tuned in arms}
+
+
+def test_an_arm_that_changes_is_searched_as_if_it_had_not_been_searched_before(tmp_path):
+    pytest.importorskip("optuna")
+    encoder = SPEC["encoder"]
+    spec = {"arms": {"mlm": {}}, "tune": RANGE | {"budget": 12}}  # Optuna draws the first ten trials at random
+    before = searched(written(tmp_path, **spec))
+    wider = written(tmp_path, encoder=encoder | {"hidden_size": 4 * encoder["hidden_size"]}, **spec)
+    after = searched(wider)
+    shutil.rmtree(tmp_path / "out")
+    assert after == searched(wider)
+    assert after != before
+
+
+def test_a_new_arm_under_a_budget_gets_as_many_trials_as_the_others(tmp_path):
+    pytest.importorskip("optuna")
+    few = searched(written(tmp_path, tune=RANGE))
+    more = searched(
+        written(
+            tmp_path,
+            tune=RANGE,
+            arms=ARMS | {"again": {"objective": {"kind": "causal_lm"}, "training": {"max_steps": 40}}},
+        )
+    )
+    assert {arm: len(rates) for arm, rates in few.items()} == {"mlm": 3, "clm": 3}
+    assert {arm: len(rates) for arm, rates in more.items()} == {"mlm": 2, "clm": 2, "again": 2}
+    assert more["mlm"] == few["mlm"][:2]
 
 
 def test_a_trial_that_ends_without_a_loss_is_tried_once_and_said(spec, monkeypatch, capsys):

@@ -58,6 +58,16 @@ def test_attempts_with_progress_do_not_count(make_job):
         assert job.is_left(one)
 
 
+def test_a_run_that_is_trained_anew_makes_progress_although_it_has_fewer_steps(make_job):
+    one = make_job(tries=1)
+    saved(one, 0, 9)
+    assert job.begin(one)
+    saved(one, 0, 4)
+    assert job.is_left(one)
+    assert job.begin(one)
+    assert not job.is_left(one)
+
+
 def test_after_attempts_without_progress_the_job_gives_up_and_says_why(make_job):
     one = make_job(tries=2)
     assert job.begin(one)
@@ -179,6 +189,13 @@ def test_a_training_on_several_nodes_that_fails_is_noted_with_the_reason_of_its_
         "message": "the loss became no number.",
         "is_final": True,
     }
+
+
+def test_a_process_that_fails_when_all_is_done_is_no_reason_to_work(make_job, monkeypatch):
+    one = make_job(nodes=2)
+    monkeypatch.setattr(job, "worth_trying", lambda job: [])
+    job.work(one, ExitCode.FAILED)
+    assert one.attempts().endings == {}
 
 
 @pytest.mark.parametrize(("code", "is_final"), [(ExitCode.FAILED, True), (ExitCode.OUT_OF_MEMORY, False)])
