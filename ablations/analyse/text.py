@@ -22,6 +22,7 @@ from ablations.wording import listed, shown
 from lightning_modules.data.tables import ENDINGS, Columns, file_source, format_of, text_columns
 from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START
 from lightning_modules.data.treebank import LabelledSentence
+from lightning_modules.model.numerics import out_of_memory
 
 USUAL_COLUMN = "text"
 
@@ -308,6 +309,9 @@ def states(
 
     Returns:
         L + 1 arrays ND: the input of the first block, then the output of each block.
+
+    Raises:
+        MeasureError: a sentence is too long for the memory.
     """
     place = np.cumsum(text.is_text) - 1
     layers_LND = [np.empty((len(sample), model.width), np.float32) for _ in range(model.layers + 1)]
@@ -317,7 +321,15 @@ def states(
         if text.types is not None:
             inputs["token_type_ids"] = text.types[index_BT]
         tensors = {name: torch.from_numpy(array).to(model.device) for name, array in inputs.items()}
-        states_LBTD = hidden_states(model.model, tensors, final_norm=model.final_norm)
+        try:
+            states_LBTD = hidden_states(model.model, tensors, final_norm=model.final_norm)
+        except (RuntimeError, MemoryError) as error:
+            if (reason := out_of_memory(error)) is None:
+                raise
+            raise MeasureError(
+                f"{model.folder}: a sentence has {index_BT.shape[1]:,} tokens, and there is {reason}; "
+                "put each sentence on a line of its own."
+            ) from error
         for layer_ND, layer_BTD in zip(layers_LND, states_LBTD, strict=True):
             layer_ND[place[index_BT][is_text_BT]] = (
                 layer_BTD[torch.from_numpy(is_text_BT).to(layer_BTD.device)].float().cpu().numpy()

@@ -213,7 +213,7 @@ def _checked(path: Path, *, overrides: tuple[str, ...], data_root: Path | None) 
     from ablations.wording import several
     from lightning_modules import plugins
 
-    if path.parent.name == claims_file.FOLDER:
+    if path.absolute().parent.name == claims_file.FOLDER:
         if overrides:
             raise click.UsageError(
                 f"{path} is a file of claims, but --set works only with specs; leave one of the two out."

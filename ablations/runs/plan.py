@@ -312,7 +312,7 @@ def write(content: Plan, folder: Path, *, spec: bytes, claims: Sequence[Claims],
         data = before.data
     write_whole(folder / "spec.yaml", spec)
     claims_file.keep(claims, folder)
-    started = sum(run.state != "planned" for run in content.runs)
+    started = len({run.run_id for run in content.runs if run.state != "planned"})
     claims_before = [file.model_dump(mode="json") for file in before.claim_files]
     planned = claims_file.planned(claims, claims_before, runs_started=started, at=utc_now())
     whole = content.model_dump(mode="json", exclude_unset=True) | {

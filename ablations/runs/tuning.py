@@ -188,7 +188,7 @@ def _search_arm(
     while not unended:
         history = [Tried(record.values, record.loss) for record in records]
         is_repeated = len(history) < repeated
-        suggested = [before[len(history)].values] if is_repeated else next_values(tune, history, arms=arms)
+        suggested = [before[len(history)].values] if is_repeated else next_values(tune, arm, history, arms=arms)
         if not suggested:
             chosen = best(history)
             if chosen is None:

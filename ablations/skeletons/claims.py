@@ -117,7 +117,12 @@ def _arms(settings: Measure, runs: Mapping[str, Run]) -> Sequence[str]:
     """
     alike: Callable[[Run], str] = {"validation": _loss, "run_distance": _layers}.get(settings.kind, lambda _: "")
     fit = [arm for arm, run in runs.items() if _has(settings, run)]
-    pairs = [pair for pair in itertools.combinations(fit, 2) if len({alike(runs[arm]) for arm in pair}) == 1]
+    whole = {arm: runs[arm].settings.model_dump_json(exclude={"seed"}) for arm in fit}
+    pairs = [
+        (first, second)
+        for first, second in itertools.combinations(fit, 2)
+        if alike(runs[first]) == alike(runs[second]) and whole[first] != whole[second]
+    ]
 
     def rank(pair: tuple[str, str]) -> tuple[bool, bool]:
         first, second = (runs[arm].settings for arm in pair)

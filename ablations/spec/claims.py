@@ -90,7 +90,7 @@ def load(
     """
     document = yamlfile.read(path, example="version: 1")
     claims = document.content.get("claims")
-    specs = path.parent.parent
+    specs = path.absolute().parent.parent
     claim_faults = [*claim_checks.faults(claims), *_specs_not_there(claims, specs)]
     places = {fault.path for fault in claim_faults}
     arms_of = cache(partial(_arms_of, specs))
@@ -149,11 +149,8 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
     written = document.content.get("claims")
     arms = grid.arm_names(document.content) if written else None
     names = written if isinstance(written, list) else []
-    kinds = (
-        {arm.sections.get("data", {}).get("kind") for arm in grid.written_arms(document.content)[0]}
-        if arms
-        else {}
-    )
+    texts = [arm.sections.get("data") for arm in grid.written_arms(document.content)[0]] if arms else []
+    kinds = {text["kind"] for text in texts if isinstance(text, dict) and isinstance(text.get("kind"), str)}
     groups = groups_of_measures(document.content.get("measures"), kinds) if kinds else {}
     seen: dict[str, str] = {}
     for index, name in enumerate(names):

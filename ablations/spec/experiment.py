@@ -352,6 +352,8 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     both = dict(below)
     for key, value in above.items():
         old = below.get(key)
+        if isinstance(old, str) and isinstance(value, dict):
+            old = {"kind": old}  # the short form of a mapping that has only its kind
         if isinstance(old, dict) and isinstance(value, dict) and _same_kind(old, value):
             value = merged(old, value)
         both[key] = value

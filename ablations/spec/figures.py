@@ -175,7 +175,7 @@ def load_published(path: Path) -> list[PublishedPoint]:
     points: list[PublishedPoint] = []
     problems: list[Problem] = []
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SpecProblems(
             (Problem(str(path), 1, 1, f"this file cannot be read as UTF-8 text ({error})"),)

@@ -74,10 +74,16 @@ def _path_faults(grid: Grid, base: str, settings: Collection[str] | None) -> lis
     grid_faults: list[Fault] = []
     earlier: list[str] = []
     for source, path in [*(("axes", path) for path in grid.axes), *(("zip", path) for path in grid.zip)]:
-        around = next((other for other in earlier if f"{path}.".startswith(f"{other}.")), None)
-        within = next((other for other in earlier if f"{other}.".startswith(f"{path}.")), None)
+        overlapping = next(
+            (
+                other
+                for other in earlier
+                if f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.")
+            ),
+            None,
+        )
         sentence = None
-        if overlapping := around or within:
+        if overlapping:
             sentence = f"{path} overlaps with {overlapping}, which the grid also varies; vary only one of them"
         elif path in ("seed", "seeds"):
             sentence = "seeds are replicates, so a grid cannot vary them; list them under seeds"

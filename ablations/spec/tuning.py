@@ -190,11 +190,12 @@ def _number_faults(tune: Tune, arms: Sequence[Arm]) -> Iterator[Fault]:
             f"tune.budget is {tune.budget}, which is less than one trial for each of {len(arms)} arms; raise it"
         )
         yield Fault(("tune", "budget"), sentence)
-    runs = (tune.budget or len(arms) * len(list(combinations(tune)))) * len(tune.seeds)
+    listed_values = [values for values in tune.settings.values() if not isinstance(values, Range)]
+    runs = (tune.budget or len(arms) * math.prod(map(len, listed_values))) * len(tune.seeds)
     if runs > MOST_ARMS:
         sentence = f"tune makes {runs:,} trials, but at most {MOST_ARMS:,} are allowed; give fewer values"
         yield Fault(("tune", "settings"), sentence, "key")
-    if tune.budget is None:
+    elif tune.budget is None:
         for arm, values in itertools.product(arms, combinations(tune)):
             if of_values := arm_faults(changed_by(arm, values)):
                 sentence = f"arm {arm.name} with {settings_in_words(values)}: {of_values[0].sentence}"
@@ -237,7 +238,7 @@ def trial_runs(tune: Tune, arm: Arm, values: Values, *, max_steps: int) -> list[
     return [lasting(Run(name, seed, settings.model_copy(update={"seed": seed})), steps) for seed in tune.seeds]
 
 
-def next_values(tune: Tune, history: Sequence[Tried], *, arms: int) -> list[Values]:
+def next_values(tune: Tune, arm: Arm, history: Sequence[Tried], *, arms: int) -> list[Values]:
     """Return the values that an arm tries next. Without a budget these are all that are left. With a budget
     it is only the next suggestion, or an empty list once the arm's share of the budget is used up or everything
     was tried: a repeated trial has the same loss, and tells nothing.
@@ -257,7 +258,7 @@ def next_values(tune: Tune, history: Sequence[Tried], *, arms: int) -> list[Valu
         return [values for values in combinations(tune) if values not in tried]
     if len(history) >= tune.budget // arms:
         return []
-    return _suggested(tune, history)
+    return _suggested(tune, arm, history)
 
 
 def require_search(tune: Tune) -> None:
@@ -269,14 +270,15 @@ def require_search(tune: Tune) -> None:
         )
 
 
-MOST_SUGGESTIONS = 20
-"""Number of suggestions of Optuna after which the search gives up waiting for values that were not tried."""
+MOST_SUGGESTIONS = 100
+"""Number of suggestions of Optuna after which the search gives up waiting for values that can be tried."""
 
 
-def _suggested(tune: Tune, history: Sequence[Tried]) -> list[Values]:
-    """Return the first values that Optuna's TPE suggests and that were not tried yet. If all its suggestions were
-    tried, return the first combination of the lists that was not, or an empty list if there is none. The loss of
-    a diverged trial counts as infinite."""
+def _suggested(tune: Tune, arm: Arm, history: Sequence[Tried]) -> list[Values]:
+    """Return the first values that Optuna's TPE suggests and that were not tried yet. Values that the arm refuses
+    together, such as a width with a number of heads that does not divide it, are left out. If there are none,
+    return the first such combination of the lists, or an empty list. The loss of a diverged trial counts as
+    infinite."""
     require_search(tune)
     import optuna
 
@@ -289,14 +291,18 @@ def _suggested(tune: Tune, history: Sequence[Tried]) -> list[Values]:
         worst = math.inf if loss is None else loss
         study.add_trial(optuna.trial.create_trial(params=params, distributions=spaces, value=worst))
     tried = [trial.values for trial in history]
+
+    def possible(values: Values) -> bool:
+        return values not in tried and not arm_faults(changed_by(arm, values))
+
     for _ in range(MOST_SUGGESTIONS):
         params = study.ask(spaces).params
         values = {path: _as_value(tune.settings[path], params[path]) for path in tune.settings}
-        if values not in tried:
+        if possible(values):
             return [values]
     if any(isinstance(searched, Range) for searched in tune.settings.values()):
         return []
-    return list(itertools.islice((values for values in combinations(tune) if values not in tried), 1))
+    return list(itertools.islice(filter(possible, combinations(tune)), 1))
 
 
 def _space(searched: tuple[Any, ...] | Range) -> Any:

@@ -5,7 +5,7 @@ token meets; each costs six floating-point operations of training: a multiply an
 backward.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -21,8 +21,8 @@ class EmbeddingSettings(Settings):
     bias: bool = False
     """Whether one learned vector is added to all tokens."""
     norm: bool = True
-    """Whether a norm follows the sum of token and position embeddings, as in BERT. The default is true, but
-    false with `norm: pre` if `embedding` has no settings."""
+    """Whether a norm follows the sum of token and position embeddings, as in BERT. The default is false in an
+    encoder with `norm: pre`, and true otherwise."""
 
 
 def default_intermediate_size(width: int, activation: str) -> int:
@@ -83,6 +83,13 @@ class EncoderSettings(Settings):
     """Dropout rate of the attention weights."""
     feed_forward_dropout: float = Field(0.0, ge=0, lt=1)
     """Dropout rate of the activations inside the feed-forward layers."""
+
+    @field_validator("embedding", mode="before")
+    @classmethod
+    def _embedding_has_the_norm_of_its_blocks(cls, embedding: Any, info: ValidationInfo) -> Any:
+        if isinstance(embedding, dict) and info.data.get("norm") == "pre":
+            return {"norm": False, **embedding}
+        return embedding
 
     @field_validator("num_attention_heads")
     @classmethod

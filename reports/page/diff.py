@@ -314,6 +314,6 @@ def _described(side: ComparedExperiment) -> dict[str, Any]:
         "spec_sha256": plan.spec_sha256,
         "text_sha256": plan.data.content_sha256,
         "commits": sorted({run.provenance.commit for run in side.experiment.runs if run.provenance.commit}),
-        "runs": len(plan.runs),
+        "runs": len({run.run_id for run in plan.runs}),
         "seeds": sorted({run.seed for run in plan.runs}),
     }

@@ -1,6 +1,7 @@
 """Text in the tokens of Hugging Face models, and the states of these tokens."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -26,6 +27,21 @@ def test_what_is_read_together_changes_nothing(family, tmp_path):
     together, one_by_one = (read(folder, tokens_at_once=tokens)[3] for tokens in (10**6, 1))
     for state, expected in zip(together, one_by_one, strict=True):
         np.testing.assert_allclose(state, expected, atol=1e-5)  # float32 sums in another order
+
+
+def test_a_sentence_that_memory_cannot_hold_is_named(tmp_path, monkeypatch):
+    folder = tiny_models.save(tmp_path / "bert")
+
+    def refuse(*arguments, **options):
+        torch.empty(2**60)
+
+    monkeypatch.setattr("ablations.analyse.text.hidden_states", refuse)
+    sentence = error_text(MeasureError, read, folder)
+    assert re.fullmatch(
+        rf"{re.escape(str(folder))}: a sentence has \d+ tokens, and there is no room for [\d.e+]+ GiB; put each "
+        r"sentence on a line of its own\.",
+        sentence,
+    )
 
 
 @pytest.mark.parametrize("family", ["bert", "marian", "gpt2"])

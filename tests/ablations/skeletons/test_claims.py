@@ -50,6 +50,17 @@ def test_of_every_shipped_spec_it_is_good_and_ends_in_a_verdict(tmp_path, path):
     assert all(name in told for name in named - {"baselines", "pictures"})  # of which nothing is claimed of arms
 
 
+def test_the_first_claim_does_not_compare_an_arm_with_its_copy(tmp_path):
+    """The first value of an axis is often that of the base."""
+    arms = 'arms: {mlm: {}, "1": {objective: {masking: {ratio: 0.4}}}}'
+    axis = "arms: {mlm: {}}\ngrid: {base: mlm, axes: {objective.masking.ratio: [0.15, 0.4]}}"
+    text = SPEC.replace(arms, axis)
+    spec = write(tmp_path, f"{text}claims: [mine]\n")
+    claim_skeleton.write(spec)
+    (loaded,) = claims_file.load_named(load.load(spec).claims, spec=spec)
+    assert loaded.claims[0].needs.arms == ("mlm", "mlm,ratio=0.4")
+
+
 COMPARED = sorted(set(METRICS) - {"baselines", "pictures", "learning", "corruption"})
 
 

@@ -207,6 +207,16 @@ def test_a_spec_is_checked_with_the_claims_it_names(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("text", ["language", "[language]", "{kind: [language]}", ""])
+def test_a_wrong_text_is_a_problem_beside_those_of_the_claims(tmp_path, text):
+    write(tmp_path, GOOD.replace("expect: supported", "expect: surely"))
+    path = spec(tmp_path)
+    path.write_text(path.read_text() + f"data: {text}\n", encoding="utf-8")
+    places = [line.partition(": ")[0].rpartition("/")[2] for line in problems_of(path)]
+    assert "first.yaml:10:13" in places
+    assert any(place.startswith("spec.yaml:8:") for place in places)
+
+
 def test_a_wrong_spec_hides_no_problem_of_its_claims(tmp_path):
     wrong = write(tmp_path, GOOD.replace("expect: supported", "expect: surely"))
     path = spec(tmp_path, "[first, first, ../first, 3, gone]")

@@ -111,6 +111,16 @@ def test_the_same_kind_merges_and_another_kind_replaces(above, expected):
     assert changed(below, {"objective": above}) == {"objective": expected}
 
 
+def test_the_short_form_of_a_kind_merges_as_the_mapping_that_it_means():
+    below = {"training": {"optimizer": "sgd"}}
+    assert changed(below, {"training": {"optimizer": {"momentum": 0.5}}}) == {
+        "training": {"optimizer": {"kind": "sgd", "momentum": 0.5}}
+    }
+    assert changed(below, {"training": {"optimizer": {"kind": "muon"}}}) == {
+        "training": {"optimizer": {"kind": "muon"}}
+    }
+
+
 def test_nodes_are_all_paths_below_a_value():
     assert list(nodes({"a": {"b": [1, {"c": 2}]}, "d": None})) == [
         ("a",), ("a", "b"), ("a", "b", 0), ("a", "b", 1), ("a", "b", 1, "c"), ("d",)

@@ -17,7 +17,8 @@ def problems(path):
 
 def test_an_empty_cell_is_absent(tmp_path):
     path = tmp_path / "paper.csv"
-    path.write_text(HEAD + LINE + "A paper,token_information,plug_in,output label,masked_lm,6,,2.38,,by eye\n")
+    text = HEAD + LINE + "A paper,token_information,plug_in,output label,masked_lm,6,,2.38,,by eye\n"
+    path.write_text(text, encoding="utf-8-sig")  # as a spreadsheet saves it, with a byte-order mark
     change, information = load_published(path)
     assert (change.group, change.layer_to, change.error) == (None, 2, 0.001)
     assert (information.group, information.layer_to, information.error) == ("output label", None, None)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from functools import partial
 
 import pytest
 
@@ -219,34 +220,36 @@ def test_generated_arms_are_tuned_too_and_untrained_ones_are_not(tmp_path):
 
 
 def test_every_combination_is_tried_once(tmp_path):
-    tune = opened(tmp_path, settings=RATES | {"encoder.dropout": [0.0, 0.1, 0.2]}).tune
+    experiment = opened(tmp_path, settings=RATES | {"encoder.dropout": [0.0, 0.1, 0.2]})
+    tries = partial(next_values, experiment.tune, grid.arms_of(experiment)["mlm"], arms=2)
     every = [
         {"training.learning_rate": rate, "encoder.dropout": dropout}
         for rate, dropout in itertools.product([1e-3, 2e-3], [0.0, 0.1, 0.2])
     ]
-    assert next_values(tune, [], arms=2) == every
-    assert next_values(tune, [Tried(every[3], 1.0)], arms=2) == every[:3] + every[4:]
-    assert next_values(tune, [Tried(values, None) for values in every], arms=2) == []
+    assert tries([]) == every
+    assert tries([Tried(every[3], 1.0)]) == every[:3] + every[4:]
+    assert tries([Tried(values, None) for values in every]) == []
 
 
 # Optuna ----------------------------------------------------------------------------------------------
 
 
-def searched(tune, loss, *, arms):
+def searched(experiment, loss, *, arms):
     history = []
-    while more := next_values(tune, history, arms=arms):
+    arm = grid.arms_of(experiment)["mlm"]
+    while more := next_values(experiment.tune, arm, history, arms=arms):
         (values,) = more
         history.append(Tried(values, loss(values)))
     return history
 
 
 def test_a_budget_is_shared_by_the_arms_and_finds_a_minimum(tmp_path):
-    tune = opened(tmp_path, settings=RANGE, budget=60).tune
+    experiment = opened(tmp_path, settings=RANGE, budget=60)
 
     def loss(values):
         return abs(values["training.learning_rate"] / 1.5e-3 - 1)
 
-    history = searched(tune, loss, arms=2)
+    history = searched(experiment, loss, arms=2)
     assert len(history) == 30
     rates = [trial.values["training.learning_rate"] for trial in history]
     assert all(1e-4 <= rate <= 1e-2 and float(f"{rate:.4g}") == rate for rate in rates)
@@ -257,27 +260,54 @@ def test_a_budget_is_shared_by_the_arms_and_finds_a_minimum(tmp_path):
 
 def test_a_search_goes_on_as_it_would_have_whatever_was_said_between(tmp_path):
     settings = RANGE | {"training.optimizer": ["adamw", {"kind": "sgd", "momentum": 0.5}]}
-    tune = opened(tmp_path, settings=settings, budget=24).tune
+    experiment = opened(tmp_path, settings=settings, budget=24)
 
     def loss(values):
         return None if values["training.optimizer"] == "adamw" else values["training.learning_rate"]
 
-    history = searched(tune, loss, arms=2)
+    history = searched(experiment, loss, arms=2)
     assert {str(trial.values["training.optimizer"]) for trial in history} == {
         "adamw",
         "{'kind': 'sgd', 'momentum': 0.5}",
     }
     for ended in (0, 1, 5, 11):
-        (again,) = next_values(tune, history[:ended], arms=2)
+        (again,) = next_values(experiment.tune, grid.arms_of(experiment)["mlm"], history[:ended], arms=2)
         assert again == history[ended].values
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"encoder.num_attention_heads": {"low": 1, "high": 4}}, [1, 2, 4]),  # of a width of 16
+        ({"encoder.num_attention_heads": [2, 8], "encoder.hidden_size": [16, 20]}, [(2, 16), (2, 20), (8, 16)]),
+    ],
+)
+def test_values_that_the_arm_refuses_together_are_not_suggested(settings, expected, tmp_path):
+    history = searched(opened(tmp_path, settings=settings, budget=40), lambda values: 1.0, arms=2)
+    tried = [tuple(trial.values.values()) for trial in history]
+    assert sorted(values if len(values) > 1 else values[0] for values in tried) == expected
+
+
+def test_too_many_trials_are_refused_at_once(tmp_path):
+    """The combinations of ten values of each of eight settings are never listed."""
+    shares = [number / 20 for number in range(10)]
+    names = ("dropout", "attention_dropout", "feed_forward_dropout")
+    settings = {f"encoder.{name}": shares for name in names}
+    settings |= {
+        f"training.{name}": [1e-4 * (1 + i) for i in range(10)] for name in ("learning_rate", "weight_decay")
+    }
+    settings |= {"encoder.layer_norm_epsilon": [1e-12 * (1 + i) for i in range(10)]}
+    assert sentences(tmp_path, settings=settings) == [
+        "tune makes 2,000,000 trials, but at most 10,000 are allowed; give fewer values"
+    ]
 
 
 def test_no_trial_is_repeated_and_a_search_ends_when_everything_was_tried(tmp_path):
     """Optuna alone suggests the same of few values again and again."""
     lists = {"training.learning_rate": [1e-3, 2e-3, 4e-3], "encoder.dropout": [0, 0.1]}
-    whole = opened(tmp_path, settings={"encoder.num_hidden_layers": {"low": 1, "high": 3}}, budget=40).tune
-    tune = opened(tmp_path, settings=lists, budget=40).tune
-    for searching, number in ((tune, 6), (whole, 3)):
+    whole = opened(tmp_path, settings={"encoder.num_hidden_layers": {"low": 1, "high": 3}}, budget=40)
+    experiment = opened(tmp_path, settings=lists, budget=40)
+    for searching, number in ((experiment, 6), (whole, 3)):
         history = searched(searching, lambda values: sum(values.values()), arms=2)
         assert len(history) == number
         assert all(

@@ -37,6 +37,16 @@ def test_returns_the_embeddings_and_every_block(norm):
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
+def test_a_part_of_the_embedding_leaves_its_norm_as_it_is_without(norm):
+    """An arm that sets the scale differs from the base in nothing else."""
+    base = EncoderSettings(norm=norm)
+    assert EncoderSettings.model_validate({"norm": norm, "embedding": {"scale": False}}) == base
+    changed = EncoderSettings.model_validate({"norm": norm, "embedding": {"scale": True}})
+    assert changed.embedding == base.embedding.model_copy(update={"scale": True})
+    assert EncoderSettings.model_validate({"norm": norm, "embedding": {"norm": True}}).embedding.norm
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
 def test_left_only_never_sees_a_later_token(norm):
     model, before = encoder(norm=norm), tokens()
     after = before.clone()
