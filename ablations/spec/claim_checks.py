@@ -5,6 +5,8 @@ arm that is compared with itself. The checks read the file as it was written, no
 malformed part hides no fault of another part, and a file reports all its problems at once.
 """
 
+import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -273,6 +275,7 @@ def _of_claim(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
                 "holds only above 0; name the arm that is higher as arm, and the other as minus"
             )
             yield Fault((*written.at, "direction"), sentence)
+    yield from _clashing_names(claim, at)
     deciding = [(written.name, written.effect) for written in effects if written.key in DECIDE and written.effect]
     bounds = [name for name, effect in deciding if effect.has_bound]
     if claim.get("expect") == "equivalent" and bounds:
@@ -297,6 +300,24 @@ def _of_claim(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
     # An effect that cannot be read may use arms that no other effect uses.
     whole = bool(effects) and all(written.effect for written in effects) and not _unknown_keys(claim)
     yield from _of_needs(needs, effects, (*at, "needs"), claim_name=claim_name, whole=whole)
+
+
+MADE_PART = re.compile(r"peak|above|below|gain|gain-elsewhere|step-\d+")
+"""Names of the parts that one effect may be split into. They follow its own name and a hyphen."""
+
+
+def _clashing_names(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
+    """Yield the names of effects and conditions that the verdict could not tell apart."""
+    places = {("name",): claim["name"]} if claim.get("effect") is not None and "name" in claim else {}
+    for key in ("effects", "provided"):
+        named_effects = claim.get(key)
+        places |= {(key, name): name for name in (named_effects if isinstance(named_effects, dict) else {})}
+    for (place, name), (_, other) in itertools.permutations(places.items(), 2):
+        whole, begin = str(name), f"{other}-"
+        is_part = whole.startswith(begin) and MADE_PART.fullmatch(whole.removeprefix(begin))
+        if (is_part or name == other) and place[0] != "name":
+            of = f"a part of {other} may have this name" if is_part else "another effect has the same name"
+            yield Fault((*at, *place), f"claims.{'.'.join(place)} needs another name, because {of}", "key")
 
 
 DECIDE = ("effect", "effects")

@@ -38,7 +38,7 @@ from reports.claims.select import (
 )
 from reports.statistics import curve_shapes
 from reports.statistics.curve_shapes import Form
-from reports.statistics.seed_tests import SeedEffects, page_trend, shared_error
+from reports.statistics.seed_tests import SeedEffects, constant, page_trend, shared_error
 from reports.statistics.summaries import distances_between_seeds, pseudo_values
 
 
@@ -112,7 +112,8 @@ def effects(effect: Effect, rows: SeedTable) -> dict[str, SeedEffects]:
     copied = () if effect.in_each_seed else rows.copied_seeds(arms)  # a condition may hold in each copy
     if copied:
         rows = rows.of_seeds(set(rows.seeds_of(arms)) - set(copied))
-    parts = _with_text_errors(effect, rows, _CONTRASTS[type(effect)](effect, rows))
+    with np.errstate(divide="ignore", invalid="ignore"):  # numbers that are not finite give no verdict
+        parts = _with_text_errors(effect, rows, _CONTRASTS[type(effect)](effect, rows))
     groups = _groups(effect, rows)
     return {
         name: part._replace(
@@ -206,7 +207,7 @@ def difference(effect: Difference, rows: SeedTable) -> dict[str, SeedEffects]:
     numbers_S = numbers[0] - numbers[1] if effect.minus is not None else numbers[0]
     values = effect.at_most - numbers_S if effect.at_most is not None else numbers_S - (effect.at_least or 0.0)
     bounds = {name: bound for name in ("at_least", "at_most") if (bound := getattr(effect, name))}
-    shown_numbers = {"measured": float(np.mean(numbers_S)), **bounds} if bounds else {}
+    shown_numbers = {"measured": float(np.mean(numbers_S)), **bounds} if bounds and seeds else {}
     part = SeedEffects(seeds, values, direction=effect.direction, left_out=left_out, bounded=effect.has_bound)
     return {"": part._replace(shown_numbers=shown_numbers)}
 
@@ -323,8 +324,7 @@ def kept_share(effect: Share, rows: SeedTable) -> dict[str, SeedEffects]:
     ratio_of = None
     if effect.than_of is None:
         ratio_of = (kept[0], gain[0], effect.at_least)
-        with np.errstate(divide="ignore", invalid="ignore"):  # a gain of 0 gives NaN, and so no verdict
-            values = (kept[0] - effect.at_least * gain[0]) / gain[0].mean()
+        values = (kept[0] - effect.at_least * gain[0]) / gain[0].mean()  # NaN, and so no verdict, if that is 0
         shown_numbers = intervals[0]
     else:
         values = _difference_of_shares(kept, gain, at_least=effect.at_least)
@@ -346,8 +346,7 @@ def _difference_of_shares(kept: list[Array], gain: list[Array], *, at_least: flo
 
     if len(columns_SK) < 2:
         return np.full(len(columns_SK), np.nan)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return pseudo_values(statistic, columns_SK) - at_least
+    return pseudo_values(statistic, columns_SK) - at_least
 
 
 def _shown(kept: Array, gain: Array) -> dict[str, float]:
@@ -375,12 +374,13 @@ def optimum(effect: Optimum, rows: SeedTable) -> dict[str, SeedEffects]:
     heights_SK = reading.values_ASK[..., 0].T
     if not len(heights_SK):
         return {"": _without_number(reading)}
+    if constant(heights_SK).all():  # a flat curve has no highest point
+        return {"": _without_number(reading)}
     fit = curve_shapes.parabola(x, heights_SK)
     twice = 2 * abs(fit.bend_S.mean())
     fall = -fit.bend_S * ((x.max() - x.min()) / 2) ** 2
-    with np.errstate(divide="ignore", invalid="ignore"):
-        above = fit.derivative(float(on_scale(np.array(effect.above)))) / twice
-        below = -fit.derivative(float(on_scale(np.array(effect.below)))) / twice
+    above = fit.derivative(float(on_scale(np.array(effect.above)))) / twice
+    below = -fit.derivative(float(on_scale(np.array(effect.below)))) / twice
     shown_numbers = {}
     ratios: dict[str, tuple[Array, Array, float]] = {}
     if fit.bend_S.mean() < 0:
@@ -417,7 +417,7 @@ def ahead(effect: Ahead, rows: SeedTable) -> dict[str, SeedEffects]:
     """
     reading = read(rows, effect.of, (effect.arm, effect.over), axis="steps")
     steps = np.array(reading.positions)
-    first = at_share(effect.since, steps[0], steps[-1])
+    first = at_share(effect.since, steps[-1])
     ahead_SK = reading.values_ASK[0] - reading.values_ASK[1]
     return {
         f"step-{int(step)}": SeedEffects(reading.seeds, ahead_SK[:, place], left_out=reading.left_out)

@@ -216,7 +216,7 @@ def _at_look(items: Iterable[MeasuredClaim], sizes: Sequence[int], looks: Looks,
         if item.missing:
             continue
         size = sizes[number]
-        at_look = _levels_at_looks(item, looks, level)[looks.sizes.index(size)]
+        at_look = levels_at_looks(item, looks.sizes, level)[looks.sizes.index(size)]
         end = _end(item, looks, size, level=at_look)
         last = item, size, end, at_look
         if end in ("decided", "not testable"):
@@ -231,10 +231,10 @@ def _at_look(items: Iterable[MeasuredClaim], sizes: Sequence[int], looks: Looks,
     return Outcome(item, _judged(item, at_look, over_all_looks=level), level, stop)
 
 
-def _levels_at_looks(item: MeasuredClaim, looks: Looks, level: float) -> tuple[float, ...]:
+def levels_at_looks(item: MeasuredClaim, sizes: Sequence[int], level: float) -> tuple[float, ...]:
     """Return the level of a claim at each look. It allows for several parts and several layers to choose from."""
     chosen = [max(part.at_layers_LMS.shape[:2]) for part in item.parts.values() if part.at_layers_LMS is not None]
-    return look_levels(looks.sizes, level=level, ways=ways_to_fail(item.parts) * max(chosen, default=1))
+    return look_levels(sizes, level=level, ways=ways_to_fail(item.parts) * max(chosen, default=1))
 
 
 def _end(item: MeasuredClaim, looks: Looks, size: int, *, level: float) -> End:
@@ -303,7 +303,7 @@ def is_futile(outcome: Outcome, looks: Looks) -> bool:
     item = outcome.item
     if min(len(part.values) for part in item.parts.values()) < FEWEST_FOR_FUTILITY:
         return False
-    level = _levels_at_looks(item, looks, outcome.level)[-1]
+    level = levels_at_looks(item, looks.sizes, outcome.level)[-1]
     smallest, rng = smallest_effects(item, item.parts), np.random.default_rng(0)
     decided = 0
     for _ in range(FUTURES):

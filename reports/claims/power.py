@@ -8,11 +8,11 @@ from pandas import DataFrame
 
 from ablations.spec.contrasts import Claim
 from ablations.wording import several
-from reports.claims.outcomes import family_levels, look_levels, may_be_judged, measured, smallest_effects
+from reports.claims.outcomes import family_levels, levels_at_looks, may_be_judged, measured, smallest_effects
 from reports.claims.select import SeedTable
-from reports.claims.verdicts import FEWEST_SEEDS, ways_to_fail
+from reports.claims.verdicts import FEWEST_SEEDS
 from reports.claims.words import significant
-from reports.statistics.seed_tests import SeedEffects, fewest_for_page, power, shared_level
+from reports.statistics.seed_tests import SeedEffects, constant, fewest_for_page, power, shared_level
 
 SIZES = (3, 5, 10, 20)
 """Numbers of seeds for which chances are shown."""
@@ -80,8 +80,7 @@ def claim_powers(
         level = family_level[claim.name]
         levels = {seeds: level}
         if looks is not None:
-            at_looks = look_levels(looks, level=level, ways=ways_to_fail(item.parts))
-            levels = dict(zip(looks, at_looks, strict=True))
+            levels = dict(zip(looks, levels_at_looks(item, looks, level), strict=True))
         smallest = smallest_effects(item, parts)
         by_part = {name: _part_power(claim, name, part, smallest[name], levels) for name, part in parts.items()}
         powers.append(min(by_part.values(), key=lambda power: power.large_effect))
@@ -112,8 +111,10 @@ def _part_power(
         whole = float(
             np.hypot(spread, part.text_error * np.sqrt(seeds))
         )  # spread of one seed, the error of the shared text included
-        if not whole:  # seeds that agree are judged by their signs
-            return float(seeds >= np.log2(2 / level))
+        if constant(part.values) and seeds < np.log2(2 / level):  # seeds that agree are judged by their signs
+            return 0.0
+        if not whole:
+            return 1.0
         return power(effect, sd=whole, seeds=seeds, level=level)
 
     return ClaimPower(

@@ -344,12 +344,21 @@ _OF_LAYERS: Mapping[str, Callable[[Array], Array]] = {
 }
 
 
-def at_share(share: float, first: float, last: float) -> float:
-    """Return the step at a share of the course from a first to a last step.
+def at_share(share: float, last: float) -> float:
+    """Return the step at a share of training that ends with the last step.
 
     It is rounded, so that a checkpoint at 57% of 100 steps is not later than 0.57 * 100 = 56.99999999999999.
     """
-    return round(first + share * (last - first), 6)
+    return round(share * last, 6)
+
+
+def _require_measured(whole: PairedNumbers, of: Quantity) -> None:
+    """Raise NotMeasured if the first checkpoint comes after the share `until` of training."""
+    if whole.positions[0] > at_share(of.until, whole.positions[-1]):
+        raise NotMeasured(
+            f"{_named(of)} is first measured at step {whole.positions[0]:,.0f}, after the {of.until:.0%} of "
+            "training (until) at which the effect reads it"
+        )
 
 
 def _at_steps(whole: PairedNumbers, at: Array) -> Array:
@@ -359,13 +368,19 @@ def _at_steps(whole: PairedNumbers, at: Array) -> Array:
 
 
 def _area(whole: PairedNumbers, of: Quantity) -> PairedNumbers:
-    """Return the mean of a learning curve from the first checkpoint to the share `until` of its course."""
+    """Return the mean of a learning curve from the first checkpoint to the share `until` of training.
+
+    Raises:
+        NotMeasured: the first checkpoint comes later.
+    """
+    _require_measured(whole, of)
     steps = np.array(whole.positions)
-    end = at_share(of.until, steps[0], steps[-1])
+    end = at_share(of.until, steps[-1])
     inside = steps[steps <= end]
     grid = np.append(inside, end) if inside[-1] < end else inside
-    areas = np.trapezoid(_at_steps(whole, grid), grid, axis=-1)
-    return whole._replace(values_ASK=(areas / (end - steps[0]))[..., None], positions=(0,))
+    curve = _at_steps(whole, grid)
+    means = np.trapezoid(curve, grid, axis=-1) / (end - steps[0]) if end > steps[0] else curve[..., 0]
+    return whole._replace(values_ASK=means[..., None], positions=(0,))
 
 
 def _way(whole: PairedNumbers, of: Quantity) -> PairedNumbers:
@@ -377,13 +392,8 @@ def _way(whole: PairedNumbers, of: Quantity) -> PairedNumbers:
     Raises:
         NotMeasured: the first checkpoint comes later.
     """
-    first, last = whole.positions[0], whole.positions[-1]
-    place = at_share(of.until, 0, last)
-    if first > place:
-        raise NotMeasured(
-            f"{_named(of)} is first measured at step {first:,.0f}, after the {of.until:.0%} of training "
-            "(until) at which the effect reads it"
-        )
+    _require_measured(whole, of)
+    place = at_share(of.until, whole.positions[-1])
     final = whole.values_ASK[..., -1:]
     values_ASK = _at_steps(whole, np.array([place])) / np.where(final > 0, final, np.nan)
     return whole._replace(values_ASK=values_ASK, positions=(0,))

@@ -377,7 +377,7 @@ def _verdict(effects: SeedEffects, smallest: float, *, level: float, ways: int) 
         return "insufficient evidence"
     if effects.condition and effects.in_each_seed:
         return "supported" if np.isfinite(effects.values).all() else "undecided"
-    if effects.condition and effects.values.mean() < 0:
+    if effects.condition and seed_tests.below_bound(effects.values.mean()):
         return "not testable here"
     if not has_evidence(effects):
         return "undecided"

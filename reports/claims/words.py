@@ -408,7 +408,7 @@ def part_rule(part: PartVerdict, direction: Direction, *, ways: int) -> str:
     if part.verdict == "contradicted":
         return f"the {refuting} interval lies below 0" if not is_absent(part.low) else _BELOW_WITHOUT_ENDS
     if direction == "either":
-        return f"{shown} lies neither within ±{margin} nor beyond it"
+        return f"{shown} {_not_within(part, margin) or f'lies neither within ±{margin} nor beyond it'}"
     return f"{shown} {_open(part, ways=ways, refuting=refuting, margin=margin)}"
 
 
@@ -440,16 +440,28 @@ def _open(part: PartVerdict, *, ways: int, refuting: str, margin: str) -> str:
     if is_absent(part.low):
         return "has no ends, because the number that the effect is divided by may be 0"
     if part.low > 0:
-        page = 1.0 if part.p_page is None else part.p_page
+        if part.p_page is None:  # of a shape
+            return "lies above 0, but one layer shows the same number in all seeds, which may be chance"
         if (part.fewest_for_page or 0) > len(part.values):
             return (
                 f"lies above 0, but {several(len(part.values), 'seed')} cannot show that steps agree: Page's test "
                 f"needs at least {part.fewest_for_page} at this level"
             )
-        return f"lies above 0, but the steps do not agree (Page's test, {p_in_words(page)})"
+        return f"lies above 0, but the steps do not agree (Page's test, {p_in_words(part.p_page)})"
     if part.high < 0:
         return f"lies below 0, but refuting one of {ways} parts needs the {refuting} interval"
-    return "includes 0" + ("" if part.bounded or part.condition else f" and reaches beyond ±{margin}")
+    if part.bounded or part.condition:
+        return "includes 0"
+    return _not_within(part, margin) or f"includes 0 and reaches beyond ±{margin}"
+
+
+def _not_within(part: PartVerdict, margin: str) -> str:
+    """Return why an interval within the smallest effect is not `equivalent`, as the end of a sentence; empty for
+    other intervals. With several parts TOST has a stricter level than the interval."""
+    if part.low < -part.smallest_effect or part.high > part.smallest_effect:
+        return ""
+    p = p_in_words(part.p_equivalent)
+    return f"lies within ±{margin}, but TOST, stricter as there are several parts, does not ({p})"
 
 
 def _agreeing(part: PartVerdict, direction: Direction, *, margin: str) -> str:

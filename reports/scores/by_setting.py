@@ -388,6 +388,9 @@ def setting_rows(factor: Factor, panels: Sequence[Panel]) -> list[dict[str, Any]
                 name: point[name] for name in ("mean", "low", "high", "difference")
             }
         for drawn in panel.curves:
-            arms[drawn["arm"]]["remarks"] = [remark for remark in drawn["remarks"] if remark != drawn["arm"]]
+            row = arms[drawn["arm"]]
+            row["remarks"] = list(dict.fromkeys([*row.get("remarks", ()), *drawn["remarks"]]))
+    for row in arms.values():
+        row["remarks"] = [remark for remark in row.get("remarks", ()) if remark != row["arm"]]
     order = {arm: i for i, arm in enumerate(factor.arms)}
     return sorted(arms.values(), key=lambda row: order.get(row["arm"], len(order)))

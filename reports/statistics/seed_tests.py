@@ -32,6 +32,7 @@ level says. Therefore the wider of the two intervals counts, and the larger of t
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from functools import cache
 from typing import Literal, NamedTuple
@@ -192,7 +193,9 @@ def constant(effects: ArrayLike) -> NDArray[np.bool_]:
 def below_bound(effects: ArrayLike) -> NDArray[np.bool_]:
     """Return which values lie below 0 by more than rounding."""
     values = np.asarray(effects, float)
-    return np.asarray(values < -1e-12 * np.maximum(1.0, np.abs(values)))  # float64: a few roundings near 1
+    with np.errstate(invalid="ignore"):
+        rounding = 1e-12 * np.maximum(1.0, np.abs(values))  # float64: a few roundings near 1
+    return np.asarray((values < -rounding) | np.isneginf(values))
 
 
 def sign_flips(effects: ArrayLike, *, rng: np.random.Generator) -> float:
@@ -395,19 +398,16 @@ def seeds_to_decide(
         chance = equivalence_power(smallest_effect, sd=sd, seeds=seeds, level=absent_level, text_error=text_error)
         return chance >= USUAL_POWER
 
-    if not decides(MOST_SEEDS):
-        return None
-    low, high = 2, MOST_SEEDS  # `high` always decides; `low` is never returned, as evidence takes three seeds
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if decides(middle) else (middle, high)
-    return high
+    sizes = range(3, MOST_SEEDS + 1)  # evidence takes three seeds
+    place = bisect_left(sizes, True, key=decides)
+    return sizes[place] if place < len(sizes) else None
 
 
 @cache
 def _noncentrality(seeds: int, level: float) -> float:
     """Return the effect, in standard errors, that is found with a power of `USUAL_POWER`."""
-    return float(optimize.brentq(lambda centre: _power(centre, seeds, level) - USUAL_POWER, 0, 1e4))
+    critical = _critical(level / 2, seeds)
+    return float(optimize.brentq(lambda centre: _power(centre, seeds, level) - USUAL_POWER, 0, 1e4 + 3 * critical))
 
 
 def _power(noncentrality: float, seeds: int, level: float) -> float:

@@ -147,6 +147,21 @@ def test_what_could_never_be_judged_is_a_problem(tmp_path, effect, sentence):
     assert problems(tmp_path, needs(effect)) == [re.sub("effect", "claims.effect", sentence, count=1)]
 
 
+@pytest.mark.parametrize(
+    ("name", "provided", "key", "why"),
+    [
+        ("learned", "learned", "learned", "another effect has the same name"),
+        ("learned", "learned-peak", "learned-peak", "a part of learned may have this name"),
+        ("learned", "learned-step-10", "learned-step-10", "a part of learned may have this name"),
+    ],
+)
+def test_a_condition_has_no_name_of_an_effect_which_would_replace_it(tmp_path, name, provided, key, why):
+    condition = f"    provided: {{{provided}: {{kind: difference, {LOSS}, arm: mlm, minus: clm}}}}\n"
+    text = GOOD.replace("name: both-sides-help", f"name: {name}") + condition
+    assert problems(tmp_path, text) == [f"claims.provided.{key} needs another name, because {why}"]
+    assert claims_file.load(write(tmp_path, text.replace(f"{{{provided}:", "{other:")))
+
+
 def of(measure, metric, **more):
     keys = {"measure": measure, "metric": metric} | more
     return f"of: {{{', '.join(f'{key}: {value}' for key, value in keys.items())}}}"

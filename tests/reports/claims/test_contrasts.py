@@ -220,6 +220,14 @@ def test_a_valley_has_no_peak():
     assert made["peak"].shown_numbers == {}
 
 
+def test_a_flat_curve_has_no_highest_point_and_is_not_decided_by_rounding():
+    places = {"a": 0.1, "b": 0.2, "c": 0.4, "d": 0.8}
+    table = rows({arm: [1.0] * 8 for arm in places})
+    made = found(effect(kind="optimum", of=SCORE, arms=places, above=0.1, below=0.5, smallest_bend=0.1), table)
+    assert list(made) == [""]
+    assert np.isnan(made[""].values).all()
+
+
 def test_ahead_is_the_difference_at_every_checkpoint_from_a_share_of_training_on():
     def learning(arm, own):
         return [

@@ -85,6 +85,14 @@ def test_fewer_seeds_than_a_verdict_needs_decide_nothing(tmp_path, pilot, seeds,
     ]
 
 
+def test_seeds_that_agree_up_to_rounding_decide_from_as_many_seeds_on_as_their_signs_do(tmp_path, pilot):
+    value = np.where(pilot.arm == "a", 0.1, 0.0) + pilot.seed.to_numpy(float) * 1e-17
+    (one,) = claim_powers(
+        claims_of(tmp_path, ("more", "a", {"smallest": 0.05})), pilot.assign(value=value), seeds=10, **CONTEXT
+    )
+    assert one.chances == {3: 0.0, 5: 0.0, 10: 1.0, 20: 1.0}  # 2^-5 is above 0.025, and 2^-10 is not
+
+
 def test_a_pilot_whose_effects_are_no_numbers_tells_no_spread(tmp_path, pilot):
     broken = pilot.assign(value=pilot.value.where((pilot.seed > 0) | (pilot.arm != "a")))
     alone = broken[broken.seed < 2]

@@ -159,6 +159,23 @@ def test_the_area_under_a_learning_curve_is_its_mean_up_to_a_share():
     assert values(effect(kind="difference", of=half, arm="mlm"), table) == [0.25]
 
 
+def test_a_share_of_training_counts_from_its_start_and_not_from_the_first_checkpoint():
+    table = [
+        run(arm, 0) | SCORE | {"step": step, "value": value}
+        for arm in ("mlm", "clm")
+        for step, value in ((20, 0.0), (40, 2.0), (60, 4.0), (100, 8.0))
+    ]
+    half = SCORE | {"steps": "area", "until": 0.5}
+    assert values(effect(kind="difference", of=half, arm="mlm"), table) == [pytest.approx(1.5)]  # of 0 to 3
+    ahead = effect(kind="ahead", of=SCORE, arm="mlm", over="clm", since=0.35)
+    assert list(found(ahead, table)) == ["step-40", "step-60", "step-100"]
+    early = SCORE | {"steps": "area", "until": 0.1}
+    assert error_text(NotMeasured, lambda: values(effect(kind="difference", of=early, arm="mlm"), table)) == (
+        "fine_tuning score is first measured at step 20, after the 10% of training (until) at which the effect "
+        "reads it"
+    )
+
+
 def test_a_seed_with_fewer_checkpoints_is_left_out_and_shortens_no_other_course():
     def learning(seed, steps):
         return [run("mlm", seed) | SCORE | {"step": step, "value": float(step)} for step in steps]

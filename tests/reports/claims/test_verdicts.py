@@ -320,6 +320,25 @@ def test_seeds_in_two_groups_are_no_evidence_where_each_must_meet_the_condition(
     assert np.mean(mixed) < 0.91
 
 
+def test_an_interval_within_the_margin_that_is_not_equivalent_says_why():
+    """With ten parts TOST is made at a tenth of the level."""
+    parts = {f"p{i}": seeds([0.06, -0.03, 0.02, -0.02, 0.0]) for i in range(10)}
+    judged = judge(parts, dict.fromkeys(parts, 0.06), level=0.05)
+    assert judged.parts["p0"].verdict == "undecided"
+    assert max(-judged.parts["p0"].low, judged.parts["p0"].high) < 0.06
+    p = f"{judged.parts['p0'].p_equivalent:.3f}"
+    assert part_rule(judged.parts["p0"], "higher", ways=10) == (
+        f"the 95% interval lies within ±0.06, but TOST, stricter as there are several parts, does not (p = {p})"
+    )
+
+
+@pytest.mark.parametrize("in_each_seed", [True, False])
+def test_an_infinite_number_on_the_wrong_side_fails_a_condition_and_rounding_does_not(in_each_seed):
+    assert condition([-np.inf, 1.0, 2.0], in_each_seed=in_each_seed).verdict == "not testable here"
+    at_bound = condition([0.3 - 0.2 - 0.1] * 3, in_each_seed=in_each_seed)
+    assert at_bound.verdict != "not testable here"
+
+
 def test_some_parts_that_make_no_difference_make_a_claim_partly():
     found = several(a=FIVE, b=(FIVE - 1) / 100, c=FIVE)
     assert found.verdict == "partly"

@@ -24,6 +24,7 @@ from reports.scores.by_setting import (
     map_notes,
     points_in_words,
     setting_figures,
+    setting_rows,
 )
 from reports.scores.factors import Level
 from reports.scores.runs import RUN_SCORES
@@ -59,6 +60,16 @@ def test_each_arm_has_its_mean_interval_and_seeds_at_its_value():
 def test_intervals_are_explained_where_they_are(seeds, explained):
     (shown,) = setting_figures(results.table(rows(seeds=seeds)), [factor()], arms=ARMS)
     assert ("Each interval is about one arm." in " ".join(shown.text.how_to_read)) is explained
+
+
+def test_a_remark_about_one_panel_stands_in_the_row_of_its_arm():
+    whole = list(rows())
+    lone = [row for row in whole if row["measure"] == "validation" or row["arm"] != "mt" or row["seed"] == 0]
+    for table in (lone, lone[::-1]):
+        (shown,) = setting_figures(results.table(table), [factor()], arms=ARMS)
+        remarks = {row["arm"]: row["remarks"] for row in setting_rows(factor(), shown.panels)}
+        assert remarks["mt"] == ["one seed, so no interval"]
+        assert remarks["mlm"] == []
 
 
 def test_seeds_stand_right_of_their_mark_on_the_page_and_at_its_value_in_the_data():
