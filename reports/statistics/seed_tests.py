@@ -407,7 +407,9 @@ def seeds_to_decide(
 def _noncentrality(seeds: int, level: float) -> float:
     """Return the effect, in standard errors, that is found with a power of `USUAL_POWER`."""
     critical = _critical(level / 2, seeds)
-    return float(optimize.brentq(lambda centre: _power(centre, seeds, level) - USUAL_POWER, 0, 1e4 + 3 * critical))
+    return float(
+        optimize.brentq(lambda centre: _power(centre, seeds, level) - USUAL_POWER, 0, max(1e4, 3 * critical))
+    )
 
 
 def _power(noncentrality: float, seeds: int, level: float) -> float:

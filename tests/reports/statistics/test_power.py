@@ -68,3 +68,7 @@ def test_a_wider_spread_and_a_stricter_level_take_more_seeds_and_never_fewer_tha
         1.0, sd=0.5, level=0.05, absent_level=0.05
     )
     assert seeds_to_decide(0.001, sd=1.0, level=0.05, absent_level=0.05) is None
+
+
+def test_a_very_strict_level_has_an_effect_that_is_seen():
+    assert smallest_seen(sd=1.0, seeds=3, level=1e-8) > smallest_seen(sd=1.0, seeds=3, level=1e-7) > 0
