@@ -222,7 +222,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
                 *("loss", "perplexity", "objective_loss", "bleu", "chrf", "pair_accuracy"),
                 *("observed_clean", "observed_replaced", "recovered_replaced"),
             ),
-            version=6,
+            version=7,
         ),
         "minimal_pairs": Card(
             rows="ablations.tasks.language_models.minimal_pairs:rows",

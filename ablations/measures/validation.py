@@ -229,17 +229,24 @@ def _by_treatment(evaluated: Mapping[tuple[str, bool], dict[str, MeanLoss]]) -> 
 
 
 def _in_format(objective: Objective, split: Split, input_format: InputFormat) -> Iterator[dict[str, Any]]:
-    """Yield the loss when the text is read in another input format."""
-    length = objective.run.data.max_length
-    document_S = split.documents.astype(np.int64)
-    sequences = formatted(split, np.arange(len(split)), document_S, input_format, max_length=length)
+    """Yield the loss when the text is read in an input format."""
+    sequences = None if input_format == "sentences" else _in_order(split, objective.run, input_format)
     (parts,) = _evaluated(objective, split, sequences=sequences)
-    yield from _row_of(parts["loss"], group=input_format)
+    is_over_vocabulary = any(part.name == "loss" for part in objective.vocabulary_parts)
+    yield from _row_of(
+        parts["loss"], group=input_format, metric="loss" if is_over_vocabulary else "objective_loss"
+    )
 
 
-def _row_of(loss: MeanLoss, *, group: str) -> Iterator[dict[str, Any]]:
+def _in_order(split: Split, run: RunSettings, input_format: InputFormat) -> Sequences:
+    """Return a split in its own order as the sequences of an input format that joins sentences."""
+    document_S, length = split.documents.astype(np.int64), run.data.max_length
+    return formatted(split, np.arange(len(split)), document_S, input_format, max_length=length)
+
+
+def _row_of(loss: MeanLoss, *, group: str, metric: str = "loss") -> Iterator[dict[str, Any]]:
     if loss.predictions:
-        row = {"metric": "loss", "group": group, "value": loss.mean, "unit": "nats", "n": loss.predictions}
+        row = {"metric": metric, "group": group, "value": loss.mean, "unit": "nats", "n": loss.predictions}
         yield row | errors(loss.left_out)
 
 
@@ -373,9 +380,7 @@ def pair_accuracies(objective: Objective, tokens: Tokens) -> Iterator[dict[str, 
 def pairs(run: RunSettings, split: Split, task: PairLoss) -> Sequences:
     """Return a split in the training's input format, with half of the pairs turned into negative pairs of the
     task."""
-    document_S = split.documents.astype(np.int64)
-    input_format, length = run.training.input_format, run.data.max_length
-    natural = formatted(split, np.arange(len(split)), document_S, input_format, max_length=length)
+    natural = _in_order(split, run, run.training.input_format)
     return with_negative_pairs(natural, task, split.documents, seed=EVALUATION_SEED)
 
 

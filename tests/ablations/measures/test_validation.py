@@ -13,6 +13,7 @@ from ablations.measures.jackknife import BLOCKS, standard_error
 from ablations.measures.settings import ValidationSettings
 from ablations.measures.validation import _translation_scores, bleu, chrf, validation
 from ablations.measures.visible_tokens import TURNS
+from ablations.metric_groups import groups_of
 from lightning_modules.data.tokenizer import MASK
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
@@ -174,6 +175,23 @@ def test_who_reads_one_sentence_at_a_time_has_no_loss_in_other_input_formats(tok
     asked = ValidationSettings(kind="validation", input_formats=("sentence_pair", "full_sentences"))
     rows = validation(build(settings(kind), tokens), tokens, asked)
     assert {row.get("group") for row in rows} == {None}
+
+
+@pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "replaced_token"])
+def test_a_loss_on_another_copy_of_the_text_is_the_same_metric_in_a_group_that_claims_can_name(tokens, kind):
+    """Read sentence by sentence, it is the loss itself."""
+    formats, orders = ("sentences", "full_sentences"), ("uniform",)
+    asked = ValidationSettings(kind="validation", input_formats=formats, word_orders=orders)
+    objective = build(settings(kind, encoder={"dropout": 0.0}), tokens)
+    rows = [row for row in validation(objective, tokens, asked) if row["unit"] == "nats"]
+    whole = next(row for row in rows if row["group"] is None)
+    copies = {row["group"]: row for row in rows if row["group"] in (*formats, *orders)}
+    assert set(copies) == {*formats, *orders}
+    for group, row in copies.items():
+        assert row["metric"] == whole["metric"]
+        assert groups_of("validation", row["metric"]).has(group)
+    assert [copies["sentences"][key] for key in ("value", "n")] == [whole[key] for key in ("value", "n")]
+    assert copies["full_sentences"]["value"] != whole["value"]
 
 
 def test_a_loss_whose_perplexity_no_float_holds_has_the_largest_perplexity(tokens):
