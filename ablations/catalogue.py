@@ -171,6 +171,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
         ),
         "geometry": Card(
             rows="ablations.measures.geometry:rows",
+            require="ablations.measures.geometry:require",
             metrics=("anisotropy", "self_similarity", "effective_rank", "participation_ratio", "update_norm"),
             layers="all",
         ),
@@ -218,6 +219,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
         ),
         "validation": Card(
             rows="ablations.measures.validation:rows",
+            require="ablations.measures.validation:require",
             metrics=(
                 *("loss", "perplexity", "objective_loss", "bleu", "chrf", "pair_accuracy"),
                 *("observed_clean", "observed_replaced", "recovered_replaced"),

@@ -27,7 +27,7 @@ from ablations.errors import MeasureError
 from ablations.measures.jackknife import errors, sentence_blocks
 from ablations.measures.neighbours import directions
 from ablations.measures.reading.sample import Sample
-from ablations.measures.reading.texts import Readings, Say
+from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import GeometrySettings
 from ablations.measures.similarity.moments import Moments
 from ablations.measures.similarity.sides import (
@@ -38,6 +38,7 @@ from ablations.measures.similarity.sides import (
     rescaled,
     to_device,
 )
+from lightning_modules.config import RunSettings
 from lightning_modules.randomness import derive
 
 COLUMNS = 64
@@ -134,6 +135,11 @@ def rows(readings: Readings, settings: GeometrySettings, say: Say) -> Iterator[d
     return geometry(readings.states(reading), reading.sample)
 
 
+def require(settings: GeometrySettings, texts: Texts, run: RunSettings) -> None:
+    """Raise a MeasureError if the text has one sentence."""
+    _require_two_sentences(texts.validation(settings).sample)
+
+
 def geometry(states_LND: list[NDArray[np.float32]], sample: Sample) -> Iterator[dict[str, Any]]:
     """Yield rows by layer: `anisotropy`, `self_similarity`, `effective_rank`, `participation_ratio`,
     `update_norm`.
@@ -162,10 +168,7 @@ def geometry(states_LND: list[NDArray[np.float32]], sample: Sample) -> Iterator[
     Raises:
         MeasureError: a text of one sentence; states that are not finite, 0, or all equal.
     """
-    if sample.sentence_N[0] == sample.sentence_N[-1]:
-        raise MeasureError(
-            "geometry compares occurrences in different sentences, but the text has 1 sentence; use more text."
-        )
+    _require_two_sentences(sample)
     block_N = sentence_blocks(sample.sentence_N)
     pairs = _Pairs.of(sample, block_N)
     for layer, states_ND in enumerate(states_LND):
@@ -179,6 +182,13 @@ def geometry(states_LND: list[NDArray[np.float32]], sample: Sample) -> Iterator[
         if layer + 1 < len(states_LND):
             number = _update_norm(states_ND, states_LND[layer + 1], block_N)
             yield _row("update_norm", number, width=states_ND.shape[1]) | {"layer": layer, "layer_to": layer + 1}
+
+
+def _require_two_sentences(sample: Sample) -> None:
+    if sample.sentence_N[0] == sample.sentence_N[-1]:
+        raise MeasureError(
+            "geometry compares occurrences in different sentences, but the text has 1 sentence; use more text."
+        )
 
 
 def doubt(tokens: int, *, width: int, remedy: str) -> str | None:

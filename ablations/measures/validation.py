@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 from sklearn.tree import DecisionTreeClassifier
 from torch import Tensor
 
+from ablations.errors import MeasureError
 from ablations.measures.jackknife import BLOCKS, errors
-from ablations.measures.reading.texts import Readings, Say, padded
+from ablations.measures.reading.texts import Readings, Say, Texts, padded
 from ablations.measures.settings import ValidationSettings
 from ablations.measures.visible_tokens import VisibleTokens
 from lightning_modules.config import InputFormat, RunSettings
+from lightning_modules.config.contradictions import lacks_documents
 from lightning_modules.config.training import word_order_name
 from lightning_modules.data.sequences import NO_PAIR, PAIR, PairLoss, Sequences, formatted, with_negative_pairs
 from lightning_modules.data.token_store import Split, Tokens
@@ -48,6 +50,13 @@ MOST_NATS = 700.0
 def rows(readings: Readings, settings: ValidationSettings, say: Say) -> Iterator[dict[str, Any]]:
     """Compute the rows of `validation` of a run."""
     return validation(readings.objective, readings.tokens, settings)
+
+
+def require(settings: ValidationSettings, texts: Texts, run: RunSettings) -> None:
+    """Raise a MeasureError if an input format needs documents, but the text does not say where they end."""
+    for name in () if run.objective.reads_sentences_alone else settings.input_formats:
+        if lack := lacks_documents(run.data, name, "validation"):
+            raise MeasureError(f"{lack}.")
 
 
 def validation(objective: Objective, tokens: Tokens, settings: ValidationSettings) -> Iterator[dict[str, Any]]:

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Iterator
+from typing import Literal
 
-from lightning_modules.config.data import ColumnSettings, FilesData, LanguageData, is_plain_text
+from lightning_modules.config.data import ColumnSettings, Data, FilesData, LanguageData, is_plain_text
 from lightning_modules.config.encoder import EncoderSettings
 from lightning_modules.config.masking import (
     LANGUAGE_TAGS,
@@ -22,7 +23,7 @@ from lightning_modules.config.objectives import (
     ReplacedTokenSettings,
 )
 from lightning_modules.config.run import RunSettings
-from lightning_modules.config.training import PAIR_FORMATS, Natural, NGrams
+from lightning_modules.config.training import PAIR_FORMATS, InputFormat, Natural, NGrams
 from lightning_modules.plugins import Plugin, failure
 
 Contradiction = tuple[tuple[str, ...], str]
@@ -90,13 +91,20 @@ def _input_format(run: RunSettings) -> Iterator[Contradiction]:
             f"{name} joins sentences that follow each other, but data.half = {data.half} leaves out about every "
             "second one; set training.input_format to sentences, or remove data.half",
         )
-    is_plain = isinstance(data, FilesData) and all(map(is_plain_text, data.train))
-    if name != "full_sentences" and isinstance(data, ColumnSettings) and not (data.document or is_plain):
-        yield (
-            ("training", "input_format"),
-            f"{name} needs data.document, the column whose value is the same for all sentences of a "
-            "document; set it, or use sentences or full_sentences",
-        )
+    if lack := lacks_documents(data, name, "train"):
+        yield ("training", "input_format"), lack
+
+
+def lacks_documents(data: Data, input_format: InputFormat, split: Literal["train", "validation"]) -> str | None:
+    """Return what an input format needs to know where documents of a text end; None if it needs no more."""
+    if input_format in ("sentences", "full_sentences") or not isinstance(data, ColumnSettings) or data.document:
+        return None
+    if isinstance(data, FilesData) and all(map(is_plain_text, getattr(data, split))):
+        return None
+    return (
+        f"{input_format} needs data.document, the column whose value is the same for all sentences of a "
+        "document; set it, or use sentences or full_sentences"
+    )
 
 
 def _objective(run: RunSettings) -> Iterator[Contradiction]:

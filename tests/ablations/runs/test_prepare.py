@@ -9,9 +9,12 @@ from ablations.measures.information.estimate import smaller_half
 from ablations.measures.reading.texts import Texts
 from ablations.measures.token_information import questions_of
 from ablations.runs.prepare import prepare_text
+from lightning_modules.config import FilesData
+from lightning_modules.config.contradictions import lacks_documents
 from lightning_modules.data import token_store
 from tests.support.errors import error_text
-from tests.support.planned_spec import workspace_of
+from tests.support.planned_spec import SPEC, workspace_of
+from tests.support.tiny_text import sentences
 
 
 def test_tokens_that_changed_on_the_disk_are_refused_before_a_run_starts(tmp_path):
@@ -56,3 +59,40 @@ def test_the_text_of_a_measure_is_checked_for_each_seed(tmp_path):
     refused = opened(clusters, [fits, lacks])
     with pytest.raises(AblationsError, match="clusters"):
         prepare_text(refused, refused.planned, Console(quiet=True))
+
+
+TABLE = {"kind": "files", "train": "text.csv", "validation": "text.csv", "vocab_size": 256}
+
+
+@pytest.mark.parametrize(
+    ("data", "measure", "sentence"),
+    [
+        (
+            SPEC["data"] | {"validation": 1},
+            "geometry",
+            "measure geometry: geometry compares occurrences in different sentences, but the text has 1 sentence; "
+            "use more text.",
+        ),
+        (
+            TABLE,
+            {"kind": "validation", "input_formats": ["sentences", "full_sentences", "doc_sentences"]},
+            "measure validation: doc_sentences needs data.document, the column whose value is the same for all "
+            "sentences of a document; set it, or use sentences or full_sentences.",
+        ),
+    ],
+)
+def test_a_text_that_does_not_suit_a_measure_is_refused_before_a_run_starts(data, measure, sentence, tmp_path):
+    (tmp_path / "text.csv").write_text("\n".join(["text", *sentences(300, seed=0)]), encoding="utf-8")
+    workspace = workspace_of(tmp_path, data=data, measures=[measure])
+    assert error_text(
+        AblationsError, lambda: prepare_text(workspace, workspace.planned, Console(quiet=True))
+    ).endswith(f": arm a: {sentence}")
+
+
+def test_documents_are_needed_of_the_text_that_is_read():
+    """Blank lines end documents in plain text."""
+    data = FilesData.model_validate(TABLE | {"train": "text.txt"})
+    assert lacks_documents(data, "sentence_pair", "train") is None
+    assert lacks_documents(data, "sentence_pair", "validation").startswith("sentence_pair needs data.document, ")
+    assert lacks_documents(data, "full_sentences", "validation") is None
+    assert lacks_documents(data.model_copy(update={"document": "d"}), "sentence_pair", "validation") is None
