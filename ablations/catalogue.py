@@ -191,7 +191,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             require="ablations.measures.pictures:require",
             metrics=("x", "y"),
             layers="all",
-            version=5,
+            version=6,
         ),
         "structural_probe": Card(
             rows="ablations.tasks.structural_probe:rows",

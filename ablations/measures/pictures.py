@@ -19,6 +19,7 @@ from ablations.measures.reading.labels import spaced_word
 from ablations.measures.reading.sample import NO_LABEL, Sample
 from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import PicturesSettings
+from ablations.measures.similarity.sides import as_matrix, rescaled
 from ablations.wording import times
 from lightning_modules.config import RunSettings
 from lightning_modules.data.tokenizer import space_before
@@ -51,11 +52,11 @@ def pictures(
     of points.
 
     Raises:
-        MeasureError: as `occurrences`.
+        MeasureError: as `occurrences`, and for states that are not finite.
     """
     place_P, name_P = occurrences(sample, settings, tokenizer)
     for layer, states_ND in enumerate(states_LND):
-        states_PD = states_ND[place_P]
+        states_PD = rescaled(as_matrix(states_ND[place_P], name="states")).numpy()
         flat_P2 = np.zeros((len(place_P), 2))
         if (states_PD != states_PD[0]).any():  # t-SNE of equal states would divide by 0 and end the process
             perplexity = min(30.0, (len(place_P) - 1) / 3)

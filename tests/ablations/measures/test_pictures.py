@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from ablations.errors import MeasureError
@@ -56,6 +57,26 @@ def test_states_that_are_equal_are_one_point(tokens, sample):
     rows = pd.DataFrame(pictures([equal_ND, apart_ND], sample, asked("the", occurrences=16), tokens.tokenizer))
     assert (rows[rows["layer"] == 0]["value"] == 0).all()
     assert rows[rows["layer"] == 1]["value"].abs().max() == 1
+
+
+@pytest.mark.parametrize("scale", [2.0**100, 2.0**-100])
+def test_a_picture_does_not_depend_on_the_scale_of_the_states(scale, tokens, sample):
+    """Squares of such states are too large, or too small, for a float."""
+    states_ND = np.random.default_rng(0).standard_normal((len(sample), 8)).astype(np.float32)
+    by_scale = [
+        pd.DataFrame(pictures([x_ND], sample, asked("the", occurrences=16), tokens.tokenizer))
+        for x_ND in (states_ND, states_ND * np.float32(scale))
+    ]
+    pd.testing.assert_frame_equal(*by_scale)
+
+
+def test_states_that_are_not_finite_are_refused(tokens, sample):
+    states_ND = np.full((len(sample), 8), np.nan, np.float32)
+    refused = asked("the", occurrences=16)
+    assert error_text(MeasureError, lambda: [*pictures([states_ND], sample, refused, tokens.tokenizer)]) == (
+        "states must be finite, but 128 of 128 values are NaN or infinity, first at row 0, column 0; check "
+        "whether the run diverged or padding was kept."
+    )
 
 
 def test_words_of_several_pieces_are_refused(tokens, sample):
