@@ -154,8 +154,8 @@ def read_out(states_ND: Matrix, labels_N: Labels, sentences_N: Labels, *, seed: 
     excludes what such a probe cannot read, or cannot learn from this number of tokens.
 
     Equal seeds and sentences give equal folds, orders and shuffles, so layers and arms differ only by their
-    states. An invertible linear map of the states does not change the number, up to rounding. States on a GPU
-    are probed there.
+    states. An invertible linear map of the states changes the number by the noise of the fit alone: with 6,000
+    tokens by up to about .005 nats for the linear probe and .02 for the other. States on a GPU are probed there.
 
     Raises:
         MeasureError: arguments that are unfit or of unequal lengths, or fewer than six sentences.
