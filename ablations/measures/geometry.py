@@ -14,7 +14,7 @@ of a group in a block), T groups, G blocks.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,9 +31,9 @@ from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import GeometrySettings
 from ablations.measures.similarity.moments import Moments
 from ablations.measures.similarity.sides import (
-    UndefinedError,
     centred,
     effective_rank,
+    or_nan,
     participation_ratio,
     rescaled,
     to_device,
@@ -261,21 +261,13 @@ def _ranks(states_ND: NDArray[np.float32], block_N: NDArray[np.int64]) -> dict[s
         metric: LayerNumber(
             value=rank(whole.side(0)),
             floor=rank(independent.side(0)),
-            left_out=[_rank_or_nan(rank, others) for others in left_out],
+            # A single token has no dimensions, nor have equal ones if the others are in the block.
+            left_out=[or_nan(rank, others.side, 0) if len(others) > 1 else math.nan for others in left_out],
             n=len(states_ND),
             unit="dimensions",
         )
         for metric, rank in RANKS.items()
     }
-
-
-def _rank_or_nan(rank: Callable[..., float], others: Moments) -> float:
-    """Return a number of dimensions without a block; NaN if it is undefined then, for example if
-    the only different states are in the block."""
-    try:
-        return rank(others.side(0)) if len(others) > 1 else math.nan
-    except UndefinedError:
-        return math.nan
 
 
 def _update_norm(

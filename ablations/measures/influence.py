@@ -7,8 +7,6 @@ influence of the group is the distance of the two versions of the *other* tokens
 Letters: B sentences, T positions, D width, L layers, N other tokens.
 """
 
-import math
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -25,7 +23,7 @@ from ablations.measures.settings import Grouping, InfluenceSettings
 from ablations.measures.similarity import pwcca
 from ablations.measures.similarity.indices import REFUSED_BELOW, require_tokens
 from ablations.measures.similarity.moments import Moments
-from ablations.measures.similarity.sides import UndefinedError
+from ablations.measures.similarity.sides import or_nan
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Split
 from lightning_modules.data.tokenizer import PAD
@@ -178,23 +176,12 @@ def distances(
     if without and min(map(len, without)) < REFUSED_BELOW * objective.run.encoder.hidden_size:
         without = []
     return [
-        (_distance(whole, layer, layers), [_distance_or_nan(moments, layer, layers) for moments in without])
+        (
+            1 - pwcca(whole.side(layer), whole.side(layers + layer)),
+            [1 - or_nan(pwcca, others.side, layer, layers + layer) for others in without],
+        )
         for layer in range(layers)
     ]
-
-
-def _distance(moments: Moments, layer: int, layers: int) -> float:
-    return 1 - pwcca(moments.side(layer), moments.side(layers + layer))
-
-
-def _distance_or_nan(moments: Moments, layer: int, layers: int) -> float:
-    """Return the distance without a block; NaN if it is not defined there, and no warning again."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return _distance(moments, layer, layers)
-        except UndefinedError:
-            return math.nan
 
 
 @torch.no_grad()

@@ -2,8 +2,6 @@
 tokens (section 5.2). We also report a second, independent similarity, debiased CKA."""
 
 import itertools
-import math
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +15,7 @@ from ablations.measures.settings import AFTER_FINAL_NORM, Grouping, LayerChangeS
 from ablations.measures.similarity import debiased_cka, pwcca
 from ablations.measures.similarity.indices import REFUSED_BELOW, WARNED_BELOW, require_tokens
 from ablations.measures.similarity.moments import Moments
-from ablations.measures.similarity.sides import UndefinedError, to_device
+from ablations.measures.similarity.sides import UndefinedError, or_nan, to_device
 from lightning_modules.config import RunSettings
 
 METRICS: dict[str, Callable[..., float]] = {"pwcca": pwcca, "debiased_cka": debiased_cka}
@@ -121,14 +119,9 @@ def change_rows(
     for part in parts if len(parts) > 1 else ():
         others = whole - part  # one at a time: with a wide encoder they are the largest thing in memory
         if len(others) >= REFUSED_BELOW * width:
-            with warnings.catch_warnings():  # the warning comes once, for all tokens
-                warnings.simplefilter("ignore")
-                for (lower, upper), (metric, similarity) in itertools.product(steps, METRICS.items()):
-                    try:
-                        value = 1 - similarity(others.side(lower), others.side(upper))
-                    except UndefinedError:  # the only different states are in this block
-                        value = math.nan
-                    left_out.setdefault((lower, upper, metric), []).append(value)
+            for (lower, upper), (metric, similarity) in itertools.product(steps, METRICS.items()):
+                value = 1 - or_nan(similarity, others.side, lower, upper)  # NaN if only this block has variance
+                left_out.setdefault((lower, upper, metric), []).append(value)
     for (lower, upper), (metric, similarity) in itertools.product(steps, METRICS.items()):
         try:
             value = 1 - similarity(whole.side(lower), whole.side(upper))
@@ -136,16 +129,13 @@ def change_rows(
             if leaves_out_undefined:
                 continue
             raise
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            floor = 1 - similarity(whole.side(lower), whole.side(top + upper))
         without = left_out.get((lower, upper, metric), [])
         yield {
             "metric": metric,
             "layer": lower,
             "layer_to": upper,
             "value": value,
-            "floor": floor,
+            "floor": 1 - or_nan(similarity, whole.side, lower, top + upper),
             **errors(without if len(without) == len(parts) else []),
             "unit": "distance",
             "n": n,

@@ -5,8 +5,7 @@ All encoders read the text side by side, and memory holds only moments of their 
 
 import itertools
 import math
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,13 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from ablations.errors import MeasureError
 from ablations.measures.jackknife import BLOCKS, errors, sentence_blocks
 from ablations.measures.layer_change import METRICS
 from ablations.measures.reading.texts import Reading, states_in_batches, validation_text
 from ablations.measures.settings import RunDistanceSettings
 from ablations.measures.similarity.indices import REFUSED_BELOW
 from ablations.measures.similarity.moments import Moments
-from ablations.measures.similarity.sides import UndefinedError, to_device
+from ablations.measures.similarity.sides import UndefinedError, or_nan, participation_ratio, to_device
+from ablations.wording import listed
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.training.checkpoint import load_weights
@@ -47,13 +48,15 @@ def run_distance(
     tokens of the second run were shuffled within each batch of the encoder. The standard error is by the
     jackknife over blocks of sentences. It is NaN if the moments of the blocks need more than `MOMENTS_BYTES`
     (as for 12 runs of width 512), and if without a block too few tokens are left or the distance is undefined.
-    The runs must have equally many layers and read the same text.
+    The runs must have equally many layers and read the same text. A layer in which all states of a run are equal
+    has no rows of this run.
 
     Args:
         runs: folder and checkpoint of each run, by its id.
 
     Raises:
-        MeasureError: fewer than five tokens per unit of the wider encoder's width.
+        MeasureError: fewer than five tokens per unit of the wider encoder's width, or a pair of runs without a
+            number in any layer.
         CheckpointError: a checkpoint is missing or damaged.
     """
     tokens = load_tokens(next(iter(runs.values()))[0], data_root=data_root)
@@ -67,10 +70,16 @@ def run_distance(
     portions, blocks = _portions(
         run.encoder.num_hidden_layers + 1, runs=len(encoders), pairs=len(pairs), width=max(widths)
     )
+    collapsed: dict[tuple[str, str], str] = {}
     for layers in portions:
         parts = _moments(encoders, reading, layers, sides=sides, blocks=blocks)
         for layer in layers:
             for ids, (side_pair, _), distances in zip(pairs, sides, _compared(parts[layer], sides), strict=True):
+                if distances:
+                    collapsed.pop(ids, None)
+                elif layer == 0:
+                    equal = [list(runs)[side] for side in _collapsed(parts[layer], side_pair)]
+                    collapsed[ids] = listed(equal, "and")
                 for metric, distance in distances.items():
                     yield {
                         "value": distance.value,
@@ -86,6 +95,11 @@ def run_distance(
                         "d": max(widths[side] for side in side_pair),
                         "sample": reading.sample.digest,
                     }
+    for ids, equal_runs in collapsed.items():
+        raise MeasureError(
+            f"run_distance of {listed(ids, 'and')} is undefined in every layer: all {len(reading.sample)} states "
+            f"of {equal_runs} in layer 0 are equal; look for a collapsed run, or name other arms in `arms`."
+        )
 
 
 class _Distance(NamedTuple):
@@ -122,34 +136,30 @@ def _moments(
 
 
 def _compared(parts: list[Moments], sides: Sequence[_Sides]) -> list[dict[str, _Distance]]:
-    """Return the distances of each pair of runs, by metric."""
+    """Return the distances of each pair of runs, by metric, without those that are undefined."""
     whole = sum(parts[1:], parts[0])
     widths = [len(vector_D) for vector_D in whole.origin]
     left_out: dict[tuple[int, str], list[float]] = {}
-    with warnings.catch_warnings():  # the warning comes once, for all tokens
-        warnings.simplefilter("ignore")
-        for part in parts if len(parts) > 1 else ():
-            others = whole - part
-            for (place, (side_pair, _)), (metric, similarity) in itertools.product(
-                enumerate(sides), METRICS.items()
-            ):
-                value = math.nan
-                if len(others) >= REFUSED_BELOW * max(widths[side] for side in side_pair):
-                    with suppress(UndefinedError):  # the only different states are in this block
-                        value = 1 - similarity(*map(others.side, side_pair))
-                left_out.setdefault((place, metric), []).append(value)
-        floors = [
-            [1 - similarity(*map(whole.side, chance)) for similarity in METRICS.values()] for _, chance in sides
-        ]
-    return [
-        {
-            metric: _Distance(
-                1 - similarity(*map(whole.side, side_pair)), floor, left_out.get((place, metric), [])
-            )
-            for (metric, similarity), floor in zip(METRICS.items(), floors[place], strict=True)
-        }
-        for place, (side_pair, _) in enumerate(sides)
-    ]
+    for part in parts if len(parts) > 1 else ():
+        others = whole - part
+        for (place, (side_pair, _)), (metric, similarity) in itertools.product(enumerate(sides), METRICS.items()):
+            enough = len(others) >= REFUSED_BELOW * max(widths[side] for side in side_pair)
+            # It is also NaN if the only different states are in this block.
+            value = 1 - or_nan(similarity, others.side, *side_pair) if enough else math.nan
+            left_out.setdefault((place, metric), []).append(value)
+    distances: list[dict[str, _Distance]] = [{} for _ in sides]
+    for (place, (side_pair, chance)), (metric, similarity) in itertools.product(enumerate(sides), METRICS.items()):
+        with suppress(UndefinedError):
+            value = 1 - similarity(*map(whole.side, side_pair))
+            floor = 1 - or_nan(similarity, whole.side, *chance)
+            distances[place][metric] = _Distance(value, floor, left_out.get((place, metric), []))
+    return distances
+
+
+def _collapsed(parts: list[Moments], sides: Iterable[int]) -> list[int]:
+    """Return those of some sides whose states are all equal."""
+    whole = sum(parts[1:], parts[0])
+    return [side for side in sides if math.isnan(or_nan(participation_ratio, whole.side, side))]
 
 
 def _sides(runs: Sequence[str], pairs: Sequence[tuple[str, str]]) -> list[_Sides]:

@@ -10,7 +10,11 @@ Shapes: N tokens (the same, in the same order, on both sides), D features on the
 directions that are more than noise.
 """
 
+import math
+import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from typing import NamedTuple, Self
 
@@ -270,14 +274,6 @@ class Side(AnySide):
         part_ND = self.x_ND[start:stop]
         return Side(centred(part_ND), self.mean_D + part_ND.mean(0))
 
-    def reordered(self, order_N: np.ndarray) -> "Side":
-        """Return the side with its rows in another order, without a new decomposition."""
-        order = torch.from_numpy(order_N).to(self.x_ND.device)
-        side = Side(self.x_ND[order], self.mean_D)
-        side.gram_DD, side.length_N = self.gram_DD, self.length_N[order]
-        side.factors, side._decomposed = (self.factors[0][order], self.factors[1]), self._decomposed
-        return side
-
 
 def side_pair(
     x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, measure: str, tokens: int = 2
@@ -316,6 +312,17 @@ def matrix_pair(x_ND: Matrix | Side, y_NE: Matrix | Side, *, measure: str, token
 class UndefinedError(MeasureError):
     """A similarity has no value that can be computed, because the rows of a side hardly differ, or all differ
     equally."""
+
+
+def or_nan(number: Callable[..., float], side_at: Callable[[int], AnySide], *places: int) -> float:
+    """Return a number of some sides without its warnings; NaN if it is undefined.
+
+    It is for chance levels and parts of a text. The warning comes once, for the whole text.
+    """
+    with warnings.catch_warnings(), suppress(UndefinedError):
+        warnings.simplefilter("ignore")
+        return number(*map(side_at, places))
+    return math.nan
 
 
 def require_variance(side: AnySide, *, name: str, measure: str) -> None:

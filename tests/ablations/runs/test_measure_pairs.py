@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from ablations.errors import MeasureError
 from ablations.measures import run_distance
@@ -139,6 +140,45 @@ def test_a_distance_that_one_block_alone_defines_has_no_error(block):
     for metric, similarity in (("pwcca", pwcca), ("debiased_cka", debiased_cka)):
         assert distances[metric].value == pytest.approx(1 - similarity(one_ND, other_ND), abs=1e-9)
         assert np.flatnonzero(np.isnan(distances[metric].left_out)).tolist() == [block]
+
+
+def collapse(objective, layers):
+    """Make all states of some layers equal, for every token."""
+    encode = objective.encode
+
+    def collapsed(batch):
+        return [torch.zeros_like(x) if layer in layers else x for layer, x in enumerate(encode(batch))]
+
+    objective.encode = collapsed
+    return objective
+
+
+@pytest.mark.parametrize("layers", [[1], [0, 1, 2]])
+def test_a_collapsed_layer_of_a_run_takes_no_distance_from_other_pairs_and_layers(
+    layers, planned, tokens, tmp_path, monkeypatch
+):
+    """If a pair has no distance at all, the error says whose states are equal."""
+    compare(tmp_path / "before", planned)
+    before = measure_pairs.rows(tmp_path / "before")
+    last = planned[-1]
+    loaded = run_distance.load_weights
+
+    def load_collapsed(objective, checkpoint):
+        collapse(objective, layers if checkpoint == last.directory.last_checkpoint else [])
+        return loaded(objective, checkpoint)
+
+    monkeypatch.setattr(run_distance, "load_weights", load_collapsed)
+    if len(layers) == 3:
+        n = len(first_tokens(tokens.validation, 400))
+        assert error_text(MeasureError, lambda: compare(tmp_path, planned)) == (
+            f"run_distance of {planned[1].run_id} and {last.run_id} is undefined in every layer: all {n} states "
+            f"of {last.run_id} in layer 0 are equal; look for a collapsed run, or name other arms in `arms`."
+        )
+        return
+    compare(tmp_path, planned)
+    is_undefined = before["layer"].isin(layers) & (before["other_run_id"] == last.run_id)
+    assert is_undefined.sum() == 2 * 2  # pairs, metrics
+    pd.testing.assert_frame_equal(measure_pairs.rows(tmp_path), before[~is_undefined].reset_index(drop=True))
 
 
 def test_only_what_is_missing_is_computed(planned, tmp_path):

@@ -383,13 +383,8 @@ def test_neither_library_type_layout_nor_magnitude_matters(name, pair):
 def test_a_side_gives_what_its_matrix_gives_however_often_it_is_used(name, pair):
     measure, (x, y) = MEASURES[name], pair
     sides = Side.of(x), Side.of(y)
-    order_N = np.random.default_rng(0).permutation(N)
-    shuffled = sides[1].reordered(order_N)
     for _ in range(2):
         assert measure(*sides) == measure(x, sides[1]) == measure(sides[0], y) == measure(x, y)
-        assert measure(sides[0], shuffled) == same(measure(x, y[order_N]))
-        assert measure(shuffled, sides[0]) == same(measure(y[order_N], x))
-    assert measure(x, y[order_N]) != same(measure(x, y), 1e-3)
 
 
 @pytest.mark.parametrize("name", MEASURES)
