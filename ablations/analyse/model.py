@@ -25,6 +25,7 @@ from torch import Tensor
 
 from ablations.errors import MeasureError
 from ablations.wording import listed
+from lightning_modules.model.parts import EXPORTED
 
 WEIGHTS = (
     "model.safetensors",
@@ -46,9 +47,6 @@ SUPPORTED = (
 
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 """Arguments for every call that reads from a folder."""
-
-EXPORTED = "pretraining_ablations"
-"""Entry of config.json in which `ablate export` records the run and the step of the model."""
 
 SAYS_NOTHING = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", EXPORTED)
 """Entries of config.json that have no influence on the states of the model."""

@@ -81,7 +81,8 @@ class HuggingFaceInit(Settings):
     folder with another model is refused."""
     unscored: tuple[int, ...] = Field(UNSCORED_IDS, strict=False, exclude_if=lambda ids: ids == UNSCORED_IDS)
     """Special ids to which GPT-2's head gives no probability: [PAD], [UNK], [CLS] and [MASK], without those that
-    the folder has a row for. The program fills it in."""
+    the folder has a row for. For the folder of an exported run they are those of that run. The program fills it
+    in."""
 
 
 class RunSettings(Settings):

@@ -89,6 +89,7 @@ class Facts:
             "validation_loss": self.origin.losses.get(self.step),
             "commit": self.provenance.get("commit"),
             "dirty": self.provenance.get("dirty"),
+            "unscored": list(unscored_ids(self.run)),
         }
 
 

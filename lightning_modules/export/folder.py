@@ -27,7 +27,7 @@ from lightning_modules.export.post_norm import BERT_GENERATION, ELECTRA_GENERATO
 from lightning_modules.export.pre_norm import GPT2_DECODER, PRE_NORM, XLM_ROBERTA_XL
 from lightning_modules.export.stock import Decoder, EncoderDecoder, ExportError, State, Stock, choose
 from lightning_modules.files import sha256, whole_folder, write_json, write_whole
-from lightning_modules.model.parts import unscored_ids
+from lightning_modules.model.parts import EXPORTED, unscored_ids
 from lightning_modules.training.checkpoint import read_checkpoint
 from lightning_modules.training.run_directory import RunDirectory
 
@@ -187,7 +187,7 @@ def _write(source: _Source, checkpoint: Path, folder: Path) -> None:
         has_generator=generator is not None,
         is_decoder_made_to_see=config.get("is_causal") is False,
     )
-    about = {"pretraining_ablations": facts.entry()}
+    about = {EXPORTED: facts.entry()}
     _write_model(stock, state, run, output, folder, about=about)
     if facts.generates:
         ids = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}

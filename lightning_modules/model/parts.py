@@ -102,6 +102,10 @@ def is_tied(run: RunSettings) -> bool:
     return getattr(run.objective, "head", "bert") != "linear" and not (embedding.scale or embedding.bias)
 
 
+EXPORTED = "pretraining_ablations"
+"""Entry of config.json in which `ablate export` records the run and the step of the model."""
+
+
 def unscored_ids(run: RunSettings) -> tuple[int, ...]:
     """Return the ids to which the head over the vocabulary gives no probability. The folder of GPT-2 has no row
     for these special ids: they are in no text, and must not be in the softmax."""

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from lightning_modules.config import PAIR_FORMATS, EncoderSettings, MaskedLMSettings, RunSettings
 from lightning_modules.config.encoder import EmbeddingSettings
-from lightning_modules.config.run import HuggingFaceInit
+from lightning_modules.config.run import UNSCORED_IDS, HuggingFaceInit
 from lightning_modules.data.tokenizer import MASK, FolderTokenizer, content_of, read_tokenizer
 from lightning_modules.errors import DataError
 from lightning_modules.files import sha256
-from lightning_modules.model.parts import BERT_BODY, BERT_HEAD, GPT2_BODY
+from lightning_modules.model.parts import BERT_BODY, BERT_HEAD, EXPORTED, GPT2_BODY
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -137,6 +137,24 @@ class Pretrained(NamedTuple):
         """Return the folder's row of each of our ids; None for an id that the folder does not have."""
         return self.tokenizer.order(self.config["vocab_size"])
 
+    def unscored(self) -> tuple[int, ...]:
+        """Return our special ids to which a GPT-2 head gives no probability: those of the run that was exported
+        to the folder; in a folder from elsewhere those that have no row.
+
+        Raises:
+            DataError: config.json has other ids there than special ones.
+        """
+        exported = self.config.get(EXPORTED)
+        if not isinstance(exported, dict) or "unscored" not in exported:
+            return self.tokenizer.without_row()
+        ids = exported["unscored"]
+        if not isinstance(ids, list) or not all(i in UNSCORED_IDS for i in ids):
+            raise DataError(
+                f"{self.folder / 'config.json'} has unscored: {json.dumps(ids)} in {EXPORTED}, expected a list of "
+                f"some of the special ids {', '.join(map(str, UNSCORED_IDS))}; export the run again."
+            )
+        return tuple(i for i in UNSCORED_IDS if i in ids)
+
 
 def with_folder(run: RunSettings, data_root: Path) -> RunSettings:
     """Return the settings of a run, completed with all that follows from the folders that they name.
@@ -161,7 +179,7 @@ def with_folder(run: RunSettings, data_root: Path) -> RunSettings:
         )
     filled_in: dict[str, Any] = {"content": content}
     if pretrained.architecture.head == "tied":
-        filled_in["unscored"] = pretrained.tokenizer.without_row()
+        filled_in["unscored"] = pretrained.unscored()
         _require_equal(init, "init", "unscored", filled_in["unscored"], folder)
     objective = run.objective.model_copy(update={"head": pretrained.architecture.head})
     return run.model_copy(

@@ -1,5 +1,6 @@
 """Whole runs that start from a folder: they end as its model, or go on from it, and resume from a checkpoint."""
 
+import json
 import shutil
 
 import pytest
@@ -7,12 +8,16 @@ import torch
 
 from lightning_modules.data.token_store import prepare
 from lightning_modules.data.tokenizer import END, MASK, PAD, START, UNKNOWN
-from lightning_modules.errors import ExitCode, StopRequest
+from lightning_modules.errors import DataError, ExitCode, StopRequest
 from lightning_modules.export.folder import export
+from lightning_modules.objectives import build
 from lightning_modules.pretrained.folder import read_folder
+from lightning_modules.pretrained.weights import load_pretrained
 from lightning_modules.training.checkpoint import read_checkpoint
+from lightning_modules.training.data_module import evaluation_batches
 from lightning_modules.training.train import start
 from tests.support import tiny_pretrained
+from tests.support.errors import error_text
 from tests.support.stop_after import StopAfter
 from tests.support.tiny_pretrained import resolved
 from tests.support.tiny_text import run_folder
@@ -71,6 +76,29 @@ def test_an_exported_gpt2_writes_no_special_id_that_it_lacks(planned, tmp_path):
     is_padding_BT = drawn_BT == PAD
     assert torch.equal(is_padding_BT, (drawn_BT == END).cumsum(1).bool() & (drawn_BT != END))
     assert "no probability to the ids 0, 1, 2, 4, and" in (folder / "README.md").read_text()
+
+
+def test_a_branch_begins_with_the_losses_of_the_exported_step(planned, tmp_path, data_root):
+    directory, _ = planned("gpt2", steps=2)
+    assert go(directory) == ExitCode.DONE
+    folder = export(directory.path, tmp_path / "models/step").folder
+    run, branch = directory.settings(), resolved(tmp_path / "models", "gpt2", path="step")
+    tokens = prepare(branch.data, data_root=data_root, store=tmp_path / "store-step")
+    before, after = build(run, tokens).eval(), build(branch, tokens).eval()
+    before.load_state_dict(read_checkpoint(directory.last_checkpoint)["state_dict"])
+    load_pretrained(after, tmp_path)
+    batch = next(evaluation_batches(before, tokens.validation, tokens_per_step=512))
+    with torch.no_grad():
+        losses = [objective.losses(batch)["loss"].total for objective in (before, after)]
+    torch.testing.assert_close(*losses, rtol=1e-5, atol=0)  # 0.0014 more if ids that GPT-2 lacks are scored
+
+    config = json.loads((folder / "config.json").read_text())
+    config["pretraining_ablations"]["unscored"] = [0, END]
+    (folder / "config.json").write_text(json.dumps(config))
+    assert error_text(DataError, resolved, tmp_path / "models", "gpt2", path="step") == (
+        f"{folder / 'config.json'} has unscored: [0, 3] in pretraining_ablations, expected a list of some of the "
+        "special ids 0, 1, 2, 4; export the run again."
+    )
 
 
 def test_a_run_goes_on_from_the_folder_and_resumes_from_its_checkpoint(planned, tmp_path):
