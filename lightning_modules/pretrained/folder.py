@@ -5,10 +5,11 @@ This module needs no torch. From the weights it reads only names, shapes and a h
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from pydantic import ValidationError
 
 from lightning_modules.config import PAIR_FORMATS, EncoderSettings, MaskedLMSettings, RunSettings
 from lightning_modules.config.encoder import EmbeddingSettings
@@ -65,12 +66,12 @@ def _bert_encoder(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gpt2_encoder(config: Mapping[str, Any]) -> dict[str, Any]:
-    width = config["n_embd"]
+    inside = config.get("n_inner")
     return {
         "num_hidden_layers": config["n_layer"],
-        "hidden_size": width,
+        "hidden_size": config["n_embd"],
         "num_attention_heads": config["n_head"],
-        "intermediate_size": config.get("n_inner") or 4 * width,
+        **({} if inside is None else {"intermediate_size": inside}),
         "activation": GPT2_ACTIVATIONS[config.get("activation_function", "gelu_new")],
         "norm": "pre",
         "embedding": EmbeddingSettings(norm=False),
@@ -132,6 +133,7 @@ class Pretrained(NamedTuple):
     architecture: Architecture
     config: Mapping[str, Any]
     tokenizer: FolderTokenizer
+    encoder: EncoderSettings
 
     def order(self) -> list[int | None]:
         """Return the folder's row of each of our ids; None for an id that the folder does not have."""
@@ -221,7 +223,7 @@ def read_folder(folder: Path) -> Pretrained:
         ) from None
     except (OSError, ValueError, AttributeError) as error:
         raise DataError(f"{folder / 'config.json'} cannot be read ({error}); copy the folder again.") from error
-    architecture = ARCHITECTURES.get(kind)
+    architecture = ARCHITECTURES.get(kind) if isinstance(kind, str) else None
     if architecture is None:
         raise DataError(
             f"init.path: {folder} has a model of model_type {json.dumps(kind)}, expected "
@@ -235,19 +237,29 @@ def read_folder(folder: Path) -> Pretrained:
                 f"the encoder supports only {supported}; use another model."
             )
     try:
-        config = {"vocab_size": {"bert": 30522, "gpt2": 50257}[kind]} | config
-        architecture.encoder(config), config[architecture.positions]
+        config = {"vocab_size": {"bert": 30522, "gpt2": 50257}[kind], "type_vocab_size": 2} | config
+        sizes = {name: config[name] for name in ("vocab_size", "type_vocab_size", architecture.positions)}
+        refused = {name: size for name, size in sizes.items() if not isinstance(size, int) or size < 1}
+        encoder = EncoderSettings(**architecture.encoder(config))
     except KeyError as error:
         raise DataError(
             f"{folder / 'config.json'} has no {error.args[0]}; replace it by the config.json that came with the "
             "model."
         ) from error
-    return Pretrained(folder, architecture, config, read_tokenizer(folder))
+    except ValidationError as error:
+        refused = {f"encoder.{fault['loc'][0]}": fault["input"] for fault in error.errors()}
+    if refused:
+        name, value = next(iter(refused.items()))
+        raise DataError(
+            f"init.path: config.json of {folder} gives {name}: {json.dumps(value)}, which the encoder cannot "
+            "hold; use another model."
+        )
+    return Pretrained(folder, architecture, config, read_tokenizer(folder), encoder)
 
 
 def _require_fit(run: RunSettings, pretrained: Pretrained) -> None:
     """Raise a DataError if a folder's model does not suit the run, or lacks something that the run reads."""
-    init, (folder, architecture, config, tokenizer) = run.init, pretrained
+    init, (folder, architecture, config, tokenizer, _) = run.init, pretrained
     assert init is not None
     objective = run.objective
     if objective.kind != architecture.objective:
@@ -281,7 +293,7 @@ def _require_fit(run: RunSettings, pretrained: Pretrained) -> None:
             f"init.path: the tokenizer of {folder} has {tokenizer.rows:,} ids, but config.json says "
             f"{config['vocab_size']:,}; save the model's own tokenizer in this folder."
         )
-    segments = config.get("type_vocab_size", 2) if "segments" in architecture.body else 0
+    segments = config["type_vocab_size"] if "segments" in architecture.body else 0
     if run.training.input_format in PAIR_FORMATS and segments < 2:
         raise DataError(
             f"training.input_format is {run.training.input_format}, but the model of {folder} has no embeddings "
@@ -293,7 +305,7 @@ def _require_fit(run: RunSettings, pretrained: Pretrained) -> None:
 
 def _require_weights(pretrained: Pretrained, *, head: bool) -> None:
     """Raise a DataError if weights are missing, or have other sizes than config.json says."""
-    folder, architecture = pretrained.folder, pretrained.architecture
+    folder, architecture, config, _, encoder = pretrained
     shapes = {plain_name(name, architecture): shape for name, shape in shapes_of(folder).items()}
     if missing := sorted(set(_needed(pretrained)) - set(shapes)):
         raise DataError(
@@ -306,28 +318,31 @@ def _require_weights(pretrained: Pretrained, *, head: bool) -> None:
             "missing); write init.head: random to start with a random head, which predicts nothing useful "
             "before training."
         )
-    encoder, expand = architecture.encoder(pretrained.config), f"{architecture.body['blocks.{}.expand']}.weight"
-    blocks, wide = encoder["num_hidden_layers"], encoder["intermediate_size"]
-    ids, width = shapes[f"{architecture.body['tokens']}.weight"]
-    if [ids, width] != [pretrained.config["vocab_size"], encoder["hidden_size"]]:
-        weights_say = f"{ids:,} ids of width {width:,}"
-        config_says = f"{pretrained.config['vocab_size']:,} ids of width {encoder['hidden_size']:,}"
-    elif expand.format(blocks) in shapes:
-        weights_say, config_says = f"a layer {blocks + 1}", f"num_hidden_layers {blocks}"
-    elif (units := math.prod(shapes[expand.format(0)]) // width) != wide:
-        weights_say, config_says = f"{units:,} units in a feed-forward layer", f"{wide:,}"
-    else:
-        return
-    raise DataError(
-        f"init.path: the weights of {folder} have {weights_say}, but its config.json says {config_says}; the two "
-        "files are not of the same model, so copy the whole folder again."
-    )
+    body, expand = architecture.body, architecture.body["blocks.{}.expand"]
+    sizes = {
+        "ids": (shapes[f"{body['tokens']}.weight"][0], config["vocab_size"]),
+        "numbers in an embedding": (shapes[f"{body['tokens']}.weight"][1], encoder.hidden_size),
+        "positions": (shapes[f"{body['positions']}.weight"][0], config[architecture.positions]),
+        "layers": (
+            sum(f"{expand.format(number)}.bias" in shapes for number in range(len(shapes))),
+            encoder.num_hidden_layers,
+        ),
+        "units in a feed-forward layer": (shapes[f"{expand.format(0)}.bias"][0], encoder.intermediate_size),
+    }
+    if "segments" in body:
+        sizes["segments"] = (shapes[f"{body['segments']}.weight"][0], config["type_vocab_size"])
+    for name, (in_weights, in_config) in sizes.items():
+        if in_weights != in_config:
+            raise DataError(
+                f"init.path: the weights of {folder} have {in_weights:,} {name}, but its config.json says "
+                f"{in_config:,}; the two files are not of the same model, so copy the whole folder again."
+            )
 
 
 def _needed(pretrained: Pretrained) -> Iterator[str]:
     """Yield the names of the encoder's weights, without prefix."""
     architecture = pretrained.architecture
-    blocks = architecture.encoder(pretrained.config)["num_hidden_layers"]
+    blocks = pretrained.encoder.num_hidden_layers
     for name, new in architecture.body.items():
         kinds = ("weight",) if name in ("tokens", "positions", "segments") else ("weight", "bias")
         for number in range(blocks if "{}" in new else 1):
@@ -393,12 +408,10 @@ def shapes_of(folder: Path) -> dict[str, list[int]]:
 
 def _encoder(run: RunSettings, pretrained: Pretrained) -> EncoderSettings:
     """Return the settings of the encoder. Settings in the spec must be in `FREE` or equal the model's."""
-    derived = pretrained.architecture.encoder(pretrained.config)
     for name in run.encoder.model_fields_set - FREE:
-        default = EncoderSettings.model_fields[name].get_default()
-        _require_equal(run.encoder, "encoder", name, derived.get(name, default), pretrained.folder)
+        _require_equal(run.encoder, "encoder", name, getattr(pretrained.encoder, name), pretrained.folder)
     free = {name: getattr(run.encoder, name) for name in run.encoder.model_fields_set & FREE}
-    return EncoderSettings(**(derived | free))
+    return pretrained.encoder.model_copy(update=free)
 
 
 def _data(run: RunSettings, init: HuggingFaceInit, pretrained: Pretrained) -> Any:

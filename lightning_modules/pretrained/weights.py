@@ -85,7 +85,7 @@ def parts_of(pretrained: Pretrained) -> Parts:
     is_transposed = architecture.name == "GPT-2"  # its blocks store linear maps as inputs by outputs
     parts: Parts = {}
     for name, new in {**architecture.body, **architecture.head_names}.items():
-        for number in range(architecture.encoder(pretrained.config)["num_hidden_layers"] if "{}" in new else 1):
+        for number in range(pretrained.encoder.num_hidden_layers if "{}" in new else 1):
             plain, theirs = name.format(number), new.format(number)
             if name == "output.bias":
                 parts |= {plain: weights[theirs]} if theirs in weights else {}

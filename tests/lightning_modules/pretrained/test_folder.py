@@ -97,7 +97,7 @@ def test_settings_that_contradict_the_folder_are_one_sentence(root):
 
 
 def test_a_folder_without_two_segments_is_refused_for_pairs(root):
-    edit(root / "bert", type_vocab_size=1)
+    tiny_pretrained.bert(root / "bert", type_vocab_size=1)
     for family in ("bert", "gpt2"):
         sentence = refusal(root, family, data={"document": "target"}, training={"input_format": "segment_pair"})
         assert sentence == (
@@ -127,6 +127,8 @@ def test_folders_that_the_encoder_cannot_hold_are_one_sentence(root):
         f'init.path: {folder} has a model of model_type "roberta", expected bert or gpt2; use another model '
         "(`ablate analyse` can measure this one)."
     )
+    edit(folder, model_type=["bert"])
+    assert refusal(root).startswith(f'init.path: {folder} has a model of model_type ["bert"], expected')
     edit(folder, model_type="bert", num_hidden_layers=3)
     assert refusal(root) == (
         f"init.path: 16 of the weights of a BERT are missing in {folder}, such as "
@@ -162,18 +164,46 @@ def test_folders_that_the_encoder_cannot_hold_are_one_sentence(root):
 
 
 @pytest.mark.parametrize(
-    ("changes", "weights_say", "config_says"),
+    ("family", "name", "value", "weights_say"),
     [
-        ({"vocab_size": 90}, "84 ids of width 16", "90 ids of width 16"),
-        ({"num_hidden_layers": 1}, "a layer 2", "num_hidden_layers 1"),
-        ({"intermediate_size": 48}, "24 units in a feed-forward layer", "48"),
+        ("bert", "vocab_size", 90, "84 ids"),
+        ("bert", "hidden_size", 18, "16 numbers in an embedding"),
+        ("bert", "max_position_embeddings", 100, "40 positions"),
+        ("bert", "num_hidden_layers", 1, "2 layers"),
+        ("bert", "intermediate_size", 48, "24 units in a feed-forward layer"),
+        ("bert", "type_vocab_size", 3, "2 segments"),
+        ("gpt2", "n_positions", 30, "40 positions"),
+        ("gpt2", "n_inner", 24, "64 units in a feed-forward layer"),
     ],
 )
-def test_weights_of_other_sizes_than_the_config_says_are_refused(root, changes, weights_say, config_says):
-    edit(root / "bert", **changes)
-    assert refusal(root) == (
-        f"init.path: the weights of {root / 'bert'} have {weights_say}, but its config.json says {config_says}; "
-        "the two files are not of the same model, so copy the whole folder again."
+def test_weights_of_other_sizes_than_the_config_says_are_refused(root, family, name, value, weights_say):
+    edit(root / family, **{name: value})
+    assert refusal(root, family) == (
+        f"init.path: the weights of {root / family} have {weights_say}, but its config.json says {value}; the two "
+        "files are not of the same model, so copy the whole folder again."
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "entry", "value", "gives"),
+    [
+        ("bert", "layer_norm_eps", 0.0, "encoder.layer_norm_epsilon: 0.0"),
+        ("bert", "hidden_dropout_prob", 1.0, "encoder.dropout: 1.0"),
+        ("bert", "hidden_dropout_prob", None, "encoder.dropout: null"),
+        ("bert", "num_hidden_layers", 0, "encoder.num_hidden_layers: 0"),
+        ("bert", "num_attention_heads", 3, "encoder.num_attention_heads: 3"),
+        ("gpt2", "n_embd", None, "encoder.hidden_size: null"),
+        ("bert", "max_position_embeddings", None, "max_position_embeddings: null"),
+        ("bert", "vocab_size", "84", 'vocab_size: "84"'),
+        ("bert", "type_vocab_size", 0, "type_vocab_size: 0"),
+    ],
+)
+def test_values_of_the_config_that_the_encoder_cannot_hold_are_one_sentence(root, family, entry, value, gives):
+    config = json.loads((root / family / "config.json").read_text())
+    (root / family / "config.json").write_text(json.dumps(config | {entry: value}))
+    assert refusal(root, family) == (
+        f"init.path: config.json of {root / family} gives {gives}, which the encoder cannot hold; use another "
+        "model."
     )
 
 
