@@ -21,7 +21,7 @@ from ablations.analyse.model import (
     model_identity,
     untrained,
     untrained_identity,
-    weight_files,
+    weight_files_of_any_format,
 )
 from ablations.analyse.text import ReadText
 from ablations.errors import MeasureError
@@ -131,7 +131,7 @@ def _arm(name: str, folder: Path, *, seed: int) -> ModelArm:
     configs = [checked_config(checkpoint.folder) for checkpoint in checkpoints]
     _require_one_architecture(checkpoints, configs)
     ids = tuple(
-        model_identity(config, weight_files(checkpoint.folder))
+        model_identity(config, weight_files_of_any_format(checkpoint.folder))
         for config, checkpoint in zip(configs, checkpoints, strict=True)
     )
     is_single = checkpoints[0].step is None

@@ -113,7 +113,7 @@ def checked_config(folder: Path) -> dict[str, Any]:
             f"{folder}: models of model_type {kind!r} cannot be analysed, expected {listed(SUPPORTED)}; "
             f"use a model of one of these types."
         )
-    if not weight_files(folder):
+    if not weight_files_of_any_format(folder):
         raise MeasureError(f"{folder} has no weights; expected {listed(WEIGHTS)} beside config.json.")
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
         raise MeasureError(
@@ -122,7 +122,7 @@ def checked_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def weight_files(folder: Path) -> list[Path]:
+def weight_files_of_any_format(folder: Path) -> list[Path]:
     """Return the files with the weights: one file, or the parts that an index names. Empty if there are none.
 
     Raises:
@@ -324,7 +324,7 @@ def load(folder: Path, *, tokenizer_folder: Path | None = None) -> HuggingFaceMo
     _require_weights(model, whole, states, loading, folder)
     return HuggingFaceModel(
         folder=folder,
-        run_id=model_identity(config, weight_files(folder)),
+        run_id=model_identity(config, weight_files_of_any_format(folder)),
         step=saved_step(folder, config),
         model=model,
         accepts=frozenset(inspect.signature(model.forward).parameters),
