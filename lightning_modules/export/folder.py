@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from safetensors.torch import save
 from tokenizers import AddedToken, Tokenizer
-from tokenizers.pre_tokenizers import ByteLevel, Metaspace, Sequence
 from tokenizers.processors import TemplateProcessing
 
 from lightning_modules.config import ReplacedTokenSettings, RunSettings
@@ -230,19 +229,21 @@ def write_tokenizer(source: Path, folder: Path, *, max_length: int, segments: bo
     as such.
 
     All other text gets the same ids as in training. The mask includes the space before it, as RoBERTa's does,
-    and no space is added to the text after it. So the pieces around a mask are the same as around a word.
+    and no space is added to the text after it. So the pieces around a mask are the same as around a word. Some
+    tokenizers of folders still add that space: those with a `Prepend` normalizer or with one that removes a
+    space at the start of a text, and those that cut a text before `ByteLevel` or `Metaspace` adds spaces.
 
     Args:
         max_length: longest text in ids, special ones included.
         segments: whether the model reads the number of a token's segment.
     """
     tokenizer = Tokenizer.from_file(str(source))
-    # ByteLevel would put a space before any text after a special token; Metaspace puts one before the whole
-    # text only.
-    if getattr(tokenizer.pre_tokenizer, "add_prefix_space", False):
-        tokenizer.pre_tokenizer = Sequence(
-            [Metaspace(replacement=" ", prepend_scheme="first", split=False), ByteLevel(add_prefix_space=False)]
-        )
+    normalizer = tokenizer.normalizer
+    # Metaspace knows the start of a text by its offset 0, which a space that is removed would have.
+    if normalizer is None or normalizer.normalize_str(" a") != normalizer.normalize_str("a"):
+        content = json.loads(tokenizer.to_str())
+        content["pre_tokenizer"] = _with_space_at_start(content["pre_tokenizer"])
+        tokenizer = Tokenizer.from_str(json.dumps(content))
     special = [
         AddedToken(name, lstrip=i == MASK, normalized=False, special=True) for i, name in enumerate(SPECIAL_TOKENS)
     ]
@@ -267,3 +268,21 @@ def write_tokenizer(source: Path, folder: Path, *, max_length: int, segments: bo
         | {"added_tokens_decoder": {str(token.pop("id")): token for token in written["added_tokens"]}}
         | dict(zip(names, SPECIAL_TOKENS, strict=True)),
     )
+
+
+def _with_space_at_start(cutter: Any) -> Any:
+    """Return a pre-tokenizer that puts a space before the whole text only, and not after each special token too.
+
+    A step after the first one puts a space before each part that it gets, so it stays as it is.
+    """
+    if cutter is None:
+        return None
+    if cutter["type"] == "Sequence" and cutter["pretokenizers"]:
+        first, *rest = cutter["pretokenizers"]
+        return cutter | {"pretokenizers": [_with_space_at_start(first), *rest]}
+    if cutter["type"] == "Metaspace" and cutter["prepend_scheme"] == "always":
+        return cutter | {"prepend_scheme": "first"}
+    if cutter["type"] == "ByteLevel" and cutter["add_prefix_space"]:
+        space = {"type": "Metaspace", "replacement": " ", "prepend_scheme": "first", "split": False}
+        return {"type": "Sequence", "pretokenizers": [space, cutter | {"add_prefix_space": False}]}
+    return cutter

@@ -7,6 +7,9 @@ import re
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, normalizers
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel, Digits, Metaspace, Punctuation, Sequence
 
 from lightning_modules.config import RunSettings
 from lightning_modules.data.language import Language
@@ -89,6 +92,37 @@ def test_a_masked_word_leaves_all_other_pieces_as_they_are(text, tokenizer, expo
         expected = [i for same in joined for i, h in (same[:1] if same[0][1] else same)]
         assert exported(masked)["input_ids"] == [START, *expected, END], masked
         assert expected.count(MASK) == 1
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "cutter", "is_alone"),
+    [
+        (None, Metaspace(prepend_scheme="always"), True),
+        (None, Sequence([Metaspace(prepend_scheme="always"), Punctuation()]), True),
+        (None, ByteLevel(add_prefix_space=True, use_regex=False), True),
+        (None, Sequence([ByteLevel(add_prefix_space=True), Digits()]), True),
+        (None, Sequence([Digits(), ByteLevel(add_prefix_space=True)]), False),
+        (normalizers.Strip(), Metaspace(prepend_scheme="always"), False),
+        (normalizers.Strip(), ByteLevel(add_prefix_space=True), False),
+        (None, Metaspace(prepend_scheme="first"), True),
+        (None, ByteLevel(add_prefix_space=False), True),
+        (None, None, True),
+    ],
+)
+def test_tokenizers_of_folders_put_a_space_before_the_whole_text_alone(normalizer, cutter, is_alone, tmp_path):
+    """Where that would change the ids of a text without masks, they put it after each mask too."""
+    characters = [*SPECIAL_TOKENS, *sorted({*ByteLevel.alphabet(), "▁", " "})]
+    source = Tokenizer(BPE({character: i for i, character in enumerate(characters)}, []))
+    if normalizer is not None:
+        source.normalizer = normalizer
+    if cutter is not None:
+        source.pre_tokenizer = cutter
+    source.save(str(tmp_path / "source.json"))
+    write_tokenizer(tmp_path / "source.json", tmp_path, max_length=64, segments=False)
+    written = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    texts = ["a.", " a", "  a b", "a1.b2", "", "1"]
+    assert [written.encode(text).ids for text in texts] == encode(source, texts)
+    assert (written.encode("a [MASK].").ids[-3] == MASK) == is_alone
 
 
 def test_special_tokens_are_added_tokens_and_stay_so_when_saved_again(exported, tmp_path):
