@@ -90,7 +90,7 @@ def mask_tokens(
     ratio = masking.ratio if ratio is None else ratio
     is_text_N = source.ids_N >= FIRST_WORD_ID
     allowed_N = is_text_N if candidate_N is None else is_text_N & candidate_N
-    start_N = _starts(source)
+    start_N = _starts(source)  # not of_copy: a sentence may follow itself from the epoch before
     n_N, allowed_count_N = _sum_of_segment(is_text_N, start_N), _sum_of_segment(allowed_N, start_N)
     rotation_N = uniforms(key, drawn_N, source.sentence_N)
     leader_N = None if joined_N is None else _leaders(joined_N, allowed_N, start_N)
@@ -180,7 +180,7 @@ def _points(
         point_N = order_N * m_N
         return point_N if leader_N is None else point_N[leader_N]
     if leader_N is None:
-        middle_N = _rank_in_segment(np.where(allowed_N, order_N, 2.0), start_N) + 0.5
+        middle_N = rank_in_segment(np.where(allowed_N, order_N, 2.0), start_N) + 0.5
     else:
         middle_N = _middles(leader_N, allowed_N, order_N, start_N)
     turn_N = np.floor(rotation_N * m_N) if masking.count == "fixed" else rotation_N * m_N
@@ -237,8 +237,11 @@ def _sum_of_segment(values_N: NDArray[np.bool_], start_N: NDArray[np.int64]) -> 
     return np.bincount(start_N, values_N, minlength=len(start_N)).astype(np.int64)[start_N]
 
 
-def _rank_in_segment(score_N: NDArray[np.float64], start_N: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the rank of each score in its sentence, from 0 for the smallest."""
+def rank_in_segment(score_N: NDArray[np.float64], start_N: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rank of each score among those with the same start, from 0 for the smallest.
+
+    Segments stand one after another, and each has the place of its first token as `start_N`.
+    """
     order_N = np.lexsort((score_N, start_N))
     rank_N = np.empty(len(score_N), dtype=np.int64)
     rank_N[order_N] = np.arange(len(score_N)) - start_N[order_N]

@@ -129,7 +129,7 @@ class Objective(L.LightningModule, ABC):
 
     @abstractmethod
     def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
-        """Return the arrays of a batch for `loss`: the ids that the encoder reads, and the tokens to predict.
+        """Return the arrays of a batch for `losses`: the ids that the encoder reads, and the tokens to predict.
 
         Everything random in it depends on (seed, epoch, sentence) alone, and on the step if a schedule changes
         the masking ratio.
@@ -159,10 +159,6 @@ class Objective(L.LightningModule, ABC):
             TypeError: the objective does not define the chance level of this part.
         """
         raise TypeError(f"{type(self).__name__} must say what chance is in {part}")
-
-    def loss(self, batch: Batch) -> LossSum:
-        """Return the part of the loss that is reported as the loss."""
-        return self.losses(batch)["loss"]
 
     @contextmanager
     def encoding_once(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ from lightning_modules.data.packing import PackedRows, PackedStep
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK
 from lightning_modules.model.attention import EVERYTHING
 from lightning_modules.model.heads import LossSum
+from lightning_modules.objectives.masking import rank_in_segment
 from lightning_modules.objectives.objective import (
     EVALUATION_SEED,
     Batch,
@@ -97,12 +98,9 @@ def _order(source: PackedRows, seed: int, share: float) -> tuple[NDArray[np.int6
     """
     key = derive(seed, "permutation")
     is_text_N = source.ids_N >= FIRST_WORD_ID
-    draw_N = source.draw(key)
     start_Q = np.flatnonzero(source.position_N == 0)
     sequence_N = np.cumsum(source.position_N == 0) - 1
-    order_N = np.lexsort((np.where(is_text_N, draw_N, -1.0), sequence_N))
-    rank_N = np.empty_like(order_N)
-    rank_N[order_N] = np.arange(len(order_N)) - start_Q[sequence_N]
+    rank_N = rank_in_segment(np.where(is_text_N, source.draw(key), -1.0), start_Q[sequence_N])
     text_Q = np.bincount(sequence_N, is_text_N)
     length_Q = np.bincount(sequence_N)
     rounding_Q = uniforms(key, source.epoch_N[start_Q], source.sentence_N[start_Q])

@@ -74,7 +74,7 @@ def test_a_batch_that_asks_for_nothing_costs_nothing(kind, none, tokens):
 
 def test_masked_lm_loss_is_the_mean_negative_log_probability_of_the_hidden_tokens(tokens):
     objective, data, batch = first_batch(settings(), tokens)
-    loss = objective.loss(batch)
+    loss = objective.losses(batch)["loss"]
     packed = pack(data.split, data.plan[0], row_length=data.row_length, rows=data.rows_at(0))
     # The formula in numpy: softmax over the vocabulary at each selected position.
     with torch.no_grad():
@@ -174,7 +174,7 @@ def test_evaluation_counts_every_sentence_once_and_is_the_same_for_any_devices(k
     whole = evaluate_parts(objective, tokens.validation)["loss"]
     shares = [
         [
-            objective.loss(b)
+            objective.losses(b)["loss"]
             for b in evaluation_batches(objective, tokens.validation, tokens_per_step=8192, rank=rank, ranks=3)
         ]
         for rank in range(3)
@@ -205,7 +205,7 @@ def test_packed_rows_give_the_loss_of_one_sentence_a_row(tokens):
     for kind in KINDS:
         objective = build(settings(kind), tokens).eval()
         data = RunData(objective, tokens)
-        packed_loss = objective.loss(data.batch(0))
+        packed_loss = objective.losses(data.batch(0))["loss"]
         alone = []
         for i in range(len(data.plan[0])):
             one = pack(
@@ -214,7 +214,7 @@ def test_packed_rows_give_the_loss_of_one_sentence_a_row(tokens):
                 row_length=row_length(data.split),
                 targets=objective.needs_targets,
             )
-            alone.append(objective.loss(as_tensors(objective.make_batch(one, seed=data.seed))))
+            alone.append(objective.losses(as_tensors(objective.make_batch(one, seed=data.seed)))["loss"])
         assert sum(int(loss.predictions) for loss in alone) == int(packed_loss.predictions)
         total = sum(loss.total.item() for loss in alone)
         assert total == pytest.approx(packed_loss.total.item(), rel=1e-5)  # float32 sums in another order
@@ -319,8 +319,8 @@ def test_label_smoothing_is_of_training_alone(tokens):
         for share in (0.0, 0.4)
     )
     batch = RunData(smooth, tokens).batch(0)
-    assert smooth.train().loss(batch).total > plain.train().loss(batch).total
-    assert smooth.eval().loss(batch).total == plain.eval().loss(batch).total
+    assert smooth.train().losses(batch)["loss"].total > plain.train().losses(batch)["loss"].total
+    assert smooth.eval().losses(batch)["loss"].total == plain.eval().losses(batch)["loss"].total
 
 
 def test_weight_decay_touches_matrices_only(tokens):

@@ -149,7 +149,7 @@ def test_the_loss_is_the_formula_of_negative_sampling():
     for table in (objective.encoder.tokens, objective.neighbours):
         nn.init.normal_(table.weight, std=0.7, generator=torch.Generator().manual_seed(1))
     view = objective.make_batch(whole(SPLIT), seed=0)
-    loss = objective.loss(as_tensors(view))
+    loss = objective.losses(as_tensors(view))["loss"]
     here_VD, there_VD = (x.weight.detach().numpy() for x in (objective.encoder.tokens, objective.neighbours))
     total, count = 0.0, 0
     for centre, context, negatives in zip(
@@ -167,7 +167,7 @@ def test_the_loss_is_the_formula_of_negative_sampling():
 def test_vectors_that_know_nothing_lose_one_bit_an_answer():
     objective = skip_gram(negatives=7)
     nn.init.zeros_(objective.neighbours.weight)
-    loss = objective.loss(as_tensors(objective.make_batch(whole(SPLIT), seed=0)))
+    loss = objective.losses(as_tensors(objective.make_batch(whole(SPLIT), seed=0)))["loss"]
     expected = 8 * math.log(2)
     assert (loss.total / loss.predictions).item() == pytest.approx(expected, rel=1e-6)  # float32 logarithms
     assert objective.chance("loss", {}, {}) == pytest.approx(expected)

@@ -182,7 +182,7 @@ def test_a_masked_lm_is_asked_as_in_training_at_the_places_alone(tokens):
         batch = {"tokens_BT": shown_BT, "predict_N": place_N, "label_N": torch.full((3,), label)} | shape
         special = objective.head(objective.encode_at(batch, place_N), objective.encoder.tokens.weight)
         lost_N = special.log_softmax(-1)[:, FIRST_WORD_ID:].logsumexp(-1)  # training's softmax has all ids
-        expected = -objective.loss(batch).total - lost_N.sum()
+        expected = -objective.losses(batch)["loss"].total - lost_N.sum()
         found = log_BKV[0, 0, label] + log_BKV[0, 1, label] + log_BKV[1, 0, label]
         assert found.item() == pytest.approx(expected.item(), rel=1e-5)  # float32
     assert torch.equal(log_BKV[1, 0], log_BKV[1, 1])
