@@ -18,9 +18,11 @@ from lightning_modules.config.masking import (
 from lightning_modules.config.objectives import (
     GeneratorSettings,
     MaskedLMSettings,
-    ObjectiveSettings,
+    NaiveBidirectionalLMSettings,
     PermutationLMSettings,
     ReplacedTokenSettings,
+    SkipGramSettings,
+    TranslationSettings,
 )
 from lightning_modules.config.run import RunSettings
 from lightning_modules.config.training import PAIR_FORMATS, InputFormat, Natural, NGrams
@@ -57,7 +59,8 @@ def _text(run: RunSettings) -> Iterator[Contradiction]:
             f"must be at most the number of sentences (data.train), but {sentences} > {run.data.train}; lower "
             "it, or raise data.train",
         )
-    if run.objective.kind == "translation" and isinstance(run.data, ColumnSettings) and not run.data.target:
+    translates = isinstance(run.objective, TranslationSettings)
+    if translates and isinstance(run.data, ColumnSettings) and not run.data.target:
         yield (
             ("objective", "kind"),
             "translation needs data.target, the column of the translations; set it, or remove the arm",
@@ -138,14 +141,15 @@ def _objective(run: RunSettings) -> Iterator[Contradiction]:
             "must be below 1 for replaced_token, because with keep = 1 the generator sees every token and "
             "replaces nothing; raise mask",
         )
-    unread = objective.kind != "skip_gram" and objective.sees != "window"
-    if unread and objective.window != ObjectiveSettings.model_fields["window"].default:
+    unread = not isinstance(objective, SkipGramSettings) and objective.sees != "window"
+    if unread and objective.window != type(objective).model_fields["window"].default:
         yield (
             ("objective", "window"),
             f"must be left out unless objective.sees is window, but objective.sees is {objective.sees}; change "
             "objective.sees, or remove window",
         )
-    if objective.kind in ("permutation_lm", "naive_bidirectional_lm") and run.encoder.positions == "none":
+    needs_positions = isinstance(objective, PermutationLMSettings | NaiveBidirectionalLMSettings)
+    if needs_positions and run.encoder.positions == "none":
         yield (
             ("encoder", "positions"),
             f"must not be none for {objective.kind}, because its predictions depend only on positions; remove "
@@ -200,7 +204,7 @@ def _generator(encoder: EncoderSettings, generator: GeneratorSettings) -> Iterat
 
 def _masking(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradiction]:
     select = masking.select
-    if masking.predict is not None and run.objective.kind != "masked_lm":
+    if masking.predict is not None and not isinstance(run.objective, MaskedLMSettings):
         yield (
             ("objective", "masking", "predict"),
             f"objective.masking.predict works only with masked_lm, because {run.objective.kind} always predicts "

@@ -334,3 +334,50 @@ def test_settings_of_an_objective_are_checked_at_their_place(folder):
     assert problems(folder, **objectives(folder, kind="my_objective.py:Ahead", sees="window")) == [
         'objective.sees must be left_only, but is "window"'
     ]
+
+
+INHERITED = """
+from lightning_modules.config import objectives
+from pydantic import Field
+
+class Vectors(objectives.SkipGramSettings):
+    kind: str
+
+class Near(objectives.CausalLMSettings):
+    kind: str
+    window: int = Field(4, ge=1)
+
+class Translated(objectives.TranslationSettings):
+    kind: str
+
+class Permuted(objectives.PermutationLMSettings):
+    kind: str
+
+class Masked(objectives.MaskedLMSettings):
+    kind: str
+"""
+
+
+def test_a_plugin_that_inherits_settings_of_an_objective_obeys_its_rules(folder):
+    (folder / "mine.py").write_text(INHERITED)
+    runs = (
+        {"kind": "mine.py:Vectors"},
+        {"kind": "mine.py:Vectors", "window": 7},
+        {"kind": "mine.py:Near"},
+        {"kind": "mine.py:Masked", "masking": {"predict": 0.1}},
+    )
+    for objective in runs:
+        load.load(write_spec(folder, **objectives(folder, **objective)))
+    data = {"kind": "files", "train": "a.tsv", "validation": "a.tsv"}
+    refused = (
+        ({"kind": "mine.py:Near", "window": 5}, {}, "window must be left out unless objective.sees is window"),
+        ({"kind": "mine.py:Translated"}, {"data": data}, "translation needs data.target"),
+        (
+            {"kind": "mine.py:Permuted"},
+            {"encoder": {"positions": "none"}},
+            "must not be none for mine.py:Permuted, because its predictions depend only on positions",
+        ),
+    )
+    for objective, more, sentence in refused:
+        (problem,) = problems(folder, **objectives(folder, **objective), **more)
+        assert sentence in problem
