@@ -15,7 +15,6 @@ import csv
 import difflib
 import gzip
 import json
-import sys
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,7 +32,10 @@ ENDINGS = (".parquet", ".jsonl", ".csv", ".tsv", ".txt")
 
 ROWS_AT_ONCE = 4096
 
-csv.field_size_limit(sys.maxsize)  # a field may hold a document of more than the usual 131,072 characters
+LONGEST_LINE = 2**24
+"""Largest number of bytes of a line. A small packed file can hold one line that would fill the memory."""
+
+csv.field_size_limit(LONGEST_LINE)  # a field may hold a book, but not all of a file whose quote is never closed
 
 
 class Columns(NamedTuple):
@@ -159,6 +161,8 @@ def cell(row: dict[str, Any], setting: str, name: str | None, where: str) -> Any
     outer, _, inner = name.partition(".")
     if isinstance(row.get(outer), dict) and inner in row[outer]:
         return row[outer][inner]
+    if inner and outer in row and row[outer] is None:  # a gap, as parquet reads it
+        return None
     names = []
     for column, value in row.items():
         names += [f"{column}.{part}" for part in value] if isinstance(value, dict) else [column]
@@ -172,21 +176,15 @@ def text_columns(path: Path) -> list[str]:
     Raises:
         DataError: the beginning of the file cannot be read.
     """
-    ending, lines = format_of(path), (line for _, line in numbered_lines(path))
-    try:
-        if ending == ".parquet":
-            with pq.ParquetFile(path) as file:
-                return [field.name for field in _flat_schema(file) if _is_text(field.type)]
-        if ending != ".jsonl":
-            return next(_fields(path), (0, []))[1]
-        row = json.loads(next(filter(str.strip, lines), "{}"))
-        parts = [(outer, part) for outer, part in row.items() if isinstance(part, dict)]
-        inner = [(f"{outer}.{name}", value) for outer, part in parts for name, value in part.items()]
-        return [name for name, value in [*row.items(), *inner] if isinstance(value, str)]
-    except DataError:
-        raise
-    except (OSError, ValueError, AttributeError, csv.Error, pa.ArrowException) as error:
-        raise DataError(f"{path} cannot be read ({_reason(error)}); write or copy it again.") from error
+    if format_of(path) == ".parquet":
+        with _parquet(path) as file:
+            return [field.name for field in _flat_schema(file) if _is_text(field.type)]
+    if format_of(path) != ".jsonl":
+        return next(_fields(path), (0, []))[1]
+    _, row = next(_objects(path), (0, {}))
+    parts = [(outer, part) for outer, part in row.items() if isinstance(part, dict)]
+    inner = [(f"{outer}.{name}", value) for outer, part in parts for name, value in part.items()]
+    return [name for name, value in [*row.items(), *inner] if isinstance(value, str)]
 
 
 def column_names(path: Path, needed: Collection[str]) -> list[str]:
@@ -214,10 +212,6 @@ def _reason(error: Exception) -> str:
 
 
 # Text formats ----------------------------------------------------------------------------------------
-
-
-LONGEST_LINE = 2**24
-"""Largest number of bytes of a line. A small packed file can hold one line that would fill the memory."""
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -135,6 +135,17 @@ def test_a_column_inside_a_structure_is_named_with_a_dot(tmp_path):
         assert found == [Cells(1, "a", "b", 1), Cells(2, "c", "d", 2)]
 
 
+def test_a_structure_without_a_value_is_a_gap_in_every_format(tmp_path):
+    rows = [{"en": "a", "m": {"d": "x"}}, {"en": "b", "m": None}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    _text(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    for name in ("a.parquet", "a.jsonl"):
+        assert cells(tmp_path / name, Columns("en", document="m.d")) == [
+            Cells(1, "a", None, "x"),
+            Cells(2, "b", None, None),
+        ]
+
+
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
 def test_all_string_types_of_parquet_are_text(tmp_path, kind):
     pq.write_table(pa.table({"text": pa.array(["a", "b", "a"], kind)}), tmp_path / "a.parquet")
@@ -287,12 +298,27 @@ def test_json_that_python_cannot_hold_is_a_sentence_too(tmp_path, line):
     path = _text(tmp_path / "a.jsonl", f'{{"en": "\\ud83d\\ude42"}}\n{line}\n')
     assert sentence_of(path, Columns("en")).startswith(f"{path}, line 2: this is not valid JSON (")
     assert next(file_source(path, Columns("en")).cells()).text == "🙂"
+    first = _text(tmp_path / "b.jsonl", f"{line}\n")
+    assert error_text(DataError, text_columns, first).startswith(f"{first}, line 1: this is not valid JSON (")
 
 
 def test_a_field_may_be_as_long_as_a_book(tmp_path):
     book = "word " * 40_000
     path = _text(tmp_path / "books.csv", f'en,de,doc\n"{book}",x,1\n')
     assert [cell.text for cell in cells(path)] == [book]
+
+
+def test_a_quote_that_is_never_closed_does_not_fill_the_memory(tmp_path):
+    path = _text(tmp_path / "a.csv.gz", 'en\n"' + "word word\n" * 4_000_000)
+    tracemalloc.start()
+    sentence = sentence_of(path, Columns("en"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sentence == (
+        f"{path}, line 1677723: field larger than field limit (16777216); put fields with a separator, a quote or "
+        "a line break in quotes, and double the quotes inside."
+    )
+    assert peak < 150_000_000  # characters of four bytes while the field grows
 
 
 def test_a_row_with_too_few_or_too_many_fields(tmp_path):
