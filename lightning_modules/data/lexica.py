@@ -35,7 +35,7 @@ from tokenizers import Tokenizer
 
 from lightning_modules.config.data import Data, LanguageData
 from lightning_modules.config.masking import PMI, Cloze, GenericWords
-from lightning_modules.data.tables import missing_error
+from lightning_modules.data.tables import missing_error, numbered_lines
 from lightning_modules.data.token_store import Words, word_types
 from lightning_modules.data.tokenizer import UNKNOWN, decode, space_before
 from lightning_modules.data.treebank import parquet_rows, read_treebank
@@ -241,14 +241,10 @@ def in_lexicon(
 
 def _words_of_file(path: Path) -> set[str]:
     where, words = f"{WHERE}.file", set()
-    for number, line in enumerate(_bytes(path, where).split(b"\n"), start=1):
-        try:
-            word = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path}, line {number}: byte {line[error.start]:#04x} is not UTF-8 ({where}); convert the file "
-                "to UTF-8."
-            ) from error
+    if not path.exists():
+        raise missing_error(path, where)
+    for number, line in numbered_lines(path):
+        word = line.strip()
         if word and not word.startswith(COMMENTS):
             if word.split() != [word]:
                 raise DataError(
@@ -262,15 +258,6 @@ def _words_of_file(path: Path) -> set[str]:
             "write one word in each line."
         )
     return words
-
-
-def _bytes(path: Path, where: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        raise missing_error(path, where) from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({where}): {error.strerror}; correct the path.") from error
 
 
 # Parts of speech -------------------------------------------------------------------------------------
@@ -320,12 +307,12 @@ def _language(seed: int) -> Iterator[tuple[str, str]]:
 
 
 def _treebank(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the words and tags of a treebank, in order. Words of CoNLL-U files without a tag are left out."""
+    """Yield the words and tags of a treebank, in order. Words without a tag ("_") are left out."""
     if not path.exists():
         raise missing_error(path, f"{WHERE}.treebank")
-    if not path.name.lower().endswith(".parquet"):
-        for sentence in read_treebank(path):
-            yield from ((word, tag) for word, tag in zip(sentence.words, sentence.tags, strict=True) if tag)
-        return
-    for words, tags in parquet_rows(path, ("tokens", "upos"), where=f" ({WHERE}.treebank)"):
-        yield from zip(words, tags, strict=True)
+    if path.name.lower().endswith(".parquet"):
+        rows = parquet_rows(path, ("tokens", "upos"), where=f" ({WHERE}.treebank)")
+    else:
+        rows = ((sentence.words, sentence.tags) for sentence in read_treebank(path))
+    for words, tags in rows:
+        yield from ((word, tag) for word, tag in zip(words, tags, strict=True) if tag not in ("", "_"))

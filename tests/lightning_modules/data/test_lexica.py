@@ -291,14 +291,15 @@ def test_a_conllu_treebank_says_the_same_as_parquet(tmp_path):
         )
         for both in SENTENCES
     ]
-    untagged = "1\tSing\t_\t_\t_\t_\t_\t_\t_\t_"  # no tag is no part of speech
-    (tmp_path / "bank.conllu").write_text("\n\n".join([*lines, untagged]) + "\n\n")
-    treebank(tmp_path / "bank.parquet")
+    untagged = "1\trun\t_\t_\t_\t_\t_\t_\t_\t_"  # no tag is no part of speech
+    (tmp_path / "bank.conllu").write_text("\n\n".join([*lines, *[untagged] * 9]) + "\n\n")
+    treebank(tmp_path / "bank.parquet", [*SENTENCES, *[(["run"], ["_"]), (["run"], [""])] * 5])
     for tag in ("VERB", "NOUN", "PROPN", "DET"):
         of_both = {
             words_of(tmp_path, part_of_speech=(tag,), treebank=f"bank.{end}") for end in ("conllu", "parquet")
         }
         assert len(of_both) == 1
+    assert words_of(tmp_path, part_of_speech=("VERB",), treebank="bank.parquet") == ("run",)
     (tmp_path / "bank.txt").write_text("x")
     assert error_of(tmp_path, part_of_speech=("VERB",), treebank="bank.txt") == (
         f"{tmp_path}/bank.txt is no treebank by its ending, expected a file that ends in .conllu, .conllu.gz or "
@@ -342,13 +343,11 @@ def test_errors_of_files(tmp_path):
         f"{tmp_path}/gone.txt does not exist (objective.masking.select.file; relative paths start at "
         f"--data-root); correct the path."
     )
-    assert error_of(tmp_path, file=".") == (
-        f"{tmp_path} cannot be read (objective.masking.select.file): Is a directory; correct the path."
-    )
+    assert error_of(tmp_path, file=".") == (f"{tmp_path} cannot be read: Is a directory; write or copy it again.")
     (tmp_path / "latin.txt").write_bytes("good\nna\u00efve\n".encode("latin-1"))
     assert error_of(tmp_path, file="latin.txt") == (
-        f"{tmp_path}/latin.txt, line 2: byte 0xef is not UTF-8 (objective.masking.select.file); convert the "
-        "file to UTF-8."
+        f"{tmp_path}/latin.txt, line 2: byte 0xef at position 3 of the line is not UTF-8; convert the file to "
+        "UTF-8, or remove the line."
     )
     (tmp_path / "empty.txt").write_text("; nothing\n\n# here\n")
     assert error_of(tmp_path, file="empty.txt") == (
