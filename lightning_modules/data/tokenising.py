@@ -173,7 +173,8 @@ def _remarks(split: SplitName, report: dict[str, Any], settings: Data) -> Iterat
     )
     if report["skipped"]:
         were = "was" if report["skipped"] == 1 else "were"
-        yield f"data.{split}: {_several(report['skipped'], 'row')} without a sentence {were} left out."
+        lacking = "a sentence or a translation" if "target" in report else "a sentence"
+        yield f"data.{split}: {_several(report['skipped'], 'row')} without {lacking} {were} left out."
     for side, noun in (("source", "sentence"), ("target", "translation")):
         if report.get(side, {}).get("cut"):
             are, were = ("is", "was") if report[side]["cut"] == 1 else ("are", "were")

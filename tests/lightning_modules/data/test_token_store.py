@@ -159,7 +159,7 @@ def test_what_was_cut_left_out_or_unknown_is_said(tokens, said):
         "Reading data.train.",
         "Training 300 sub-words on data.train.",
         f"data.train: 376 sentences, {len(tokens.train.ids):,} tokens, 80 documents.",
-        "data.train: 24 rows without a sentence were left out.",
+        "data.train: 24 rows without a sentence or a translation were left out.",
         f"data.train: {source['cut']} of 376 sentences are longer than data.max_length = 16 tokens and were cut, "
         f"which {lost['source']}",
         f"data.train: {target['cut']} of 376 translations are longer than data.max_length = 16 tokens and were "
