@@ -249,7 +249,7 @@ def problems(settings: Data, data_root: Path) -> list[tuple[str, str]]:
 def _check_file(settings: FilesData, split: SplitName, path: Path) -> None:
     try:
         status = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # no file has a name with the character NUL
         raise missing_error(path, f"data.{split}") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read (data.{split}): {error.strerror}; correct the path.") from error

@@ -125,7 +125,7 @@ def missing_error(path: Path, where: str) -> DataError:
     """
     try:  # without their endings, which make short names alike
         by_stem = {sibling.name.partition(".")[0]: sibling for sibling in sorted(path.parent.iterdir())}
-    except OSError:
+    except (OSError, ValueError):
         by_stem = {}
     near = difflib.get_close_matches(path.name.partition(".")[0], by_stem, n=1)
     advice = f"did you mean {by_stem[near[0]]}?" if near else "correct the path."

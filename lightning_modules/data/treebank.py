@@ -159,7 +159,7 @@ def read_treebank(path: Path) -> list[LabelledSentence]:
     """
     try:
         is_folder = S_ISDIR(path.stat().st_mode)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # no file has a name with the character NUL
         raise DataError(f"{path} does not exist, expected a treebank; correct the path.") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}; correct the path.") from error

@@ -236,8 +236,10 @@ def test_a_missing_file_names_the_nearest_one_in_its_folder(tmp_path):
         f"{tmp_path}/validation.txt does not exist (data.train; relative paths start at --data-root); "
         f"did you mean {tmp_path}/validation_tok.txt?"
     )
-    (sentence,) = [text for _, text in problems(files(["x.jsonl"], validation="validation_tok.txt"), tmp_path)]
-    assert sentence.endswith("; correct the path.")
+    for name in ("x.jsonl", "x\0.jsonl", "x\0/a.txt"):  # the system knows no names with the character NUL
+        (sentence,) = [text for _, text in problems(files([name], validation="validation_tok.txt"), tmp_path)]
+        absent = " does not exist (data.train; relative paths start at --data-root); correct the path."
+        assert sentence == f"{tmp_path}/{name}{absent}"
 
 
 @pytest.mark.parametrize("setting", ["target", "document"])
