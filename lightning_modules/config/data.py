@@ -64,8 +64,8 @@ class ColumnSettings(TextSettings):
     """Column that says which document a sentence belongs to; the rows of a document stand together. Without
     it, blank lines end documents in txt files, and any other file is one document."""
     half: Half | None = None
-    """Half of the training rows to train on, drawn by row numbers. A task may learn from the other half. The input
-    format must be `sentences`."""
+    """Half of the training rows to train on, drawn by row numbers (line numbers in other formats than parquet). A
+    task may learn from the other half of a parquet file. The input format must be `sentences`."""
     label: str | None = Field(None, min_length=1)
     """Column with the number of each sentence's label, from 0. `label_words` has the word for each number."""
     label_words: tuple[str, ...] = Field((), strict=False)

@@ -3,7 +3,8 @@
 A sentence is one line. White space at its ends is removed, and white space inside becomes one space. Words
 are then separated by spaces, here and in the sub-words. Nothing else is changed.
 
-`half_of` divides a table into two halves, so that a text and a task can share a file without sharing a row.
+`half_of` divides a table into two halves, so that a text and a task can share a parquet file without sharing
+a row.
 
 A data set of the Hugging Face hub, or of a local folder that `datasets.load_dataset` reads, is data only:
 `datasets` 4 and later run no code of a data set and load no pickles. `datasets` is imported where it is used,
@@ -61,7 +62,11 @@ stay valid."""
 
 
 def half_of(number: int) -> Half:
-    """Return the half that a row belongs to. It depends on the row's number in its file (from 1) alone."""
+    """Return the half that a row belongs to. It depends on the row's number (from 1) alone.
+
+    A text and a task agree on the halves of a parquet file. Of other files a text counts lines and a task rows, so
+    both may have the same row.
+    """
     return "second" if derive(0, "half", number) % 2 else "first"
 
 
