@@ -162,11 +162,14 @@ def _label_word(value: Any, words: tuple[str, ...], where: str) -> str:
 class Corpus:
     """All splits of a text, and whether it has translations."""
 
-    splits: tuple[SplitName, ...]
-    """Splits of the text: always train and validation, and test if it is given."""
     has_target: bool
     """Whether every sentence has a translation."""
     _rows: dict[SplitName, Sentences]
+
+    @property
+    def splits(self) -> tuple[SplitName, ...]:
+        """Splits of the text: always train and validation, and test if it is given."""
+        return tuple(self._rows)
 
     def rows(self, split: SplitName) -> Sentences:
         """Return the sentences of a split. They are read when they are iterated over."""
@@ -181,7 +184,6 @@ def open_corpus(settings: Data, *, data_root: Path) -> Corpus:
     """
     check(settings, data_root)
     columns = _columns(settings)
-    splits = tuple(split for split in SPLITS if getattr(settings, split))
 
     def rows(split: SplitName) -> Sentences:
         sources = _sources(settings, data_root, split, columns)
@@ -190,7 +192,7 @@ def open_corpus(settings: Data, *, data_root: Path) -> Corpus:
         half = settings.half if split == "train" else None
         return Sentences(split, sources, columns, half=half, label_words=settings.label_words)
 
-    return Corpus(splits, columns.target is not None, {split: rows(split) for split in splits})
+    return Corpus(columns.target is not None, {split: rows(split) for split in SPLITS if getattr(settings, split)})
 
 
 def _columns(settings: Data) -> Columns:
@@ -303,9 +305,7 @@ def content_address(settings: Data, data_root: Path) -> str:
         content |= settings.model_dump(include={"text", "target", "document"})
     elif isinstance(settings, HubData):
         folder = _hub_folder(settings, data_root)
-        content |= settings.model_dump(
-            exclude={"vocab_size", "max_length", "tokenizer", "path", "revision", *LATER}
-        )
+        content |= settings.model_dump(exclude=CUTTING | LATER | {"path", "revision"})
         content["data"] = [settings.path, settings.revision] if folder is None else _folder(folder)
     else:
         content |= settings.model_dump(exclude=CUTTING) | {"language": LANGUAGE_VERSION}
