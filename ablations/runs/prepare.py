@@ -18,7 +18,7 @@ from ablations.tasks.datasets import task_called
 from ablations.tasks.settings import TaskSettings, TreesSettings
 from lightning_modules.config import RunSettings
 from lightning_modules.data import token_store
-from lightning_modules.data.sequences import require_documents
+from lightning_modules.data.packing import BatchPlan, require_pairs
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.data.treebank import read_treebank
 from lightning_modules.data.word_order import require_words
@@ -47,7 +47,7 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
         except DataError as error:
             unfit = [(runs_on_text[0].run.arm, None, str(error))]
             raise load.unfit_files(workspace.spec, unfit, overrides=workspace.overrides) from error
-        seen: set[str] = set()
+        seen: set[object] = set()
         for item in runs_on_text:
             if item.run.settings.training.max_steps:
                 with _located(workspace, item.run.arm):
@@ -75,28 +75,25 @@ def _located(workspace: Workspace, arm: str, *, measure: str | None = None) -> I
         raise load.located(error, workspace.spec, arm, overrides=workspace.overrides, measure=measure) from error
 
 
-def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[str]) -> None:
-    """Raise the errors that training would raise at its start: too little text, no words, n-grams, lexicon or
-    documents.
+def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[object]) -> None:
+    """Raise the errors that training would raise at its start: too little text, no words, n-grams, lexicon,
+    documents or negative pairs.
 
     Args:
-        seen: selections that were already checked on this text; this one is added.
+        seen: steps and selections that were already checked on this text; those of the run are added.
     """
-    sentences, tokens_per_step = run.training.sentences, run.training.tokens_per_step
+    sentences, pair_loss = run.training.sentences, getattr(run.objective, "pair_loss", "none")
     if sentences is not None and sentences > len(tokens.train):
         raise DataError(
             f"training.sentences is {sentences:,}, but data.train has only {len(tokens.train):,} sentences; "
             "lower it, give more text, or remove the setting to use all sentences."
         )
     text = tokens.train if sentences is None else tokens.train.head(sentences)
-    available = len(text.ids)
-    if available < tokens_per_step:
-        raise DataError(
-            f"a step has {tokens_per_step:,} tokens (training.tokens_per_step), but the training text has only "
-            f"{available:,}{'' if sentences is None else f' with training.sentences = {sentences:,}'}; give "
-            "more text, or lower training.tokens_per_step."
-        )
-    require_documents(text, getattr(run.objective, "pair_loss", "none"), run.training.input_format)
+    steps = (len(text), run.training.tokens_per_step, run.training.input_format, pair_loss)
+    if steps not in seen:  # the order, which the seed decides, hardly matters here
+        seen.add(steps)
+        BatchPlan.of_run(run, text, steps=1)
+        require_pairs(run, text, pair_loss)
     require_words(run, tokens)
     masking = getattr(run.objective, "masking", None)
     selection = "" if masking is None else f"{len(text)} sentences, {masking.select.model_dump_json()}"

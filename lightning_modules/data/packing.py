@@ -16,12 +16,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_modules.config import InputFormat
-from lightning_modules.data.sequences import Epoch, Sequences, epochs, joined
+from lightning_modules.config import InputFormat, RunSettings
+from lightning_modules.data.sequences import (
+    NO_PAIR,
+    OTHER,
+    Epoch,
+    PairLoss,
+    Sequences,
+    epochs,
+    joined,
+    require_documents,
+    with_negative_pairs,
+)
 from lightning_modules.data.token_store import Split, ranges
 from lightning_modules.data.tokenizer import END
 from lightning_modules.errors import DataError
-from lightning_modules.randomness import uniforms
+from lightning_modules.randomness import derive, uniforms
 
 TARGET_ROUNDING = 16  # target rows are padded to a multiple of this, so that there are few shapes
 
@@ -52,11 +62,27 @@ class BatchPlan:
         total = int(self._in_order(0).lengths_Q.sum())
         if steps and total < tokens_per_step:
             raise DataError(
-                f"data.train has {total:,} tokens ({len(split):,} sentences), which are fewer than a step has "
-                f"(training.tokens_per_step = {tokens_per_step:,}); give more text, or lower "
-                "training.tokens_per_step."
+                f"a step has {tokens_per_step:,} tokens (training.tokens_per_step), but the training text has "
+                f"only {total:,} in {len(split):,} sentences; give more text (data.train, training.sentences), or "
+                "lower training.tokens_per_step."
             )
         self._starts = self._cut(tokens_per_step, steps)
+
+    @classmethod
+    def of_run(cls, run: RunSettings, split: Split, *, steps: int) -> "BatchPlan":
+        """Return the plan of the first steps of a run, whose training text is given.
+
+        Raises:
+            DataError: an epoch has fewer tokens than one step.
+        """
+        return cls(
+            split,
+            tokens_per_step=run.training.tokens_per_step,
+            steps=steps,
+            seed=run.seed_of("order"),
+            input_format=run.training.input_format,
+            max_length=run.data.max_length,
+        )
 
     def _cut(self, tokens_per_step: int, steps: int) -> list[tuple[int, int]]:
         """Return (epoch, place in its order) for the start of each step, and for the end of the last one."""
@@ -101,6 +127,32 @@ class BatchPlan:
         """Number of epochs that the plan takes. The last one counts by the share of its sequences."""
         epoch, place = self._starts[-1]
         return epoch + place / len(self._in_order(epoch).lengths_Q)
+
+
+STEPS_OF_PAIRS = 20
+"""Number of steps in which negative pairs are counted before training."""
+
+
+def require_pairs(run: RunSettings, split: Split, pair_loss: PairLoss) -> None:
+    """Raise an error if a text gives no pairs, or too few negative ones for a loss.
+
+    Raises:
+        DataError: as in `require_documents`, or less than a quarter of the pairs of the first steps are negative.
+    """
+    require_documents(split, pair_loss, run.training.input_format)
+    if pair_loss != "next_sentence":
+        return
+    plan, seed = BatchPlan.of_run(run, split, steps=STEPS_OF_PAIRS), derive(run.seed_of("corruption"), "data")
+    steps = [with_negative_pairs(plan[i], pair_loss, split.documents, seed=seed) for i in range(len(plan))]
+    label_Q = np.concatenate([step.label_Q for step in steps])
+    pairs, negative = int((label_Q != NO_PAIR).sum()), int((label_Q == OTHER).sum())
+    if negative < pairs / 4:
+        raise DataError(
+            "next_sentence needs second segments from another document in about half of the pairs, but only "
+            f"{negative:,} of the first {pairs:,} pairs have one, because most steps hold few documents; raise "
+            f"training.tokens_per_step ({run.training.tokens_per_step:,}), lower data.max_length "
+            f"({run.data.max_length:,}), or give more documents."
+        )
 
 
 def consecutive(sequences: Sequences, *, tokens_per_step: int) -> list[Sequences]:

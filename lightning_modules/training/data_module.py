@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from lightning_modules.data.packing import BatchPlan, consecutive, pack
-from lightning_modules.data.sequences import Sequences, require_documents, single_sentences, with_negative_pairs
+from lightning_modules.data.packing import BatchPlan, consecutive, pack, require_pairs
+from lightning_modules.data.sequences import Sequences, single_sentences, with_negative_pairs
 from lightning_modules.data.token_store import Split, Tokens, load, prepare
 from lightning_modules.data.word_order import training_text
 from lightning_modules.errors import DataError
@@ -47,18 +47,11 @@ class RunData(L.LightningDataModule):
         self.objective, self.workers = objective, workers
         training, max_length = objective.run.training, objective.run.data.max_length
         self.split, self.word_order = training_text(objective.run, tokens)
-        self.plan = BatchPlan(
-            self.split,
-            tokens_per_step=training.tokens_per_step,
-            steps=training.max_steps,
-            seed=objective.run.seed_of("order"),
-            input_format=training.input_format,
-            max_length=max_length,
-        )
+        self.plan = BatchPlan.of_run(objective.run, self.split, steps=training.max_steps)
         self.row_length = row_length(self.split, None if training.input_format == "sentences" else max_length)
         self.seed = derive(objective.run.seed_of("corruption"), "data")
         if training.max_steps:
-            require_documents(self.split, objective.pair_loss, training.input_format)
+            require_pairs(objective.run, self.split, objective.pair_loss)
             objective.fit_to_text(tokens, self.split)
 
     def train_dataloader(self) -> DataLoader[list[Batch]]:

@@ -120,8 +120,8 @@ def test_sentences_that_the_text_does_not_have_are_found_before_the_first_run(tm
         ),
         (
             few,
-            "a step has 128 tokens (training.tokens_per_step), but the training text has only {tokens:,} with "
-            "training.sentences = 3; give more text, or lower training.tokens_per_step.",
+            "a step has 128 tokens (training.tokens_per_step), but the training text has only {tokens:,} in 3 "
+            "sentences; give more text (data.train, training.sentences), or lower training.tokens_per_step.",
         ),
     ):
         spec = write_spec(tmp_path, arms={"part": arm})
@@ -139,10 +139,11 @@ def test_a_step_larger_than_the_text_is_found_before_the_first_run(tmp_path, dat
     result = ablate("run", spec, "--out", tmp_path / "out", "--data-root", data_root)
     assert result.exit_code == 2
     store = next(path for path in (tmp_path / "out/tokens").iterdir() if path.is_dir())
-    there = len(load(store).train.ids)
+    text = load(store).train
     assert result.stderr == (
         f"{spec}:{place_of(spec, '1000000')}: arm mlm: a step has 1,000,000 tokens (training.tokens_per_step), "
-        f"but the training text has only {there:,}; give more text, or lower training.tokens_per_step.\n"
+        f"but the training text has only {len(text.ids):,} in {len(text):,} sentences; give more text "
+        "(data.train, training.sentences), or lower training.tokens_per_step.\n"
     )
     assert not (tmp_path / "out/runs").exists()
 

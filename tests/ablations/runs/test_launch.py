@@ -76,7 +76,7 @@ def test_one_failing_run_does_not_stop_the_others_and_is_named(make_run):
     }
     assert outcomes[good.path].code == 0
     assert outcomes[bad.path].code == 65
-    assert "are fewer than a step has" in outcomes[bad.path].message
+    assert "but the training text has only" in outcomes[bad.path].message
     assert outcomes[gone.path].code != 0
     assert "has no run.json, so it is not the folder of a run" in outcomes[gone.path].message
     assert (good.path / "log.txt").exists()

@@ -1,5 +1,7 @@
 """Preparation of runs: what is checked before the first one starts."""
 
+import re
+
 import numpy as np
 import pytest
 from rich.console import Console
@@ -96,3 +98,36 @@ def test_documents_are_needed_of_the_text_that_is_read():
     assert lacks_documents(data, "sentence_pair", "validation").startswith("sentence_pair needs data.document, ")
     assert lacks_documents(data, "full_sentences", "validation") is None
     assert lacks_documents(data.model_copy(update={"document": "d"}), "sentence_pair", "validation") is None
+
+
+def test_tokens_of_a_step_are_those_of_the_input_format(tmp_path):
+    """Joined sentences share one START, so the text has fewer tokens than is stored."""
+    data = workspace_of(tmp_path).planned[0].run.settings.data
+    text = token_store.prepare(data, data_root=tmp_path, store=tmp_path / "out" / "tokens").train
+    stored = len(text.ids)
+    fits = workspace_of(tmp_path, training={"max_steps": 4, "tokens_per_step": stored})
+    prepare_text(fits, fits.planned, Console(quiet=True))
+    training = {"max_steps": 4, "tokens_per_step": stored, "input_format": "full_sentences"}
+    refused = workspace_of(tmp_path, training=training)
+    with pytest.raises(AblationsError) as caught:
+        prepare_text(refused, refused.planned, Console(quiet=True))
+    sentence = str(caught.value)
+    joined = int(re.search(r"only ([\d,]+) in 300 sentences", sentence)[1].replace(",", ""))
+    assert joined < stored
+    assert sentence.endswith(
+        f"arm a: a step has {stored:,} tokens (training.tokens_per_step), but the training text has only "
+        f"{joined:,} in 300 sentences; give more text (data.train, training.sentences), or lower training.tokens_per_step."
+    )
+
+
+def test_too_few_negative_pairs_are_seen_before_a_run_starts(tmp_path):
+    objective = {"kind": "masked_lm", "pair_loss": "next_sentence"}
+    for tokens_per_step in (512, 64):
+        training = {"max_steps": 4, "tokens_per_step": tokens_per_step, "input_format": "segment_pair"}
+        workspace = workspace_of(tmp_path, objective=objective, training=training, arms={"a": {}})
+        if tokens_per_step == 512:
+            prepare_text(workspace, workspace.planned, Console(quiet=True))
+    sentence = error_text(AblationsError, lambda: prepare_text(workspace, workspace.planned, Console(quiet=True)))
+    assert (
+        "arm a: next_sentence needs second segments from another document in about half of the pairs" in sentence
+    )

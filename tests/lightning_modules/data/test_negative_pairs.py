@@ -1,6 +1,7 @@
 """Pairs that are not as they stand in the text: what changes place, what stays, and how often."""
 
 import itertools
+import re
 from collections import Counter
 from functools import cache
 from types import SimpleNamespace
@@ -8,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lightning_modules.data.packing import BatchPlan, pack
+from lightning_modules.data.packing import BatchPlan, pack, require_pairs
 from lightning_modules.data.sequences import (
     NO_PAIR,
     OTHER,
@@ -312,10 +313,33 @@ def test_next_sentence_needs_two_documents():
         "set data.document to the column of documents, or separate documents by blank lines."
     )
     assert not looked_through
-    RunData(objective, SimpleNamespace(train=two))
+    assert error_text(DataError, lambda: RunData(objective, SimpleNamespace(train=two))).startswith(
+        "next_sentence needs second segments from another document in about half of the pairs, but only "
+    )
     objective.pair_loss = "sentence_order"
     RunData(objective, SimpleNamespace(train=one))
-    assert len(looked_through) == 2
+    assert len(looked_through) == 1
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_steps_with_few_documents_have_too_few_negative_pairs(name):
+    """Neighbouring sequences of a long document share a step, unless the step is much longer than its parts."""
+    books, run = made_split([800] * 12), {"data": {"document": "target", "max_length": LENGTH}}
+
+    def required(**training):
+        training = {"input_format": name} | training
+        require_pairs(settings(training=training, **run), books, "next_sentence")
+
+    sentence = error_text(DataError, required, tokens_per_step=2 * LENGTH)
+    counts = re.fullmatch(
+        r"next_sentence needs second segments from another document in about half of the pairs, but only (\d+) of "
+        r"the first (\d+) pairs have one, because most steps hold few documents; raise training\.tokens_per_step "
+        r"\(80\), lower data\.max_length \(40\), or give more documents\.",
+        sentence,
+    )
+    negative, pairs = map(int, counts.groups())
+    assert negative < pairs / 4
+    required(tokens_per_step=32 * LENGTH)
 
 
 # Steps of a plan --------------------------------------------------------------------------------------

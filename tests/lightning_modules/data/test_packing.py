@@ -77,8 +77,8 @@ def test_steps_do_not_depend_on_how_many_there_are_or_on_what_was_asked_before()
 def test_too_little_text_for_one_step_is_refused():
     two = Split(ids=np.zeros(11, np.uint16), offsets=np.array([0, 5, 11]), documents=np.zeros(2, np.int32))
     assert error_text(DataError, BatchPlan, two, tokens_per_step=100, steps=1, seed=0) == (
-        "data.train has 11 tokens (2 sentences), which are fewer than a step has (training.tokens_per_step = "
-        "100); give more text, or lower training.tokens_per_step."
+        "a step has 100 tokens (training.tokens_per_step), but the training text has only 11 in 2 sentences; give "
+        "more text (data.train, training.sentences), or lower training.tokens_per_step."
     )
     assert len(BatchPlan(two, tokens_per_step=100, steps=0, seed=0)) == 0
 

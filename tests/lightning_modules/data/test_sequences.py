@@ -443,8 +443,8 @@ def test_an_epoch_of_fewer_tokens_than_a_step_is_refused():
         input_format="sentence_pair",
         max_length=64,
     ) == (
-        "data.train has 126 tokens (4 sentences), which are fewer than a step has (training.tokens_per_step = "
-        "240); give more text, or lower training.tokens_per_step."
+        "a step has 240 tokens (training.tokens_per_step), but the training text has only 126 in 4 sentences; "
+        "give more text (data.train, training.sentences), or lower training.tokens_per_step."
     )
 
 

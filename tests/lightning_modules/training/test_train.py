@@ -320,7 +320,7 @@ def test_interrupting_is_not_failing(make_run, tokens):
 def test_too_little_text_is_wrong_data(make_run, tokens, capsys):
     directory = make_run(settings(training={"tokens_per_step": 10**6}))
     assert start(directory, data_root=directory.path, accelerator="cpu", stop=StopRequest()) == ExitCode.WRONG_DATA
-    assert "are fewer than a step has" in capsys.readouterr().err
+    assert "but the training text has only" in capsys.readouterr().err
 
 
 def test_two_processes_cannot_train_one_run(make_run, tokens):
