@@ -82,7 +82,8 @@ def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[object]) -
     Args:
         seen: steps and selections that were already checked on this text; those of the run are added.
     """
-    sentences, pair_loss = run.training.sentences, getattr(run.objective, "pair_loss", "none")
+    sentences = run.training.sentences
+    pair_loss: Any = getattr(run.objective, "pair_loss", "none")
     if sentences is not None and sentences > len(tokens.train):
         raise DataError(
             f"training.sentences is {sentences:,}, but data.train has only {len(tokens.train):,} sentences; "

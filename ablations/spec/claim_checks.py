@@ -308,7 +308,8 @@ MADE_PART = re.compile(r"peak|above|below|gain|gain-elsewhere|step-\d+")
 
 def _clashing_names(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
     """Yield the names of effects and conditions that the verdict could not tell apart."""
-    places = {("name",): claim["name"]} if claim.get("effect") is not None and "name" in claim else {}
+    is_whole = claim.get("effect") is not None and "name" in claim
+    places: dict[tuple[str, ...], Any] = {("name",): claim["name"]} if is_whole else {}
     for key in ("effects", "provided"):
         named_effects = claim.get(key)
         places |= {(key, name): name for name in (named_effects if isinstance(named_effects, dict) else {})}

@@ -116,7 +116,8 @@ def test_tokens_of_a_step_are_those_of_the_input_format(tmp_path):
     assert joined < stored
     assert sentence.endswith(
         f"arm a: a step has {stored:,} tokens (training.tokens_per_step), but the training text has only "
-        f"{joined:,} in 300 sentences; give more text (data.train, training.sentences), or lower training.tokens_per_step."
+        f"{joined:,} in 300 sentences; give more text (data.train, training.sentences), or lower "
+        "training.tokens_per_step."
     )
 
 
