@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pkgutil import resolve_name
+from typing import Any
 
 from rich.console import Console
 
