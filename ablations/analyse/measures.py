@@ -26,6 +26,7 @@ from ablations.messages import validated
 from ablations.spec.experiment import each_kind_once
 from ablations.tasks.settings import MinimalPairsSettings
 from ablations.wording import listed
+from lightning_modules import plugins
 from lightning_modules.config import Settings
 from lightning_modules.config.settings import from_name
 
@@ -67,12 +68,13 @@ class MeasuresFile(Settings):
 
 
 def load(path: Path) -> tuple[AnyMeasure, ...]:
-    """Return the measures of a file.
+    """Return the measures of a file. Files of tasks that they name lie beside it, as beside a spec.
 
     Raises:
         SpecProblems: all problems of the file, with line and column.
     """
-    document = yamlfile.read(path)
+    plugins.look_beside(path)
+    document = yamlfile.read(path, example="measures: [geometry]")
     file, problems = validated(document, MeasuresFile)
     for number, settings in enumerate(file.measures if file else ()):
         for name in SAID_ELSEWHERE.keys() & settings.model_fields_set:

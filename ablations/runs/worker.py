@@ -186,9 +186,10 @@ def _reported(rows: Iterable[Row], say: Say) -> Iterator[Row]:
     """Yield the rows of a measure, and say which layer is done when the layer before was said long ago."""
     last = time.monotonic()
     for row in rows:
-        if isinstance(row, Mapping) and "layer" in row and time.monotonic() - last > SECONDS_BETWEEN_LAYERS:
+        layer = row.get("layer") if isinstance(row, Mapping) else None
+        if layer is not None and time.monotonic() - last > SECONDS_BETWEEN_LAYERS:
             last = time.monotonic()
-            say(f"layer {row['layer']} done")
+            say(f"layer {layer} done")
         yield row
 
 

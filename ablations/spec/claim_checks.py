@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from ablations.catalogue import OF_TASKS, OF_TREEBANKS, SHARES, layers_of, measures_of_tables, metrics_of
-from ablations.errors import Fault, KeyPath
+from ablations.catalogue import OF_TASKS, OF_TREEBANKS, SHARES, card, layers_of, measures_of_tables, metrics_of
+from ablations.errors import Fault, KeyPath, PluginError
 from ablations.metric_groups import groups_of, metrics_of_task
 from ablations.spec.contrasts import (
     EFFECT,
@@ -31,6 +31,7 @@ from ablations.spec.contrasts import (
     repeated,
 )
 from ablations.wording import guess, listed, must_be, nearest, shown
+from lightning_modules import plugins
 
 
 def effect_faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: str) -> Iterator[Fault]:
@@ -112,6 +113,16 @@ def _of_nothing(effect: Difference) -> bool:
     return alone and effect.of.read != "gain"
 
 
+def _unknown_measure(name: str) -> str:
+    """Return what is wrong with the name of a measure that has no metrics."""
+    if plugins.is_name(name):
+        try:
+            card(name)
+        except PluginError as error:
+            return f"cannot be read: {str(error).removesuffix('.')}"
+    return must_be(name, measures_of_tables(), noun="a measure of the table of results")
+
+
 def _quantity(content: Any) -> Quantity | None:
     try:
         return Quantity.model_validate(content)
@@ -121,8 +132,7 @@ def _quantity(content: Any) -> Quantity | None:
 
 def _of_quantity(of: Quantity, effect: Contrast | None, at: KeyPath, *, name: str) -> Iterator[Fault]:
     if not metrics_of(of.measure):
-        sentence = must_be(of.measure, measures_of_tables(), noun="a measure of the table of results")
-        yield Fault((*at, "measure"), f"{name}.measure {sentence}")
+        yield Fault((*at, "measure"), f"{name}.measure {_unknown_measure(of.measure)}")
         return
     if of.metric not in metrics_of(of.measure):
         yield from _unknown_metric(of.metric, (*at, "metric"), f"{name}.metric", of.measure)
@@ -376,8 +386,7 @@ def _of_needs(
     """
     for index, name in enumerate(needs.measures):
         if not metrics_of(name):
-            sentence = must_be(name, measures_of_tables(), noun="a measure of the table of results")
-            yield Fault((*at, "measures", index), f"an entry of claims.needs.measures {sentence}")
+            yield Fault((*at, "measures", index), f"an entry of claims.needs.measures {_unknown_measure(name)}")
     for key, names in (("arms", needs.arms), ("measures", needs.measures)):
         yield from (Fault((*at, key), f"claims.needs.{key} must differ, but {times}") for times in repeated(names))
     deciding = [effect for effect in effects if effect.key != "beside"]

@@ -14,12 +14,12 @@ from lightning_modules.model.parts import unscored_ids
 TASKS: Mapping[StockOutput, str] = {
     "token": "fill-mask",
     "token_and_pair": "fill-mask",
-    "next_token": "text-generation",
     "target_text": "translation",
     "states": "feature-extraction",
     "replaced": "feature-extraction",
 }
-"""Names of tasks on the Hub, by output."""
+"""Names of tasks on the Hub, by output. A causal LM has none: the pipeline of its task leaves the [SEP] that the
+tokenizer adds to each text, so it continues nothing."""
 
 CHECKED = "5.20 to 5.24"
 """Versions of transformers whose classes were seen to give the numbers of the runs."""
@@ -102,7 +102,7 @@ def card(facts: Facts) -> str:
 def _front_matter(facts: Facts) -> str:
     data = facts.run.data
     lines = ["library_name: transformers", "license: unknown"]
-    if not facts.is_decoder_made_to_see and (facts.output != "next_token" or facts.generates):
+    if not facts.is_decoder_made_to_see and facts.output in TASKS:
         lines.append(f"pipeline_tag: {TASKS[facts.output]}")
     if data.kind == "hub":
         lines.append(f"datasets: [{json.dumps(data.path)}]")

@@ -28,7 +28,7 @@ from reports.figures.panel import csv_of
 from reports.folder import printable_throughout
 from reports.page.figures import compares_courses, is_along, read_by
 from reports.scores.runs import SHOWN
-from reports.words import is_absent
+from reports.words import is_absent, is_of_plugin
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def _shown_in(entry: ClaimEntry, claim: Claim | None, page: Mapping[str, Any]) -
     metrics = _metrics(claim)
     for measure in entry.needs.measures:
         for number, figure in enumerate(page["figures"], start=1):
-            if any(_shows(panel, measure, claim) for panel in figure["panels"]):
+            if any(_shows(panel, measure, claim, metrics) for panel in figure["panels"]):
                 places.append({"id": figure["name"], "title": f"Figure {number}. {figure['title']}"})
                 break
         places += [
@@ -154,9 +154,14 @@ def _by_setting(figure: Mapping[str, Any], needs: Needs, metrics: set[str]) -> b
     )
 
 
-def _shows(panel: Mapping[str, Any], measure: str, claim: Claim | None) -> bool:
+def _shows(panel: Mapping[str, Any], measure: str, claim: Claim | None, metrics: set[str]) -> bool:
     along_steps = claim is not None and compares_courses(claim)
-    return panel["measure"] == measure and is_along(panel["kind"], measure, panel["axis"], along_steps=along_steps)
+    is_read = not is_of_plugin(measure) or panel["metric"] in metrics  # own metrics may have little in common
+    return (
+        is_read
+        and panel["measure"] == measure
+        and is_along(panel["kind"], measure, panel["axis"], along_steps=along_steps)
+    )
 
 
 ROW_INCHES, AXIS_INCHES = 0.44, 0.62

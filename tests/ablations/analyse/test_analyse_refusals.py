@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from ablations import results
 from ablations.analyse import folder as analyse_folder
+from ablations.analyse import measures
 from ablations.analyse.analyse import analyse
 from ablations.analyse.measures import STATES_BYTES, usual_tokens
 from ablations.analyse.model import load
@@ -134,6 +135,15 @@ def test_the_measures_may_come_from_a_file(place, undrawn):
         f'neighbours, geometry or minimal_pairs, but is "validation"\n{asked}:3:22: measures.geometry.cluster '
         "is unknown; measures.geometry of kind geometry has the settings checkpoints, tokens and kind\n"
     )
+
+
+def test_a_file_of_measures_may_name_a_task_that_lies_beside_it(tmp_path):
+    task = "kind: minimal_pairs\nmetric: accuracy\nchance: half\ntext: [good, bad]\ngroups: [phenomenon]\n"
+    (tmp_path / "pairs.yaml").write_text(f"{task}files: {{test: pairs.csv}}\n")
+    asked = tmp_path / "asked.yaml"
+    asked.write_text("measures: [{kind: minimal_pairs, tasks: [pairs.yaml]}]\n")
+    (settings,) = measures.load(asked)
+    assert settings.tasks == ("pairs.yaml",)
 
 
 def test_a_file_of_measures_may_not_say_what_the_command_says(place):

@@ -9,6 +9,7 @@ from ablations.errors import SpecError, SpecProblems
 from ablations.spec import claims as claims_file
 from ablations.spec import load
 from ablations.spec.claims import group_faults, groups_of_measures
+from lightning_modules import plugins
 from tests.support.claim_files import GOOD, write
 from tests.support.errors import error_text
 
@@ -242,6 +243,20 @@ def test_an_experiment_that_a_claim_sends_its_readers_to_must_be_there(tmp_path)
     assert problems_of(tmp_path / "other.yaml") == [f"{sentence}{remedy}"]
     (tmp_path / "specc.yaml").write_text(first_text, encoding="utf-8")
     assert load.load(tmp_path / "other.yaml").claims == ("first",)
+
+
+def test_a_measure_of_a_plugin_that_is_not_read_says_how_to_read_it(tmp_path):
+    own = GOOD.replace("[validation]", "['mine.py:Norm']").replace(
+        "measure: validation", "measure: 'mine.py:Norm'"
+    )
+    path = write(tmp_path, own)
+    plugins.look_beside(None)
+    not_read = (
+        "cannot be read: mine.py:Norm: a file that only a folder of results names is not read; if you trust it, "
+        "name it with --plugin"
+    )
+    sentences = [line.partition(": ")[2] for line in error_text(SpecError, claims_file.load, path).splitlines()]
+    assert sentences == [f"an entry of claims.needs.measures {not_read}", f"claims.effect.of.measure {not_read}"]
 
 
 def test_a_copy_among_results_has_no_specs_beside_it(tmp_path):
