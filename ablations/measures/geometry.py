@@ -261,7 +261,7 @@ def _ranks(states_ND: NDArray[np.float32], block_N: NDArray[np.int64]) -> dict[s
         metric: LayerNumber(
             value=rank(whole.side(0)),
             floor=rank(independent.side(0)),
-            # A single token has no dimensions, nor have equal ones if the others are in the block.
+            # A count is undefined for one token, and for tokens that are all equal.
             left_out=[or_nan(rank, others.side, 0) if len(others) > 1 else math.nan for others in left_out],
             n=len(states_ND),
             unit="dimensions",

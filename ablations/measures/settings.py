@@ -172,8 +172,9 @@ class ValidationSettings(MeasureSettings):
     word_orders: tuple[WordOrder, ...] = Field((), strict=False)
     """Word orders of copies of the validation text. The loss is also measured on each copy."""
     input_formats: tuple[InputFormat, ...] = Field((), strict=False)
-    """Input formats in which the validation text is also read, besides sentence by sentence. Translation and
-    skip-gram read one sentence at a time, so they have no such loss."""
+    """Input formats in which the validation text is also read, besides sentence by sentence. All but `sentences`
+    and `full_sentences` need to know where documents end. Translation and skip-gram read one sentence at a time,
+    so they have no such loss."""
 
 
 class RunDistanceSettings(StateSettings):

@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pkgutil import resolve_name
-from typing import Any
 
 from rich.console import Console
 
@@ -20,6 +19,7 @@ from ablations.tasks.settings import TaskSettings, TreesSettings
 from lightning_modules.config import RunSettings
 from lightning_modules.data import token_store
 from lightning_modules.data.packing import BatchPlan, require_pairs
+from lightning_modules.data.sequences import PairLoss
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.data.treebank import read_treebank
 from lightning_modules.data.word_order import require_words
@@ -84,7 +84,7 @@ def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[object]) -
         seen: steps and selections that were already checked on this text; those of the run are added.
     """
     sentences = run.training.sentences
-    pair_loss: Any = getattr(run.objective, "pair_loss", "none")
+    pair_loss: PairLoss = getattr(run.objective, "pair_loss", "none")
     if sentences is not None and sentences > len(tokens.train):
         raise DataError(
             f"training.sentences is {sentences:,}, but data.train has only {len(tokens.train):,} sentences; "
