@@ -198,14 +198,14 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             metrics=("uuas",),
             layers="all",
             groups="treebanks",
-            version=2,
+            version=3,
         ),
         "probing": Card(
             rows="ablations.tasks.probing:rows",
             metrics=("accuracy", "selectivity", "code_length", "compression", "mix_weight"),
             layers="some",
             groups="tasks",
-            version=7,
+            version=8,
         ),
         "retrieval": Card(
             rows="ablations.tasks.transfer.retrieval:rows",
@@ -236,7 +236,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             ),
             groups="tasks",
             need=HAS_PROBABILITY,
-            version=7,
+            version=8,
         ),
         "frozen_features": Card(
             rows="ablations.tasks.transfer.transfer:rows", metrics=_OF_TASKS, groups="tasks", version=6
@@ -258,7 +258,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             metrics=("uuas", "uuas_adjacent", "uuas_random", "uuas_minus_adjacent", "conditional_information"),
             groups="treebanks",
             need=PREDICTS_HIDDEN,
-            version=6,
+            version=7,
         ),
         "conditional_independence": Card(
             rows="ablations.tasks.language_models.conditional_independence:rows",

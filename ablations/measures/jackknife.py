@@ -61,16 +61,25 @@ def errors(left_out: Sequence[float] | NDArray[np.float64]) -> dict[str, Any]:
     return {"standard_error": standard_error(left_out), "left_out": kept if has_numbers else None}
 
 
-def means_left_out(value_N: NDArray[Any], cluster_N: NDArray[np.integer] | None = None) -> list[float] | None:
-    """Return the means of the values without each of `BLOCKS` blocks; None if there are fewer than two
-    clusters.
+def kept_without(cluster_N: NDArray[np.integer]) -> list[NDArray[np.bool_]]:
+    """Return which values are left without block 0, without block 1, ..., at most `BLOCKS`; empty if all values
+    lie in one block.
+
+    Args:
+        cluster_N: number of the cluster of each value, in any order. Cluster k lies in block k % BLOCKS, whatever
+            other clusters there are. So numbers must be given before an arm drops any examples: then a block has
+            the same examples in all arms, and nothing is subtracted from other examples.
+    """
+    block_N = cluster_N % BLOCKS  # neighbouring examples are often of one kind, so they go apart
+    kept = [block_N != block for block in range(block_N.max(initial=-1) + 1)]
+    return kept if all(kept_N.any() for kept_N in kept) else []
+
+
+def means_left_out(value_N: NDArray[Any], cluster_N: NDArray[np.integer]) -> list[float] | None:
+    """Return the means of the values without each block (`kept_without`); None if all values lie in one block.
 
     Args:
         value_N: a number for each example, such as 1 for a right answer.
-        cluster_N: the cluster of each value, in any order. A cluster lies in one block. Default: each value
-            is a cluster.
+        cluster_N: number of the cluster of each value; see `kept_without`.
     """
-    place_N = np.arange(len(value_N)) if cluster_N is None else np.unique(cluster_N, return_inverse=True)[1]
-    block_N = place_N % BLOCKS  # neighbouring examples are often of one kind, so they go apart
-    blocks = np.unique(block_N)
-    return [float(np.mean(value_N[block_N != block])) for block in blocks] if len(blocks) > 1 else None
+    return [float(np.mean(value_N[kept_N])) for kept_N in kept_without(cluster_N)] or None

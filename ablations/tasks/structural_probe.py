@@ -41,6 +41,8 @@ class TreeStates(NamedTuple):
     edges: frozenset[Edge]
     distance_WW: NDArray[np.float64]
     """Number of edges between two words; infinite if the tree has lost the word that joined them."""
+    place: int
+    """Number of the sentence, as of its `GoldTree`."""
 
 
 @torch.no_grad()
@@ -55,7 +57,9 @@ def tree_states(objective: Objective, trees: Sequence[GoldTree]) -> list[TreeSta
         for place, number in enumerate(index_B.tolist()):
             tree = trees[number]
             states_LWD = _of_words(states_LBTD[:, place, : len(tree.ids_T)], tree)
-            by_number[number] = TreeStates(states_LWD, tree.edges, tree_distances(tree.edges, tree.words))
+            by_number[number] = TreeStates(
+                states_LWD, tree.edges, tree_distances(tree.edges, tree.words), tree.place
+            )
     return [by_number[number] for number in range(len(trees))]
 
 
@@ -136,7 +140,7 @@ def uuas_rows(parts: Mapping[Split, Sequence[TreeStates]], *, rank: int) -> Iter
     layers, _, width = test[0].states_LWD.shape
     gold = [(each.edges, len(each.distance_WW)) for each in test]
     floor = np.mean(np.concatenate([_is_predicted(adjacency_chain(words), edges) for edges, words in gold]))
-    sentence_N = np.repeat(np.arange(len(test)), [len(each.edges) for each in test])
+    sentence_N = np.repeat([each.place for each in test], [len(each.edges) for each in test])
     for layer in range(layers):
         train, validation = (
             [WordStates(each.states_LWD[layer], each.distance_WW) for each in parts[split]]

@@ -45,6 +45,8 @@ class GoldTree(NamedTuple):
     """Word that each token belongs to, from 0; NO_WORD for special tokens and for words that are left out."""
     words: int
     edges: frozenset[Edge]
+    place: int = 0
+    """Number of the sentence in the random order, before any were left out because of their sub-words."""
 
 
 def gold_trees(
@@ -60,12 +62,13 @@ def gold_trees(
         MeasureError: there is no such sentence, or a sentence does not have the words of its text.
     """
     trees: list[GoldTree] = []
-    for number in np.random.default_rng(derive(0, "parsing")).permutation(len(sentences)).tolist():
-        sentence = sentences[number]
-        if len(trees) < count and FEWEST_WORDS <= len(_kept(sentence)) <= longest:
-            tree = gold_tree(sentence, tokenizer, where=f"sentence {number + 1}")
+    order = np.random.default_rng(derive(0, "parsing")).permutation(len(sentences)).tolist()
+    fitting = (number for number in order if FEWEST_WORDS <= len(_kept(sentences[number])) <= longest)
+    for place, number in enumerate(fitting):
+        if len(trees) < count:
+            tree = gold_tree(sentences[number], tokenizer, where=f"sentence {number + 1}")
             if tree.words >= FEWEST_WORDS and tree.edges and len(tree.ids_T) <= max_length:
-                trees.append(tree)
+                trees.append(tree._replace(place=place))
     if not trees:
         raise MeasureError(
             f"none of the {len(sentences):,} sentences has a tree, {FEWEST_WORDS} to {longest} words without "

@@ -126,6 +126,8 @@ class Pairs(NamedTuple):
     bad: list[Pieces]
     examples: Examples
     """The same pairs as text, with their groups."""
+    place_N: Integers
+    """Number of each pair before any were left out, which is the same in all arms."""
 
 
 def pairs_of(
@@ -138,7 +140,7 @@ def pairs_of(
     good, bad = pieces_of(chosen.first, tokenizer), pieces_of(chosen.second, tokenizer)
     lengths = (max(len(a.ids_P), len(b.ids_P)) + 2 for a, b in zip(good, bad, strict=True))
     fits = [i for i, length in enumerate(lengths) if max_length is None or length <= max_length]
-    return Pairs([good[i] for i in fits], [bad[i] for i in fits], chosen.take(fits))
+    return Pairs([good[i] for i in fits], [bad[i] for i in fits], chosen.take(fits), np.array(fits, np.int64))
 
 
 def rows_of_pairs(
@@ -161,12 +163,12 @@ def rows_of_pairs(
     points = {**right, **guessed}
     for group, index in _groups(settings, pairs.examples).items():
         for metric, right_N in points.items():
-            yield {"metric": metric, "group": group} | _accuracy(right_N[index])
+            yield {"metric": metric, "group": group} | _accuracy(right_N[index], pairs.place_N[index])
         whole = index[whole_N[index]]
         for metric, right_N in points.items() if len(whole) else ():
             if metric in ("accuracy", *guessed):
                 of_whole = metric.replace("accuracy", "accuracy_whole_words")
-                yield {"metric": of_whole, "group": group} | _accuracy(right_N[whole])
+                yield {"metric": of_whole, "group": group} | _accuracy(right_N[whole], pairs.place_N[whole])
         for metric, holds_N in {**shares, "whole_words": whole_N}.items():
             share = float(holds_N[index].mean())
             yield {"metric": metric, "group": group, "value": share, "unit": "", "n": len(index)}
@@ -271,6 +273,6 @@ def _task_group(settings: MinimalPairsSettings) -> str:
     return settings.task_name.removesuffix("_minimal_pairs")
 
 
-def _accuracy(right_N: Floats) -> dict[str, Any]:
+def _accuracy(right_N: Floats, place_N: Integers) -> dict[str, Any]:
     share = {"value": float(right_N.mean()), "standard_error": share_error(right_N), "n": len(right_N)}
-    return share | {"left_out": means_left_out(right_N), "floor": CHANCE, "unit": ""}
+    return share | {"left_out": means_left_out(right_N, place_N), "floor": CHANCE, "unit": ""}

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from ablations.measures.jackknife import BLOCKS
+from ablations.measures.jackknife import kept_without
 from ablations.measures.reading.alignment import NO_WORD
 from ablations.measures.reading.texts import Readings, Say, padded
 from ablations.tasks.examples import trees_of
@@ -217,15 +217,12 @@ def tree_rows(
     edges_S = np.array([len(tree.edges) for tree in trees])
     adjacent_S = np.array([len(tree.edges & adjacency_chain(tree.words)) for tree in trees])
     random_S = np.array([expected_at_random(len(tree.edges), tree.words) for tree in trees])
-
-    block_S = np.arange(len(trees)) % BLOCKS  # trees are in a random order
-    blocks = np.unique(block_S)
+    kept = kept_without(np.array([tree.place for tree in trees]))
 
     def row(metric: str, right_S: NDArray[Any], **fields: Any) -> dict[str, Any]:
         error = resampled_error(right_S, edges_S)
         share = {"value": right_S.sum() / edges_S.sum(), "standard_error": error, "unit": "", "n": edges_S.sum()}
-        if len(blocks) > 1:
-            kept = [block_S != block for block in blocks]
+        if kept:
             share["left_out"] = [float(right_S[kept_S].sum() / edges_S[kept_S].sum()) for kept_S in kept]
         return {"metric": metric, "group": treebank} | share | fields
 

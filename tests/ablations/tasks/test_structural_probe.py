@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from ablations.measures.jackknife import BLOCKS
 from ablations.tasks.settings import StructuralProbeSettings
 from ablations.tasks.structural_probe import (
     TreeStates,
@@ -50,12 +51,13 @@ def planted(*, knows=True, shuffled=False):
     parts = {}
     for split, count in SIZES.items():
         made = []
-        for _ in range(count):
+        for place in range(count):
             edges = random_edges(W, rng)
             states_LWD = rng.normal(size=(2, W, D))
             states_LWD[1, :, :W] = embedded(edges, W) + 0.05 * rng.normal(size=(W, W)) if knows else 0
             told = random_edges(W, rng) if shuffled else edges
-            made.append(TreeStates((states_LWD @ turn_DD).astype(np.float32), told, tree_distances(told, W)))
+            states_LWD = (states_LWD @ turn_DD).astype(np.float32)
+            made.append(TreeStates(states_LWD, told, tree_distances(told, W), place))
         parts[split] = made
     return parts
 
@@ -74,6 +76,15 @@ def test_planted_trees_are_found_and_noise_has_none():
     assert rows[0]["d"] == D
     assert abs(rows[0]["floor"] - chance) < 4 * (chance * (1 - chance) / n) ** 0.5  # random trees know no order
     assert rows[0]["floor"] == rows[1]["floor"]
+
+
+def test_a_block_of_which_an_arm_lacks_all_sentences_is_still_a_block():
+    """So that claims subtract numbers without the same sentences."""
+    parts = planted()
+    some = [each for each in parts["test"] if each.place % BLOCKS != 3]
+    row = by_layer(parts | {"test": some})[0]
+    assert len(row["left_out"]) == BLOCKS
+    assert row["left_out"][3] == row["value"]
 
 
 def test_the_trees_of_other_sentences_are_not_found():

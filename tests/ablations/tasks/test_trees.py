@@ -104,6 +104,14 @@ def test_more_sentences_are_asked_for_and_the_first_ones_stay(tokenizer):
     assert chosen(7)[:3] == chosen(3)
     assert chosen(7) != sorted(chosen(7))  # at random, since treebanks go from one kind of text to the next
 
+    def places(max_length):  # a vocabulary that needs more sub-words leaves sentences out
+        trees = gold_trees(sentences, tokenizer, count=9, longest=10, max_length=max_length)
+        return {tree.words: tree.place for tree in trees}
+
+    assert sorted(places(64).values()) == list(range(7))
+    assert 0 < len(places(9)) < 7
+    assert places(9).items() < places(64).items()
+
 
 def all_trees(words):
     """Each tree over the words once, from its Pruefer sequence."""

@@ -5,15 +5,17 @@ import pytest
 import torch
 
 from ablations.errors import MeasureError
+from ablations.measures.jackknife import BLOCKS
 from ablations.tasks.examples import Examples
 from ablations.tasks.language_models import minimal_pairs as module
 from ablations.tasks.language_models.minimal_pairs import (
     compared,
     differ_in_whole_words,
     minimal_pairs_rows,
+    outcomes,
     sampled,
 )
-from ablations.tasks.language_models.sentence_scores import Pieces, Score, Scores, pieces_of
+from ablations.tasks.language_models.sentence_scores import Pieces, Score, Scores, pieces_of, sentence_scores
 from ablations.tasks.settings import MinimalPairsSettings
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, UNKNOWN
 from lightning_modules.objectives import build
@@ -270,6 +272,19 @@ def test_samples_take_some_of_each_paradigm_and_grow(tokens):
     assert numbers(effort="quick", pairs=7) == seven
 
 
+def test_a_block_has_the_same_pairs_in_an_arm_that_leaves_pairs_out(tokens):
+    """So that claims subtract numbers without the same pairs."""
+    pairs = random_pairs(40)
+    model, given = build(settings("causal_lm"), tokens), examples(pairs)
+    halves = [pieces_of(half, tokens.tokenizer) for half in (given.first, given.second)]
+    right_N = outcomes(sentence_scores(model, [*halves[0], *halves[1]]))["accuracy"]
+    length_N = np.max([[len(sentence.ids_P) for sentence in half] for half in halves], axis=0)
+    some = np.flatnonzero(length_N <= np.median(length_N))
+    row = table(model, given, tokens, max_length=2 + int(np.median(length_N)))["blimp", "accuracy"]
+    assert row["n"] == len(some) < 40
+    assert row["left_out"] == [right_N[some[some % BLOCKS != block]].mean() for block in range(BLOCKS)]
+
+
 def test_a_task_without_groups_is_sampled_and_scored_as_a_whole(tokens):
     given = examples(random_pairs(30), [()] * 30)
     assert len(sampled(given, asked(effort="quick"))) == 3
@@ -284,6 +299,7 @@ def test_pairs_that_are_too_long_are_left_out(tokens):
     for preference, expected in ((20, 1.0), (-20, 0.0)):
         rows = table(planted("causal_lm", tokens, preference), given, tokens, max_length=4)
         assert rows["blimp", "accuracy"]["n"] == rows["blimp", "covered"]["n"] == 1
+        assert rows["blimp", "accuracy"]["left_out"] is None
         assert rows["blimp", "accuracy"]["value"] == expected
     assert error_text(
         MeasureError, lambda: table(build(settings("causal_lm"), tokens), given, tokens, max_length=3)

@@ -28,9 +28,9 @@ def asked(**changes):
     return ParsingSettings(kind="parsing", **{"sweeps": 24, "sentences": 12} | changes)
 
 
-def tree(word_T, edges, ids_T=None):
+def tree(word_T, edges, ids_T=None, *, place=0):
     word_T = np.array(word_T)
-    return GoldTree(np.array(ids_T or range(len(word_T))), word_T, int(word_T.max()) + 1, frozenset(edges))
+    return GoldTree(np.array(ids_T or range(len(word_T))), word_T, int(word_T.max()) + 1, frozenset(edges), place)
 
 
 def labelled_sentences(count):
@@ -110,7 +110,7 @@ def test_information_of_a_pair_is_that_of_its_sentence_in_every_batch():
 
 def test_rows_by_hand():
     """Two sentences with four edges; in the first one information makes the tree, in the second there is none."""
-    first, second = tree([0, 1, 2], [(0, 2), (1, 2)]), tree([0, 1, 2, 3], [(0, 1), (0, 3)])
+    first, second = tree([0, 1, 2], [(0, 2), (1, 2)]), tree([0, 1, 2, 3], [(0, 1), (0, 3)], place=2)
     pairs = word_pairs([first, second], window=10)
     assert pairs.place_P2[:3].tolist() == [[0, 1], [0, 2], [1, 2]]
     few = np.zeros((len(pairs.sentence_P), 2))
@@ -130,8 +130,9 @@ def test_rows_by_hand():
     shares = found[found["unit"] == ""]
     assert (shares["n"] == 4).all()
     assert by.loc[("uuas", "gum"), "floor"] == 2 / 4
-    assert by.loc[("uuas", "gum"), "left_out"] == [1 / 2, 2 / 2]  # without the first sentence, without the second
-    assert by.loc[("uuas_minus_adjacent", "gum"), "left_out"] == [0, 1 / 2]
+    # Without the first sentence, without one that this arm lacks, without the second sentence.
+    assert by.loc[("uuas", "gum"), "left_out"] == [1 / 2, 3 / 4, 2 / 2]
+    assert by.loc[("uuas_minus_adjacent", "gum"), "left_out"] == [0, 1 / 4, 1 / 2]
     # The first sentence is drawn 0, 1 or 2 times; a binomial's deviation, over four edges, times 2 / (2 - 1).
     error = by.loc[("uuas_minus_adjacent", "gum"), "standard_error"]
     assert error == pytest.approx((0.5 * 2) ** 0.5 / 4, rel=0.08)  # five standard errors of 2,000 resamplings
