@@ -26,7 +26,9 @@ at once, T positions, K states or places that are needed of each row, M of all a
 of all rows), V vocabulary, D width.
 """
 
+import itertools
 import math
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal, NamedTuple
@@ -175,16 +177,19 @@ def pieces_of(texts: Sequence[str], tokenizer: Tokenizer, *, given: Sequence[int
     return [
         Pieces(
             np.array(e.ids, dtype=np.int64),
-            _words_of(e),
+            _words_of(e, text),
             given=sum(stop <= border for _, stop in e.offsets) if border else 0,
             ends=not border,
         )
-        for e, border in zip(encodings, given or [0] * len(encodings), strict=True)
+        for text, e, border in zip(texts, encodings, given or [0] * len(encodings), strict=True)
     ]
 
 
-def _words_of(encoding: Encoding) -> Integers:
+def _words_of(encoding: Encoding, text: str) -> Integers:
     """Return the number of the word of each piece.
+
+    A byte-level tokenizer takes the vowel signs of Hindi, Thai or vocalised Hebrew for punctuation, so it cuts words
+    at each. Here a sign belongs to the word before it, and so does the letter after a sign.
 
     A tokenizer that does not cut text into words before it cuts these into pieces, such as Llama's, takes a
     sentence for one word. There a word begins at each piece that begins with a space.
@@ -192,8 +197,20 @@ def _words_of(encoding: Encoding) -> Integers:
     word_P, later = np.array(encoding.word_ids, dtype=np.int64), encoding.tokens[1:]
     space = next((space for space in SPACES if any(piece.startswith(space) for piece in later)), None)
     if space is None or (word_P != word_P[0]).any():
-        return word_P
+        begins_P = np.diff(word_P, prepend=word_P[:1]) != 0
+        for i, ((last, _), (start, _)) in enumerate(itertools.pairwise(encoding.offsets), start=1):
+            before, here = text[start - 1 : start], text[start : start + 1]
+            if _is_mark(here):
+                begins_P[i] = False
+            elif _is_mark(before) and start > last:  # no piece of the same character
+                begins_P[i] = not here.isalpha()
+        return begins_P.cumsum()
     return np.cumsum([0, *(piece.startswith(space) for piece in later)], dtype=np.int64)
+
+
+def _is_mark(character: str) -> bool:
+    """Return whether a character, if there is one, is an accent or vowel sign."""
+    return bool(character) and unicodedata.category(character).startswith("M")
 
 
 def sentence_scores(

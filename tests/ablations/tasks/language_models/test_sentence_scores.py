@@ -1,6 +1,7 @@
 """How probable a sentence is: against one forward pass for each piece, written out, and against the loss."""
 
 import itertools
+import re
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from ablations.tasks.language_models.sentence_scores import (
 from ablations.tasks.structural_probe import tree_states
 from ablations.tasks.trees import gold_trees
 from lightning_modules import plugins
-from lightning_modules.data.tokenizer import END, MASK, START
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, MASK, START, train
 from lightning_modules.data.treebank import language_sentences
 from lightning_modules.errors import PluginError
 from lightning_modules.model.attention import EVERYTHING
@@ -131,6 +132,20 @@ def test_words_of_a_tokenizer_that_cuts_no_words_begin_at_its_spaces():
     newer = spaced_by_its_normalizer(normalizer=normalizers.Sequence([]), pre_tokenizer=unsplit)
     assert words_of(newer, "a cat hides") == ["▁a", "▁cat", "▁hides"]
     assert pieces_of([""], newer)[0].word_P.tolist() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["लड़का किताब पढ़ता है", "שָׁלוֹם עוֹלָם", "बिल्ली, 12 है!", "ที่บ้าน", "the cat, 12 dogs!"],
+    ids=["hi", "he", "hi2", "th", "en"],
+)
+def test_marks_do_not_cut_words(text):
+    tokenizer = train([text], FIRST_WORD_ID + len(set(f" {text}".encode())), source="the test")
+    (pieces,) = pieces_of([text], tokenizer)
+    spans = np.array(tokenizer.encode(text).offsets)
+    ends = [spans[pieces.word_P == word].max() for word in np.unique(pieces.word_P)]
+    words = [text[start:end].strip() for start, end in zip([0, *ends], ends, strict=False)]
+    assert words == re.findall(r"[^\s\d,!]+|\d+|[,!]", text)
 
 
 def test_words_that_a_tokenizer_cuts_are_kept(tokens):
