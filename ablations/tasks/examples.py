@@ -62,6 +62,9 @@ UNSPACED: Final = (
 read as a word."""
 WORD: Final = rf"{UNSPACED}[{MARKS}]*|(?:(?!{UNSPACED})[\w{MARKS}])+"
 """Pattern of a word without punctuation."""
+SPACED: Final = rf"{UNSPACED}[{MARKS}]*|(?:(?!{UNSPACED})\S)+"
+"""Pattern of a word with the punctuation that touches it: what stands between blanks, or a character of a script
+without spaces."""
 
 
 class Answer(NamedTuple):
@@ -274,11 +277,8 @@ def _held(task: Task) -> dict[str, tuple[str, Callable[[Any], bool]]]:
     return held
 
 
-def _split_of(value: str) -> Split:
-    return _split_at(derive(0, "split", value) / 2**63 % 1.0, DIVISION)
-
-
-def _split_at(share: float, division: Mapping[Split, float]) -> Split:
+def _split_of(value: str, division: Mapping[Split, float] = DIVISION) -> Split:
+    share = derive(0, "split", value) / 2**63 % 1.0
     return next(split for split, below in division.items() if share < below)
 
 
@@ -319,7 +319,7 @@ def _tagged(task: Task, split: Split, rows: list[dict[str, Any]]) -> Examples:
                 f"{_named(task, split, number)} has {len(words_T)} words and {len(tags_T)} tags, expected at "
                 "least one word and a tag for each word; correct or remove it."
             )
-        if any(map(_is_missing, [*words_T, *tags_T])):
+        if any(_is_missing(value) or not str(value).strip() for value in (*words_T, *tags_T)):
             raise DataError(
                 f"{_named(task, split, number)} has an empty word or tag, expected text; correct or remove it."
             )
@@ -338,7 +338,9 @@ def _check_spans(task: Task, split: Split, rows: list[dict[str, Any]]) -> None:
                 f"{_named(task, split, number)} has an answer without words, expected a part of its context; "
                 "remove it."
             )
-        if context[start : start + len(answer)] != answer:
+        # In NFC a mark at the beginning of an answer becomes a part of the letter before it.
+        is_letter = _nfc(context).startswith(_nfc(context[:start]))
+        if context[start : start + len(answer)] != answer or not is_letter:
             raise DataError(
                 f"{_named(task, split, number)}: the answer {shown(answer)} is not at character {start} of its "
                 "context; correct or remove it."
@@ -380,7 +382,8 @@ TREES = {"train": 2000, "validation": 500, "test": 1000}
 """Number of sentences with trees of the built-in language, by split."""
 
 TREE_DIVISION: dict[Split, float] = {"train": 0.8, "validation": 0.9, "test": 1.0}
-"""End of each split in [0, 1), where random numbers place the sentences of a treebank."""
+"""End of each split in [0, 1), where a hash of its text places each sentence of a treebank. So copies of a
+sentence are in one split."""
 
 
 class Source(NamedTuple):
@@ -418,8 +421,8 @@ def all_examples(name: str, source: Source) -> dict[Split, Examples]:
     """Return the examples of a task by split, copied as by `examples_of`.
 
     Raises:
-        DataError: as `examples_of`; a part has no class of the training part; or the training part lacks the
-            class that F1 is about.
+        DataError: as `examples_of`; a part has no class of the training part; or a part lacks the class that F1
+            is about.
     """
     splits = {split: examples_of(name, split, source) for split in SPLITS}
     _require_shared_classes(task_called(name), splits)
@@ -428,7 +431,7 @@ def all_examples(name: str, source: Source) -> dict[Split, Examples]:
 
 def _require_shared_classes(task: Task, splits: Mapping[Split, Examples]) -> None:
     """Raise a DataError if a part has no class of the training part, as where hidden test labels are all -1, or
-    if the training part lacks the class that F1 is about."""
+    if a part lacks the class that F1 is about."""
     if task.kind not in ("classification", "tagging"):
         return
     classes = {split: _classes(examples) for split, examples in splits.items()}
@@ -440,11 +443,13 @@ def _require_shared_classes(task: Task, splits: Mapping[Split, Examples]) -> Non
                 f"({_few(train)}) have no class in common, so no answer can be right; write the same classes "
                 "into all parts, or leave the task out."
             )
-    if task.positive is not None and task.positive not in train:
-        raise DataError(
-            f"task {task.name}: positive is {shown(task.positive)}, but the classes of the training part are "
-            f"{_few(train)}; name one of these."
-        )
+    if task.positive is not None:
+        for split, names in classes.items():
+            if task.positive not in names:
+                raise DataError(
+                    f"task {task.name}: positive is {shown(task.positive)}, but the {split} part has only the "
+                    f"classes {_few(names)}, so its F1 is 0; name a class of all parts, or add examples."
+                )
 
 
 def _classes(examples: Examples) -> set[Any]:
@@ -476,8 +481,7 @@ def trees_of(
     sentences = read_treebank(readings.texts.data_root / settings.treebank)
     if isinstance(settings, ParsingSettings):
         return dict.fromkeys(splits, sentences)
-    share_S = uniforms(derive(0, "trees"), np.arange(len(sentences)))
     divided: dict[Split, list[LabelledSentence]] = {split: [] for split in SPLITS}
-    for sentence, share in zip(sentences, share_S, strict=True):
-        divided[_split_at(share, TREE_DIVISION)].append(sentence)
+    for sentence in sentences:
+        divided[_split_of(sentence.text, TREE_DIVISION)].append(sentence)
     return {split: divided[split] for split in splits}

@@ -188,8 +188,8 @@ def pieces_of(texts: Sequence[str], tokenizer: Tokenizer, *, given: Sequence[int
 def _words_of(encoding: Encoding, text: str) -> Integers:
     """Return the number of the word of each piece.
 
-    A byte-level tokenizer takes the vowel signs of Hindi, Thai or vocalised Hebrew for punctuation, so it cuts words
-    at each. Here a sign belongs to the word before it, and so does the letter after a sign.
+    A byte-level tokenizer takes the vowel signs of Hindi, Thai or vocalised Hebrew for punctuation, so it cuts
+    words at each. Here a sign belongs to the word before it, and so does the letter after a sign.
 
     A tokenizer that does not cut text into words before it cuts these into pieces, such as Llama's, takes a
     sentence for one word. There a word begins at each piece that begins with a space.

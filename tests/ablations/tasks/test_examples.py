@@ -1,10 +1,12 @@
 """The tasks' texts and answers: from the built-in language, and from files."""
 
+import itertools
 import json
 import unicodedata
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +15,8 @@ import pytest
 
 from ablations.tasks import built_in as made_by
 from ablations.tasks.datasets import SPLITS, TASKS, chosen
-from ablations.tasks.examples import Answer, Examples, Source, all_examples, read_examples, subset
+from ablations.tasks.examples import Answer, Examples, Source, all_examples, read_examples, subset, trees_of
+from ablations.tasks.settings import StructuralProbeSettings
 from ablations.wording import shown as in_words
 from lightning_modules.data.language import Language
 from lightning_modules.data.language.minimal_pairs import PARADIGMS, minimal_pairs
@@ -406,23 +409,26 @@ def test_answers_that_do_not_suit_their_text_are_refused(tmp_path):
         'task wikigold: example 2 of its test part has the tag "LOC", expected O or a tag of BIO, BIOES or BILOU '
         "such as B-LOC; write the tags in this form, or give the task the metric accuracy."
     )
-    write(tmp_path / "ner/wikigold/test.parquet", tokens=[["In", None]], ner_tags=[["O", "O"]])
-    assert error_of(TASKS["wikigold"], tmp_path) == (
-        "task wikigold: example 1 of its test part has an empty word or tag, expected text; correct or remove it."
-    )
-    write(
-        tmp_path / "qa_xquad/en.test.parquet",
-        question=["Who?"],
-        context=["She came."],
-        answer=["He"],
-        answer_start=[0],
-        title=["x"],
-    )
+    for word, tag in ((None, "O"), ("", "O"), (" \u00a0", "O"), ("Rome", None), ("Rome", ""), ("Rome", " ")):
+        write(tmp_path / "ner/wikigold/test.parquet", tokens=[["In", word]], ner_tags=[["O", tag]])
+        assert error_of(TASKS["wikigold"], tmp_path) == (
+            "task wikigold: example 1 of its test part has an empty word or tag, expected text; correct or remove "
+            "it."
+        )
     everywhere = replace(TASKS["xquad"], divided_by=None)
-    assert error_of(everywhere, tmp_path) == (
-        'task xquad: example 1 of its test part: the answer "He" is not at character 0 of its context; correct or '
-        "remove it."
-    )
+    for context, answer, start in (("She came.", "He", 0), ("Zoe\u0301 came.", "\u0301 came", 3)):
+        write(
+            tmp_path / "qa_xquad/en.test.parquet",
+            question=["Who?"],
+            context=[context],
+            answer=[answer],
+            answer_start=[start],
+            title=["x"],
+        )
+        assert error_of(everywhere, tmp_path) == (
+            f'task xquad: example 1 of its test part: the answer "{answer}" is not at character {start} of its '
+            "context; correct or remove it."
+        )
     write(
         tmp_path / "qa_xquad/en.test.parquet",
         question=["Who?"],
@@ -551,7 +557,12 @@ def test_a_part_without_a_class_of_the_training_part_is_refused(tmp_path):
 
 def test_a_class_that_f1_is_about_and_nobody_can_learn_is_refused(tmp_path):
     assert parts_of(tmp_path, TASKS["mrpc"], ["same", "other"], ["same"]) == (
-        'task mrpc: positive is "1", but the classes of the training part are "other", "same"; name one of these.'
+        'task mrpc: positive is "1", but the train part has only the classes "other", "same", so its F1 is 0; '
+        "name a class of all parts, or add examples."
+    )
+    assert parts_of(tmp_path, TASKS["mrpc"], ["0", "1"], ["0"]) == (
+        'task mrpc: positive is "1", but the test part has only the classes "0", so its F1 is 0; name a class of '
+        "all parts, or add examples."
     )
 
 
@@ -561,6 +572,20 @@ def test_a_class_that_only_the_test_part_has_is_no_error(tmp_path):
         write(tmp_path / task.files[split], sentence=["a"] * len(labels), label=labels)
     splits = all_examples("sst2", Source(tmp_path, None, "three"))
     assert splits["test"].answers == ["1", "2"]
+
+
+def test_copies_of_a_sentence_of_a_treebank_are_in_one_split(tmp_path):
+    words = [f"w{i % 60}" for i in range(180)]
+    lines = [f"1\t{word}\t_\tX\t_\t_\t0\troot\t_\t_\n\n" for word in words]
+    (tmp_path / "a.conllu").write_text("".join(lines))
+    run = SimpleNamespace(data=SimpleNamespace())
+    readings = SimpleNamespace(objective=SimpleNamespace(run=run), texts=SimpleNamespace(data_root=tmp_path))
+    probe = StructuralProbeSettings(kind="structural_probe", treebank="a.conllu")
+    texts = {split: [each.text for each in some] for split, some in trees_of(readings, probe, SPLITS).items()}
+    assert sorted(itertools.chain(*texts.values())) == sorted(words)
+    counts = {split: len(set(some)) for split, some in texts.items()}
+    assert sum(counts.values()) == 60
+    assert counts["train"] > counts["test"] > 0 < counts["validation"]
 
 
 # Subsets and the catalogue ---------------------------------------------------------------------------
