@@ -239,10 +239,10 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             version=8,
         ),
         "frozen_features": Card(
-            rows="ablations.tasks.transfer.transfer:rows", metrics=_OF_TASKS, groups="tasks", version=6
+            rows="ablations.tasks.transfer.transfer:rows", metrics=_OF_TASKS, groups="tasks", version=7
         ),
         "fine_tuning": Card(
-            rows="ablations.tasks.transfer.transfer:rows", metrics=_OF_TASKS, groups="tasks", version=7
+            rows="ablations.tasks.transfer.transfer:rows", metrics=_OF_TASKS, groups="tasks", version=8
         ),
         "baselines": Card(
             rows="ablations.tasks.baselines:rows",
@@ -251,7 +251,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
                 *("probed_majority", "probed_word", "probed_word_window"),
             ),
             groups="tasks",
-            version=5,
+            version=6,
         ),
         "parsing": Card(
             rows="ablations.tasks.language_models.parsing:rows",

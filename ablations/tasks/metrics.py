@@ -7,12 +7,13 @@ adds up percentages in single precision: with 10,000 answers it would lose digit
 at its chance level.
 
 Two kinds of rules answer span tasks without understanding: with the words at the same place of every context,
-or with the words next to those of the question. Spaces separate words. The number of words of a rule is chosen
-by its score.
+or with the words next to those of the question. Spaces separate words, and in scripts without spaces each
+character is a word (`examples.SPACED`). The number of words of a rule is chosen by its score.
 """
 
 import re
 import string
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -25,11 +26,16 @@ from sklearn import metrics
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from ablations.tasks.datasets import Metric, Task
-from ablations.tasks.examples import CONTINUES, ENDS, OUTSIDE, Examples, is_entity_tag
+from ablations.tasks.examples import CONTINUES, ENDS, OUTSIDE, SPACED, Examples, is_entity_tag
 
 MOST_WORDS = 30
 """Largest number of words of an answer at a fixed place, other than the whole context. A head's answers have
 at most as many tokens."""
+
+PUNCTUATION = string.punctuation + "".join(
+    c for c in map(chr, range(0x10000)) if unicodedata.category(c)[0] == "P"
+)
+"""Characters that do not count in an answer: those of SQuAD, and the punctuation of other scripts."""
 
 
 class WordsAtPlace(NamedTuple):
@@ -41,7 +47,7 @@ class WordsAtPlace(NamedTuple):
     def answers(self, examples: Examples) -> list[str]:
         """Return the answer to each example. The question is ignored."""
         chosen = slice(None if self.last is None else -self.last, self.first)
-        return [" ".join(context.split()[chosen]) for context in contexts(examples)]
+        return [" ".join(re.findall(SPACED, context)[chosen]) for context in contexts(examples)]
 
 
 class WordsBesideQuestion(NamedTuple):
@@ -58,8 +64,8 @@ class WordsBesideQuestion(NamedTuple):
         """
         chosen = []
         for question, context in zip(examples.first, contexts(examples), strict=True):
-            words = context.split()
-            question_words = {_plain(word) for word in question.split()} - ENGLISH_STOP_WORDS
+            words = re.findall(SPACED, context)
+            question_words = {_plain(word) for word in re.findall(SPACED, question)} - {"", *ENGLISH_STOP_WORDS}
             shared = [place for place, word in enumerate(words) if _plain(word) in question_words]
             if self.after:
                 first = max(shared, default=-1) + 1
@@ -92,7 +98,7 @@ def contexts(examples: Examples) -> list[str]:
 
 
 def _plain(word: str) -> str:
-    return word.lower().strip(".,;:!?\"'()[]")
+    return word.lower().strip(PUNCTUATION)
 
 
 Entity = tuple[int, int, int, str]
@@ -218,8 +224,8 @@ def entities(sentences: Sequence[Sequence[str]]) -> set[Entity]:
 def _words(answer: str) -> tuple[str, ...]:
     """Return the normalised words of an answer. They are cached, because each right answer is compared with
     the answers of many rules."""
-    plain = "".join(c for c in answer.lower() if c not in string.punctuation)
-    return tuple(re.sub(r"\b(a|an|the)\b", " ", plain).split())
+    plain = answer.lower().translate(dict.fromkeys(map(ord, PUNCTUATION)))
+    return tuple(re.findall(SPACED, re.sub(r"\b(a|an|the)\b", " ", plain)))
 
 
 def _flat(values: Sequence[Sequence[Any]]) -> list[Any]:

@@ -25,7 +25,7 @@ from tokenizers import Tokenizer
 from ablations.measures.jackknife import BLOCKS, errors
 from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.datasets import SPLITS, Metric, Split
-from ablations.tasks.examples import MARKS, UNSPACED, Examples, all_examples, part, source_of
+from ablations.tasks.examples import SPACED, Examples, all_examples, part, source_of
 from ablations.tasks.metrics import chance, score
 from ablations.tasks.predictions import points_metric, points_of, predictions
 from ablations.tasks.settings import FineTuningSettings, TransferSettings
@@ -76,13 +76,10 @@ def natural_order(answers: list[Any], place: list[NDArray[np.int64]]) -> list[li
     return [[tags[i] for i in np.argsort(order)] for tags, order in zip(answers, place, strict=True)]
 
 
-_SHUFFLED = rf"{UNSPACED}[{MARKS}]*|(?:(?!{UNSPACED})\S)+"
-
-
 def _moved(text: str, example: int, number: int) -> str:
-    words = re.findall(_SHUFFLED, text)
+    words = re.findall(SPACED, text)
     moved = (words[i] for i in _order(len(words), example, number))
-    return re.sub(_SHUFFLED, lambda _: next(moved), text)
+    return re.sub(SPACED, lambda _: next(moved), text)
 
 
 def _order(count: int, example: int, number: int) -> NDArray[np.int64]:

@@ -10,7 +10,15 @@ from torchmetrics.functional.text import squad
 
 from ablations.tasks.datasets import TASKS, Task
 from ablations.tasks.examples import Answer, Examples
-from ablations.tasks.metrics import chance, entities, exact_match, score, word_overlap
+from ablations.tasks.metrics import (
+    WordsAtPlace,
+    WordsBesideQuestion,
+    chance,
+    entities,
+    exact_match,
+    score,
+    word_overlap,
+)
 
 
 def task(metric, kind="classification", **more):
@@ -181,6 +189,42 @@ def test_answers_overlap_by_words_without_articles_case_and_punctuation():
 def test_an_exact_match_is_all_or_nothing():
     assert exact_match(["The cat!", "black cat"], ["cat", "cat"]) == 1 / 2
     assert exact_match(["theatre"], ["atre"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "right", "overlap", "is_exact"),
+    [
+        ("北京是", "北京", 4 / 5, False),
+        ("北京。", "北京", 1, True),
+        ("「上海」（市）", "上海市", 1, True),
+        ("ที่นี่", "ที่", 2 / 3, False),
+        ("“la casa”", "«casa»", 2 / 3, False),
+        ("बिल्ली।", "बिल्ली", 1, True),
+        ("लड़का है", "लड़का", 2 / 3, False),
+    ],
+)
+def test_answers_are_compared_by_words_in_any_script(answer, right, overlap, is_exact):
+    assert word_overlap(answer, right) == word_overlap(right, answer) == pytest.approx(overlap)
+    assert exact_match([answer], [right]) == is_exact
+
+
+@pytest.mark.parametrize(
+    ("question", "context", "after", "answers"),
+    [
+        ("Who is it ?", "The man , who is old , saw Mary .", True, "The man ,"),
+        ("Who is the man ?", "The man , who is old , saw Mary .", True, ", who is"),
+        ("首都？", "北京是首都，上海不是。", False, "北 京 是"),
+    ],
+)
+def test_words_beside_those_of_the_question(question, context, after, answers):
+    """Neither punctuation nor stop words count as shared."""
+    examples = Examples([question], [context], None, [Answer(0, 1)])
+    assert WordsBesideQuestion(3, after).answers(examples) == [answers]
+
+
+def test_a_place_is_of_characters_where_no_spaces_separate_words():
+    assert WordsAtPlace(first=2).answers(answered([Answer(0, 2)], ["北京是首都。"])) == ["北 京"]
+    assert chance(task("exact_match", "span"), answered([Answer(0, 2)], ["北京是首都。"])) == 1
 
 
 def answered(answers, contexts=None, words=None):
