@@ -7,6 +7,7 @@ that is longer than `max_length` loses pieces from the end of its text. In a pai
 Letters: N examples, T positions, D width, L + 1 layers, P pieces.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from ablations.errors import MeasureError
 from ablations.measures.reading.labels import spaced_word, spans_of
 from ablations.measures.reading.sample import is_text_token
 from ablations.tasks.datasets import Task
-from ablations.tasks.examples import Examples
+from ablations.tasks.examples import UNSPACED, Examples
 from lightning_modules.data.token_store import Split
 from lightning_modules.data.tokenizer import END, MASK, PAD, START, space_before
 from lightning_modules.objectives.objective import Batch, Objective
@@ -157,7 +158,8 @@ def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, *, ma
     if a space stood before it.
 
     A word begins at the first piece that has a character of it. A space that is a piece of its own has none.
-    Before punctuation such a space is left out, as in running text. A tokenizer that puts no space before a
+    Before punctuation, and before a character of a script without spaces, such a space is left out, as in running
+    text. A tokenizer that puts no space before a
     sentence, such as GPT-2's, reads one before each word that begins with a letter or digit, but for the first
     word of a sentence.
     """
@@ -193,7 +195,8 @@ def _word_pieces(words: Sequence[tuple[str, str]], tokenizer: Tokenizer) -> Iter
         pieces = _pieces_of(encoding)
         inside_P = np.array([end > start for start, end in spans_of(encoding, text)], dtype=bool)
         word_P = np.where(inside_P & (inside_P.cumsum() == 1), 0, -1)
-        kept_P = inside_P if word and not word[0].isalnum() else np.ones_like(inside_P)
+        joins = word and (not word[0].isalnum() or re.match(UNSPACED, word))
+        kept_P = inside_P if joins else np.ones_like(inside_P)
         yield _Pieces(pieces.ids_P[kept_P], word_P[kept_P], pieces.span_P2[kept_P])
 
 

@@ -18,7 +18,7 @@ from ablations.tasks.encoding import (
     pooled_states,
     word_states,
 )
-from lightning_modules.data.tokenizer import END, PAD, START, read_tokenizer
+from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, PAD, START, read_tokenizer, train
 from lightning_modules.objectives import build
 from tests.support import tiny_pretrained
 from tests.support.tiny_text import sentences, settings
@@ -87,6 +87,15 @@ def test_the_space_before_punctuation_is_left_out(tokens):
     assert len(begun) == 3
     assert not {"Ġ", "▁"} & set(begun)
     assert row.ids_T[1:-1].tolist() == tokens.tokenizer.encode("the cat!", add_special_tokens=False).ids
+
+
+def test_no_space_stands_before_the_words_of_a_script_without_spaces():
+    """Of bytes, in which a space is a piece of its own."""
+    words, text = ["我们", "学习", ",", "cats"], "我们学习, cats"
+    tokenizer = train([text], FIRST_WORD_ID + len(set(f" {text}".encode())), source="the test")
+    (row,) = encode_words([words], tokenizer, max_length=LONG).rows
+    assert row.ids_T[1:-1].tolist() == tokenizer.encode(text, add_special_tokens=False).ids[1:]
+    assert row.word_T[row.word_T >= 0].tolist() == [0, 1, 2, 3]
 
 
 def test_a_tokenizer_that_puts_no_space_before_a_sentence_reads_words_as_in_running_text(tmp_path):
