@@ -43,7 +43,8 @@ class Row(NamedTuple):
 
     ids_T: Integers
     part_T: Integers
-    """Text of each token: SPECIAL, FIRST or SECOND."""
+    """Text of each token: SPECIAL, FIRST or SECOND. A [MASK] behind a text is FIRST, and the only one, because its
+    state stands for the text."""
     word_T: Integers
     """Number of the word that each token begins, for tagging; -1 if it begins none."""
     span_T2: Integers
@@ -140,8 +141,8 @@ def encode_masked(texts: Sequence[str], tokenizer: Tokenizer, *, max_length: int
 
 
 def _with_mask(row: Row) -> Row:
-    inserted = (MASK, SPECIAL, -1)
-    ids_T, part_T, word_T = (np.insert(x, -1, value) for x, value in zip(row[:3], inserted, strict=True))
+    ids_T, word_T = np.insert(row.ids_T, -1, MASK), np.insert(row.word_T, -1, -1)
+    part_T = np.where(np.arange(len(ids_T)) == len(ids_T) - 2, FIRST, SPECIAL)
     return Row(ids_T, part_T, word_T, np.insert(row.span_T2, -1, 0, axis=0), row.cut)
 
 

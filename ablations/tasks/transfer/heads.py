@@ -41,7 +41,6 @@ from ablations.tasks.encoding import (
 )
 from ablations.tasks.examples import Examples
 from lightning_modules.data.token_store import ranges
-from lightning_modules.data.tokenizer import MASK
 from lightning_modules.model.numerics import bf16_products
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive
@@ -67,7 +66,7 @@ class Texts:
     examples: Examples
     rows: EncodedTexts
     places: list[Integers] | None
-    """Places of the items in each row; None if the mean of the text, or the features of a pair, are the only
+    """Places of the items in each row; None if the state of the text, or the features of a pair, are the only
     item."""
 
     def __len__(self) -> int:
@@ -109,13 +108,11 @@ class Texts:
 def texts_of(task: Task, examples: Examples, tokenizer: Tokenizer, *, max_length: int) -> Texts:
     """Return the examples of a split as a head reads them. Tokens that `max_length` cuts off are no items."""
     rows = encode_examples(task, examples, tokenizer, max_length=max_length)
-    pooled = task.kind in ("classification", "regression") and task.reads == "mean"
+    pooled = task.kind in ("classification", "regression")
     return Texts(examples, rows, None if pooled else [_places(task, row) for row in rows.rows])
 
 
 def _places(task: Task, row: Row) -> Integers:
-    if task.reads == "mask":
-        return np.flatnonzero(row.ids_T == MASK)
     return np.flatnonzero(row.word_T >= 0 if task.kind == "tagging" else row.part_T == SECOND)
 
 

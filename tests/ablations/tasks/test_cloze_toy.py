@@ -14,6 +14,7 @@ from ablations.runs.prepare import _require_other_half
 from ablations.tasks.datasets import SPLITS, TASKS, chosen
 from ablations.tasks.encoding import encode_batch, encode_masked
 from ablations.tasks.examples import read_examples
+from ablations.tasks.probing import probed
 from ablations.tasks.settings import FineTuningSettings
 from ablations.tasks.transfer.heads import read_states, texts_of
 from lightning_modules.config import FilesData, HubData, LanguageData, MaskingSettings
@@ -289,7 +290,7 @@ def test_the_mask_stands_where_pre_training_has_the_label(text):
     assert shown <= {tuple(row.ids_T.tolist()) for row in rows}
 
 
-def test_a_head_reads_the_state_at_the_mask(root, text):
+def test_heads_and_probes_read_the_state_at_the_mask(root, text):
     torch.manual_seed(0)
     objective = build(settings("masked_lm"), text).eval()
     examples = read_examples(TASK, "train", data_root=root).take(range(20))
@@ -301,6 +302,8 @@ def test_a_head_reads_the_state_at_the_mask(root, text):
         top_BTD = encode_batch(objective, batch)[-1]
     assert torch.equal(found_ND, top_BTD[batch["tokens_BT"] == MASK])
     assert (texts.counts_E == 1).all()
+    parts = probed(objective, text.tokenizer, TASK, dict.fromkeys(SPLITS, examples), max_length=64)
+    np.testing.assert_array_equal(parts["test"].states_LND[-1], found_ND.numpy())
 
 
 def test_a_task_of_half_a_file_is_only_chosen_by_name():
