@@ -114,7 +114,7 @@ def train(
         say: called with a line for each epoch. It may raise an error to stop.
 
     Raises:
-        MeasureError: the loss is no longer a number, or all answers were cut off.
+        MeasureError: the loss or the score is no longer a number, or all answers were cut off.
     """
     target = {i: right for i in index_M.tolist() if (right := trainee.answers.target(texts, i)) is not None}
     if not target:
@@ -133,13 +133,16 @@ def train(
             trainee.train()
             order = batches(kept_M, texts.characters_E[kept_M], derive(recipe.repetition, "order", number))
             losses = [stepper.step(texts, index_B, [target[i] for i in index_B.tolist()]) for index_B in order]
-            _require_finite(losses, recipe)
+            if not torch.isfinite(torch.stack(losses)).all():
+                raise _diverged("loss", recipe)
             epoch = (number + 1) * recipe.epochs // passes
             if epoch > number * recipe.epochs // passes:
                 reached = score(trainee)
                 say(f"{recipe.name}, epoch {epoch} of {recipe.epochs}: {reached:.3f} on the validation part")
                 if reached > best.score:
                     best = Trained(reached, {name: x.clone() for name, x in trainee.state_dict().items()})
+    if not best.weights:  # no epoch had a number
+        raise _diverged("score on the validation part", recipe)
     return best
 
 
@@ -187,9 +190,8 @@ class _Stepper:
         return loss.detach()
 
 
-def _require_finite(losses: list[Tensor], recipe: Recipe) -> None:
-    if not torch.isfinite(torch.stack(losses)).all():
-        raise MeasureError(
-            f"the loss became NaN or infinite ({recipe.name}); give lower learning_rates, or check whether the "
-            "run itself diverged."
-        )
+def _diverged(number: str, recipe: Recipe) -> MeasureError:
+    return MeasureError(
+        f"the {number} became NaN or infinite ({recipe.name}); give lower learning_rates, or check whether the "
+        "run itself diverged."
+    )

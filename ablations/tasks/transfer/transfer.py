@@ -142,7 +142,7 @@ def transfer_rows(
         counts_V: how often each id occurs in the training text. Without it predictions are not kept.
 
     Raises:
-        MeasureError: the loss is no longer a number.
+        MeasureError: the loss or the score on the validation part is no longer a number.
     """
     task = settings.task
     frozen = frozen or FrozenStates(objective)

@@ -11,6 +11,7 @@ from ablations.errors import MeasureError
 from ablations.tasks import metrics
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.examples import WORD, Answer, Examples
+from ablations.tasks.transfer import transfer
 from ablations.tasks.transfer.heads import answers_of, best_span, texts_of
 from ablations.tasks.transfer.transfer import natural_order, shuffled
 from lightning_modules.objectives import build
@@ -186,6 +187,17 @@ def test_a_loss_that_is_no_number_is_refused(tokens):
     for way in WAYS:
         with pytest.raises(MeasureError, match=f"^{sentence}$"):
             scored(broken, tokens, precedence(400, seed=29), asked(way))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_score_that_is_no_number_after_any_epoch_is_refused(way, objective, tokens, monkeypatch):
+    monkeypatch.setattr(transfer, "score", lambda *_: float("nan"))
+    said = error_text(MeasureError, lambda: scored(objective, tokens, precedence(300, seed=29), asked(way)))
+    assert re.fullmatch(
+        r"the score on the validation part became NaN or infinite \(language_topic, \d+ examples, repetition 1\); "
+        r"give lower learning_rates, or check whether the run itself diverged\.",
+        said,
+    )
 
 
 def test_a_task_whose_answers_all_lie_behind_the_longest_text_is_refused(objective, tokens):
