@@ -215,7 +215,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
                 "recall_at_1_reranked",
             ),
             layers="some",
-            version=6,
+            version=7,
         ),
         "validation": Card(
             rows="ablations.measures.validation:rows",

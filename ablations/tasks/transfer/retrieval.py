@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import stats
+from scipy.sparse import csr_matrix
 from tokenizers import Tokenizer
 
 from ablations.errors import MeasureError
@@ -87,13 +88,13 @@ candidates again."""
 
 
 class Vectors(NamedTuple):
-    """Vectors of the texts of a task. Rows have unit length, or are 0."""
+    """Vectors of the texts of a task, sparse for TF-IDF. Rows have unit length, or are 0."""
 
     layer: int | None
     suffix: str
     """Suffix of the names of the metrics."""
-    first_PD: Features
-    second_PD: Features
+    first_PD: Features | csr_matrix
+    second_PD: Features | csr_matrix
 
 
 def rows(readings: Readings, settings: RetrievalSettings, say: Say) -> Iterator[Row]:
@@ -178,7 +179,9 @@ def next_sentence_rows(
 def relatedness(vectors: Vectors, related_P: Sequence[float]) -> Row:
     """Return the rank correlation of cosines with given numbers; 0 if one side is constant. The standard
     error is Bonett & Wright's (2000)."""
-    cosine_P = (vectors.first_PD * vectors.second_PD).sum(1)
+    first_PD, second_PD = vectors.first_PD.astype(np.float64), vectors.second_PD.astype(np.float64)
+    product_PD = first_PD.multiply(second_PD) if isinstance(first_PD, csr_matrix) else first_PD * second_PD
+    cosine_P = np.asarray(product_PD.sum(1), np.float32).ravel()  # rounded, so that equal cosines stay equal
     rho = correlation(stats.spearmanr, cosine_P, related_P)
     error = (1 - rho**2) * np.sqrt((1 + rho**2 / 2) / max(1, len(cosine_P) - 3))
     return _row(vectors, "spearman", rho, error, floor=0.0)
@@ -190,13 +193,14 @@ def cosines(vectors: Vectors) -> NDArray[np.float32]:
     Equal texts have equal cosines. A product in single precision rounds equal rows differently at different
     places, which breaks their ties.
     """
-    return (vectors.first_PD.astype(np.float64) @ vectors.second_PD.T.astype(np.float64)).astype(np.float32)
+    cosine_PP = (vectors.first_PD.astype(np.float64) @ vectors.second_PD.T.astype(np.float64)).astype(np.float32)
+    return cosine_PP.toarray() if isinstance(cosine_PP, csr_matrix) else cosine_PP
 
 
 def recalls(vectors: Vectors) -> Iterator[Row]:
     """Yield rows on the rank of the second text of each pair among the second texts of all pairs. Errors take
     queries as independent, although they share their candidates."""
-    C = len(vectors.first_PD)
+    C = vectors.first_PD.shape[0]
     right_ranks = ranks(cosines(vectors), np.arange(C))
     chance = Ranks(np.array([0]), np.array([C]))
     for name, of in (
@@ -233,7 +237,7 @@ def _row(vectors: Vectors, metric: str, value: float, error: float, *, floor: fl
         "value": float(value),
         "floor": floor,
         "unit": "",
-        "n": len(vectors.first_PD),
+        "n": vectors.first_PD.shape[0],
         "d": vectors.first_PD.shape[1] if vectors.layer is not None else None,
         "standard_error": float(error),
     }
@@ -250,18 +254,17 @@ def _vectors(
     for layer, states_ND in enumerate(pooled_states(objective, rows)):
         for suffix, vector_ND in (("", states_ND), ("_centred", centred(states_ND))):
             yield Vectors(layer, suffix, *unit(vector_ND)[place_2P])
-    yield Vectors(None, "_tfidf", *_tfidf(tokens, rows)[place_2P])
+    feature_NV = _tfidf(tokens, rows)
+    yield Vectors(None, "_tfidf", *(feature_NV[place_P] for place_P in place_2P))
 
 
-def _tfidf(tokens: Tokens, rows: EncodedTexts) -> NDArray[np.float32]:
+def _tfidf(tokens: Tokens, rows: EncodedTexts) -> csr_matrix:
     split = Split(
         ids=np.concatenate([row.ids_T for row in rows.rows]).astype(np.uint64),
         offsets=np.append(0, rows.lengths_N.cumsum()),
         documents=np.arange(len(rows), dtype=np.int32),
     )
-    feature_NV = tfidf_features(split, train=tokens.train, vocab_size=tokens.vocab_size)
-    used_V = np.unique(feature_NV.indices)
-    return feature_NV[:, used_V].toarray().astype(np.float32)
+    return tfidf_features(split, train=tokens.train, vocab_size=tokens.vocab_size).astype(np.float32)
 
 
 def centred(vector_ND: Features) -> Features:

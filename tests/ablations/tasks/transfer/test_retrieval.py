@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from scipy.sparse import csr_matrix
 
 from ablations.catalogue import caveats, for_run
 from ablations.errors import MeasureError
@@ -25,6 +26,7 @@ from ablations.tasks.transfer.retrieval import (
     Vectors,
     best,
     centred,
+    cosines,
     cross_encoder,
     followed_sentences,
     next_sentence_rows,
@@ -143,6 +145,16 @@ def test_equal_states_are_tied_wherever_they_stand():
     equal = unit(np.tile(state, (1000, 1)))
     for row in recalls(Vectors(2, "", equal, equal)):
         assert row["value"] == pytest.approx(row["floor"], rel=1e-12)
+
+
+def test_sparse_vectors_have_the_rows_of_dense_ones():
+    rng = np.random.default_rng(3)
+    first, second = (unit(rng.poisson(0.3, (60, 40)).astype(np.float32)) for _ in range(2))
+    dense, sparse = Vectors(None, "", first, second), Vectors(None, "", csr_matrix(first), csr_matrix(second))
+    np.testing.assert_allclose(cosines(sparse), cosines(dense), rtol=2**-23, strict=True)
+    numbers = rng.normal(size=60).tolist()
+    assert list(recalls(sparse)) == list(recalls(dense))
+    assert relatedness(sparse, numbers) == pytest.approx(relatedness(dense, numbers))
 
 
 def test_a_state_of_zeros_is_equally_far_from_all():
