@@ -17,8 +17,6 @@ from lightning_modules.data.language import Language, Sentence, language_of
 from lightning_modules.data.language.minimal_pairs import PARADIGMS, minimal_pairs
 from lightning_modules.randomness import derive, uniforms
 
-Row = dict[str, Any]
-
 SIZES: Final[Mapping[Split, int]] = MappingProxyType({"train": 2000, "validation": 500, "test": 1000})
 """Number of examples of each split."""
 
@@ -26,7 +24,7 @@ PAIRS_OF_PARADIGM = 200
 """Number of minimal pairs of each paradigm."""
 
 
-def rows(task: Task, split: Split, *, seed: int) -> Iterator[Row]:
+def rows(task: Task, split: Split, *, seed: int) -> Iterator[dict[str, Any]]:
     """Yield the examples of a split, under the names of the task's columns. They depend only on the seed of
     the language."""
     name = task.name.removeprefix("language_")
@@ -47,11 +45,11 @@ def _beginnings(language: Language, split: Split) -> Iterator[tuple[Sentence, Se
         yield next(sentences), next(sentences)
 
 
-def _labelled(label: Callable[[Sentence], Any]) -> Callable[[Language, Split], Iterator[Row]]:
+def _labelled(label: Callable[[Sentence], Any]) -> Callable[[Language, Split], Iterator[dict[str, Any]]]:
     """Return a function that yields a task's examples: sentences labelled by a property. Sentences without it
     are left out."""
 
-    def rows_of(language: Language, split: Split) -> Iterator[Row]:
+    def rows_of(language: Language, split: Split) -> Iterator[dict[str, Any]]:
         for sentence in _sentences(language, split):
             if (value := label(sentence)) is not None:
                 yield {"sentence": sentence.text, "label": str(value)}
@@ -59,7 +57,7 @@ def _labelled(label: Callable[[Sentence], Any]) -> Callable[[Language, Split], I
     return rows_of
 
 
-def _acceptability(language: Language, split: Split) -> Iterator[Row]:
+def _acceptability(language: Language, split: Split) -> Iterator[dict[str, Any]]:
     """Yield one sentence of each minimal pair, grammatical or not at random. The paradigms take turns."""
     of_split = {name: -(-size // len(PARADIGMS)) for name, size in SIZES.items()}
     first = sum(of_split[before] for before in SPLITS[: SPLITS.index(split)])
@@ -85,7 +83,7 @@ def _halves(seed: int, first: int, last: int) -> list[list[tuple[str, str]]]:
     ]
 
 
-def _same_document(language: Language, split: Split) -> Iterator[Row]:
+def _same_document(language: Language, split: Split) -> Iterator[dict[str, Any]]:
     """Yield pairs of sentences, labelled by whether the second follows the first. Otherwise the second is
     from the next document."""
     beginnings = _beginnings(language, split)
@@ -99,7 +97,7 @@ def _same_document(language: Language, split: Split) -> Iterator[Row]:
         }
 
 
-def _word_order(language: Language, split: Split) -> Iterator[Row]:
+def _word_order(language: Language, split: Split) -> Iterator[dict[str, Any]]:
     """Yield sentences, labelled by whether two neighbouring words have changed places. The two are different
     words, and neither is the last."""
     for number, sentence in enumerate(_sentences(language, split)):
@@ -112,12 +110,12 @@ def _word_order(language: Language, split: Split) -> Iterator[Row]:
         yield {"sentence": " ".join(words), "label": "swapped" if swapped else "natural"}
 
 
-def _parts_of_speech(language: Language, split: Split) -> Iterator[Row]:
+def _parts_of_speech(language: Language, split: Split) -> Iterator[dict[str, Any]]:
     for sentence in _sentences(language, split):
         yield {"tokens": list(sentence.words), "label": list(sentence.tags)}
 
 
-def _noun_phrases(language: Language, split: Split) -> Iterator[Row]:
+def _noun_phrases(language: Language, split: Split) -> Iterator[dict[str, Any]]:
     """Yield sentences with tags (B, I, O) for nouns with the determiners, numerals and adjectives before them."""
     for sentence in _sentences(language, split):
         tags = ["O"] * len(sentence.words)
@@ -128,7 +126,7 @@ def _noun_phrases(language: Language, split: Split) -> Iterator[Row]:
         yield {"tokens": list(sentence.words), "label": tags}
 
 
-def _subject(language: Language, split: Split) -> Iterator[Row]:
+def _subject(language: Language, split: Split) -> Iterator[dict[str, Any]]:
     """Yield questions about the subject of a sentence. The question is the main verb, the answer the noun phrase
     that is its subject."""
     for sentence in _sentences(language, split):
@@ -150,7 +148,7 @@ def _phrase_start(sentence: Sentence, noun: int) -> int:
     return first
 
 
-def _minimal_pairs(language: Language, split: Split) -> Iterator[Row]:
+def _minimal_pairs(language: Language, split: Split) -> Iterator[dict[str, Any]]:
     for paradigm in PARADIGMS:
         for pair in minimal_pairs(language, paradigm, PAIRS_OF_PARADIGM):
             yield {
@@ -168,7 +166,7 @@ def _chance(purpose: str, split: Split, *number: int) -> float:
     return float(uniforms(derive(0, purpose, split), *map(np.array, number))[0])
 
 
-_TASKS: Final[Mapping[str, Callable[[Language, Split], Iterator[Row]]]] = {
+_TASKS: Final[Mapping[str, Callable[[Language, Split], Iterator[dict[str, Any]]]]] = {
     "acceptability": _acceptability,
     "topic": _labelled(lambda sentence: sentence.topic),
     "same_document": _same_document,

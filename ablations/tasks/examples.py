@@ -164,10 +164,13 @@ def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: i
 def subset(examples: Examples, count: int, *, seed: int) -> Examples:
     """Return `count` examples at random, or all if there are fewer. A larger subset of the same seed contains
     the smaller ones."""
-    if len(examples) <= count:
-        return examples
-    order = np.argsort(uniforms(derive(seed, "examples"), np.arange(len(examples))), kind="stable")
-    return examples.take(np.sort(order[:count]))
+    return examples.take(drawn(derive(seed, "examples"), len(examples), count))
+
+
+def drawn(seed: int, of: int, count: int) -> NDArray[np.int64]:
+    """Draw `count` of the numbers below `of`, ascending; all if there are fewer. A larger draw of the same seed
+    contains the smaller ones."""
+    return np.sort(np.argsort(uniforms(seed, np.arange(of)), kind="stable")[:count])
 
 
 def part(examples: Examples, settings: PartSettings, split: Split) -> Examples:

@@ -193,25 +193,24 @@ def probed(
 ) -> dict[Split, Probed]:
     """Return the states of each split, with the labels of the real task and of the control task."""
     parts: dict[Split, Probed] = {}
-    kinds: dict[Split, list[str]] = {}
-    for split, examples in splits.items():
+    for split in SPLITS:  # first the training part, from which the labels of the control task are drawn
+        examples = splits[split]
         rows = encode_examples(task, examples, tokenizer, max_length=max_length)
         if task.kind == "tagging":
             assert examples.words is not None
             states_LND, sentence_N, word_N = word_states(objective, rows)
             places = list(zip(sentence_N.tolist(), word_N.tolist(), strict=True))
             labels = [examples.answers[sentence][word] for sentence, word in places]
-            kinds[split] = [examples.words[sentence][word] for sentence, word in places]
+            kinds = [examples.words[sentence][word] for sentence, word in places]
         else:
             states_LND, sentence_N = pooled_states(objective, rows), np.arange(len(examples))
             labels = examples.answers
-            kinds[split] = deciding_words(_texts(examples), train=_texts(splits["train"]))
-        parts[split] = Probed(states_LND, np.array(labels), np.array(labels), sentence_N)
-    drawn_from = parts["train"].label_N
-    return {
-        split: replace(each, control_N=control_labels(kinds[split], labels=drawn_from, seed=0))
-        for split, each in parts.items()
-    }
+            kinds = deciding_words(_texts(examples), train=_texts(splits["train"]))
+        label_N = np.array(labels)
+        drawn_from = parts["train"].label_N if parts else label_N
+        control_N = control_labels(kinds, labels=drawn_from, seed=0)
+        parts[split] = Probed(states_LND, label_N, control_N, sentence_N)
+    return parts
 
 
 def _texts(examples: Examples) -> list[str]:
@@ -258,10 +257,10 @@ def _mix_of(train: Probed, labels: str) -> NDArray[np.float64]:
     return learned_mix(train.states_LND, label_N, classes=len(names_K), seed=derive(0, "mix", labels))
 
 
-States = Mapping[Split, NDArray[np.float32]]
+StatesBySplit = Mapping[Split, NDArray[np.float32]]
 
 
-def _mixes(parts: Mapping[Split, Probed], weight_L: NDArray[np.float64]) -> States:
+def _mixes(parts: Mapping[Split, Probed], weight_L: NDArray[np.float64]) -> StatesBySplit:
     """Return the mix of each split, standardised as a layer is.
 
     A mean over layers lowers the variance of features that differ between layers. Without standardising, the
@@ -272,7 +271,7 @@ def _mixes(parts: Mapping[Split, Probed], weight_L: NDArray[np.float64]) -> Stat
 
 
 def _layer_rows(
-    parts: Mapping[Split, Probed], states: States, control: States, *, mixes: bool = False
+    parts: Mapping[Split, Probed], states: StatesBySplit, control: StatesBySplit, *, mixes: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of one layer or mix, without `group` and `layer`.
 

@@ -143,7 +143,7 @@ def uuas_rows(parts: Mapping[Split, Sequence[TreeStates]], *, rank: int) -> Iter
     sentence_N = np.repeat([each.place for each in test], [len(each.edges) for each in test])
     for layer in range(layers):
         train, validation = (
-            [WordStates(each.states_LWD[layer], each.distance_WW) for each in parts[split]]
+            [LayerStates(each.states_LWD[layer], each.distance_WW) for each in parts[split]]
             for split in ("train", "validation")
         )
         probe = fit_probe(train, validation, rank=min(rank, width), seed=derive(0, "structural probe", layer))
@@ -165,7 +165,7 @@ def _is_predicted(tree: frozenset[Edge], gold: frozenset[Edge]) -> NDArray[np.bo
     return np.array([edge in tree for edge in gold], dtype=bool)
 
 
-class WordStates(NamedTuple):
+class LayerStates(NamedTuple):
     """States of the words of a sentence in one layer, and the distances of the words in the tree."""
 
     states_WD: NDArray[np.float32]
@@ -189,7 +189,7 @@ class Probe(NamedTuple):
         return maximum_spanning_tree(-self.squared_distances(states_WD))
 
 
-def fit_probe(train: Sequence[WordStates], validation: Sequence[WordStates], *, rank: int, seed: int) -> Probe:
+def fit_probe(train: Sequence[LayerStates], validation: Sequence[LayerStates], *, rank: int, seed: int) -> Probe:
     """Return the map of the training epoch with the lowest validation loss.
 
     The loss of a sentence is the sum over pairs of words of |squared distance - distance in the tree|,
@@ -238,13 +238,13 @@ class _Batch(NamedTuple):
     words_B: Tensor
 
 
-def _batches(sentences: Sequence[WordStates], mean_D: NDArray[np.float32], scale: float) -> list[_Batch]:
+def _batches(sentences: Sequence[LayerStates], mean_D: NDArray[np.float32], scale: float) -> list[_Batch]:
     by_length = sorted(sentences, key=lambda each: len(each.states_WD))
     parts = (by_length[start : start + BATCH] for start in range(0, len(by_length), BATCH))
     return [_padded(part, mean_D, scale) for part in parts]
 
 
-def _padded(sentences: Sequence[WordStates], mean_D: NDArray[np.float32], scale: float) -> _Batch:
+def _padded(sentences: Sequence[LayerStates], mean_D: NDArray[np.float32], scale: float) -> _Batch:
     longest, width = sentences[-1].states_WD.shape
     states_BWD = torch.zeros(len(sentences), longest, width)
     distance_BWW = torch.zeros(len(sentences), longest, longest)

@@ -22,14 +22,14 @@ from tokenizers import Tokenizer
 from ablations.errors import MeasureError
 from ablations.measures.jackknife import means_left_out
 from ablations.measures.reading.texts import Readings, Say
-from ablations.tasks.examples import Examples, examples_of, source_of
+from ablations.tasks.examples import Examples, drawn, examples_of, source_of
 from ablations.tasks.language_models.sentence_scores import Pieces, Scores, pieces_of, sentence_scores
 from ablations.tasks.metrics import share_error
 from ablations.tasks.predictions import predictions
 from ablations.tasks.settings import MinimalPairsSettings
 from lightning_modules.data.tokenizer import FIRST_WORD_ID
 from lightning_modules.objectives.objective import Objective
-from lightning_modules.randomness import derive, uniforms
+from lightning_modules.randomness import derive
 
 CHANCE = 0.5
 QUICK = 10
@@ -183,9 +183,7 @@ def sampled(examples: Examples, settings: MinimalPairsSettings) -> Examples:
     for kind in np.unique(kind_N).tolist():
         of_kind = np.flatnonzero(kind_N == kind)
         count = settings.pairs or (-(-len(of_kind) // QUICK) if settings.effort == "quick" else len(of_kind))
-        draw_N = uniforms(derive(0, "minimal pairs", kind), np.arange(len(of_kind)))
-        order = np.argsort(draw_N, kind="stable")
-        kept.append(of_kind[order[:count]])
+        kept.append(of_kind[drawn(derive(0, "minimal pairs", kind), len(of_kind), count)])
     return examples.take(np.sort(np.concatenate(kept)))
 
 

@@ -54,7 +54,7 @@ LOGITS_OF_STEP = {"cpu": 2**19, "cuda": 2**24}
 MOST_CHAINS = {"cpu": 256, "cuda": 8192}
 
 
-class Pairs(NamedTuple):
+class WordPairs(NamedTuple):
     """Pairs of sub-words of different words, sentence by sentence."""
 
     sentence_P: NDArray[np.int64]
@@ -110,7 +110,7 @@ def parsing_rows(
     yield from tree_rows(trees, pairs, information, treebank=settings.treebank_name)
 
 
-def word_pairs(trees: Sequence[GoldTree], *, window: int) -> Pairs:
+def word_pairs(trees: Sequence[GoldTree], *, window: int) -> WordPairs:
     """Return the pairs of sub-words less than `window` sub-words apart, of different words that are not left
     out."""
     by_tree = []
@@ -121,7 +121,7 @@ def word_pairs(trees: Sequence[GoldTree], *, window: int) -> Pairs:
         differ_P = tree.word_T[pair_P2[:, 0]] != tree.word_T[pair_P2[:, 1]]
         pair_P2 = pair_P2[differ_P & (pair_P2[:, 1] - pair_P2[:, 0] < window)]
         by_tree.append((np.full(len(pair_P2), number), pair_P2))
-    return Pairs(*map(np.concatenate, zip(*by_tree, strict=True)))
+    return WordPairs(*map(np.concatenate, zip(*by_tree, strict=True)))
 
 
 # Information -----------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def word_pairs(trees: Sequence[GoldTree], *, window: int) -> Pairs:
 def pair_information(
     model: LogProbabilities,
     trees: Sequence[GoldTree],
-    pairs: Pairs,
+    pairs: WordPairs,
     *,
     stops: Sequence[int],
     at_once: int,
@@ -187,7 +187,7 @@ def word_scores(information_TT: NDArray[np.float64], word_T: NDArray[np.int64]) 
 
 
 def found_trees(
-    trees: Sequence[GoldTree], pairs: Pairs, information_P2: NDArray[np.float64]
+    trees: Sequence[GoldTree], pairs: WordPairs, information_P2: NDArray[np.float64]
 ) -> list[frozenset[Edge]]:
     """Return the maximum spanning tree of each sentence. Pairs that are not in `pairs` have no information."""
     predicted = []
@@ -201,7 +201,7 @@ def found_trees(
 
 
 def tree_rows(
-    trees: Sequence[GoldTree], pairs: Pairs, information: Mapping[int, NDArray[np.float64]], *, treebank: str
+    trees: Sequence[GoldTree], pairs: WordPairs, information: Mapping[int, NDArray[np.float64]], *, treebank: str
 ) -> Iterator[dict[str, Any]]:
     """Yield rows `uuas`, `uuas_adjacent`, `uuas_random` and `uuas_minus_adjacent`.
 

@@ -78,7 +78,6 @@ def best(score_QC: NDArray[np.floating], count: int) -> Integers:
 
 
 Features = NDArray[np.floating]
-Row = dict[str, Any]
 
 DEPTH = 20
 """Number of candidates that the cross-encoder ranks again."""
@@ -97,7 +96,7 @@ class Vectors(NamedTuple):
     second_PD: Features | csr_matrix
 
 
-def rows(readings: Readings, settings: RetrievalSettings, say: Say) -> Iterator[Row]:
+def rows(readings: Readings, settings: RetrievalSettings, say: Say) -> Iterator[dict[str, Any]]:
     """Compute the rows of `retrieval` of one task for a run."""
     objective, tokens = readings.objective, readings.tokens
     length = objective.run.data.max_length
@@ -118,7 +117,7 @@ def require(settings: RetrievalSettings, texts: Texts, run: RunSettings) -> None
 
 def relatedness_rows(
     objective: Objective, tokens: Tokens, settings: RetrievalSettings, examples: Examples, *, max_length: int
-) -> Iterator[Row]:
+) -> Iterator[dict[str, Any]]:
     """Yield rows of `spearman`: the correlation of the cosine of two sentences with their relatedness as
     people judge it.
 
@@ -142,7 +141,7 @@ def next_sentence_rows(
     *,
     max_length: int,
     say: Say = lambda line: None,
-) -> Iterator[Row]:
+) -> Iterator[dict[str, Any]]:
     """Yield rows on how well the next sentence is found: `recall_at_1`, `recall_at_20`, `reciprocal_rank` and
     `recall_at_1_reranked`.
 
@@ -176,7 +175,7 @@ def next_sentence_rows(
     yield reranked(near_QK, score_QK) | {"group": NEXT_SENTENCE}
 
 
-def relatedness(vectors: Vectors, related_P: Sequence[float]) -> Row:
+def relatedness(vectors: Vectors, related_P: Sequence[float]) -> dict[str, Any]:
     """Return the rank correlation of cosines with given numbers; 0 if one side is constant. The standard
     error is Bonett & Wright's (2000)."""
     first_PD, second_PD = vectors.first_PD.astype(np.float64), vectors.second_PD.astype(np.float64)
@@ -197,7 +196,7 @@ def cosines(vectors: Vectors) -> NDArray[np.float32]:
     return cosine_PP.toarray() if isinstance(cosine_PP, csr_matrix) else cosine_PP
 
 
-def recalls(vectors: Vectors) -> Iterator[Row]:
+def recalls(vectors: Vectors) -> Iterator[dict[str, Any]]:
     """Yield rows on the rank of the second text of each pair among the second texts of all pairs. Errors take
     queries as independent, although they share their candidates."""
     C = vectors.first_PD.shape[0]
@@ -212,7 +211,7 @@ def recalls(vectors: Vectors) -> Iterator[Row]:
         yield _row(vectors, name, value_Q.mean(), share_error(value_Q), floor=float(of(chance)[0]))
 
 
-def reranked(near_QK: NDArray[np.int64], score_QK: Features) -> Row:
+def reranked(near_QK: NDArray[np.int64], score_QK: Features) -> dict[str, Any]:
     """Return the row of the share of queries whose right candidate comes first among those that are ranked
     again. The right candidate has the same number as its query."""
     Q, K = near_QK.shape
@@ -230,7 +229,7 @@ def reranked(near_QK: NDArray[np.int64], score_QK: Features) -> Row:
     }
 
 
-def _row(vectors: Vectors, metric: str, value: float, error: float, *, floor: float) -> Row:
+def _row(vectors: Vectors, metric: str, value: float, error: float, *, floor: float) -> dict[str, Any]:
     return {
         "metric": metric + vectors.suffix,
         "layer": vectors.layer,

@@ -25,7 +25,7 @@ from tokenizers import Tokenizer
 from ablations.measures.jackknife import BLOCKS, errors
 from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.datasets import SPLITS, Metric, Split
-from ablations.tasks.examples import SPACED, Examples, all_examples, part, source_of
+from ablations.tasks.examples import SPACED, Examples, all_examples, drawn, part, source_of
 from ablations.tasks.metrics import chance, score
 from ablations.tasks.predictions import points_metric, points_of, predictions
 from ablations.tasks.settings import FineTuningSettings, TransferSettings
@@ -91,13 +91,11 @@ def _order(count: int, example: int, number: int) -> NDArray[np.int64]:
     return order
 
 
-Row = dict[str, Any]
-
 Said = Mapping[str, list[Any]]
 """Answers to the test examples, by the order of their words: `natural` and `shuffled`."""
 
 
-def rows(readings: Readings, settings: TransferSettings, say: Say) -> Iterator[Row]:
+def rows(readings: Readings, settings: TransferSettings, say: Say) -> Iterator[dict[str, Any]]:
     """Compute the rows of `frozen_features` or of `fine_tuning` of one task for a run."""
     name = settings.task_name
     return transfer_rows(
@@ -122,7 +120,7 @@ def transfer_rows(
     say: Say,
     frozen: FrozenStates | None = None,
     counts_V: NDArray[np.int64] | None = None,
-) -> Iterator[Row]:
+) -> Iterator[dict[str, Any]]:
     """Yield the scores of one task, by frozen features or by fine-tuning, as the settings say. The objective
     stays as it is.
 
@@ -210,11 +208,7 @@ class _Transfer:
 
     def train(self, repetition: int, count: int, rate: float) -> Trained:
         """Train on `count` examples, and return the weights of the best epoch."""
-        if count < self.train_size:
-            chance_E = uniforms(derive(repetition, "learning curve"), np.arange(self.train_size))
-            index_M = np.sort(np.argsort(chance_E, kind="stable")[:count])  # large parts contain small ones
-        else:
-            index_M = np.arange(self.train_size)
+        index_M = drawn(derive(repetition, "learning curve"), self.train_size, count)
         name = f"{self.task.name}, {len(index_M):,} examples, repetition {repetition + 1}"
         if len(self.settings.rates) > 1:
             name += f", learning rate {rate:g}"
@@ -259,7 +253,7 @@ class _Transfer:
             counts_V=counts_V,
         )
 
-    def row(self, metric: str, group: str, repetitions: Sequence[Said]) -> Row:
+    def row(self, metric: str, group: str, repetitions: Sequence[Said]) -> dict[str, Any]:
         """Return the row of one metric, from the answers in each repetition."""
         right_N = self.right["test"]
         said_SN = [answers["shuffled" if metric == "shuffled_score" else "natural"] for answers in repetitions]
@@ -287,7 +281,7 @@ class _Transfer:
         }
 
 
-def _errors_over_examples(statistic: Callable[[Sequence[int]], float], cluster_N: Sequence[Any]) -> Row:
+def _errors_over_examples(statistic: Callable[[Sequence[int]], float], cluster_N: Sequence[Any]) -> dict[str, Any]:
     """Return the error of a number that is computed from examples, as the cells of a row; NaN for fewer than
     two clusters.
 
