@@ -37,6 +37,7 @@ from lightning_modules.data.tables import (
     file_source,
     format_of,
     missing_error,
+    status_of,
 )
 from lightning_modules.errors import DataError
 from lightning_modules.files import sha256
@@ -254,12 +255,7 @@ def problems(settings: Data, data_root: Path) -> list[tuple[str, str]]:
 
 
 def _check_file(settings: FilesData, split: SplitName, path: Path) -> None:
-    try:
-        status = path.stat()
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # no file has a name with the character NUL
-        raise missing_error(path, f"data.{split}") from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read (data.{split}): {error.strerror}; correct the path.") from error
+    status = status_of(path, f"data.{split}")
     if stat.S_ISDIR(status.st_mode):
         raise DataError(
             f"{path} is a folder, but data.{split} of kind files must name files; name the files in it."

@@ -35,7 +35,7 @@ from tokenizers import Tokenizer
 
 from lightning_modules.config.data import Data, LanguageData
 from lightning_modules.config.masking import PMI, Cloze, GenericWords
-from lightning_modules.data.tables import missing_error, numbered_lines
+from lightning_modules.data.tables import numbered_lines, status_of
 from lightning_modules.data.token_store import Words, word_types
 from lightning_modules.data.tokenizer import UNKNOWN, decode, space_before
 from lightning_modules.data.treebank import parquet_rows, read_treebank
@@ -241,8 +241,7 @@ def in_lexicon(
 
 def _words_of_file(path: Path) -> set[str]:
     where, words = f"{WHERE}.file", set()
-    if not path.exists():
-        raise missing_error(path, where)
+    status_of(path, where)
     for number, line in numbered_lines(path):
         word = line.strip()
         if word and not word.startswith(COMMENTS):
@@ -308,8 +307,7 @@ def _language(seed: int) -> Iterator[tuple[str, str]]:
 
 def _treebank(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the words and tags of a treebank, in order. Words without a tag ("_") are left out."""
-    if not path.exists():
-        raise missing_error(path, f"{WHERE}.treebank")
+    status_of(path, f"{WHERE}.treebank")
     if path.name.lower().endswith(".parquet"):
         rows = parquet_rows(path, ("tokens", "upos"), where=f" ({WHERE}.treebank)")
     else:

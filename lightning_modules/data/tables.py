@@ -15,6 +15,7 @@ import csv
 import difflib
 import gzip
 import json
+import os
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -113,6 +114,23 @@ def _require_different(where: object, names: Sequence[str]) -> None:
     ask for them."""
     if len(set(names)) < len(names) and (twice := next((n for n in names if n and names.count(n) > 1), None)):
         raise DataError(f"{where} has two columns {twice!r}; rename one.")
+
+
+def status_of(path: Path, where: str) -> os.stat_result:
+    """Return the status of a file or folder that a spec names.
+
+    Args:
+        where: setting that names it, such as `data.train`.
+
+    Raises:
+        DataError: it does not exist, or its folder cannot be read.
+    """
+    try:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # no file has a name with the character NUL
+        raise missing_error(path, where) from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({where}): {error.strerror}; correct the path.") from error
 
 
 def missing_error(path: Path, where: str) -> DataError:
