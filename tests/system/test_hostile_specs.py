@@ -1,6 +1,7 @@
 """Spec files that are made to execute code, to fill the memory or to break their reader: sentences, soon."""
 
 import copy
+import gc
 import json
 import re
 import resource
@@ -8,6 +9,8 @@ import sys
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import pytest
 
 from ablations.errors import SpecError
 from ablations.spec import load
@@ -116,6 +119,16 @@ def test_the_spec_that_is_changed_is_good(tmp_path):
     assert load.load(path).name == "it"
 
 
+@pytest.fixture
+def small_heap():
+    """The garbage collector does not look at the objects of other tests, which a command would not have."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("small_heap")
 def test_hostile_specs_are_sentences_and_nothing_is_executed(tmp_path):
     path = tmp_path / "spec.yaml"
     cases = list(corpus())
