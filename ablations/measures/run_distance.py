@@ -95,10 +95,20 @@ def run_distance(
                         "d": max(widths[side] for side in side_pair),
                         "sample": reading.sample.digest,
                     }
+    _require_distances(collapsed, states=len(reading.sample))
+
+
+def _require_distances(collapsed: Mapping[tuple[str, str], str], *, states: int) -> None:
+    """Raise a MeasureError about the first pair of runs without a distance.
+
+    Args:
+        collapsed: runs whose states are equal in layer 0, by pair without a distance in any layer.
+        states: number of states in a layer.
+    """
     for ids, equal_runs in collapsed.items():
         raise MeasureError(
-            f"run_distance of {listed(ids, 'and')} is undefined in every layer: all {len(reading.sample)} states "
-            f"of {equal_runs} in layer 0 are equal; look for a collapsed run, or name other arms in `arms`."
+            f"run_distance of {listed(ids, 'and')} is undefined in every layer: all {states} states of "
+            f"{equal_runs} in layer 0 are equal; look for a collapsed run, or name other arms in `arms`."
         )
 
 
