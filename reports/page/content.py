@@ -25,7 +25,7 @@ from reports.page.figures import PageFigure, claimed_metrics, figures, plugin_fi
 from reports.page.flips import Answers, answers_of, compare_questions, sides_of
 from reports.page.summary import AS_PLANNED, grouped, notices, summary
 from reports.scores.factors import factors
-from reports.scores.runs import compared_arms, corruptions, joined
+from reports.scores.runs import compared_arms, corruptions, joined, other_losses
 from reports.scores.spread import HOW_TO_READ, OF_HEADS, OF_SCORES, spread_panels, spread_tables
 from reports.scores.tables import OverExamples, score_tables
 from reports.statistics.summaries import NO_MEAN, gain, last_step, means_of_arms, multi_bootstrap
@@ -84,6 +84,7 @@ def content(
         "arms": arms,
         "compared": _compared(table, plan.arms, shown),
         "corruptions": corruptions(table, arms=plan.arms),
+        "other_losses": other_losses(table, arms=plan.arms),
         "figures": [figure.entry() for figure in shown],
         "tuning": None if plan.tuning is None else tuning_entry(plan.tuning, of_trials),
         "spread": spread_entry(spread_tables(experiment, runs)),

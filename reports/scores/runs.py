@@ -388,5 +388,25 @@ def corruptions(table: DataFrame, *, arms: Sequence[str]) -> list[dict[str, Any]
     ]
 
 
+def other_losses(table: DataFrame, *, arms: Sequence[str]) -> dict[str, Any]:
+    """Return the validation losses of other input formats, other word orders and parts of the loss.
+
+    `columns` names them as the groups of `validation` do. `rows` has an entry for each arm that has any: its
+    mean over seeds at the last step with a 95% t interval, by group.
+    """
+    last = last_step(table[table["measure"] == "validation"])
+    in_a_group = last["group"].notna() & ~last["group"].isin(LOSSES)
+    chosen = last[in_a_group & last["metric"].isin(["loss", "objective_loss"])]
+    groups = list(dict.fromkeys(chosen["group"]))
+    means = means_of_arms(chosen.assign(name=chosen["group"]))
+    measured_arms = {arm for arm, _ in means}
+    rows = [
+        {"arm": arm, "cells": {group: means.get((arm, group), NO_MEAN) for group in groups}}
+        for arm in arms
+        if arm in measured_arms
+    ]
+    return {"columns": groups, "rows": rows}
+
+
 SHOWN = frozenset({*RATES, *OBSERVED})
 """Metrics that the table of `corruptions` shows."""

@@ -158,6 +158,28 @@ def test_what_masked_lm_was_shown_and_says_of_it_stands_in_a_table(tmp_path):
     assert cells["Finds what is right"] == NONE
 
 
+def test_losses_in_other_orders_formats_and_of_parts_stand_in_a_table(tmp_path):
+    def losses(arm, seed, value, *groups):
+        run = {"experiment": "article-tiny", "run_id": f"{ARMS.index(arm):05x}{seed:05x}", "arm": arm}
+        row = run | {"seed": seed, "step": 500, "measure": "validation", "metric": "loss", "unit": "nats"}
+        return [row | {"group": group, "value": value + seed} for group in groups]
+
+    added = [
+        row
+        for seed in range(3)
+        for row in losses("mlm", seed, 3.0, "masked", "ngrams, n 1")
+        + losses("clm", seed, 5.0, "ngrams, n 1", "full")
+    ]
+    folder = write(tmp_path, arms=("mlm", "clm"), table_rows=[*rows(("mlm", "clm")), *added])
+    header, (mlm, clm) = Page(page.write(folder)).table("Validation losses in nats beside the one")
+    half = stats.t.ppf(0.975, 2) / 3**0.5
+    assert header == ["Arm", "ngrams, n 1", "full"]
+    assert mlm == ["mlm", f"4.000 ± {half:.3f}", NONE]
+    assert clm == ["clm", f"6.000 ± {half:.3f}", f"6.000 ± {half:.3f}"]
+    without = write(tmp_path / "without", arms=("mlm",), table_rows=rows(("mlm",)))
+    assert "Validation losses in nats beside" not in page.write(without).read_text("utf-8")
+
+
 def test_the_page_needs_no_torch():
     code = "import sys, reports.page.page; sys.exit(any(name in sys.modules for name in ('torch', 'lightning')))"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -192,6 +192,7 @@ def test_the_twin_says_what_the_page_says(twin, shown):
             "arms",
             "compared",
             "corruptions",
+            "other_losses",
             "figures",
             "tuning",
             "spread",
