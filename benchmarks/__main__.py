@@ -20,10 +20,8 @@ from benchmarks import (
     equal_time,
     faults,
     gpu,
-    information,
     parts,
     scale,
-    similarity,
     text,
     training,
 )
@@ -39,10 +37,7 @@ GROUPS = (
     "processes",
     "corruption",
     "grid",
-    "waiting",
     "memory",
-    "similarity",
-    "information",
     "equal-time",
     "gpu",
 )
@@ -69,10 +64,9 @@ def main(
     """Measure GROUPS (all, where none is named) and write them to OUT/results.json.
 
     The machine must be quiet. Pairs of training, lightning, processes and corruption are timed in turn; the ratio
-    is the median over the turns, with the smallest and the largest beside it. grid, memory,
-    similarity (20 minutes) and information are measured once; equal-time trains both sides for 5 minutes with each
-    of three seeds, 40 minutes in all. gpu (half an hour, estimated) wants a GPU, and is
-    left out of all groups where there is none.
+    is the median over the turns, with the smallest and the largest beside it. grid and
+    memory are measured once; equal-time trains both sides for 5 minutes with each of three seeds, 40 minutes in
+    all. gpu (half an hour, estimated) wants a GPU, and is left out of all groups where there is none.
 
     `python -m benchmarks parts --help` says where the time of a step goes, `python -m benchmarks faults --help`
     how faults are injected, `python -m benchmarks scale --help` how a large grid is tried.
@@ -124,13 +118,6 @@ def results(
                         yield training.measure(row, rounds=rounds, seconds=seconds)
             elif group == "corruption":
                 yield training.corruption(english, rounds=rounds)
-                yield from training.word_orders(english)
-            elif group == "waiting":
-                yield from commands.waiting(folder, rounds=rounds)
-            elif group == "similarity":
-                yield from similarity.measure(rounds=1)
-            elif group == "information":
-                yield from information.measure()
             elif group == "gpu":
                 yield from gpu.measured(data_root, out / "tokens", rounds=rounds, seconds=seconds)
                 yield from gpu.grids(data_root, folder, text.pairs(data_root, store=out / "tokens"))

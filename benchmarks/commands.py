@@ -1,8 +1,7 @@
-"""Times that a user waits for besides steps: start-up, a grid of short runs, Lightning, several processes."""
+"""What a run costs besides its steps: a grid of short runs, Lightning, several processes."""
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -47,25 +46,6 @@ def seconds_of(*arguments: str, environment: Mapping[str, str] | None = None) ->
     variables = os.environ | (environment or {})
     subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, env=variables)
     return time.perf_counter() - begin
-
-
-def waiting(folder: Path, *, rounds: int) -> list[dict[str, Any]]:
-    """Return the seconds of commands that train nothing: on a finished experiment, a plan of 1,000 runs, the
-    help."""
-    finished = _write_spec(folder, "finished", seeds=[0, 1, 2], measures=["validation"], training={"max_steps": 5})
-    ablate = ["-m", "ablations.cli"]
-    out = ["--out", str(folder / "out")]
-    seconds_of(*ablate, "run", str(finished), *out)
-    many = _write_spec(folder, "many", seeds=list(range(1000)))
-    commands = (
-        ("second `ablate run` of a finished experiment", ["run", str(finished), *out], 2.0),
-        ("`ablate plan` of 1,000 runs", ["plan", str(many), *out], 1.0),
-        ("`ablate --help`", ["--help"], 0.3),
-    )
-    return [
-        _at_most(what, [seconds_of(*ablate, *arguments) for _ in range(rounds)], target=target)
-        for what, arguments, target in commands
-    ]
 
 
 def grid(folder: Path) -> dict[str, Any]:
@@ -156,17 +136,4 @@ def _ratio(
         "unit": "tokens/s",
         "target": target,
         **compared(*zip(*speeds, strict=True)),
-    }
-
-
-def _at_most(what: str, seconds: list[float], *, target: float) -> dict[str, Any]:
-    middle = statistics.median(seconds)
-    return {
-        "what": what,
-        "unit": "s",
-        "ours": middle,
-        "low": min(seconds),
-        "high": max(seconds),
-        "at_most": target,
-        "rounds": len(seconds),
     }

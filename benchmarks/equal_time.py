@@ -99,7 +99,8 @@ def our_learner(tokens: Tokens, seed: int) -> Learner:
     torch.manual_seed(seed)
     objective = build(run, tokens).train()
     batches = _batches(RunData(objective, tokens))
-    optimizer = objective.configure_optimizers()["optimizer"]
+    optimizers: Any = objective.configure_optimizers()
+    optimizer = optimizers["optimizer"]
 
     def step(learning_rate: float) -> None:
         with autocast():

@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from ctypes import CDLL
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ PROBLEMS = ("lost", "corrupt", "hang", "different", "unexplained")
 """Kinds of problems: runs lost, newest checkpoints corrupt, hangs, grids with different bits, errors without
 a sentence."""
 WORDS = ("a", "the", "dog", "cat", "bird", "tree", "house", "sees", "likes", "hears", "small", "old", "green")
-SPEC = {
+SPEC: dict[str, Any] = {
     "name": "faults",
     "version": 1,
     "data": {"kind": "files", "train": "train.txt", "validation": "validation.txt", "vocab_size": 120}
@@ -119,7 +120,7 @@ def wait_for_end(command: int, trap: Trap, folder: Path) -> int:
             if kind.startswith("second command"):
                 start_command(folder, Trap([], trap.out))
             elif kind.startswith("freeze"):
-                number = signal.SIGCONT if kind.endswith("while") else signal.SIGKILL
+                number: int = signal.SIGCONT if kind.endswith("while") else signal.SIGKILL
                 stops_command = kind.endswith("command")
                 who = (command, signal.SIGTERM) if stops_command else (process, number)
                 due.append((seconds_now + 0.2, *who))
@@ -343,7 +344,7 @@ def carry_out(out: Path, count: int, seed: int, slots: int, console: Console) ->
     while (injected := summary(out)["injected"]) < count or at_work:
         while injected < count and len(at_work) < slots:
             if not (out / "grids" / f"{number}.json").exists():
-                at_work[forked(lambda number=number: grid(out, number, seed))] = number
+                at_work[forked(partial(grid, out, number, seed))] = number
             number += 1
         pid, _ = os.waitpid(-1, 0)
         ended = at_work.pop(pid, None)

@@ -107,14 +107,14 @@ def of_shape(
 def peer(shape: Shape, tokens: Tokens, *, device: str) -> Side:
     """Return BertForMaskedLM, compiled as a whole, as a side that counts real tokens."""
     rows = round(shape.tokens_per_step / float(tokens.train.lengths.mean()))
-    model = peers.bert(
+    model: Any = peers.bert(
         layers=shape.layers,
         width=shape.width,
         dropout=DROPOUT,
         attention_dropout=0.0,
         max_length=shape.max_length,
     )
-    compiled = torch.compile(model.to(device))
+    compiled: Any = torch.compile(model.to(device))
 
     def batches(seed: int) -> Iterator[tuple[dict[str, Any], int]]:
         return peers.masked_batches(tokens.train, tokens.tokenizer, grouped=True, seed=seed, rows=rows, multiple=8)

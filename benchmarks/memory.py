@@ -7,8 +7,9 @@ model existed. Our side keeps freed memory, as every run does; the peer has Pyth
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
-SHAPE = {"layers": 6, "width": 256, "dropout": 0.1}
+SHAPE: dict[str, Any] = {"layers": 6, "width": 256, "dropout": 0.1}
 STEPS = 10
 
 

@@ -155,9 +155,10 @@ def measured(side: Side) -> list[dict[str, Any]]:
         row["alone"] += alone(operation) * operation.calls / STEPS if repeated else seconds
         row["products"] += operation.products / STEPS / rate
         row["memory"] += operation.bytes / STEPS / copied
-    rows = [{"part": name, **row} for name, row in sorted(parts.items(), key=lambda part: -part[1]["in_step"])]
-    total = {name: sum(row[name] for row in rows) for name in rows[0] if name != "part"}
-    return [*rows, {"part": "sum", **total}, {"part": "step without stopwatch", "in_step": step}]
+    total = {name: sum(row[name] for row in parts.values()) for name in next(iter(parts.values()))}
+    ordered = sorted(parts.items(), key=lambda part: -part[1]["in_step"])
+    rows: list[dict[str, Any]] = [{"part": name, **row} for name, row in [*ordered, ("sum", total)]]
+    return [*rows, {"part": "step without stopwatch", "in_step": step}]
 
 
 @click.command()

@@ -60,7 +60,8 @@ def blocks(split: Split) -> Split:
 def passages(split: Split, length: int) -> Split:
     """Return the same ids with neighbouring sentences of a document joined to passages of at most `length`
     tokens."""
-    starts, room = [], 0
+    starts: list[int] = []
+    room = 0
     for number, (size, document) in enumerate(zip(split.lengths, split.documents, strict=True)):
         if not starts or size > room or document != split.documents[number - 1]:
             starts.append(number)

@@ -1,11 +1,9 @@
-"""Speed of training, against Hugging Face's models of the same size on the same text; speed of corrupting
-batches, against Hugging Face's collator on the same blocks; and speed of shuffling a text."""
+"""Speed of training, against Hugging Face's models of the same size on the same text, and of corrupting
+batches, against Hugging Face's collator on the same blocks."""
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,10 +14,10 @@ from benchmarks import ours, peers
 from benchmarks.peers import SENTENCES, Loop, fast_tokenizer
 from benchmarks.text import LENGTH, VOCABULARY, blocks
 from benchmarks.timing import CPU, FASTER, TYPE_OF_PRODUCTS, Side, alternate, floor
-from lightning_modules.config import MaskingSettings, RunSettings, TrainingSettings
-from lightning_modules.data.token_store import Tokens
-from lightning_modules.data.tokenizer import starts_word
-from lightning_modules.data.word_order import reordered
+from lightning_modules.config import MaskingSettings, RunSettings
+from lightning_modules.data.packing import pack
+from lightning_modules.data.sequences import single_sentences
+from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.objectives.masking import mask_tokens
 
 DROPOUT = 0.1  # the peers' default, on both sides
@@ -40,7 +38,7 @@ class Row:
 def rows(english: Tokens, pairs: Tokens) -> Iterator[Row]:
     """Yield every row; its sides are built when they are called."""
     yield from masked_lm(english)
-    yield from causal_lm(english)
+    yield causal_lm(english)
     yield Row(
         "translation, sentences, 6 x 256 + decoder of 6",
         "MarianMTModel, best",
@@ -50,43 +48,34 @@ def rows(english: Tokens, pairs: Tokens) -> Iterator[Row]:
     )
 
 
-PEERS: dict[str, dict[str, float]] = {"": {}, ", attention weights not dropped out": {"attention_dropout": 0.0}}
-"""Settings of the peers: as in their configurations, and without the dropout of attention weights, which ours
-lack."""
-
-
 def masked_lm(tokens: Tokens) -> Iterator[Row]:
-    """Yield rows against both loops: packed in two sizes, and sentences. The larger packed size also has a
-    peer without dropout of attention weights."""
+    """Yield rows against both loops: packed in two sizes, and sentences."""
     sides: dict[tuple[bool, int, int], dict[Loop, float]] = {
         (True, 6, 256): {"default": 4, "best": 2.3},
         (True, 4, 128): {"default": 6, "best": 3},
         (False, 6, 256): {"default": 6, "best": 2.5},
     }
     for (packed, layers, width), targets in sides.items():
-        compared = PEERS if packed and width == 256 else {"": {}}
-        for (loop, target), (how, more) in product(targets.items(), compared.items()):
-            shape: dict[str, Any] = {"layers": layers, "width": width, "dropout": DROPOUT} | more
+        for loop, target in targets.items():
+            peer = partial(peers.masked_lm, layers=layers, width=width, dropout=DROPOUT, packed=packed)
             yield Row(
                 f"masked LM, {'packed' if packed else 'sentences'}, {layers} x {width}",
-                f"BertForMaskedLM, {loop}{how}",
+                f"BertForMaskedLM, {loop}",
                 target,
                 *our_run("masked_lm", layers, width, tokens, packed=packed),
-                partial(peers.masked_lm, tokens.train, tokens.tokenizer, loop=loop, packed=packed, **shape),
+                partial(peer, tokens.train, tokens.tokenizer, loop=loop),
             )
 
 
-def causal_lm(tokens: Tokens) -> Iterator[Row]:
-    """Yield rows against the best loop."""
-    for how, more in PEERS.items():
-        shape: dict[str, Any] = {"layers": 6, "width": 256, "dropout": DROPOUT} | more
-        yield Row(
-            "causal LM, packed, 6 x 256",
-            f"GPT2LMHeadModel, best{how}",
-            2,
-            *our_run("causal_lm", 6, 256, tokens, packed=True),
-            partial(peers.causal_lm, tokens.train, loop="best", **shape),
-        )
+def causal_lm(tokens: Tokens) -> Row:
+    """Return the row against the best loop."""
+    return Row(
+        "causal LM, packed, 6 x 256",
+        "GPT2LMHeadModel, best",
+        2,
+        *our_run("causal_lm", 6, 256, tokens, packed=True),
+        partial(peers.causal_lm, tokens.train, layers=6, width=256, dropout=DROPOUT, loop="best"),
+    )
 
 
 def our_run(
@@ -134,7 +123,7 @@ def corruption(tokens: Tokens, *, rounds: int) -> dict[str, Any]:
     """Return the number of batches of 64 blocks that each side corrupts per second."""
     split = blocks(tokens.train)
     sides = (
-        Side("mask_tokens, 15%, 80/10/10", _our_corruption(split.ids)),
+        Side("mask_tokens, 15%, 80/10/10", _our_corruption(split)),
         Side("15%, 80/10/10", _their_corruption(tokens, split.ids)),
     )
     rates = alternate(*sides, rounds=rounds, seconds=1)
@@ -147,44 +136,14 @@ def corruption(tokens: Tokens, *, rounds: int) -> dict[str, Any]:
     }
 
 
-def word_orders(tokens: Tokens) -> Iterator[dict[str, Any]]:
-    """Yield for each order the words per second at which the whole training text is reordered, its manifest
-    included; timed once."""
-    starts_V = starts_word(tokens.tokenizer)
-    words = int(np.count_nonzero(starts_V[tokens.train.ids]))
-    for kind in ("ngrams", "blocks", "corpus", "uniform"):
-        order = TrainingSettings.model_validate({"word_order": kind}).word_order
-        start = time.perf_counter()
-        reordered(tokens.train, order, starts_V=starts_V, max_length=LENGTH, seed=0)
-        yield {
-            "what": f"words of {words:,} in order {kind}",
-            "unit": "words/s",
-            "ours": words / (time.perf_counter() - start),
-            "target": 200_000,
-            "rounds": 1,
-        }
+def _our_corruption(split: Split) -> Callable[[], float]:
+    source = pack(split, single_sentences(split, np.arange(SENTENCES)), row_length=LENGTH).source
 
-
-def _our_corruption(ids: Any) -> Callable[[], float]:
-    size = SENTENCES * LENGTH
-    sentence_N = np.repeat(np.arange(SENTENCES), LENGTH)
-    position_N = np.tile(np.arange(LENGTH), SENTENCES)
-    epoch_N = np.zeros(size, np.int64)
-    ids_N = ids[:size].astype(np.int64)
-
-    def step() -> float:
-        mask_tokens(
-            ids_N,
-            epoch_N=epoch_N,
-            sentence_N=sentence_N,
-            position_N=position_N,
-            masking=MaskingSettings(),
-            vocab_size=VOCABULARY,
-            seed=0,
-        )
+    def corrupt() -> float:
+        mask_tokens(source, MaskingSettings(), vocab_size=VOCABULARY, seed=0)
         return 1.0
 
-    return step
+    return corrupt
 
 
 def _their_corruption(tokens: Tokens, ids: Any) -> Callable[[], float]:

@@ -28,10 +28,22 @@ from ablations import cli
 from ablations.runs import launch, worker
 from lightning_modules.training.log import JsonLinesLogger, Meter
 
-IN_PLACE = ("kill worker", "freeze worker, kill it", "freeze worker for a while", "second command")
+IN_PLACE: tuple[str, ...] = (
+    "kill worker",
+    "freeze worker, kill it",
+    "freeze worker for a while",
+    "second command",
+)
 IN_PLACE += ("second command, lock file removed", "clock jumps")
 """Faults that the command survives by itself, so that others can follow before it is started again."""
-ENDS = ("kill command", "kill everything", "stop worker", "stop worker twice", "stop command", "interrupt command")
+ENDS: tuple[str, ...] = (
+    "kill command",
+    "kill everything",
+    "stop worker",
+    "stop worker twice",
+    "stop command",
+    "interrupt command",
+)
 ENDS += ("freeze worker, stop command", "disk full")
 DAMAGED = ("checkpoints/last.ckpt", "metrics.jsonl", "state.json", "run.json", "measures.parquet")
 DAMAGES = tuple(f"{how} {name.rpartition('/')[2]}" for how in ("cut", "flip a bit of") for name in DAMAGED)
@@ -52,12 +64,12 @@ MOMENTS: dict[str, tuple[Any, str]] = {
 
 
 class Fault(NamedTuple):
-    """Fault and its moment: the `count`-th call, in the process `where`, of the function of `moment`."""
+    """Fault and its moment: call number `call`, from 1, of the function of `moment` in the process `where`."""
 
     kind: str
     where: str
     moment: str
-    count: int
+    call: int
     chance: float
     """Number in [0, 1) that decides further details, such as which byte."""
 
@@ -88,7 +100,7 @@ class Trap:
             return None
         fault = self.faults[self.happened]
         return (
-            fault if (fault.where, fault.moment, fault.count) == (self.role, moment, self.count[moment]) else None
+            fault if (fault.where, fault.moment, fault.call) == (self.role, moment, self.count[moment]) else None
         )
 
     def act(self, fault: Fault) -> None:
@@ -274,7 +286,7 @@ def start_command(folder: Path, trap: Trap) -> int:
         ForkedWorker.server, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         trap.fork_server = forked(lambda: serve_forks(theirs, trap))
         theirs.close()
-        launch.start_process = ForkedWorker  # type: ignore[assignment, misc]
+        launch.start_process = ForkedWorker  # type: ignore[assignment]
         signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             where = ["--out", str(folder / "out"), "--data-root", str(folder)]

@@ -16,7 +16,18 @@ from click.testing import CliRunner
 from ablations.runs.places import slurm
 from ablations.spec.experiment import Experiment
 from ablations.spec.grid import runs
-from benchmarks import cluster_faults, commands, equal_time, gpu, parts, peers, pretended_slurm, scale, timing
+from benchmarks import (
+    cluster_faults,
+    commands,
+    equal_time,
+    gpu,
+    parts,
+    peers,
+    pretended_slurm,
+    scale,
+    timing,
+    training,
+)
 from benchmarks.__main__ import main, readable, table
 from benchmarks.text import LENGTH, VOCABULARY, blocks, passages
 from benchmarks.timing import Rates, Side, alternate
@@ -257,6 +268,15 @@ def test_a_text_that_fills_no_batch_of_a_peer_is_refused():
         error_text(DataError, lambda: next(peers._orders(np.ones(63), grouped=True)))
         == "a batch of the peer has 64 rows, but the text only 63; give more text."
     )
+
+
+def test_both_sides_of_corruption_hide_tokens_of_the_same_blocks(monkeypatch, little_text):
+    def one_step(*sides, rounds, seconds):
+        return Rates(*([side.step()] for side in sides), settings=tuple(side.settings for side in sides))
+
+    monkeypatch.setattr(training, "alternate", one_step)
+    row = training.corruption(little_text, rounds=1)
+    assert (row["ours"], row["theirs"]) == (1, 1)
 
 
 def test_a_run_under_lightning_is_timed_against_the_bare_loop(little_text, tmp_path, monkeypatch):
