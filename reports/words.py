@@ -1,8 +1,8 @@
 """Words of the page: names of metrics, settings and tasks, and the writing of numbers.
 
 A metric has words for its panel, axis and chance level, and a number of digits. Numbers have no more digits
-than they carry, a true minus, and an en dash if they are absent. Names that the catalogue does not know are
-kept.
+than they carry, and a true minus; an en dash stands for an absent number. Names that the catalogue does not
+know are kept.
 """
 
 import math

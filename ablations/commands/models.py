@@ -96,8 +96,8 @@ def analyse(
 ) -> None:
     """Measure the layers of Hugging Face models on a text.
 
-    The untrained twin of each model is measured too. Each FOLDER is an arm: a model, or a series of checkpoints,
-    which is measured at every step.
+    The untrained twin of each model, the same architecture with random weights, is measured too. Each FOLDER is an
+    arm: a model, or a series of checkpoints, which is measured at every step.
     """
     import time
 

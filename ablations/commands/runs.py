@@ -167,7 +167,7 @@ def status(spec: Path | None, overrides: tuple[str, ...], out: Path, data_root: 
 def measure(slots: int, **options: Unpack[SpecOptions]) -> None:
     """Measure trained runs again, from their checkpoints.
 
-    Then the table and the page are written.
+    Then the command writes the table and the page.
     """
     from ablations.errors import SpecError
     from ablations.runs.plan import run_labels

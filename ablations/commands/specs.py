@@ -117,8 +117,8 @@ def init(spec: Path | None, overwrite: bool, **answers: Any) -> None:
 def examples(name: str | None) -> None:
     """List the shipped experiments; with NAME, copy one of them.
 
-    It is copied to the folder `experiments` in the current folder, with all files that it needs besides text, such
-    as claims and published curves. Existing files are never overwritten.
+    The experiment is copied to the folder `experiments` in the current folder, with all files that it needs
+    besides text, such as claims and published curves. Existing files are never overwritten.
     """
     from ablations.skeletons import examples as shipped
     from ablations.wording import listed

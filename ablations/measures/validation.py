@@ -64,7 +64,7 @@ def validation(objective: Objective, tokens: Tokens, settings: ValidationSetting
     A run with a loss on sentence pairs also has its accuracy on both pair tasks (next sentence and sentence
     order), in the input format of its training.
 
-    Masked LM predicts 15% of the tokens, 80/10/10, with one corruption for all arms and seeds. `group` is
+    Masked LM predicts 15% of the tokens, 80-10-10, with one corruption for all arms and seeds. `group` is
     null for the loss that an objective is named after. Otherwise it names another part of the loss
     (`generator`, `causal_lm`), how a token was shown (`masked`, `kept`, `random`), an input format, or the
     word order of a shuffled copy. A loss that is not over the vocabulary, and so cannot be compared with one

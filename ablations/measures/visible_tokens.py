@@ -45,7 +45,7 @@ METRICS = {
 class VisibleTokens:
     """Shares of visible tokens at which the first guess is the shown token, or the original token.
 
-    The text is corrupted as in evaluation: 15% of the tokens are to be predicted, 80/10/10. A metric without
+    The text is corrupted as in evaluation: 15% of the tokens are to be predicted, 80-10-10. A metric without
     tokens has no row.
 
     * `observed_clean`: share of the tokens that are not to be predicted, all shown as they are, at which the

@@ -89,8 +89,8 @@ def located(
 ) -> SpecError:
     """Return the error as a line that begins with the place in the spec that it is about.
 
-    This is the place of `measure`, or of the first setting that the error names, or of the nearest part
-    around it that was written, or of the arm.
+    The place is that of `measure`; else that of the first setting that the error names, or of the nearest
+    written part around this setting; else that of the arm.
 
     Args:
         overrides: settings from the command line that override the spec.

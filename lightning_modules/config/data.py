@@ -61,7 +61,7 @@ class ColumnSettings(TextSettings):
     target: str | None = Field(None, min_length=1)
     """Column with the translation of each sentence; translation arms need it."""
     document: str | None = Field(None, min_length=1)
-    """Column that says which document a sentence belongs to; the rows of a document stand together. Without
+    """Column that says which document a sentence belongs to; the rows of a document must stand together. Without
     it, blank lines end documents in txt files, and any other file is one document."""
     half: Half | None = None
     """Half of the training rows to train on, drawn by row numbers (line numbers in other formats than parquet). A

@@ -26,7 +26,7 @@ from lightning_modules.objectives.objective import (
 )
 
 EVALUATED = MaskingSettings()
-"""Masking of every evaluation: 15% of the tokens, 80/10/10."""
+"""Masking of every evaluation: 15% of the tokens, 80-10-10."""
 
 
 class Masker:

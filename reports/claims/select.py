@@ -516,7 +516,8 @@ def _mean(values: list[float]) -> float:
 
 
 def _positions(numbers: Mapping[tuple[str, int], dict[float, float]], axis: Axis) -> list[float]:
-    """Return the positions in order: over steps those that some run of each arm has, else those of any run."""
+    """Return the positions in order: steps at which each arm has a run with a number, or all layers or groups of
+    any run."""
     by_arm: dict[str, set[float]] = {}
     for (arm, _), run in numbers.items():
         by_arm.setdefault(arm, set()).update(run)

@@ -132,8 +132,8 @@ class ArmLines(NamedTuple):
 
     @property
     def common_doubt(self) -> str:
-        """Doubt about the gain of all trained arms, if they are several; otherwise empty. It stands above the
-        panel once, and not beside each name."""
+        """Doubt about the gain that all trained arms share, if there are several arms; otherwise empty. It stands
+        once above the panel, and not beside each name."""
         doubts = [curve.doubt * (curve.gain is not None) for curve in self.curves if not curve.untrained]
         return doubts[0] if len(doubts) > 1 and len(set(doubts)) == 1 else ""
 

@@ -277,7 +277,7 @@ class PluginContent(NamedTuple):
     rows: DataFrame
 
     def draw(self, figure: Figure) -> None:
-        """Let the author's function draw the rows, then lay out the figure, which raises on a wrong formula."""
+        """Call the plugin's function on the rows, then lay out the figure, which finds wrong formulas in texts."""
         self.figure.draw(self.rows, figure)
         with lacking_glyphs():
             self.figure.attempt(figure.draw_without_rendering)

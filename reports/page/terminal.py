@@ -202,7 +202,8 @@ def _side(side: Mapping[str, Any]) -> str:
 
 
 def _claims(console: Console, claims: Sequence[Mapping[str, Any]]) -> None:
-    """Print the claims that are judged on a side or whose text differs, then the names of the others."""
+    """Print the claims that are judged on at least one side or whose text differs, then the names of the
+    others."""
     if not claims:
         _print_plain(console, "\nNeither side has claims; a spec names them, as in `claims: [article]`.")
         return

@@ -218,7 +218,7 @@ def _rows_vary(factor: Factor) -> tuple[str, tuple[str, ...]]:
 
 
 def _within(factor: Factor) -> Factor:
-    """Return the factor with at most as many lines as fit into a panel."""
+    """Return the factor without the lines that do not fit into a panel."""
     most_lines = MOST_ROWS if _is_map(factor) else MOST_LINES
     levels = tuple(level for level in factor.levels if level.line < most_lines)
     return factor._replace(levels=levels, lines=factor.lines[:most_lines])

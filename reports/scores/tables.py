@@ -404,7 +404,7 @@ def _said_already(score: ScoreRow, entry: Entry, text: TableText) -> bool:
 
 
 def _cell(cell: Cell, score: ScoreRow, *, judged: bool) -> Cell:
-    """Return a number with its verdict. It has no interval if seeds cannot differ."""
+    """Return a cell with the result of `beside_chance`. It has no interval if seeds cannot differ."""
     if score.constant and cell["low"] == cell["high"]:
         cell = cell | {"low": float("nan"), "high": float("nan"), "band": ""}
     return cell | {"verdict": beside_chance(cell, cell["floor"]) if judged else "", "difference": None}

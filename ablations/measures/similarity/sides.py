@@ -310,8 +310,7 @@ def matrix_pair(x_ND: Matrix | Side, y_NE: Matrix | Side, *, measure: str, token
 
 
 class UndefinedError(MeasureError):
-    """A similarity has no value that can be computed, because the rows of a side hardly differ, or all differ
-    equally."""
+    """Error of a similarity without a value, because the rows of a side hardly differ, or all differ equally."""
 
 
 def or_nan(number: Callable[..., float], side_at: Callable[[int], AnySide], *places: int) -> float:
