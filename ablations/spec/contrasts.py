@@ -317,8 +317,8 @@ class Share(Contrast):
 
 
 class Optimum(Contrast):
-    """Contrast that tests whether the maximum of a curve over arms lies between two bounds. The curve must
-    have a maximum."""
+    """Contrast that tests whether the maximum of a curve over arms lies above or below a bound, or between two
+    bounds. The curve must have a maximum."""
 
     ARMS = ("arms",)
 
@@ -329,10 +329,10 @@ class Optimum(Contrast):
     """Position of each arm on the horizontal axis; at least four arms."""
     scale: Literal["linear", "log_odds"] = "linear"
     """Scale of the positions. On this scale a parabola is fitted, and the effect is a distance."""
-    above: float
+    above: float | None = None
     """Lower bound of the position of the maximum."""
-    below: float
-    """Upper bound of the position of the maximum."""
+    below: float | None = None
+    """Upper bound of the position of the maximum. At least one of the two bounds must be given."""
     smallest_bend: Positive
     """The smallest drop from the maximum to the ends of the curve that matters."""
 
@@ -340,14 +340,21 @@ class Optimum(Contrast):
     def has_bound(self) -> bool:
         return True
 
+    @property
+    def bounds(self) -> dict[str, float]:
+        """Bounds that are given, by the name of their setting."""
+        return {name: bound for name in ("above", "below") if (bound := getattr(self, name)) is not None}
+
     @model_validator(mode="after")
     def _places_on_the_scale(self) -> Self:
         if len(self.arms) < 4:
             raise ValueError(f"must have at least four arms, each with its place, but has {len(self.arms)}")
-        places = [*self.arms.values(), self.above, self.below]
+        if not self.bounds:
+            raise ValueError("must have a bound of its place: above, below or both")
+        places = [*self.arms.values(), *self.bounds.values()]
         if self.scale == "log_odds" and not all(0 < place < 1 for place in places):
             raise ValueError("has the scale log_odds, so all its places must be between 0 and 1")
-        if self.above >= self.below:
+        if self.above is not None and self.below is not None and self.above >= self.below:
             raise ValueError(f"must have above less than below, but has {self.above} and {self.below}")
         return self
 

@@ -357,8 +357,8 @@ def _shown(kept: Array, gain: Array) -> dict[str, float]:
 
 
 def optimum(effect: Optimum, rows: SeedTable) -> dict[str, SeedEffects]:
-    """Return three parts: whether a curve has a highest point, and the distances of that point from two
-    bounds; one part without a number if no seed is complete.
+    """Return two or three parts: whether a curve has a highest point, and the distance of that point from each
+    bound; one part without a number if no seed is complete.
 
     The arm with the best score is no estimate of the optimum: it has no interval, and among equal arms any of
     them may win. The top of a fitted parabola is an estimate, but the top in a single seed is a ratio without
@@ -379,17 +379,17 @@ def optimum(effect: Optimum, rows: SeedTable) -> dict[str, SeedEffects]:
     fit = curve_shapes.parabola(x, heights_SK)
     twice = 2 * abs(fit.bend_S.mean())
     fall = -fit.bend_S * ((x.max() - x.min()) / 2) ** 2
-    above = fit.derivative(float(on_scale(np.array(effect.above)))) / twice
-    below = -fit.derivative(float(on_scale(np.array(effect.below)))) / twice
-    shown_numbers = {}
+    values_by_part, shown_numbers = {"peak": fall}, {}
     ratios: dict[str, tuple[Array, Array, float]] = {}
     if fit.bend_S.mean() < 0:
         top = curve_shapes.ratio_interval(fit.slope_S, -2 * fit.bend_S, confidence=SHOWN_CONFIDENCE)
         names = ("top", "top_low", "top_high")
         shown_numbers = {name: float(back(np.array(place))) for name, place in zip(names, top, strict=True)}
-        ratios["above"] = (fit.slope_S, -2 * fit.bend_S, float(on_scale(np.array(effect.above))))
-        ratios["below"] = (-fit.slope_S, -2 * fit.bend_S, -float(on_scale(np.array(effect.below))))
-    values_by_part = {"peak": fall, "above": above, "below": below}
+    for name, bound in effect.bounds.items():
+        sign, place = (1 if name == "above" else -1), float(on_scale(np.array(bound)))
+        values_by_part[name] = sign * fit.derivative(place) / twice
+        if fit.bend_S.mean() < 0:
+            ratios[name] = (sign * fit.slope_S, -2 * fit.bend_S, sign * place)
     return {
         name: SeedEffects(
             reading.seeds,

@@ -102,13 +102,14 @@ def content(
 
 
 def _compared(table: DataFrame, arms: Sequence[str], shown: Sequence[PageFigure]) -> dict[str, Any] | None:
-    """Return the scores of all arms with their differences from the first; None if there are none, or if the table
-    of a figure has them already."""
+    """Return the scores of all arms with their differences from the first; None if there are none.
+
+    `in_figure` says whether the table of a figure has them too, so that the page need not show them twice.
+    """
     factors_shown = [figure.factor for figure in shown if figure.factor is not None]
-    if any({*arms} <= {*factor.arms, factor.untrained} for factor in factors_shown):
-        return None
+    in_figure = any({*arms} <= {*factor.arms, factor.untrained} for factor in factors_shown)
     compared = compared_arms(table, arms)
-    return compared if compared["rows"] else None
+    return compared | {"in_figure": in_figure} if compared["rows"] else None
 
 
 def tuning_entry(tuning: Tuning, panels: Sequence[Panel]) -> dict[str, Any]:

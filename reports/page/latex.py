@@ -152,7 +152,7 @@ def _compared(compared: dict[str, Any]) -> str:
         [
             escaped(row["arm"]),
             *(shown(row["cells"].get(column["title"]), column["digits"]) for column in columns),
-            str(row["seeds"]),
+            escaped("–".join(map(str, row["seeds"]))),
         ]
         for row in compared["rows"]
     ]

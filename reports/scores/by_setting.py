@@ -22,7 +22,7 @@ from reports.figures.panel import FigureText, Panel, Shown, facts, facts_of, nam
 from reports.figures.style import arm_styles
 from reports.scores.factors import Factor, Level
 from reports.scores.runs import RUN_SCORES, RunScore, tasks_of
-from reports.statistics.summaries import differences, mean_interval
+from reports.statistics.summaries import differences, mean_interval, seed_counts
 from reports.words import is_absent, number, setting_name, signed_interval
 
 
@@ -383,14 +383,14 @@ def setting_rows(factor: Factor, panels: Sequence[Panel]) -> list[dict[str, Any]
     for panel in panels:
         for point in panel.points:
             row = arms.setdefault(point["arm"], {"arm": point["arm"], "at": point["at"], "line": point["line"]})
-            row["seeds"] = max(point["seeds"], row.get("seeds", 0))
             row.setdefault("cells", {})[panel.letter] = {
-                name: point[name] for name in ("mean", "low", "high", "difference")
+                name: point[name] for name in ("mean", "low", "high", "seeds", "difference")
             }
         for drawn in panel.curves:
             row = arms[drawn["arm"]]
             row["remarks"] = list(dict.fromkeys([*row.get("remarks", ()), *drawn["remarks"]]))
     for row in arms.values():
+        row["seeds"] = seed_counts(row["cells"].values())
         row["remarks"] = [remark for remark in row.get("remarks", ()) if remark != row["arm"]]
     order = {arm: i for i, arm in enumerate(factor.arms)}
     return sorted(arms.values(), key=lambda row: order.get(row["arm"], len(order)))

@@ -12,7 +12,14 @@ from pandas import DataFrame, Series, concat
 
 from ablations.wording import listed
 from reports.figures.curves import plugin_digits, plugin_unit, with_columns
-from reports.statistics.summaries import NO_MEAN, differences, last_step, means_of_arms, validation_losses
+from reports.statistics.summaries import (
+    NO_MEAN,
+    differences,
+    last_step,
+    means_of_arms,
+    seed_counts,
+    validation_losses,
+)
 from reports.words import MINUS, are_whole, in_order, is_absent, is_of_plugin, words_of_metric
 
 ARM_AND_SEED = ["arm", "seed"]
@@ -328,11 +335,12 @@ def compared_arms(table: DataFrame, arms: Sequence[str]) -> dict[str, Any]:
 
     Returns:
         `base`, the first arm; `columns`, each with `title`, `unit`, `digits` and `note`, a sentence or ""; and
-        `rows`, each with `arm`, `seeds` and `cells` by title. Arms without scores, and scores of a single arm, are
+        `rows`, each with `arm`, `cells` by title, and `seeds`: their number, or the smallest and the largest
+        if cells have different numbers. Arms without scores, and scores of a single arm, are
         left out.
     """
     base, columns = arms[0], []
-    rows_by_arm: dict[str, dict[str, Any]] = {arm: {"arm": arm, "seeds": 0, "cells": {}} for arm in arms}
+    rows_by_arm: dict[str, dict[str, Any]] = {arm: {"arm": arm, "cells": {}} for arm in arms}
     for score in RUN_SCORES:
         rows = score.rows(table)
         rows = rows[rows["value"].notna()]
@@ -344,11 +352,12 @@ def compared_arms(table: DataFrame, arms: Sequence[str]) -> dict[str, Any]:
             comparable = rows[rows["prediction"].isin(rows.loc[rows["arm"] == base, "prediction"])]
         difference_by_arm = differences(comparable, dict.fromkeys(arms[1:], base))
         for (arm, _), mean in means_of_arms(rows.assign(name=score.title)).items():
-            row = rows_by_arm[arm]
-            row["seeds"] = max(row["seeds"], mean["seeds"])
-            row["cells"][score.title] = mean | {"difference": difference_by_arm.get(arm)}
+            rows_by_arm[arm]["cells"][score.title] = mean | {"difference": difference_by_arm.get(arm)}
         columns.append({"title": score.title, "unit": score.unit, "digits": score.digits, "note": note})
-    return {"base": base, "columns": columns, "rows": [row for row in rows_by_arm.values() if row["cells"]]}
+    rows_with_cells = [row for row in rows_by_arm.values() if row["cells"]]
+    for row in rows_with_cells:
+        row["seeds"] = seed_counts(row["cells"].values())
+    return {"base": base, "columns": columns, "rows": rows_with_cells}
 
 
 RATES = ("hidden", "masked", "random", "kept", "collision_rate")

@@ -22,7 +22,7 @@ Letters: S seeds, N examples, U units that are drawn (examples, or groups of the
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,6 +90,12 @@ def differences(table: DataFrame, base_by_arm: Mapping[str, str]) -> dict[str, d
     long = paired.reset_index().melt("seed", var_name="arm", value_name="value")
     rows = mean_interval(long, by=["arm"]).to_dict("records")
     return {row["arm"]: {key: row[key] for key in NO_MEAN} for row in rows if row["seeds"]}
+
+
+def seed_counts(cells: Iterable[Mapping[str, Any]]) -> list[int]:
+    """Return the number of seeds of the cells of a row; the smallest and the largest if they differ."""
+    counts = [cell["seeds"] for cell in cells]
+    return sorted({min(counts), max(counts)})
 
 
 NO_MEAN = {"mean": None, "low": None, "high": None, "seeds": 0}

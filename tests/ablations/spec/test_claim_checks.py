@@ -248,6 +248,13 @@ def test_an_arm_that_the_claim_does_not_need_is_shown_where_it_is_written(tmp_pa
         assert others <= {f"no effect of claim both-sides-help uses {arm}; remove it" for arm in arms}
 
 
+def test_an_optimum_needs_a_bound(tmp_path):
+    boundless = f"{{kind: optimum, {LOSS}, arms: {{mlm: 1, b: 2, clm: 3, d: 4}}, smallest_bend: 0.1}}"
+    assert problems(tmp_path, GOOD.replace(LINE, f"    effect: {boundless}")) == [
+        "claims.effect must have a bound of its place: above, below or both"
+    ]
+
+
 def test_a_curve_of_three_arms_is_too_short(tmp_path):
     short = f"{{kind: optimum, {LOSS}, arms: {{mlm: 1, b: 2, clm: 3}}, above: 1, below: 2, smallest_bend: 0.1}}"
     assert problems(tmp_path, GOOD.replace(LINE, f"    effect: {short}")) == [

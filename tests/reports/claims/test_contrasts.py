@@ -161,6 +161,10 @@ def test_optimum_is_the_distance_of_the_top_from_its_bounds():
     assert made["below"].values.mean() == pytest.approx(1.5)
     assert made["peak"].values.tolist() == pytest.approx([4.0, 8.0])
     assert made["peak"].shown_numbers["top"] == pytest.approx(1.5)
+    alone = found(effect(kind="optimum", of=SCORE, arms=places, below=3.0, smallest_bend=0.1), table)
+    assert list(alone) == ["peak", "below"]
+    assert alone["below"].values.tolist() == made["below"].values.tolist()
+    assert alone["below"].ratio_of[2] == made["below"].ratio_of[2]
 
 
 def test_the_interval_of_an_optimum_is_that_of_its_top_and_never_narrower():

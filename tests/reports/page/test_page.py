@@ -176,6 +176,9 @@ def test_losses_in_other_orders_formats_and_of_parts_stand_in_a_table(tmp_path):
     assert header == ["Arm", "ngrams, n 1", "full"]
     assert mlm == ["mlm", f"4.000 ± {half:.3f}", NONE]
     assert clm == ["clm", f"6.000 ± {half:.3f}", f"6.000 ± {half:.3f}"]
+    text = (folder / "report.md").read_text("utf-8")
+    assert "## Other losses\n" in text
+    assert f"| mlm | 4.000 ± {half:.3f} | – |\n" in text
     without = write(tmp_path / "without", arms=("mlm",), table_rows=rows(("mlm",)))
     assert "Validation losses in nats beside" not in page.write(without).read_text("utf-8")
 

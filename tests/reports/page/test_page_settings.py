@@ -160,7 +160,10 @@ def apart(tmp_path_factory):
 def test_arms_are_compared_with_the_first_within_each_seed_unless_a_table_of_a_setting_has_it_already(
     folder, apart
 ):
-    assert strict_json(folder / "report.json")["compared"] is None
+    assert strict_json(folder / "report.json")["compared"]["in_figure"]
+    assert "## Arms compared" not in (folder / "report.md").read_text("utf-8")
+    assert "Arms compared" not in (folder / "report.html").read_text("utf-8")
+    assert (folder / "tables/compared.tex").is_file()  # papers have no room for the figure of each setting
     compared = strict_json(apart / "report.json")["compared"]
     assert compared["base"] == "mlm"
     table = results.read(apart / "results.parquet")
