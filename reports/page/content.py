@@ -4,7 +4,8 @@ Intervals over seeds and examples are shown beside those over seeds. A claim wit
 examples. Neither decides a claim: the t interval over seeds, which was planned beforehand, does.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from reports.claims.words import p_in_words, significant
 from reports.figures.curves import TRAINED_GAIN
 from reports.figures.panel import Panel
 from reports.folder import ReportedExperiment, ReportedRun
-from reports.page.figures import PageFigure, claimed_metrics, figures, plugin_figures, without_figure
+from reports.page.figures import PageFigure, claimed_metrics, figures, plugin_figures, without_figure, without_rows
 from reports.page.flips import Answers, answers_of, compare_questions, sides_of
 from reports.page.summary import AS_PLANNED, grouped, notices, summary
 from reports.scores.factors import factors
@@ -52,14 +53,14 @@ def content(
     judged: Judged,
     shown: Sequence[PageFigure],
     *,
-    failures: Collection[str] = (),
+    failures: Mapping[str, str] = MappingProxyType({}),
     of_trials: Sequence[Panel] = (),
 ) -> dict[str, Any]:
     """Return everything that the page shows, in its order; absent numbers are None or NaN.
 
     Args:
         shown: figures of the page, from `page_figures`.
-        failures: sentences on plugin figures that fail.
+        failures: an error sentence for each plugin figure that fails, by its name.
         of_trials: panels of the search for settings.
     """
     experiment = judged.experiment
@@ -77,7 +78,8 @@ def content(
             notices(experiment, arms)
             + claim_notices(judged)
             + [{"kind": AS_PLANNED, "text": text} for text in without_figure(table, shown)]
-            + [{"kind": FAILED_FIGURE, "text": text} for text in failures]
+            + [{"kind": AS_PLANNED, "text": text} for text in without_rows(plan.figures, shown, failures)]
+            + [{"kind": FAILED_FIGURE, "text": text} for text in failures.values()]
         ),
         "provenance": _provenance(experiment, judged.files),
         "runs": runs,

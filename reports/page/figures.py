@@ -309,6 +309,13 @@ def plugin_figures(
     return figures, failures
 
 
+def without_rows(names: Iterable[str], shown: Sequence[PageFigure], failures: Collection[str]) -> list[str]:
+    """Return a sentence for each plugin figure, by its name in the spec, that has no rows."""
+    on_page = {figure.text.name for figure in shown}
+    empty = [name for name in names if _name_on_page(name) not in on_page.union(failures)]
+    return [f"No figure {name}: it returns no rows from this table of results." for name in empty]
+
+
 def _name_on_page(name: str) -> str:
     return re.sub(r"\W+", "_", name)
 

@@ -183,7 +183,7 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
     figures, failures = page_figures(judged)
     tuning = judged.experiment.plan.tuning
     of_trials = [] if tuning is None else tuning_panels(tuning, arms=judged.experiment.plan.arms)
-    page = content(judged, figures, failures=failures.values(), of_trials=of_trials) | {
+    page = content(judged, figures, failures=failures, of_trials=of_trials) | {
         "made_from": judged.experiment.made_from
     }
     page["claims"] = claim_entries(judged.claims, page)

@@ -168,6 +168,16 @@ def test_figures_that_fail_are_notices_and_all_else_is_drawn(tmp_path, capsys):
     assert ablate("figure", folder, "layer_change-pwcca").exit_code == 0
 
 
+def test_a_figure_without_rows_is_a_notice_and_no_failure(tmp_path, capsys):
+    folder = write(tmp_path)
+    planned(folder, {"my_figure.py": CARD.format(rows="table[:0]", draw="pass")})
+    assert show_page(page.write(folder))
+    text = "No figure my_figure.py:LossByChange: it returns no rows from this table of results."
+    assert {"kind": "measures", "text": text, "group": "by design"} in json.loads(
+        (folder / "report.json").read_text()
+    )["notices"]
+
+
 def test_a_figure_behind_one_that_fails_keeps_its_place(tmp_path, capsys):
     folder = write(tmp_path)
     bad = CARD.format(rows="table['loss']", draw="pass")
@@ -223,10 +233,10 @@ def test_one_paragraph_in_place_of_several_is_refused():
 
 def test_a_figure_cannot_change_the_table_of_others(tmp_path):
     """The rows that it gets are its own."""
-    folder = write(tmp_path)
-    page.write(folder)
-    before = (folder / "report.md").read_text()
-    rows = "table.__setitem__('value', 0.0) or table[:0]"
-    planned(folder, {"my_figure.py": CARD.format(rows=rows, draw="pass")})
-    page.write(folder)
-    assert (folder / "report.md").read_text() == before
+    reports = []
+    for name, rows in (("reads", "table[:0]"), ("changes", "table.__setitem__('value', 0.0) or table[:0]")):
+        folder = write(tmp_path / name)
+        planned(folder, {"my_figure.py": CARD.format(rows=rows, draw="pass")})
+        page.write(folder)
+        reports.append((folder / "report.md").read_text())
+    assert reports[0] == reports[1]
