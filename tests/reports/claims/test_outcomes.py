@@ -7,7 +7,15 @@ from scipy import stats
 from ablations import results
 from ablations.runs.records import Look, Looks
 from ablations.spec import claims as claims_file
-from reports.claims.outcomes import Stop, after_look, is_futile, look_levels, outcomes, outcomes_at_looks
+from reports.claims.outcomes import (
+    Stop,
+    after_look,
+    is_futile,
+    levels_at_looks,
+    look_levels,
+    outcomes,
+    outcomes_at_looks,
+)
 from reports.claims.select import SeedTable
 from reports.claims.words import look_sentence, look_words
 from reports.statistics.seed_tests import t_interval
@@ -62,6 +70,7 @@ def test_the_first_look_that_decides_gives_the_verdict_whatever_later_seeds_show
     (outcome,) = judged(claims, table(a=CLEAR, base=BASE), looks(both, both, both)).values()
     assert outcome.judgement.verdict == "supported"
     assert outcome.look == Stop(1, 4, 3, 9, "decided", look_levels(SIZES, level=0.05)[0], None)
+    assert levels_at_looks(outcome.item, SIZES, 0.05) == look_levels(SIZES, level=0.05)  # at later looks too
     part = outcome.judgement.parts[outcome.judgement.deciding]
     assert part.seeds == (10, 11, 12)
     assert part.confidence == 0.95  # over all looks
@@ -86,6 +95,7 @@ def test_a_claim_that_is_partly_true_goes_on_while_a_part_is_open(tmp_path):
     taken = [looks(*[arms] * count) for count in range(1, 5)]
     found = [judged(claims, rows, one)["more"] for one in taken]
     assert (found[0].judgement.verdict, found[0].look.end) == ("partly", "open")
+    assert levels_at_looks(found[0].item, SIZES, 0.05) == look_levels(SIZES, level=0.05, ways=2)
     assert {name: part.verdict for name, part in found[0].judgement.parts.items()} == {
         "of-a": "equivalent",
         "of-b": "undecided",
