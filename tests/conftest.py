@@ -45,11 +45,12 @@ def remembered_drawings() -> Iterator[None]:
 
 
 @pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def undrawn() -> Iterator[None]:
     """Images of pages are empty, for a test that does not look at them."""
-    from tests.support.remembered_drawings import empty_drawing
+    from tests.support.remembered_drawings import empty_drawings
 
-    monkeypatch.setattr("reports.page.page.draw", empty_drawing)
+    with empty_drawings():
+        yield
 
 
 @pytest.fixture(scope="session")

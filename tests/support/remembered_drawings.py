@@ -1,6 +1,10 @@
 """Drawings of pages of tests, which take most of the time of a page."""
 
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
 
 from reports.figures.files import Drawing, draw
 
@@ -18,3 +22,11 @@ def remembered_drawing(panel):
 def empty_drawing(panel):
     """Return the data of the panel with an empty image."""
     return Drawing(svg='<svg xmlns="http://www.w3.org/2000/svg"/>', csv=panel.csv_text())
+
+
+@contextmanager
+def empty_drawings() -> Iterator[None]:
+    """Leave the images of pages empty that are written meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("reports.page.page.draw", empty_drawing)
+        yield

@@ -33,6 +33,13 @@ LossByChange = OwnFigure(title="mine", how_to_read=("read it",), rows=rows, draw
 """
 
 
+def little(out):
+    """Write an experiment whose page has two panels, as most tests here need no more."""
+    arms, seeds = ("mlm", "clm"), (0, 1)
+    kept = [row for row in rows(arms, seeds) if row["metric"] in ("pwcca", "loss")]
+    return write(out, arms=arms, seeds=seeds, table_rows=kept)
+
+
 def planned(folder, sources):
     """Name a figure of each source, by the name of its file, in the plan of an experiment, and give their files
     as --plugin does; returns the files."""
@@ -143,7 +150,7 @@ FAILING = {
 
 
 def test_figures_that_fail_are_notices_and_all_else_is_drawn(tmp_path, capsys):
-    folder = write(tmp_path)
+    folder = little(tmp_path)
     page.write(folder)
     before = (folder / "report.json").read_text()
     sources = {f"{name}.py": CARD.format(rows=rows, draw=draw) for name, (rows, draw, _) in FAILING.items()}
@@ -169,7 +176,7 @@ def test_figures_that_fail_are_notices_and_all_else_is_drawn(tmp_path, capsys):
 
 
 def test_a_figure_without_rows_is_a_notice_and_no_failure(tmp_path, capsys):
-    folder = write(tmp_path)
+    folder = little(tmp_path)
     planned(folder, {"my_figure.py": CARD.format(rows="table[:0]", draw="pass")})
     assert show_page(page.write(folder))
     text = "No figure my_figure.py:LossByChange: it returns no rows from this table of results."
@@ -179,7 +186,7 @@ def test_a_figure_without_rows_is_a_notice_and_no_failure(tmp_path, capsys):
 
 
 def test_a_figure_behind_one_that_fails_keeps_its_place(tmp_path, capsys):
-    folder = write(tmp_path)
+    folder = little(tmp_path)
     bad = CARD.format(rows="table['loss']", draw="pass")
     planned(folder, {"my_figure.py": bad, "good.py": TEMPLATE.read_text()})
     notices, _ = failing(folder, capsys)
@@ -190,7 +197,7 @@ def test_a_figure_behind_one_that_fails_keeps_its_place(tmp_path, capsys):
 
 
 def test_a_source_that_is_not_that_of_the_plan_is_not_executed(tmp_path, capsys):
-    folder = write(tmp_path)
+    folder = little(tmp_path)
     paths = planned(folder, {"my_figure.py": CARD.format(rows="table", draw="pass")})
     paths["my_figure.py"].write_text("raise SystemExit")
     (notice,), _ = failing(folder, capsys)
@@ -202,7 +209,7 @@ def test_a_source_that_is_not_that_of_the_plan_is_not_executed(tmp_path, capsys)
 def test_a_folder_of_results_cannot_choose_what_is_executed(tmp_path, monkeypatch, verb, place):
     """Somebody else may have made the folder: `report` executed the file that its plan named, and `diff` one
     beside its spec."""
-    folder, canary = write(tmp_path / "from"), tmp_path / "canary"
+    folder, canary = little(tmp_path / "from"), tmp_path / "canary"
     (path,) = planned(folder, {"evil.py": f"import pathlib; pathlib.Path({str(canary)!r}).touch()"}).values()
     if place == "folder of the results":
         path.rename(folder / "evil.py")
@@ -235,7 +242,7 @@ def test_a_figure_cannot_change_the_table_of_others(tmp_path):
     """The rows that it gets are its own."""
     reports = []
     for name, rows in (("reads", "table[:0]"), ("changes", "table.__setitem__('value', 0.0) or table[:0]")):
-        folder = write(tmp_path / name)
+        folder = little(tmp_path / name)
         planned(folder, {"my_figure.py": CARD.format(rows=rows, draw="pass")})
         page.write(folder)
         reports.append((folder / "report.md").read_text())

@@ -1,6 +1,7 @@
 """Two arms or runs example by example: flips, tests in a seed, intervals over seeds, slices and the examples."""
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from reports.statistics.summaries import multi_bootstrap
 from tests.support.errors import error_text
 from tests.support.fake_experiment import folder_name, write
 from tests.support.fake_predictions import frame, write_run
+from tests.support.remembered_drawings import empty_drawings
 
 SEEDS, N = (0, 1, 2), 60
 
@@ -38,14 +40,22 @@ def sides(tmp_path):
     ]
 
 
-@pytest.fixture
-def experiment(tmp_path):
-    """An experiment with predictions of two arms of the same seeds."""
-    folder = write(tmp_path / "out")
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An experiment with predictions of two arms of the same seeds, with its page."""
+    folder = write(tmp_path_factory.mktemp("whole") / "out")
     for arm, some in (("mlm", A), ("clm", B)):
         for seed in SEEDS:
-            write_run(tmp_path / "out" / "runs" / folder_name(arm, seed), some[seed], seed=seed)
+            write_run(folder.parent / "runs" / folder_name(arm, seed), some[seed], seed=seed)
+    with empty_drawings():
+        page.write(folder)
     return folder
+
+
+@pytest.fixture
+def experiment(whole, tmp_path):
+    """A copy that a test may change."""
+    return shutil.copytree(whole.parent, tmp_path / "out") / whole.name
 
 
 def ablate(*arguments):
@@ -218,7 +228,6 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(experiment):
 
 
 def test_a_published_folder_gives_the_same_comparison_without_texts(experiment, tmp_path):
-    page.write(experiment)
     published = publish(experiment, tmp_path / "results")
     table = pd.read_parquet(published / "predictions.parquet")
     assert not {"text", "second", "label", "prediction", "margin"} & set(table)
@@ -243,8 +252,7 @@ def test_a_published_folder_gives_the_same_comparison_without_texts(experiment, 
     assert json.loads(whole.stdout)["same_runs"] == 4 * len(SEEDS)
 
 
-def test_the_page_of_a_published_folder_has_the_same_intervals_over_examples(experiment, tmp_path):
-    page.write(experiment)
+def test_the_page_of_a_published_folder_has_the_same_intervals_over_examples(experiment, tmp_path, undrawn):
     published = publish(experiment, tmp_path / "results")
     again = restore(published, tmp_path / "again")
     page.write(again)
@@ -254,7 +262,6 @@ def test_the_page_of_a_published_folder_has_the_same_intervals_over_examples(exp
 
 
 def test_what_no_run_keeps_any_more_is_not_published_any_more(experiment, tmp_path):
-    page.write(experiment)
     published = publish(experiment, tmp_path / "results")
     for path in experiment.parent.glob("runs/*/predictions.parquet"):
         path.unlink()

@@ -12,19 +12,22 @@ from reports.words import interval, signed_interval
 from tests.support import claim_page, score_page
 from tests.support.html_page import strict_json
 from tests.support.judged import claim_entry
+from tests.support.remembered_drawings import empty_drawings
 
 
 @pytest.fixture(scope="module")
 def scored(tmp_path_factory):
     folder = score_page.made(tmp_path_factory.mktemp("scored"))
-    page.write(folder)
+    with empty_drawings():
+        page.write(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def claimed(tmp_path_factory):
     folder = claim_page.made(tmp_path_factory.mktemp("claimed"))
-    page.write(folder)
+    with empty_drawings():
+        page.write(folder)
     return folder
 
 

@@ -142,7 +142,7 @@ def test_encoders_of_another_depth_have_a_panel_of_their_own(tmp_path):
     assert colour not in (folder / first["svg"]).read_text(encoding="utf-8").lower()
 
 
-def test_arms_of_another_depth_without_rows_of_a_group_are_left_out_of_its_panel(tmp_path):
+def test_arms_of_another_depth_without_rows_of_a_group_are_left_out_of_its_panel(tmp_path, undrawn):
     """As skip-gram, which has one layer and no output label."""
     table = [row for row in rows() if row["arm"] != "mt" or (row.get("layer") or 0) < 2]
     labels = [row | {"group": "output label"} for row in table if row["measure"] == "token_information"]
@@ -214,7 +214,7 @@ def test_figures_that_a_page_no_longer_has_are_gone_and_a_users_own_files_stay(t
     assert all(path.exists() for path in own)
 
 
-def test_absent_facts_are_dashes(tmp_path):
+def test_absent_facts_are_dashes(tmp_path, undrawn):
     changes = dict.fromkeys(("question", "spec_sha256", "created", "data", "seconds"))
     bare = [{name: run[name] for name in ("run_id", "folder", "arm", "seed")} for run in plan(("mlm",))["runs"]]
     nothing = dict.fromkeys(("step", "max_steps", "tokens_seen", "seconds", "tokens_per_second", "message"))
@@ -266,7 +266,7 @@ def test_a_loss_that_was_not_measured_leaves_training_unknown(tmp_path):
     assert body == [["mlm", "3", NONE, "41,873", "64", "654", "gain not measured"]]
 
 
-def test_runs_of_different_origin_show_every_difference(tmp_path):
+def test_runs_of_different_origin_show_every_difference(tmp_path, undrawn):
     folder = write(tmp_path, arms=("mlm",), seeds=(0, 1))
     path = tmp_path / "runs" / folder_name("mlm", 1) / "provenance.json"
     origin = json.loads(path.read_text())
@@ -331,7 +331,7 @@ def test_a_damaged_plan_is_a_sentence(tmp_path, written, sentence):
         page.write(tmp_path)
 
 
-def test_a_file_of_a_run_that_has_changed_is_a_sentence(tmp_path):
+def test_a_file_of_a_run_that_has_changed_is_a_sentence(tmp_path, undrawn):
     folder = write(tmp_path, arms=("mlm",), seeds=(0,))
     path = next((tmp_path / "runs").glob("*/run.json"))
     content = json.loads(path.read_text()) | {"tokens": "0123456789"}
@@ -344,7 +344,7 @@ def test_a_file_of_a_run_that_has_changed_is_a_sentence(tmp_path):
     )
 
 
-def test_damaged_results_are_a_sentence_and_leave_the_old_page(tmp_path):
+def test_damaged_results_are_a_sentence_and_leave_the_old_page(tmp_path, undrawn):
     folder = write(tmp_path, arms=("mlm",), seeds=(0,))
     before = page.write(folder).read_bytes()
     path = folder / "results.parquet"
@@ -373,7 +373,7 @@ def test_single_runs_are_not_called_means_over_seeds():
         assert ARM_LINES.caption(several, False).startswith("Lines are means over seeds, bands their 95% ")
 
 
-def test_columns_without_any_number_are_left_out_and_no_step_has_no_speed(folder, tmp_path):
+def test_columns_without_any_number_are_left_out_and_no_step_has_no_speed(folder, tmp_path, undrawn):
     def heads(path):
         lines = (path / "report.md").read_text(encoding="utf-8").splitlines()
         return next(line for line in lines if line.startswith("| Arm | Runs done"))

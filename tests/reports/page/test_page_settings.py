@@ -17,6 +17,7 @@ from reports.words import signed_interval
 from tests.support.fake_experiment import ARMS, folder_name, rows, settings, write
 from tests.support.fake_scores import score_rows
 from tests.support.html_page import Page, strict_json
+from tests.support.remembered_drawings import empty_drawings
 
 RATIOS = {"clm": 0.05, "mlm": 0.15, "mt": 0.8, "untrained": 0.15}
 NAME = "by_objective_masking_ratio"
@@ -44,7 +45,8 @@ def by_ratio(arm, own):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = made(tmp_path_factory.mktemp("ratio"), change=by_ratio)
-    page.write(folder)
+    with empty_drawings():
+        page.write(folder)
     return folder
 
 
@@ -133,7 +135,7 @@ def test_markdown_says_every_mean(folder, figure):
     assert f"{figure['panels'][0]['description']}" in text
 
 
-def test_arms_that_differ_in_more_have_no_such_figure(tmp_path):
+def test_arms_that_differ_in_more_have_no_such_figure(tmp_path, undrawn):
     def two(arm, own):
         by_ratio(arm, own)
         own["encoder"]["num_hidden_layers"] = ARMS.index(arm) + 1
@@ -153,7 +155,8 @@ def apart(tmp_path_factory):
         own["encoder"]["num_hidden_layers"] = ARMS.index(arm) + 1
 
     folder = made(tmp_path_factory.mktemp("apart"), change=two)
-    page.write(folder)
+    with empty_drawings():
+        page.write(folder)
     return folder
 
 
@@ -210,7 +213,7 @@ def test_gains_of_arms_that_predict_other_things_are_not_subtracted(apart):
     assert by_arm["clm"]["difference"]["mean"] == pytest.approx(by_arm["clm"]["mean"] - by_arm["mlm"]["mean"])
 
 
-def test_later_figures_say_only_what_is_new(tmp_path):
+def test_later_figures_say_only_what_is_new(tmp_path, undrawn):
     def two(arm, own):
         own["training"]["max_steps"] = 500
         own["encoder"]["num_hidden_layers"] = 2 if arm == "clm" else 6

@@ -31,9 +31,31 @@ def content(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_published_folder_has_the_report_and_all_that_it_shows(tmp_path):
-    folder = write(tmp_path / "out")
-    page.write(folder)
+def copied(folder, out):
+    """Return a copy of an experiment's folder, with the runs beside it."""
+    return shutil.copytree(folder.parent, out) / folder.name
+
+
+@pytest.fixture
+def folder(folder, tmp_path):
+    """A page with nothing missing, which a test may change."""
+    return copied(folder, tmp_path / "out")
+
+
+@pytest.fixture(scope="module")
+def judged_once(tmp_path_factory):
+    folder = claim_page.made(tmp_path_factory.mktemp("judged"))
+    page.write(folder, write_claims(folder)[1])
+    return folder
+
+
+@pytest.fixture
+def claimed(judged_once, tmp_path):
+    """A page with every verdict, which a test may change."""
+    return copied(judged_once, tmp_path / "out")
+
+
+def test_a_published_folder_has_the_report_and_all_that_it_shows(tmp_path, folder):
     published = publish(folder, tmp_path / "results")
     assert published == tmp_path / "results" / "article-tiny"
     files = content(published)
@@ -47,9 +69,8 @@ def test_a_published_folder_has_the_report_and_all_that_it_shows(tmp_path):
     assert files == {name: before[name] for name in files}
 
 
-def test_publishing_again_removes_old_figures_and_leaves_what_a_person_wrote(tmp_path):
-    folder, to = write(tmp_path / "out"), tmp_path / "results"
-    page.write(folder)
+def test_publishing_again_removes_old_figures_and_leaves_what_a_person_wrote(tmp_path, folder):
+    to = tmp_path / "results"
     published = publish(folder, to)
     (published / "findings.md").write_text("what it means")
     (published / "figures" / "old.svg").write_text("of an earlier page")
@@ -74,9 +95,7 @@ def test_what_a_damaged_report_names_outside_of_its_figures_is_not_copied(tmp_pa
     assert set(content(tmp_path / "results" / "article-tiny")) == set(PUBLISHED)
 
 
-def test_published_curves_that_the_spec_names_are_copied_too_and_restored(tmp_path):
-    folder = write(tmp_path / "out")
-    page.write(folder)
+def test_published_curves_that_the_spec_names_are_copied_too_and_restored(tmp_path, folder):
     (folder / "spec.yaml").write_text("published: [voita-2019]\n", encoding="utf-8")
     for name in ("voita-2019", "of-an-earlier-spec"):
         (folder / "published").mkdir(exist_ok=True)
@@ -103,16 +122,14 @@ def test_without_a_page_there_is_a_sentence(tmp_path):
     assert not (tmp_path / "results").exists()
 
 
-def test_the_page_of_a_published_folder_is_that_of_its_runs(tmp_path):
-    folder = claim_page.made(tmp_path / "out")
-    page.write(folder, write_claims(folder)[1])
-    published = publish(folder, tmp_path / "results")
-    shutil.rmtree(folder.parent)
+def test_the_page_of_a_published_folder_is_that_of_its_runs(tmp_path, claimed):
+    published = publish(claimed, tmp_path / "results")
+    shutil.rmtree(claimed.parent)
     before = content(published)
     result = ablate("report", published, "--out", tmp_path / "again")
-    assert result.output == f"page: {tmp_path / 'again' / folder.name / 'report.html'}\n"
+    assert result.output == f"page: {tmp_path / 'again' / claimed.name / 'report.html'}\n"
     assert content(published) == before
-    again = content(tmp_path / "again" / folder.name)
+    again = content(tmp_path / "again" / claimed.name)
     for name in (
         "report.md",
         "claims.json",
@@ -122,10 +139,8 @@ def test_the_page_of_a_published_folder_is_that_of_its_runs(tmp_path):
     assert json.loads(again["report.json"])["provenance"] == json.loads(before["provenance.json"])
 
 
-def test_claims_are_judged_again_by_the_published_table(tmp_path):
-    folder = claim_page.made(tmp_path / "out")
-    page.write(folder, write_claims(folder)[1])
-    published = publish(folder, tmp_path / "results")
+def test_claims_are_judged_again_by_the_published_table(tmp_path, claimed):
+    published = publish(claimed, tmp_path / "results")
     verdicts = [
         {claim["name"]: claim["verdict"] for claim in json.loads(content(published)["claims.json"])["claims"]}
     ]
@@ -163,9 +178,9 @@ def test_claims_are_judged_again_by_the_published_table(tmp_path):
         ),
     ],
 )
-def test_a_damaged_published_file_is_to_be_taken_again_and_nothing_is_copied(tmp_path, name, damage, sentence):
-    folder = write(tmp_path / "out")
-    page.write(folder)
+def test_a_damaged_published_file_is_to_be_taken_again_and_nothing_is_copied(
+    tmp_path, folder, name, damage, sentence
+):
     published = publish(folder, tmp_path / "results")
     if damage is None:
         (published / name).unlink()
@@ -179,10 +194,8 @@ def test_a_damaged_published_file_is_to_be_taken_again_and_nothing_is_copied(tmp
     assert not (tmp_path / "again").exists()
 
 
-def test_missing_claims_of_a_published_folder_are_to_be_taken_again(tmp_path):
-    folder = claim_page.made(tmp_path / "out")
-    page.write(folder, write_claims(folder)[1])
-    published = publish(folder, tmp_path / "results")
+def test_missing_claims_of_a_published_folder_are_to_be_taken_again(tmp_path, claimed):
+    published = publish(claimed, tmp_path / "results")
     for path in (published / "claims").iterdir():
         path.unlink()
     judged, _ = write_claims(published)
@@ -192,9 +205,7 @@ def test_missing_claims_of_a_published_folder_are_to_be_taken_again(tmp_path):
     }
 
 
-def test_a_plan_cannot_have_files_copied_from_elsewhere(tmp_path):
-    folder = write(tmp_path / "out")
-    page.write(folder)
+def test_a_plan_cannot_have_files_copied_from_elsewhere(tmp_path, folder):
     published = publish(folder, tmp_path / "results")
     (tmp_path / "results" / "secret.yaml").write_text("not ours")
     plan = json.loads((published / "plan.json").read_bytes()) | {"claims": ["../../secret"]}
@@ -203,9 +214,7 @@ def test_a_plan_cannot_have_files_copied_from_elsewhere(tmp_path):
     assert not list((tmp_path / "again").rglob("secret*"))
 
 
-def test_other_results_of_that_name_are_left_alone(tmp_path):
-    folder = write(tmp_path / "out")
-    page.write(folder)
+def test_other_results_of_that_name_are_left_alone(tmp_path, folder):
     published = publish(folder, tmp_path / "results")
     assert restore(published, tmp_path / "again") == restore(published, tmp_path / "again")
     (folder / "plan.json").write_text((folder / "plan.json").read_text().replace("its token", "a token"))
@@ -216,9 +225,7 @@ def test_other_results_of_that_name_are_left_alone(tmp_path):
     assert content(tmp_path / "out") == before
 
 
-def test_runs_that_are_there_count_and_not_what_was_published(tmp_path):
-    folder = write(tmp_path / "out")
-    page.write(folder)
+def test_runs_that_are_there_count_and_not_what_was_published(tmp_path, folder):
     again = restore(publish(folder, tmp_path / "results"), tmp_path / "again")
     assert {run.state.state for run in experiment_folder.read(again).runs} == {"done"}
     run = json.loads((again / "plan.json").read_bytes())["runs"][0]
@@ -240,9 +247,7 @@ def test_published_results_of_runs_that_have_not_started_are_read(tmp_path):
     assert set(states.values()) == {"done"}
 
 
-def test_a_changed_byte_of_published_runs_is_noticed(tmp_path):
-    folder = write(tmp_path / "out")
-    page.write(folder)
+def test_a_changed_byte_of_published_runs_is_noticed(tmp_path, folder):
     again = restore(publish(folder, tmp_path / "results"), tmp_path / "again")
     path = again / "runs.parquet"
     written = bytearray(path.read_bytes())
