@@ -1,6 +1,7 @@
 """The tree is what docs/layout.md says, the pages hold together, and imports point one way."""
 
 import ast
+import functools
 import os
 import re
 import subprocess
@@ -33,9 +34,15 @@ HEAVY = {
 FILES = sorted(path.relative_to(ROOT) for name in OURS for path in (ROOT / name).rglob("*.py"))
 
 
+@functools.cache
+def parsed(path):
+    """The syntax tree of a file, which all tests share and none may change."""
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
+
+
 def imports(path):
     """Top-level names of all modules that a file imports, also inside functions."""
-    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -54,12 +61,11 @@ def test_imports_point_one_way(path):
 
 def modules_imported(path):
     """Files and folders of this project that a file imports as it runs, also inside functions."""
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    for block in [node for node in ast.walk(tree) if isinstance(node, ast.If)]:
-        if ast.unparse(block.test) == "TYPE_CHECKING":
-            block.body = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in OURS:
+    nodes = [*ast.walk(parsed(path))]
+    blocks = [node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    for_types = {id(node) for block in blocks for line in block.body for node in ast.walk(line)}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in OURS and id(node) not in for_types:
             for name in [f"{node.module}.{alias.name}" for alias in node.names]:
                 place = Path(*name.split("."))
                 yield next(
@@ -95,9 +101,9 @@ def test_folders_and_files_are_as_many_as_a_reader_can_hold():
 SECOND_SENTENCE = re.compile(r"[.!?] [A-Z{]")
 
 
-def error_texts(source):
+def error_texts(tree):
     """The texts in calls of errors, with {} for what is filled in."""
-    for call in ast.walk(ast.parse(source)):
+    for call in ast.walk(tree):
         if not isinstance(call, ast.Call) or not ast.unparse(call.func).endswith("Error"):
             continue
         for node in ast.walk(call):
@@ -109,7 +115,7 @@ def error_texts(source):
 
 def test_an_error_is_one_sentence():
     """As far as its text stands in the call; what is put together elsewhere is left to the tests of each error."""
-    texts = {(path, text) for path in FILES for text in error_texts((ROOT / path).read_text(encoding="utf-8"))}
+    texts = {(path, text) for path in FILES for text in error_texts(parsed(path))}
     assert len(texts) > 200
     assert [(path, text) for path, text in texts if SECOND_SENTENCE.search(text)] == []
 
@@ -126,7 +132,7 @@ def test_an_error_is_one_sentence():
     ],
 )
 def test_a_second_sentence_is_found(code, found):
-    assert any(map(SECOND_SENTENCE.search, error_texts(code))) is found
+    assert any(map(SECOND_SENTENCE.search, error_texts(ast.parse(code)))) is found
 
 
 @pytest.mark.parametrize(
@@ -153,10 +159,10 @@ def test_looking_does_not_load_torch(command, tmp_path):
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_no_other_distribution_provides_our_names(name):
+def test_no_other_distribution_provides_our_names():
     """``reports`` also exists on the package index; installed next to an editable checkout, it would win."""
-    assert set(packages_distributions().get(name, ())) <= {"pretraining-ablations"}
+    providers = packages_distributions()
+    assert {one for name in OURS for one in providers.get(name, ())} <= {"pretraining-ablations"}
 
 
 def test_the_layout_is_the_tree():
@@ -209,9 +215,7 @@ def test_no_text_of_a_user_names_a_page_that_a_wheel_lacks(folder):
         (str(path), text)
         for path in FILES
         if path.parts[0] == folder
-        for text in texts_of_a_user(
-            ast.parse((ROOT / path).read_text(encoding="utf-8")), docstrings=path.parent == COMPOSES_EVERYTHING
-        )
+        for text in texts_of_a_user(parsed(path), docstrings=path.parent == COMPOSES_EVERYTHING)
     ]
     assert texts
     assert [(path, text) for path, text in texts if re.search(r"\b(docs|benchmarks)/\w|LOG\.md", text)] == []
@@ -243,11 +247,7 @@ def test_no_file_is_named_after_nothing():
 
 def test_no_test_module_imports_another():
     for path in (ROOT / "tests").rglob("*.py"):
-        imported = [
-            node.module or ""
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-            if isinstance(node, ast.ImportFrom)
-        ]
+        imported = re.findall(r"(?m)^\s*from (\S+) import", path.read_text(encoding="utf-8"))
         assert not [name for name in imported if re.match(r"tests\..*\btest_", name)], path
 
 
@@ -288,7 +288,7 @@ def empty_names(tree):
 
 @pytest.mark.parametrize("folder", OURS)
 def test_docstrings_and_names_make_sense_alone(folder):
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / folder).rglob("*.py"))}
+    trees = {path: parsed(path) for path in FILES if path.parts[0] == folder}
     assert trees
     assert not [(str(path), line) for path, tree in trees.items() for line in headless_docstrings(tree)]
     assert not [(str(path), name) for path, tree in trees.items() for name in empty_names(tree)]
