@@ -21,6 +21,7 @@ from tests.support.spec_files import write_spec
 from tests.support.tiny_text import settings
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("undrawn")
 UNTRAINED = {"objective": {"kind": "masked_lm"}, "training": {"max_steps": 0}}
 
 

@@ -61,7 +61,7 @@ def losses(run_dir):
 
 
 def test_two_runs_on_two_devices_at_once_survive_a_killed_rank_with_the_losses_of_one_device(
-    tmp_path, data_root, monkeypatch
+    tmp_path, data_root, undrawn, monkeypatch
 ):
     monkeypatch.setattr(launch, "SECONDS_AFTER_DEATH", 0.1)
     write_spec(tmp_path, training=TRAINING, encoder=ENCODER, seeds=[0])

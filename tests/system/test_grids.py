@@ -104,7 +104,7 @@ def last_logged(run_dir):
     return json.loads(lines[-1])["step"] if lines else 0
 
 
-def test_a_grid_stopped_and_killed_and_continued_ends_with_the_same_bits(tmp_path, data_root):
+def test_a_grid_stopped_and_killed_and_continued_ends_with_the_same_bits(tmp_path, data_root, undrawn):
     """SIGTERM saves what is running; the same command goes on; what a kill takes away is done over."""
     write_spec(tmp_path, training={"max_steps": 200, "tokens_per_step": 128, "validate_every": 50}, seeds=[0])
     out = tmp_path / "killed"
@@ -145,7 +145,7 @@ def test_a_grid_killed_ten_times_ends_with_the_same_bits(tmp_path, data_root):
     assert_same_runs(tmp_path / "whole", tmp_path / "killed", count=4)
 
 
-def test_two_grids_at_once_train_every_run_once(tmp_path, data_root):
+def test_two_grids_at_once_train_every_run_once(tmp_path, data_root, undrawn):
     """The second begins while the first is training; each has one slot, and both end well."""
     write_spec(tmp_path, training={"max_steps": 100, "tokens_per_step": 128, "validate_every": 250}, **ONE_ARM)
     first = start_grid(tmp_path, data_root, slots=1)

@@ -33,7 +33,7 @@ def seeds_by_arm(folder):
     return {arm: sorted(numbers) for arm, numbers in seeds.items()}
 
 
-def test_the_arms_of_an_open_claim_get_seeds_and_the_others_none(tmp_path, data_root):
+def test_the_arms_of_an_open_claim_get_seeds_and_the_others_none(tmp_path, data_root, undrawn):
     """Losses differ by less than 100 nats, which three seeds tell, and by more than 1e-9, which four do not."""
     (tmp_path / "claims").mkdir()
     claims = [

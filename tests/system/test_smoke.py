@@ -2,28 +2,21 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
-from click.testing import CliRunner
 
-from ablations.cli import main
 from ablations.results import COLUMNS
+from tests.support.command_line import ablate
 
 ROOT = Path(__file__).parents[2]
 
 
-def ablate(*arguments):
-    """Run a command in a process of its own, whose workers are processes of their own too."""
-    command = [sys.executable, "-m", "ablations.cli", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
-
-
 def test_the_smoke_spec_becomes_a_table_and_a_page(tmp_path):
-    # A thread a run: two threads of one run wait for each other where another test has one of two cores.
-    done = ablate("run", "experiments/smoke.yaml", "--slots", "2", "--out", tmp_path)
+    """In test_grids.py the command and its workers are processes that import for themselves, as a user's are."""
+    command = ("run", ROOT / "experiments/smoke.yaml", "--slots", 2, "--out", tmp_path)
+    done = ablate(*command)
+    assert done.exit_code == 0, done.output
     folder = tmp_path / "smoke"
     assert done.stdout.strip().splitlines()[-1] == f"page: {folder / 'report.html'}"
     table = pd.read_parquet(folder / "results.parquet")
@@ -49,8 +42,7 @@ def test_the_smoke_spec_becomes_a_table_and_a_page(tmp_path):
     plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
     assert len(plan["runs"]) == 18
     assert report["experiment"] == "smoke"
-    spec = str(ROOT / "experiments/smoke.yaml")
-    assert "nothing to do" in CliRunner().invoke(main, ["run", spec, "--out", str(tmp_path)]).output
+    assert "nothing to do" in ablate(*command).output
     assert os.path.getsize(folder / "report.html") < 3_000_000
 
 
@@ -75,8 +67,8 @@ measures:
 
 def test_every_analysis_of_layers_becomes_rows_and_figures(tmp_path):
     (tmp_path / "layers.yaml").write_text(LAYERS)
-    command = ["run", str(tmp_path / "layers.yaml"), "--out", str(tmp_path / "out")]
-    done = CliRunner().invoke(main, command)
+    command = ("run", tmp_path / "layers.yaml", "--out", tmp_path / "out")
+    done = ablate(*command)
     assert done.exit_code == 0, done.output
     folder = tmp_path / "out" / "layers"
     table = pd.read_parquet(folder / "results.parquet")
@@ -95,4 +87,4 @@ def test_every_analysis_of_layers_becomes_rows_and_figures(tmp_path):
     assert {panel["measure"] for figure in report["figures"] for panel in figure["panels"]} == set(
         table["measure"]
     )
-    assert "nothing to do" in CliRunner().invoke(main, command).output
+    assert "nothing to do" in ablate(*command).output

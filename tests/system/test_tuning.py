@@ -12,7 +12,7 @@ RATES = [1e-3, 3e-2, 1e9]
 TUNE = {"settings": {"training.learning_rate": RATES}, "arms": ["mlm"], "seeds": [9], "part_of_steps": 0.5}
 
 
-def test_trials_come_first_and_what_they_choose_is_in_the_runs_and_on_the_page(tmp_path, data_root):
+def test_trials_come_first_and_what_they_choose_is_in_the_runs_and_on_the_page(tmp_path, data_root, undrawn):
     training = {"max_steps": 12, "tokens_per_step": 256, "learning_rate": 1e-3}
     write_spec(tmp_path, tune=TUNE, seeds=[0], training=training)
     planned = called("plan", tmp_path, data_root)
