@@ -79,14 +79,21 @@ def compare(table, rows):
 
 
 @pytest.mark.parametrize("family", ["bert", "t5"])
-def test_the_command_writes_what_the_measures_make_of_the_states_of_stock_classes(family, place):
-    folder = tiny_models.save(place / family, family)
-    done = ablate("analyse", folder, "--text", place / "text.txt", "--out", place / "out", "--name", "tried")
+def test_the_command_writes_what_the_measures_make_of_the_states_of_stock_classes(
+    family, place, analysed, undrawn
+):
+    if family == "bert":
+        (place, done), name = analysed, "bert"
+    else:
+        name = "tried"
+        told = ("--text", place / "text.txt", "--out", place / "out", "--name", name)
+        done = ablate("analyse", tiny_models.save(place / family, family), *told)
+    folder = place / family
     assert done.exit_code == 0, done.output
-    assert done.stdout.splitlines()[-1] == f"page: {place / 'out/tried/report.html'}"
-    table = results.read(place / "out/tried/results.parquet")
+    assert done.stdout.splitlines()[-1] == f"page: {place / 'out' / name / 'report.html'}"
+    table = results.read(place / "out" / name / "results.parquet")
     assert set(table["arm"]) == {family, "untrained"}
-    assert set(table["experiment"]) == {"tried"}
+    assert set(table["experiment"]) == {name}
     assert set(table["run_id"]) == {load(folder).run_id, untrained(load(folder), seed=0).run_id}
     tokenizer = tiny_models.tokenizer()
     of_all = table["group"].isna() & (table["measure"] != "token_information")
@@ -139,10 +146,8 @@ def test_the_step_is_in_the_table_where_the_trainer_has_left_it(place):
 # The page ---------------------------------------------------------------------------------------------
 
 
-def test_the_page_says_what_was_measured_and_what_was_refused(place, undrawn):
-    folder = tiny_models.save(place / "bert")
-    done = ablate("analyse", folder, "--text", place / "text.txt", "--out", place / "out")
-    assert done.exit_code == 0
+def test_the_page_says_what_was_measured_and_what_was_refused(analysed):
+    place, done = analysed
     said = json.loads((place / "out/bert/report.json").read_text())
     assert said["question"] == "What does each layer of bert change, keep and lose?"
     assert said["summary"] == (
@@ -172,7 +177,7 @@ def test_the_page_says_what_was_measured_and_what_was_refused(place, undrawn):
     assert set(curves) == {"bert", "untrained"}
     assert "transformers" in said["provenance"]["versions"]
     assert said["provenance"]["finished"] >= said["provenance"]["started"]
-    assert f'analyse: "{folder}"' in said["spec"]
+    assert f'analyse: "{place / "bert"}"' in said["spec"]
 
 
 def test_cut_sentences_are_counted_on_the_console_and_on_the_page(place, undrawn):
@@ -186,7 +191,7 @@ def test_cut_sentences_are_counted_on_the_console_and_on_the_page(place, undrawn
     assert plan["data"]["cut"] == {"sentence": 1}
 
 
-def test_the_page_says_that_states_are_those_before_a_final_norm(place, undrawn):
+def test_the_page_says_that_states_are_those_before_a_final_norm(place):
     quietly(tiny_models.save(place / "gpt2", "gpt2"), place, measures=[SHAPE])
     said = json.loads((page.write(place / "out/gpt2").parent / "report.json").read_text())
     sentence = "The encoder has 3 layers of width 16 with 2 heads. States are read before its final norm."

@@ -85,11 +85,8 @@ def test_a_page_of_next_to_no_tokens_says_what_it_is_worth(place):
     )
 
 
-def test_short_texts_have_fewer_clusters_and_say_so(place, undrawn):
-    done = ablate(
-        "analyse", tiny_models.save(place / "bert"), "--text", place / "text.txt", "--out", place / "out"
-    )
-    assert done.exit_code == 0
+def test_short_texts_have_fewer_clusters_and_say_so(analysed):
+    place, _ = analysed
     table = results.read(place / "out/bert/results.parquet")
     own = table[table["measure"] == "token_information"]
     (clusters,) = own["d"].unique()
@@ -120,7 +117,7 @@ def test_the_fewest_tokens_of_a_group_are_those_that_decide(place):
 
 
 def test_the_measures_may_come_from_a_file(place, undrawn):
-    folder, asked = tiny_models.save(place / "bert"), place / "asked.yaml"
+    folder, asked = tiny_models.save(place / "bert", num_hidden_layers=1), place / "asked.yaml"
     told = ("analyse", folder, "--text", place / "text.txt", "--out", place / "out", "--measures", asked)
     asked.write_text(
         "measures:\n  - geometry\n  - {kind: token_information, types: 10, clusters: 7}\n  - read_out\n"
@@ -241,7 +238,7 @@ class Stopped(Exception):
     """A kill, as far as a test goes."""
 
 
-def test_a_killed_analysis_leaves_whole_results_and_goes_on(place):
+def test_a_killed_analysis_leaves_whole_results_and_goes_on(place, undrawn):
     folder = tiny_models.save(place / "bert")
     told = {"text": place / "text.txt", "out": place / "out", "measures": [SHAPE, CHANGE]}
     lines = []
@@ -290,7 +287,7 @@ def test_a_killed_analysis_leaves_whole_results_and_goes_on(place):
 
 
 def test_a_killed_analysis_of_a_series_ends_as_one_that_was_not(place):
-    first = tiny_models.save(place / "steps/step1")
+    first = tiny_models.save(place / "steps/step1", num_hidden_layers=1)
     tensors = load_file(first / "model.safetensors")
     for step in (2, 3):
         shutil.copytree(first, place / f"steps/step{step}")

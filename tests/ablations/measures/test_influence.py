@@ -66,7 +66,7 @@ def test_influence_is_the_distance_of_two_versions_of_one_layer_computed_sentenc
     encoder = {"dropout": 0.0, "positions": positions}
     objective, split = build(settings(kind, encoder=encoder), tokens).eval(), tokens.validation
     chosen = some_tokens(split)
-    found = distances(objective, split, chosen, others_of(split, chosen))
+    found = distances(objective, split, chosen, others_of(split, chosen), jackknife=False)
     for layer in (1, 2):
         versions = [
             np.concatenate(
@@ -90,11 +90,11 @@ def test_influence_is_zero_where_nobody_attends_to_the_token(tokens):
 def test_a_token_that_is_attended_to_more_has_more_influence(objective, tokens):
     chosen = some_tokens(tokens.validation)
     others = others_of(tokens.validation, chosen)
-    before = distances(objective, tokens.validation, chosen, others)[0][0]
+    before = distances(objective, tokens.validation, chosen, others, jackknife=False)[0][0]
     with torch.no_grad():
         for block in objective.encoder.blocks:
             block.attention.query_key_value.weight *= 2  # sharper attention, larger values
-    assert distances(objective, tokens.validation, chosen, others)[0][0] > before
+    assert distances(objective, tokens.validation, chosen, others, jackknife=False)[0][0] > before
 
 
 def test_causal_states_before_the_token_do_not_change(tokens):
@@ -102,7 +102,7 @@ def test_causal_states_before_the_token_do_not_change(tokens):
     objective = build(settings("causal_lm", encoder={"dropout": 0.0}), tokens).eval()
     split = tokens.validation
     last = Chosen(np.arange(40), split.lengths[:40] - 2)
-    for value, _ in distances(objective, split, last, others_of(split, last)):
+    for value, _ in distances(objective, split, last, others_of(split, last), jackknife=False):
         assert value == pytest.approx(0, abs=1e-12)
 
 
