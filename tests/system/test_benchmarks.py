@@ -230,8 +230,10 @@ def little_text(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, where torch.compile is first used
-def test_the_rows_of_a_gpu_count_real_tokens_and_useful_operations(little_text):
+def test_the_rows_of_a_gpu_count_real_tokens_and_useful_operations(little_text, monkeypatch):
     """On a CPU, and as written: compiling both sides takes a minute."""
+    monkeypatch.setattr(gpu, "WARM_UP", 1)
+    monkeypatch.setattr(timing, "COPIED", 2**10)  # a floor of any height will do
     shape = gpu.Shape(1, 64, LENGTH, 512, 0.5)
     with torch.compiler.set_stance("force_eager"):
         rates, share = gpu.of_shape(shape, little_text, rounds=1, seconds=0.01, device="cpu")
