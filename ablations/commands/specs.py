@@ -275,6 +275,7 @@ def plan(
         return
     require_possible(options["out"])
     workspace = Workspace.open(**options)
+    workspace.require_words()
     content = workspace.plan(slots=slots, devices=devices)
     powers = powers_of(workspace, pilot)
     notes = [*notes_of(workspace, powers), *content.notes]

@@ -235,7 +235,7 @@ def check(
         self_contained_runs(spec, planned, data_root=data_root, overrides=overrides)
     except SpecProblems as error:
         problems += error.problems
-    if unfit := [*_missing_loggers(planned), *_unfit_measures(experiment, planned[0].arm, data_root)]:
+    if unfit := [*_missing_loggers(planned), *_unfit_measures(experiment, planned, data_root)]:
         problems += load.unfit_files(spec, unfit, overrides=overrides).problems
     if problems:
         raise SpecProblems(tuple(sorted(problems)))
@@ -256,7 +256,9 @@ def _missing_loggers(planned: Sequence[Run]) -> Iterator[tuple[str, str | None, 
             yield run.arm, None, sentence
 
 
-def _unfit_measures(experiment: Experiment, arm: str, data_root: Path) -> Iterator[tuple[str, str | None, str]]:
+def _unfit_measures(
+    experiment: Experiment, planned: Sequence[Run], data_root: Path
+) -> Iterator[tuple[str, str | None, str]]:
     """Yield (arm, measure, sentence) for each unfit treebank of a measure, and for each user's own task with
     wrong columns."""
     for settings in experiment.measures:
@@ -266,7 +268,7 @@ def _unfit_measures(experiment: Experiment, arm: str, data_root: Path) -> Iterat
             for name in filter(plugins.is_text, getattr(settings, "tasks", None) or ()):
                 task_called(name).check_heads(data_root)
         except DataError as error:
-            yield arm, settings.kind, str(error)
+            yield from ((run.arm, settings.kind, str(error)) for run in planned)
 
 
 def restore(planned: PlannedRun) -> None:

@@ -1,7 +1,7 @@
 """Preparation of runs before the first one starts: makes token stores, and checks that the text suffices."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pkgutil import resolve_name
 
@@ -23,7 +23,7 @@ from lightning_modules.data.sequences import PairLoss
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.data.treebank import read_treebank
 from lightning_modules.data.word_order import require_words
-from lightning_modules.errors import DataError
+from lightning_modules.errors import DataError, PluginError
 from lightning_modules.objectives.masking import Units
 from lightning_modules.objectives.predictions import require_predictions
 
@@ -32,12 +32,14 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
     """Make the token stores of the runs, and check that each text suffices for its runs and the measures.
 
     Raises:
-        SpecError: the text cannot be cut into tokens, is too short for a run or a measure, or lacks what an
-            arm needs.
+        SpecProblems: a text cannot be cut into tokens, is too short for a run or a measure, or lacks what an arm
+            needs, or the code of a plugin fails; the error has the first such problem of each arm, and of each
+            measure for each arm.
     """
+    unfit: dict[tuple[str, str | None], str] = {}
     for address in dict.fromkeys(item.tokens for item in items):
         runs_on_text = [item for item in items if item.tokens == address]
-        try:
+        with _noted(unfit, runs_on_text):
             prepared = token_store.prepare(
                 runs_on_text[0].run.settings.data,
                 data_root=workspace.data_root,
@@ -45,44 +47,66 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
                 progress=lambda line: console.print(line, soft_wrap=True),
                 check="hashes",
             )
-        except DataError as error:
-            unfit = [(runs_on_text[0].run.arm, None, str(error))]
-            raise load.unfit_files(workspace.spec, unfit, overrides=workspace.overrides) from error
-        seen: set[object] = set()
-        for item in runs_on_text:
-            if item.run.settings.training.max_steps:
-                with _located(workspace, item.run.arm):
-                    _require_for_training(item.run.settings, prepared, seen)
-        # A measure may draw its part of the text by the seed of the run.
-        alike: dict[tuple[int, str, int], PlannedRun] = {}
-        for item in runs_on_text:
-            run = item.run.settings
-            alike.setdefault((run.encoder.hidden_size, run.objective.kind, run.seed), item)
-        texts = Texts(prepared, runs_on_text[0].run.settings.data, data_root=workspace.data_root)
-        measures = (*workspace.experiment.measures, *workspace.later_measures)
-        for item, settings in itertools.product(alike.values(), measures):
-            if not suits(settings, item.run.settings):
-                continue
-            with _located(workspace, item.run.arm, measure=settings.kind):
-                _require_for_measuring(item.run.settings, texts, settings)
+            _check(workspace, runs_on_text, prepared, unfit)
+    if unfit:
+        sentences = [(arm, measure, sentence) for (arm, measure), sentence in unfit.items()]
+        raise load.unfit_files(workspace.spec, sentences, overrides=workspace.overrides)
 
 
 @contextmanager
-def _located(workspace: Workspace, arm: str, *, measure: str | None = None) -> Iterator[None]:
-    """Raise errors of the block with the line of the spec and the arm that they are about."""
+def _noted(
+    unfit: dict[tuple[str, str | None], str], items: Sequence[PlannedRun], *, measure: str | None = None
+) -> Iterator[None]:
+    """Note an error of the block for the arms of the runs, unless they have one already, and do not raise it."""
     try:
         yield
-    except (DataError, MeasureError) as error:
-        raise load.located(error, workspace.spec, arm, overrides=workspace.overrides, measure=measure) from error
+    except (DataError, MeasureError, PluginError) as error:
+        for item in items:
+            unfit.setdefault((item.run.arm, measure), str(error))
 
 
-def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[object]) -> None:
+def _check(
+    workspace: Workspace, items: Sequence[PlannedRun], tokens: Tokens, unfit: dict[tuple[str, str | None], str]
+) -> None:
+    """Note in `unfit` what the runs on a text, and their measures, lack."""
+    seen: dict[object, Exception | None] = {}
+    for item in items:
+        if item.run.settings.training.max_steps:
+            with _noted(unfit, [item]):
+                _require_for_training(item.run.settings, tokens, seen)
+    # A measure may draw its part of the text by the seed of the run.
+    alike: dict[tuple[int, str, int], list[PlannedRun]] = {}
+    for item in items:
+        run = item.run.settings
+        alike.setdefault((run.encoder.hidden_size, run.objective.kind, run.seed), []).append(item)
+    texts = Texts(tokens, items[0].run.settings.data, data_root=workspace.data_root)
+    measures = (*workspace.experiment.measures, *workspace.later_measures)
+    for group, settings in itertools.product(alike.values(), measures):
+        run = group[0].run.settings
+        with _noted(unfit, group, measure=settings.kind):
+            if suits(settings, run):
+                _require_for_measuring(run, texts, settings)
+
+
+def _require_for_training(run: RunSettings, tokens: Tokens, seen: dict[object, Exception | None]) -> None:
     """Raise the errors that training would raise at its start: too little text, no words, n-grams, lexicon,
     documents or negative pairs.
 
     Args:
-        seen: steps and selections that were already checked on this text; those of the run are added.
+        seen: steps and selections that were already checked on this text, with their errors; those of the run are
+            added.
     """
+
+    def once(key: object, check: Callable[[], object]) -> None:
+        if key not in seen:
+            seen[key] = None
+            try:
+                check()
+            except (DataError, PluginError) as error:
+                seen[key] = error
+        if (error := seen[key]) is not None:
+            raise error
+
     sentences = run.training.sentences
     pair_loss: PairLoss = getattr(run.objective, "pair_loss", "none")
     if sentences is not None and sentences > len(tokens.train):
@@ -92,16 +116,11 @@ def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[object]) -
         )
     text = tokens.train if sentences is None else tokens.train.head(sentences)
     steps = (len(text), run.training.tokens_per_step, run.training.input_format, pair_loss)
-    if steps not in seen:  # the order, which the seed decides, hardly matters here
-        seen.add(steps)
-        BatchPlan.of_run(run, text, steps=1)
-        require_pairs(run, text, pair_loss)
+    # The order, which the seed decides, hardly matters here.
+    once(steps, lambda: (BatchPlan.of_run(run, text, steps=1), require_pairs(run, text, pair_loss)))
     require_words(run, tokens)
-    masking = getattr(run.objective, "masking", None)
-    selection = "" if masking is None else f"{len(text)} sentences, {masking.select.model_dump_json()}"
-    if masking is not None and selection not in seen:
-        seen.add(selection)
-        Units(masking.select, tokens, text)
+    if (masking := getattr(run.objective, "masking", None)) is not None:
+        once((len(text), masking.select.model_dump_json()), lambda: Units(masking.select, tokens, text))
     require_predictions(run, tokens)
 
 

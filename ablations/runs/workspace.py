@@ -37,6 +37,8 @@ from lightning_modules import plugins
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.data import token_store
 from lightning_modules.data.token_store import Tokens
+from lightning_modules.data.word_order import require_words
+from lightning_modules.errors import DataError
 from lightning_modules.files import locked, make_folder, write_json
 from lightning_modules.training.run_directory import RunDirectory
 
@@ -471,6 +473,25 @@ class Workspace:
             ),
             *doubts.unfit_text({arm: reports[item.tokens] for arm, item in arms.items()}),
         ]
+
+    def require_words(self) -> None:
+        """Refuse arms that are not trained yet and need words, if their text has none.
+
+        The tokens of a text are judged only once they are made.
+
+        Raises:
+            SpecProblems: the selection or the word order of an arm needs words; the error has all such arms.
+        """
+        load_tokens = functools.cache(lambda address: token_store.load(self.out / "tokens" / address))
+        unfit: list[tuple[str, str | None, str]] = []
+        for item in {item.run.arm: item for item in self.planned if not item.directory.is_trained()}.values():
+            if item.run.settings.training.max_steps and _token_report(self.out, item.tokens):
+                try:
+                    require_words(item.run.settings, load_tokens(item.tokens))
+                except DataError as error:
+                    unfit.append((item.run.arm, None, str(error)))
+        if unfit:
+            raise load.unfit_files(self.spec, unfit, overrides=self.overrides)
 
     def earlier_runs(self) -> list[str]:
         """Return a sentence on runs of an earlier version of the spec; an empty list if there are none."""

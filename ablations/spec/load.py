@@ -17,7 +17,7 @@ from pydantic_core import core_schema
 
 from ablations import yamlfile
 from ablations.catalogue import lacks_labels, suits
-from ablations.errors import AblationsError, Fault, KeyPath, Problem, SpecError, SpecProblems
+from ablations.errors import Fault, KeyPath, Problem, SpecProblems
 from ablations.messages import faults
 from ablations.spec import claims as claims_file
 from ablations.spec import given_settings
@@ -29,7 +29,7 @@ from ablations.spec.matching import unmatched
 from ablations.spec.tuning import tune_faults
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.settings import TaskSettings
-from ablations.wording import guess, listed, shown
+from ablations.wording import FEW, guess, listed, shown
 from lightning_modules import plugins
 from lightning_modules.config import RunSettings
 
@@ -84,66 +84,70 @@ def load(
     return experiment
 
 
-def located(
-    error: AblationsError, spec: Path, arm: str, *, overrides: Sequence[str], measure: str | None
-) -> SpecError:
-    """Return the error as a line that begins with the place in the spec that it is about.
-
-    The place is that of `measure`; else that of the first setting that the error names, or of the nearest
-    written part around this setting; else that of the arm.
-
-    Args:
-        overrides: settings from the command line that override the spec.
-        measure: kind of the measure that the error is about.
-    """
-    document = given_settings.read(spec, overrides)
-    place = _place(document, str(error), arm, measure)
-    about = f"arm {arm}: " + (f"measure {measure}: " if measure else "")
-    return SpecError(str(document.problem(place, about + str(error), at="value")))
-
-
 def unfit_files(
     spec: Path, sentences: Iterable[tuple[str, str | None, str]], *, overrides: Sequence[str]
 ) -> SpecProblems:
-    """Return sentences about files as problems of the spec that names them. A sentence that several arms
-    share appears once.
+    """Return sentences about files as problems of the spec that names them.
+
+    A sentence appears once: at the place that it is about in a part of the spec for all arms, or else in the
+    first arm that has it. It begins with the names of its arms, unless all arms have it at a place for all.
 
     Args:
         sentences: tuples (arm, kind of the measure that it is about or None, sentence).
         overrides: settings from the command line that override the spec.
     """
-    document, problems = given_settings.read(spec, overrides), dict[tuple[KeyPath, str], Problem]()
-    for arm, measure, sentence in sentences:
-        place = _place(document, sentence, arm, measure)
-        about = (
-            f"arm {arm}: " if place[:1] in (("arms",), ("grid",)) else f"measure {measure}: " if measure else ""
-        )
-        problems.setdefault((place, sentence), document.problem(place, about + sentence, at="value"))
-    return SpecProblems(tuple(sorted(problems.values())))
+    document = given_settings.read(spec, overrides)
+    arms = {arm.name: arm for arm in written_arms(document.content)[0]}
+    names_of: dict[tuple[str | None, str], dict[str, None]] = {}
+    for name, measure, sentence in sentences:
+        names_of.setdefault((measure, sentence), {})[name] = None
+    problems = list[Problem]()
+    for (measure, sentence), names in names_of.items():
+        places = [_place(document, sentence, name, arms.get(name), measure) for name in names]
+        place = next((place for place in places if place[0] not in ("arms", "grid")), places[0])
+        is_of_all = place[0] not in ("arms", "grid") and names.keys() >= arms.keys()
+        about = "" if is_of_all else _in_words(list(names))
+        about += f"measure {measure}: " if measure else ""
+        problems.append(document.problem(place, about + sentence.removeprefix(f"{measure}: "), at="value"))
+    return SpecProblems(tuple(sorted(problems)))
 
 
-def _place(document: yamlfile.Document, sentence: str, arm: str, measure: str | None) -> KeyPath:
-    """Return the path in the spec that a sentence is about: that of the measure, of the first setting or file
-    of text that the sentence names, of the nearest part around it, or else of the arm."""
+def _in_words(arms: Sequence[str]) -> str:
+    """Return the names of arms as the beginning of a sentence, at most `FEW` of them."""
+    if len(arms) == 1:
+        return f"arm {arms[0]}: "
+    names = arms if len(arms) <= FEW else [*arms[: FEW - 1], f"{len(arms) - FEW + 1} more"]
+    return f"arms {listed(names, 'and')}: "
+
+
+def _place(document: yamlfile.Document, sentence: str, name: str, arm: Arm | None, measure: str | None) -> KeyPath:
+    """Return the path in the spec that a sentence is about: that of the measure, of the first setting, file of
+    text or tokenizer that the sentence names, of the nearest part around it, or else of the arm.
+
+    Args:
+        name: name of the arm.
+        arm: its settings; None if the spec has no such arm, as for trials.
+    """
     if measure is not None:
         kinds = [entry if isinstance(entry, str) else entry["kind"] for entry in document.content["measures"]]
         return ("measures", kinds.index(measure))
-    settings = next((entry for entry in written_arms(document.content)[0] if entry.name == arm), None)
-    if settings is None:
-        return ("arms", arm)
+    if arm is None:
+        return ("arms", name)
     setting = re.search(rf"\b(?:{'|'.join(SECTIONS)})(?:\.\w+)+", sentence)
-    path = tuple(setting[0].split(".")) if setting else _file_of_text(settings, sentence)
-    return _origin(Fault(path, ""), settings) or ("arms", arm)
+    path = tuple(setting[0].split(".")) if setting else _file_of_text(arm, sentence)
+    return _origin(Fault(path, ""), arm) or ("arms", name)
 
 
 def _file_of_text(arm: Arm, sentence: str) -> KeyPath:
-    """Return the path of the setting whose file of text a sentence names; () if it names none."""
+    """Return the path of the setting whose file of text or tokenizer a sentence names; () if it names none."""
     data = arm.sections.get("data", {})
-    for split in ("train", "validation", "test"):
-        names = data.get(split)
+    for key in ("train", "validation", "test", "tokenizer"):
+        names = data.get(key)
         for name in names if isinstance(names, list) else [names]:
-            if isinstance(name, str) and re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", sentence):
-                return ("data", split)
+            if isinstance(name, str) and re.search(
+                rf"(?<![\w.-]){re.escape(name.rstrip('/'))}(?![\w-]|\.\w)", sentence
+            ):
+                return ("data", key)
     return ()
 
 

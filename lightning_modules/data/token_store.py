@@ -29,7 +29,15 @@ from tokenizers import Tokenizer
 from lightning_modules.config import Data
 from lightning_modules.data.corpus import content_address, open_corpus
 from lightning_modules.data.tokenising import write_tokens
-from lightning_modules.data.tokenizer import FIRST_WORD_ID, START, UNKNOWN, content_of, read_tokenizer, word_starts
+from lightning_modules.data.tokenizer import (
+    FIRST_WORD_ID,
+    START,
+    UNKNOWN,
+    content_of,
+    read_tokenizer,
+    starts_word,
+    word_starts,
+)
 from lightning_modules.errors import DataError, FilesError
 from lightning_modules.files import explained, locked, make_folder, read_json, sha256_now, synced, write_json
 from lightning_modules.randomness import uniforms
@@ -113,6 +121,17 @@ class Tokens:
     def tokenizer(self) -> Tokenizer:
         """Tokenizer of the text."""
         return Tokenizer.from_file(str(self.folder / "tokenizer.json"))
+
+    @cached_property
+    def share_with_words(self) -> float:
+        """Share of the training tokens that are in sentences of several words. It is low in scripts without spaces
+        between words."""
+        split = self.train
+        start_W = find_words(split.ids, starts_word(self.tokenizer)).start_W
+        several_S = (
+            np.bincount(np.searchsorted(split.offsets, start_W, side="right") - 1, minlength=len(split)) > 1
+        )
+        return float(split.lengths[several_S].sum() / split.lengths.sum())
 
     @cached_property
     def target_tokenizer(self) -> Tokenizer:
@@ -313,26 +332,6 @@ def find_words(ids_N: NDArray[np.integer], starts_V: NDArray[np.bool_]) -> Words
     pieces_before = np.concatenate([[0], np.cumsum(is_piece_N)])
     ends_W = np.append(start_W[1:], len(ids_N))
     return Words(start_W, pieces_before[ends_W] - pieces_before[start_W])
-
-
-def require_boundaries(split: Split, starts_V: NDArray[np.bool_], *, setting: str, instead: str) -> None:
-    """Raise an error if most of a text has no spaces between words, as in some languages.
-
-    Args:
-        setting: name of the setting that needs words, for the error.
-        instead: advice on what works without words, for the error.
-
-    Raises:
-        DataError: sentences of several words hold less than half of the tokens.
-    """
-    sentence_W = np.searchsorted(split.offsets, find_words(split.ids, starts_V).start_W, side="right") - 1
-    several_S = np.bincount(sentence_W, minlength=len(split)) > 1
-    share = split.lengths[several_S].sum() / split.lengths.sum()
-    if share < 0.5:
-        raise DataError(
-            f"{setting} needs words, but sentences with a space between two words hold only {share:.1%} of the "
-            f"tokens of data.train, expected at least half; put spaces between words, or {instead}."
-        )
 
 
 def word_types(ids_N: NDArray[np.integer], words: Words) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_modules.config import RunSettings
+from lightning_modules.config.masking import OwnSelection, Uniform
 from lightning_modules.config.training import Blocks, Corpus, Natural, NGrams, UniformDraw, WordOrder
 from lightning_modules.data.token_store import (
     Split,
@@ -26,7 +27,6 @@ from lightning_modules.data.token_store import (
     Words,
     find_words,
     ranges,
-    require_boundaries,
     word_types,
 )
 from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START, UNKNOWN, starts_word
@@ -362,13 +362,15 @@ def training_text(run: RunSettings, tokens: Tokens) -> tuple[Split, dict[str, An
     manifest is None if the order is natural, as it always is for a run without steps.
 
     Raises:
-        DataError: words are to be moved in a text that does not allow it (`require_words`).
+        DataError: words are to be moved or hidden in a text that does not allow it (`require_words`).
     """
     training = run.training
     natural = tokens.train if training.sentences is None else tokens.train.head(training.sentences)
-    if not training.max_steps or training.word_order.kind == "natural":
+    if not training.max_steps:
         return natural, None
     require_words(run, tokens)
+    if training.word_order.kind == "natural":
+        return natural, None
     return reordered(
         natural,
         training.word_order,
@@ -379,15 +381,32 @@ def training_text(run: RunSettings, tokens: Tokens) -> tuple[Split, dict[str, An
 
 
 def require_words(run: RunSettings, tokens: Tokens) -> None:
-    """Raise a DataError if words are to be moved or drawn, but the text has no spaces between words, or the
-    tokenizer does not mark the first word of a sentence as the start of a word."""
-    order = run.training.word_order
-    if order.kind != "natural" and order.unit == "words":
-        starts_V = starts_word(tokens.tokenizer)
-        require_boundaries(
-            tokens.train, starts_V, setting="training.word_order", instead="set its unit to sub_words"
+    """Raise a DataError if words are to be moved or hidden as wholes, but the text has no spaces between words; or
+    if they are to be moved, but the tokenizer does not mark the first word of a sentence as the start of a
+    word."""
+    masking, order = getattr(run.objective, "masking", None), run.training.word_order
+    if masking is not None and not isinstance(masking.select, Uniform | OwnSelection):
+        _require_boundaries(
+            tokens, setting=f"objective.masking.select: {masking.select.kind}", instead="use uniform"
         )
-        _require_first_words(tokens.train, starts_V)
+    if order.kind != "natural" and order.unit == "words":
+        _require_boundaries(tokens, setting="training.word_order", instead="set its unit to sub_words")
+        _require_first_words(tokens.train, starts_word(tokens.tokenizer))
+
+
+def _require_boundaries(tokens: Tokens, *, setting: str, instead: str) -> None:
+    """Raise a DataError if sentences of several words hold less than half of the training tokens.
+
+    Args:
+        setting: name of the setting that needs words.
+        instead: advice on what works without words.
+    """
+    if tokens.share_with_words < 0.5:
+        raise DataError(
+            f"{setting} needs words, but sentences with a space between two words hold only "
+            f"{tokens.share_with_words:.1%} of the tokens of data.train, expected at least half; {instead}, which "
+            "needs no words."
+        )
 
 
 def _require_first_words(split: Split, starts_V: NDArray[np.bool_]) -> None:

@@ -25,7 +25,7 @@ from lightning_modules.config.masking import (
 )
 from lightning_modules.data.lexica import collocated, in_lexicon
 from lightning_modules.data.packing import PackedRows
-from lightning_modules.data.token_store import Split, Tokens, find_words, require_boundaries, word_types
+from lightning_modules.data.token_store import Split, Tokens, find_words, word_types
 from lightning_modules.data.tokenizer import (
     FIRST_WORD_ID,
     MASK,
@@ -255,8 +255,8 @@ class Units:
         """Prepare the selection from the text.
 
         Raises:
-            DataError: the text has no words, no n-gram is frequent enough, the lexicon has no word of the text or
-                leaves nothing to hide, or a label word is no token or was cut off.
+            DataError: no n-gram is frequent enough, the lexicon has no word of the text or leaves nothing to hide,
+                or a label word is no token or was cut off.
         """
         self._select = select
         self._candidate: NDArray[np.bool_] | None = None  # one value for each token of the split
@@ -266,8 +266,6 @@ class Units:
             self._joined = _mask(select, "joined", tokens, split)
         elif not isinstance(select, Uniform):
             self._starts_V = starts_word(tokens.tokenizer)
-            setting = f"objective.masking.select: {select.kind}"
-            require_boundaries(split, self._starts_V, setting=setting, instead="use uniform")
         if isinstance(select, Cloze | GenericWords):
             self._candidate = _allowed(select, tokens, split, self._starts_V)
         elif isinstance(select, LabelWord):

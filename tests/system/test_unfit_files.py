@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models
 
 from ablations.measures.information.estimate import halves
 from ablations.measures.reading.sample import first_tokens
@@ -60,6 +61,27 @@ def test_validate_finds_all_files_that_are_not_there_at_once(tmp_path):
         f"{spec}:{place_of(spec, '{kind: layer_change')}: measure layer_change: {tmp_path}/gone.conllu does not "
         f"exist, expected a treebank; correct the path.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("shared", "in_arms", "arms"),
+    [(", tokenizer: their", "", ""), ("", "data: {tokenizer: their/}", "arms first and second: ")],
+)
+def test_a_tokenizer_that_is_refused_is_one_line_for_all_arms_that_have_it(shared, in_arms, arms, tmp_path):
+    (tmp_path / "their").mkdir()
+    Tokenizer(models.Unigram([("a", -1.0)], unk_id=0)).save(str(tmp_path / "their" / "tokenizer.json"))
+    (tmp_path / "a.txt").write_text("a dog barks\n" * 40)
+    spec = tmp_path / "names.yaml"
+    spec.write_text(
+        f"name: names\nversion: 1\ndata: {{kind: files, train: a.txt, validation: a.txt{shared}}}\n"
+        "training: {max_steps: 2, tokens_per_step: 128}\nobjective: {kind: masked_lm}\nseeds: [0, 1]\n"
+        f"arms:\n  first: {{{in_arms}}}\n  second: {{{in_arms}}}\n"
+    )
+    result = ablate("validate", spec, "--data-root", tmp_path)
+    assert result.stderr == (
+        f"{spec}:{place_of(spec, 'their')}: {arms}{tmp_path}/their: its tokenizer is of type Unigram, expected "
+        "WordPiece or BPE; use another tokenizer.\n"
+    )
 
 
 def test_a_text_that_is_no_utf_8_is_said_once_where_its_file_is_named(tmp_path, data_root):
@@ -130,7 +152,7 @@ def test_sentences_that_the_text_does_not_have_are_found_before_the_first_run(tm
         text = load(store).train
         wanted = sentence.format(sentences=len(text), tokens=text.offsets[3])
         assert result.exit_code == 2
-        assert result.stderr.partition(": arm part: ")[2] == wanted + "\n"
+        assert result.stderr.partition(": ")[2].removeprefix("arm part: ") == wanted + "\n"
     assert not (tmp_path / "out/runs").exists()
 
 
@@ -141,7 +163,7 @@ def test_a_step_larger_than_the_text_is_found_before_the_first_run(tmp_path, dat
     store = next(path for path in (tmp_path / "out/tokens").iterdir() if path.is_dir())
     text = load(store).train
     assert result.stderr == (
-        f"{spec}:{place_of(spec, '1000000')}: arm mlm: a step has 1,000,000 tokens (training.tokens_per_step), "
+        f"{spec}:{place_of(spec, '1000000')}: a step has 1,000,000 tokens (training.tokens_per_step), "
         f"but the training text has only {len(text.ids):,} in {len(text):,} sentences; give more text "
         "(data.train, training.sentences), or lower training.tokens_per_step.\n"
     )
@@ -175,7 +197,7 @@ def test_text_too_short_for_a_measure_is_found_before_the_first_run(tmp_path, da
     sizes = np.bincount(halves(sample.sentence_N, rng=np.random.default_rng(0).spawn(1)[0]))
     told = sentence.format(there=there, halves=sizes, enough_for=sizes.min() // 5)
     place = place_of(spec, json.dumps(measure))
-    assert result.stderr == f"{spec}:{place}: arm mlm: measure {measure['kind']}: {told}\n"
+    assert result.stderr == f"{spec}:{place}: measure {measure['kind']}: {told}\n"
     assert not (tmp_path / "out/runs").exists()
 
 
@@ -189,7 +211,8 @@ def test_text_too_short_for_a_measure_is_found_before_the_trials_of_tune(tmp_pat
     result = ablate("run", spec, "--out", tmp_path / "out", "--data-root", data_root)
     assert result.exit_code == 2
     assert (
-        ": arm mlm,learning_rate=0.001: measure layer_change: layer_change needs at least 5 tokens per feature"
+        ": arms mlm,learning_rate=0.001, mlm,learning_rate=0.002, mt,learning_rate=0.001 and "
+        "mt,learning_rate=0.002: measure layer_change: layer_change needs at least 5 tokens per feature"
         in result.stderr
     )
     assert not (tmp_path / "out/runs").exists()
@@ -242,18 +265,9 @@ def test_what_an_arm_needs_of_the_text_is_asked_before_any_run_starts(arm, sente
             "document has one sentence; set data.document to the column of documents, or separate only "
             "documents by blank lines.",
         ),
-        (
-            "thedogbarks\nthecatisold\n" * 40,
-            "{word_order: {kind: ngrams}}",
-            "{kind: ngrams}",
-            "training.word_order needs words, but sentences with a space between two words hold only 0.0% of "
-            "the tokens of data.train, expected at least half; put spaces between words, or set its unit to "
-            "sub_words.",
-        ),
     ],
-    ids=["pairs", "words"],
 )
-def test_text_without_pairs_or_words_is_found_before_any_run_starts(text, training, at, sentence, tmp_path):
+def test_text_without_pairs_is_found_before_any_run_starts(text, training, at, sentence, tmp_path):
     for name in ("train.txt", "validation.txt"):
         (tmp_path / name).write_text(text)
     spec = tmp_path / "needs.yaml"
@@ -269,6 +283,40 @@ def test_text_without_pairs_or_words_is_found_before_any_run_starts(text, traini
         == f"{spec}:{place_of(spec, at)}: arm needy: {sentence}\n"
     )
     assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_all_arms_that_need_words_are_found_before_any_run_starts_and_then_in_the_plan(tmp_path):
+    for name in ("train.txt", "validation.txt"):
+        (tmp_path / name).write_text("thedogbarks\nthecatisold\n" * 40)
+    spec = tmp_path / "needs.yaml"
+    spec.write_text(
+        "name: needs\nversion: 1\ndata: {kind: files, train: train.txt, validation: validation.txt, vocab_size: "
+        "30}\n"
+        "encoder: {num_hidden_layers: 1, hidden_size: 8, num_attention_heads: 1}\n"
+        "objective: {kind: masked_lm}\ntraining: {max_steps: 2, tokens_per_step: 128}\nseeds: [0, 1]\n"
+        "arms:\n  fine: {}\n"
+        "  span: {objective: {masking: {select: span}}}\n"
+        "  wide: {encoder: {hidden_size: 16}, objective: {masking: {select: span}}}\n"
+        "  word: {objective: {masking: {select: whole_word}}}\n"
+        "  order: {training: {word_order: {kind: ngrams}}}\n"
+        "  pieces: {training: {word_order: {kind: ngrams, unit: sub_words}}}\n"
+    )
+    no_words = (
+        "needs words, but sentences with a space between two words hold only 0.0% of the tokens of data.train, "
+        "expected at least half;"
+    )
+    uniform = f"{no_words} use uniform, which needs no words."
+    refused = (
+        f"{spec}:{place_of(spec, 'span}}}')}: arms span and wide: objective.masking.select: span {uniform}\n"
+        f"{spec}:{place_of(spec, 'whole_word')}: arm word: objective.masking.select: whole_word {uniform}\n"
+        f"{spec}:{place_of(spec, '{kind: ngrams}')}: arm order: training.word_order {no_words} set its unit to "
+        "sub_words, which needs no words.\n"
+    )
+    where = ("--out", tmp_path / "out", "--data-root", tmp_path)
+    assert ablate("plan", spec, *where).exit_code == 0  # no text is cut into tokens yet
+    assert refusal_of("run", spec, *where) == refused
+    assert not (tmp_path / "out" / "runs").exists()
+    assert refusal_of("plan", spec, *where) == refused
 
 
 def test_skip_gram_on_sentences_of_one_token_is_refused_before_any_run_starts(tmp_path):
@@ -304,7 +352,7 @@ def test_too_few_sentences_that_follow_each_other_are_found_before_any_run_start
     assert result.exit_code == 2
     said = result.stderr
     assert re.sub(r"has \d+ pairs", "has few pairs", said) == (
-        f"{spec}:{place_of(spec, '{kind: retrieval')}: arm only: measure retrieval: "
+        f"{spec}:{place_of(spec, '{kind: retrieval')}: measure retrieval: "
         f"data.validation has few pairs of sentences that follow each other in a document and occur nowhere else, "
         "but next_sentence needs 40; give more text, or leave next_sentence out of the measure's tasks.\n"
     )

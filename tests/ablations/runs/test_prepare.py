@@ -30,8 +30,8 @@ def test_tokens_that_changed_on_the_disk_are_refused_before_a_run_starts(tmp_pat
     assert error_text(
         AblationsError, lambda: prepare_text(workspace, workspace.planned, Console(quiet=True))
     ).endswith(
-        f"arm a: The token store {path.parent} is damaged: train.ids.npy has changed since it was written; delete "
-        "the folder, then `ablate run` writes it again."
+        f": arms a and b: The token store {path.parent} is damaged: train.ids.npy has changed since it was "
+        "written; delete the folder, then `ablate run` writes it again."
     )
     ids[5] ^= 1
     ids.flush()
@@ -88,7 +88,7 @@ def test_a_text_that_does_not_suit_a_measure_is_refused_before_a_run_starts(data
     workspace = workspace_of(tmp_path, data=data, measures=[measure])
     assert error_text(
         AblationsError, lambda: prepare_text(workspace, workspace.planned, Console(quiet=True))
-    ).endswith(f": arm a: {sentence}")
+    ).endswith(f": {sentence}")
 
 
 def test_documents_are_needed_of_the_text_that_is_read():
@@ -115,7 +115,7 @@ def test_tokens_of_a_step_are_those_of_the_input_format(tmp_path):
     joined = int(re.search(r"only ([\d,]+) in 300 sentences", sentence)[1].replace(",", ""))
     assert joined < stored
     assert sentence.endswith(
-        f"arm a: a step has {stored:,} tokens (training.tokens_per_step), but the training text has only "
+        f": a step has {stored:,} tokens (training.tokens_per_step), but the training text has only "
         f"{joined:,} in 300 sentences; give more text (data.train, training.sentences), or lower "
         "training.tokens_per_step."
     )
@@ -129,6 +129,4 @@ def test_too_few_negative_pairs_are_seen_before_a_run_starts(tmp_path):
         if tokens_per_step == 512:
             prepare_text(workspace, workspace.planned, Console(quiet=True))
     sentence = error_text(AblationsError, lambda: prepare_text(workspace, workspace.planned, Console(quiet=True)))
-    assert (
-        "arm a: next_sentence needs second segments from another document in about half of the pairs" in sentence
-    )
+    assert ": next_sentence needs second segments from another document in about half of the pairs" in sentence

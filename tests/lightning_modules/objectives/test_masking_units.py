@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lightning_modules.config import FilesData, MaskingSettings
+from lightning_modules.config import FilesData, MaskingSettings, RunSettings
 from lightning_modules.config.masking import GenericWords, OwnSelection
 from lightning_modules.data.packing import BatchPlan, pack
 from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.token_store import prepare
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, read_tokenizer
+from lightning_modules.data.word_order import training_text
 from lightning_modules.errors import DataError
 from lightning_modules.objectives.masked_lm import Masker
 from lightning_modules.objectives.masking import Units
@@ -257,11 +258,19 @@ def test_a_text_without_spaces_has_no_words(more, share, select, tmp_path):
         (tmp_path / f"{name}.txt").write_text(text)
     data = FilesData(kind="files", train="train.txt", validation="validation.txt", vocab_size=40, max_length=64)
     tokens = prepare(data, data_root=tmp_path, store=tmp_path / "store")
-    settings = MaskingSettings.model_validate({"select": select}).select
-    assert error_text(DataError, Units, settings, tokens, tokens.train) == (
-        f"objective.masking.select: {settings.kind} needs words, but sentences with a space between two words "
-        f"hold only {share} of the tokens of data.train, expected at least half; put spaces between words, or use "
-        "uniform."
+    run = RunSettings.model_validate(
+        {
+            "data": data,
+            "encoder": {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 1},
+            "objective": {"kind": "masked_lm", "masking": {"select": select}},
+            "training": {"max_steps": 2, "tokens_per_step": 128},
+            "seed": 0,
+        }
+    )
+    kind = run.objective.masking.select.kind
+    assert error_text(DataError, training_text, run, tokens) == (
+        f"objective.masking.select: {kind} needs words, but sentences with a space between two words hold only "
+        f"{share} of the tokens of data.train, expected at least half; use uniform, which needs no words."
     )
 
 
