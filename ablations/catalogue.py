@@ -505,8 +505,9 @@ def lacks_labels(settings: Measure, data: Data) -> str | None:
 
 def suits(settings: RunMeasure | RunDistanceSettings, run: RunSettings) -> bool:
     """Return whether a measure can be computed from runs of this objective."""
-    need = _need(settings)
-    return need is None or need.is_met(run.objective)
+    with plugins.guarded(settings.plugin):
+        need = _need(settings)
+        return need is None or need.is_met(run.objective)
 
 
 def _need(settings: RunMeasure | RunDistanceSettings) -> Need | None:

@@ -13,13 +13,16 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from lightning_modules.errors import PluginError
+from pydantic import ValidationError
+
+from lightning_modules.errors import AblationsError, PluginError
 
 GROUP = "pretraining_ablations"
 """Group of the entry points of installed packages."""
@@ -197,6 +200,22 @@ def _executed(name: str, path: Path, source: bytes, digest: str) -> ModuleType:
         del sys.modules[module.__name__]
         raise failure(name, path, error) from error
     return module
+
+
+@contextmanager
+def guarded(plugin: Plugin | None, *, setting: str = "") -> Iterator[None]:
+    """Raise what the code of a plugin raises as one sentence with the line of its file. Errors that are sentences
+    already stay as they are, and so do all errors without a plugin.
+
+    Args:
+        setting: setting that names the plugin, for the error.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:  # sys.exit() in the file would end the command without a word
+        if plugin is None or isinstance(error, AblationsError | ValidationError):
+            raise
+        raise failure(f"{setting}: {plugin.name}" if setting else plugin.name, plugin.path, error) from error
 
 
 def failure(name: str, path: Path, error: BaseException) -> PluginError:

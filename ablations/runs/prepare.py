@@ -26,6 +26,7 @@ from lightning_modules.data.word_order import require_words
 from lightning_modules.errors import DataError, PluginError
 from lightning_modules.objectives.masking import Units
 from lightning_modules.objectives.predictions import require_predictions
+from lightning_modules.plugins import guarded
 
 
 def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Console) -> None:
@@ -132,7 +133,8 @@ def _require_for_measuring(run: RunSettings, texts: Texts, settings: Measure) ->
     if isinstance(settings, TaskSettings):
         _require_other_half(run, settings)
     if require := card(settings.kind).require:
-        (resolve_name(require) if isinstance(require, str) else require)(settings, texts, run)
+        with guarded(settings.plugin):
+            (resolve_name(require) if isinstance(require, str) else require)(settings, texts, run)
     if isinstance(settings, LabelledSettings) and settings.treebank is not None:
         texts.treebank(settings.treebank, settings)
 

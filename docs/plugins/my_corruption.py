@@ -23,6 +23,7 @@ class Rare(OwnSelection):
 
     def allowed(self, tokens: Any, split: Any) -> np.ndarray:
         # One truth value for each token of the training text. `joined`, beside it, says which tokens are hidden
-        # together with the one before them, as the pieces of a word.
+        # together with the one before them, as the pieces of a word. `tokens.tokenizer.id_to_token(i)` is the text
+        # of an id of `split.ids`.
         rank_V = np.argsort(np.argsort(-tokens.source_counts_V, kind="stable"))
         return rank_V[split.ids] >= self.frequent

@@ -170,6 +170,8 @@ def _own_facts(run: RunSettings, plugin: Plugin) -> Iterator[Contradiction]:
     objective, sizes = run.objective, {"vocab_size": run.data.vocab_size, "max_steps": run.training.max_steps}
     try:
         numbers = [*objective.predictions.values(), objective.weights_per_token(run.encoder, **sizes)]
+        # The plan counts parameters; 0 of them are possible.
+        objective.own_parameters(run.encoder, vocab_size=run.data.vocab_size, max_length=run.data.max_length)
         if not all(0 < number < math.inf for number in numbers):
             yield (
                 ("objective", "kind"),

@@ -26,7 +26,7 @@ from lightning_modules.config.encoder import (
 from lightning_modules.config.masking import MaskingSettings
 from lightning_modules.config.settings import SETTING_LIMIT, Settings, kind_of_part, or_plugin
 from lightning_modules.errors import PluginError
-from lightning_modules.plugins import Plugin, failure
+from lightning_modules.plugins import Plugin, guarded
 
 Output = Literal["next", "hidden", "own"] | None
 """Token that the output at a position predicts. `next`: the next token. `hidden`: the hidden token at that
@@ -470,10 +470,8 @@ def _require_module(plugin: Plugin, settings: type[ObjectiveSettings]) -> None:
     Raises:
         PluginError: the module cannot be imported, is no `Objective`, or lacks a method.
     """
-    try:
+    with guarded(plugin):
         module = resolve_name(settings.module) if isinstance(settings.module, str) else settings.module
-    except Exception as error:
-        raise failure(plugin.name, plugin.path, error) from error
     bases = module.__mro__ if isinstance(module, type) else ()
     base: Any = next((base for base in bases if f"{base.__module__}.{base.__name__}" == MODULE_BASE), None)
     if base is None:

@@ -99,9 +99,10 @@ def or_plugin(settings_of: Callable[[Plugin], type[Settings]]) -> WrapValidator:
         try:
             plugin = plugins.load(str(kind))
             _OF_PLUGINS[plugin.name] = settings = _named(settings_of(plugin), plugin)
+            with plugins.guarded(plugin):  # validators of the class are code of a user
+                return _adapter(settings).validate_python(value)
         except PluginError as error:
             raise sentence_error(str(error).removesuffix("."), at=("kind",)) from error
-        return _adapter(settings).validate_python(value)
 
     return WrapValidator(validated)
 

@@ -36,6 +36,7 @@ from lightning_modules.data.tokenizer import (
     word_starts,
 )
 from lightning_modules.errors import DataError
+from lightning_modules.plugins import guarded
 from lightning_modules.randomness import derive, uniforms
 
 
@@ -257,6 +258,7 @@ class Units:
         Raises:
             DataError: no n-gram is frequent enough, the lexicon has no word of the text or leaves nothing to hide,
                 or a label word is no token or was cut off.
+            PluginError: the code of a user's own selection fails.
         """
         self._select = select
         self._candidate: NDArray[np.bool_] | None = None  # one value for each token of the split
@@ -314,10 +316,11 @@ def _mask(
     select: OwnSelection, name: Literal["allowed", "joined"], tokens: Tokens, split: Split
 ) -> NDArray[np.bool_] | None:
     """Return a mask over the tokens of a split from a plugin's selection; None if it makes none."""
-    mask_N = getattr(select, name)(tokens, split)
+    with guarded(select.plugin, setting="objective.masking.select"):
+        mask_N = getattr(select, name)(tokens, split)
+        mask_N = None if mask_N is None else np.asarray(mask_N)
     if mask_N is None:
         return None
-    mask_N = np.asarray(mask_N)
     if mask_N.dtype != np.bool_ or mask_N.shape != split.ids.shape:
         raise DataError(
             f"objective.masking.select: {name} of {select.kind} must return {len(split.ids):,} truth values, one "

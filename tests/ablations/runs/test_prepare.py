@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from ablations.errors import AblationsError
+from ablations.errors import AblationsError, SpecProblems
 from ablations.measures.information.estimate import smaller_half
 from ablations.measures.reading.texts import Texts
 from ablations.measures.token_information import questions_of
@@ -130,3 +130,50 @@ def test_too_few_negative_pairs_are_seen_before_a_run_starts(tmp_path):
             prepare_text(workspace, workspace.planned, Console(quiet=True))
     sentence = error_text(AblationsError, lambda: prepare_text(workspace, workspace.planned, Console(quiet=True)))
     assert ": next_sentence needs second segments from another document in about half of the pairs" in sentence
+
+
+PLUGIN = """
+from ablations.catalogue import Card
+from ablations.measures.settings import MeasureSettings
+from lightning_modules.config.masking import OwnSelection
+
+class Vowels(OwnSelection):
+    def allowed(self, tokens, split):
+        return [tokens.tokenizer.id_to_token(i)[-1] in "aeiou" for i in split]
+
+class Words(OwnSelection):
+    def joined(self, tokens, split):
+        return tokens.vocabulary
+
+class Settings(MeasureSettings):
+    pass
+
+def rows(readings, settings, say):
+    yield {}
+
+def require(settings, texts, run):
+    texts.nothing
+
+Mine = Card(rows=rows, metrics=("mine",), settings=Settings, require=require)
+"""
+
+
+def test_code_of_plugins_that_fails_is_a_sentence_with_its_line_for_each_arm_and_measure(tmp_path):
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    arms = {"fine": {}} | {
+        name: {"objective": {"masking": {"select": f"mine.py:{kind}"}}}
+        for name, kind in (("vowels", "Vowels"), ("words", "Words"), ("again", "Words"))
+    }
+    workspace = workspace_of(tmp_path, arms=arms, measures=["mine.py:Mine"])
+    lines = error_text(
+        SpecProblems, lambda: prepare_text(workspace, workspace.planned, Console(quiet=True))
+    ).splitlines()
+    select, file = "objective.masking.select: mine.py:", f"{tmp_path}/mine.py"
+    assert [line.partition(": ")[2] for line in lines] == [
+        f"arm vowels: {select}Vowels: {file}, line 8: TypeError: 'Split' object is not iterable; "
+        "correct the file.",
+        f"arms words and again: {select}Words: {file}, line 12: AttributeError: 'Tokens' object has no attribute "
+        "'vocabulary'; correct the file.",
+        f"measure mine.py:Mine: {file}, line 21: AttributeError: 'Texts' object has no attribute 'nothing'; "
+        "correct the file.",
+    ]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ablations.errors import SpecError
+from ablations.errors import AblationsError, SpecError
 from ablations.runs.identity import run_identity
 from ablations.runs.rows import key
 from ablations.spec import grid, load
@@ -104,6 +104,30 @@ def rows(readings, settings, say):
 def test_what_a_card_lacks_is_one_sentence(folder, text, sentence):
     (folder / "mine.py").write_text(CARD + text)
     assert problems(folder, measures=["mine.py:Rank"]) == [sentence]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    {
+        "    @field_validator('checkpoints')\n    def _mine(cls, value):\n        return {}[value]\n"
+        "Rank = Card(settings=Settings, rows=rows, metrics=('rank',))\n": "KeyError: 'last'",
+        "Rank = Card(settings=Settings, rows=rows, metrics=('rank',), need=Need(lambda of: of.nothing, 'none'))":
+            "AttributeError: 'MaskedLMSettings' object has no attribute 'nothing'",
+    }.items(),
+)  # fmt: skip
+def test_code_of_a_measure_that_fails_while_the_spec_is_read_is_one_sentence_with_its_line(folder, text, sentence):
+    source = (
+        "from ablations.catalogue import Card, Need\nfrom ablations.measures.settings import MeasureSettings\n"
+        "from pydantic import field_validator\ndef rows(readings, settings, say):\n    yield {}\n"
+        "class Settings(MeasureSettings):\n    mine: int = 0\n"
+    )
+    (folder / "mine.py").write_text(source + text)
+    line = (source + text).splitlines().index("        return {}[value]") + 1 if "KeyError" in sentence else 8
+    with pytest.raises(AblationsError) as error:
+        load.load(write_spec(folder, measures=["mine.py:Rank"]))
+    assert str(error.value).rpartition("mine.py:Rank: ")[2].rstrip(".") == (
+        f"{folder}/mine.py, line {line}: {sentence}; correct the file"
+    )
 
 
 def test_a_missing_file_is_one_sentence_at_the_measure(folder):
