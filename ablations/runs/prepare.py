@@ -105,8 +105,8 @@ def _require_for_training(run: RunSettings, tokens: Tokens, seen: dict[object, E
                 check()
             except (DataError, PluginError) as error:
                 seen[key] = error
-        if (error := seen[key]) is not None:
-            raise error
+        if (earlier := seen[key]) is not None:
+            raise earlier
 
     sentences = run.training.sentences
     pair_loss: PairLoss = getattr(run.objective, "pair_loss", "none")
