@@ -117,8 +117,8 @@ def _require_for_training(run: RunSettings, tokens: Tokens, seen: dict[object, E
         )
     text = tokens.train if sentences is None else tokens.train.head(sentences)
     steps = (len(text), run.training.tokens_per_step, run.training.input_format, pair_loss)
-    # The order, which the seed decides, hardly matters here.
-    once(steps, lambda: (BatchPlan.of_run(run, text, steps=1), require_pairs(run, text, pair_loss)))
+    once(steps, lambda: BatchPlan.of_run(run, text, steps=1))  # the order, which the seed decides, hardly matters
+    once(("pairs", *steps), lambda: require_pairs(run, text, pair_loss))
     require_words(run, tokens)
     if (masking := getattr(run.objective, "masking", None)) is not None:
         once((len(text), masking.select.model_dump_json()), lambda: Units(masking.select, tokens, text))
