@@ -260,6 +260,7 @@ WORDS: dict[Metric, str] = {
     "accuracy": "accuracy",
     "matthews": "Matthews correlation",
     "f1": "F1",
+    "macro_f1": "macro-averaged F1",
     "pearson": "Pearson correlation",
     "spearman": "Spearman correlation",
     "entity_f1": "F1 of entities",

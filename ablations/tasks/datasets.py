@@ -36,14 +36,16 @@ from lightning_modules.files import sha256
 from lightning_modules.plugins import Plugin
 
 Kind = Literal["classification", "regression", "tagging", "span", "minimal_pairs"]
-Metric = Literal["accuracy", "matthews", "f1", "pearson", "spearman", "entity_f1", "overlap_f1", "exact_match"]
+Metric = Literal[
+    "accuracy", "matthews", "f1", "macro_f1", "pearson", "spearman", "entity_f1", "overlap_f1", "exact_match"
+]
 Chance = Literal["constant", "place", "none", "half"]
 Split = Literal["train", "validation", "test"]
 
 SPLITS: Final[tuple[Split, ...]] = ("train", "validation", "test")
 
 METRICS: dict[Kind, dict[Metric, Chance]] = {
-    "classification": {"accuracy": "constant", "matthews": "none", "f1": "constant"},
+    "classification": {"accuracy": "constant", "matthews": "none", "f1": "constant", "macro_f1": "constant"},
     "regression": {"pearson": "none", "spearman": "none"},
     "tagging": {"accuracy": "constant", "entity_f1": "constant"},
     "span": {"overlap_f1": "place", "exact_match": "place"},

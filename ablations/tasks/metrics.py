@@ -167,6 +167,12 @@ def _f1(task: Task, predicted: Sequence[Any], right: Sequence[Any]) -> float:
     return float(metrics.f1_score(*is_positive, zero_division=0.0))
 
 
+def _macro_f1(task: Task, predicted: Sequence[Any], right: Sequence[Any]) -> float:
+    """Return the mean F1 of the classes among the right answers, which are the same for all models."""
+    classes = sorted(set(right))
+    return float(metrics.f1_score(right, predicted, labels=classes, average="macro", zero_division=0.0))
+
+
 def correlation(of: Callable[..., Any], first: ArrayLike, second: ArrayLike) -> float:
     """Return a correlation of scipy, such as `stats.spearmanr`; 0 if one side is constant, because a constant
     tells nothing."""
@@ -236,6 +242,7 @@ _SCORERS: dict[Metric, Callable[[Task, Sequence[Any], Sequence[Any]], float]] = 
     "accuracy": _accuracy,
     "matthews": _matthews,
     "f1": _f1,
+    "macro_f1": _macro_f1,
     "pearson": lambda task, answers, right: correlation(stats.pearsonr, answers, right),
     "spearman": lambda task, answers, right: correlation(stats.spearmanr, answers, right),
     "entity_f1": _entity_f1,

@@ -185,6 +185,8 @@ def written(task, folder, split, columns):
          lambda a, b: {"sentence": a, "label": [0, 1] * 20}),
         ("classification", {"metric": "f1", "positive": "b", "text": ("one", "two")},
          lambda a, b: {"one": a, "two": b, "label": [*"abcb"] * 10}),
+        ("classification", {"metric": "macro_f1", "text": ("one", "two")},
+         lambda a, b: {"one": a, "two": b, "label": [*"abca"] * 10}),
         ("regression", {"metric": "spearman"},
          lambda a, b: {"sentence": a, "label": [float(len(text)) for text in a]}),
         ("tagging", {"metric": "entity_f1", "text": ("tokens",)},

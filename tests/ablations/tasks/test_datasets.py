@@ -151,7 +151,7 @@ def problems(folder, measure, task):
         (
             ("accuracy", "pearson"),
             "1:1",
-            "metric must be accuracy, matthews or f1 for classification, but is pearson",
+            "metric must be accuracy, matthews, f1 or macro_f1 for classification, but is pearson",
         ),
         (
             ("accuracy", "f1"),

@@ -47,6 +47,19 @@ def test_f1_is_about_the_positive_class_alone():
     assert score(task("f1", positive="1"), ["0"] * 3, ["1"] * 3) == 0
 
 
+@pytest.mark.parametrize("choices", [["0", "1"], ["a", "b", "c", "d"]])
+def test_macro_f1_is_scikit_learns_over_the_classes_of_the_right_answers(choices):
+    said, right = random_answers(choices, seed=2)
+    macro = task("macro_f1")
+    assert score(macro, said, right) == pytest.approx(theirs.f1_score(right, said, average="macro"))
+    of_each = [score(task("f1", positive=name), said, right) for name in choices]
+    assert score(macro, said, right) == pytest.approx(np.mean(of_each))
+    assert score(macro, right, right) == 1
+    common, rare = ["a"] * 9 + ["b"], ["a"] * 8 + ["z", "b"]
+    assert score(macro, rare, common) == pytest.approx((16 / 17 + 1) / 2), "z is an error, and no class"
+    assert score(macro, ["a"] * 10, common) == pytest.approx(18 / 19 / 2)
+
+
 def test_matthews_of_four_counts():
     said, right = list("1110001000"), list("1100110000")
     tp, fp, fn, tn = 2, 2, 2, 4
@@ -241,7 +254,9 @@ def test_chance_is_the_best_that_one_answer_to_everything_scores():
     assert chance(TASKS["cola"], answered(["1"])) == 0
 
 
-@pytest.mark.parametrize(("metric", "positive"), [("accuracy", None), ("f1", "a"), ("f1", "c")])
+@pytest.mark.parametrize(
+    ("metric", "positive"), [("accuracy", None), ("f1", "a"), ("f1", "c"), ("macro_f1", None)]
+)
 def test_no_constant_answer_is_above_chance(metric, positive):
     """Whatever a training part makes a model say."""
     asked = task(metric, positive=positive)
