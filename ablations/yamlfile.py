@@ -180,12 +180,6 @@ def text_of(path: Path) -> str:
         _stop(path, "this is a folder; name a file", NOWHERE)
     except OSError as error:
         _stop(path, f"this file cannot be read: {error.strerror}", NOWHERE)
-    if len(content) > LARGEST_FILE:
-        _stop(
-            path,
-            f"this file is larger than {LARGEST_FILE // 1024} KiB, but a spec is about a page of text; name "
-            "another file",
-        )
     return decoded(path, content)
 
 
@@ -193,8 +187,14 @@ def decoded(path: Path, content: bytes) -> str:
     """Return the text of a file from its content, without the byte-order mark.
 
     Raises:
-        SpecProblems: it is no UTF-8.
+        SpecProblems: it is too large or is no UTF-8.
     """
+    if len(content) > LARGEST_FILE:
+        _stop(
+            path,
+            f"this file is larger than {LARGEST_FILE // 1024} KiB, but a spec is about a page of text; name "
+            "another file",
+        )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -23,6 +23,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lightning_modules.errors import AblationsError, PluginError
+from lightning_modules.files import read_file
 
 GROUP = "pretraining_ablations"
 """Group of the entry points of installed packages."""
@@ -58,7 +59,9 @@ class _Search:
     """Places where plugin files are looked for, and the plugins that were loaded from there."""
 
     folder: Path | None = None
-    """Folder of the spec that the user named; None without one, as for a folder of results."""
+    """Folder of the spec that the user named, or of results; None if plugins may lie in neither."""
+    executes: bool = True
+    """Whether files of the folder may be executed, which is false for a folder of results."""
     files: tuple[Path, ...] = ()
     loaded: dict[str, Plugin] = field(default_factory=dict)
     modules: dict[tuple[Path, str], ModuleType] = field(default_factory=dict)
@@ -78,11 +81,17 @@ def is_text(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(TEXT, value) is not None
 
 
-def look_beside(spec: Path | None) -> None:
-    """Look for plugin files in the folder of this spec from now on, and forget all loaded plugins. With None only
-    the files of `give_files` are used."""
+def look_beside(spec: Path | None, *, executes: bool = True, trusted: Iterable[Plugin] = ()) -> None:
+    """Look for plugin files in the folder of this spec from now on, and forget all loaded plugins.
+
+    Args:
+        spec: path of the spec. With None only the files of `give_files` are used.
+        executes: whether files of this folder may be executed, or only be read, as in a folder of results.
+        trusted: loaded plugins that are not forgotten, because a spec of the user names them.
+    """
     _search.folder = None if spec is None else spec.absolute().parent
-    _search.loaded.clear()
+    _search.executes = executes
+    _search.loaded = {plugin.name: plugin for plugin in trusted}
 
 
 def give_files(paths: Iterable[Path]) -> None:
@@ -136,13 +145,14 @@ def _place(name: str) -> Path:
     """Return the path of a plugin file: the one given with `--plugin`, or the one beside the spec.
 
     Raises:
-        PluginError: the user named neither. Results of somebody else must not choose what is executed.
+        PluginError: the user named neither. Results of somebody else must not choose what is executed, but a
+            file that is only read may lie beside them.
     """
     file = name.partition(":")[0]
     given = next((path for path in _search.files if path.name == Path(file).name), None)
     if given is not None:
         return given
-    if _search.folder is None:
+    if _search.folder is None or not (_search.executes or is_text(name)):
         raise PluginError(
             f"{name}: a file that only a folder of results names is not read; if you trust it, name it with "
             "--plugin."
@@ -168,7 +178,7 @@ def _of_file(name: str, path: Path, sha256: str | None = None) -> Plugin:
         sha256: hash that its content must have. A file with another hash is not executed.
     """
     try:
-        source = path.read_bytes()
+        source = read_file(path)
     except OSError as error:
         remedy = "put the file beside the spec, or name it with --plugin"
         if sha256 is not None:

@@ -205,7 +205,7 @@ def diff(before: Path, after: Path, examples: int, by: Any, out: Path, as_json: 
     better or worse than A, in each seed and over seeds. Their measures need `predictions: true`. --examples and
     --by work only for arms or runs.
     """
-    from reports.page.diff import compare, folder_of
+    from reports.page.diff import compare
     from reports.page.flips import compare_examples, side_of
 
     sides = [side_of(place, out=out) for place in (before, after)]
@@ -221,7 +221,7 @@ def diff(before: Path, after: Path, examples: int, by: Any, out: Path, as_json: 
             "--examples and --by work only for two arms (out/NAME:ARM) or two runs; leave them out, or name arms."
         )
     else:
-        content = compare(folder_of(before, out=out), folder_of(after, out=out))
+        content = compare(before, after, out=out)
     if as_json:
         click.echo(json.dumps(content, indent=2, allow_nan=False))
     else:

@@ -31,7 +31,7 @@ from ablations.spec import claims as claims_file
 from ablations.spec import given_settings, grid, load, matching
 from ablations.spec.experiment import Experiment, Run
 from ablations.spec.figures import keep_published, published_points
-from ablations.tasks.datasets import files_now
+from ablations.tasks.datasets import files_now, keep_tasks
 from ablations.wording import listed
 from lightning_modules import plugins
 from lightning_modules.config import Data, RunSettings
@@ -400,6 +400,7 @@ class Workspace:
                 update={"given": self.changed_spec.sentences, "changed_from": self.changed_spec.name}
             )
         keep_published(self.experiment.published, self.folder, spec=self.spec)
+        keep_tasks(self.experiment.measures, self.folder)
         plan.write(content, self.folder, spec=self.written, claims=claims, data=self._describe_data())
         if self.search is not None:
             write_json(self.folder / tuning.FILE, self.search.tuning.model_dump(mode="json"))

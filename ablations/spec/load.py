@@ -32,6 +32,7 @@ from ablations.tasks.settings import TaskSettings
 from ablations.wording import FEW, guess, listed, shown
 from lightning_modules import plugins
 from lightning_modules.config import RunSettings
+from lightning_modules.plugins import Plugin
 
 NO_CLAIMS = (
     "seeds are added until the claims are decided, but the spec names no claims; name a file of claims, as in "
@@ -40,7 +41,11 @@ NO_CLAIMS = (
 
 
 def load(
-    path: Path, *, overrides: Sequence[str] = (), beside: Literal["checked", "unread", "foreign"] = "checked"
+    path: Path,
+    *,
+    overrides: Sequence[str] = (),
+    beside: Literal["checked", "unread", "foreign"] = "checked",
+    trusted: Iterable[Plugin] = (),
 ) -> Experiment:
     """Return the experiment that a spec file describes, after checking all of it and the files beside it.
 
@@ -49,12 +54,13 @@ def load(
         beside: `unread` skips the files of claims and of published curves that the spec names. They may not be
             written yet, and a folder of results has no published curves. `foreign` skips them too, and executes
             no file beside the spec, because a folder of results may be from somebody else.
+        trusted: plugins that were loaded for a spec of the user, which this spec may name too.
 
     Raises:
         SpecProblems: the spec, or a file of claims or curves that it names, has problems; the error has all
             of them.
     """
-    plugins.look_beside(None if beside == "foreign" else path)
+    plugins.look_beside(path, executes=beside != "foreign", trusted=trusted)
     document = given_settings.read(path, overrides)
     spec_faults = list(_arm_faults(document.content, document.option_by_path))
     try:

@@ -14,7 +14,7 @@ documents count. In plain text these are blank lines, as for formats of sentence
 
 import hashlib
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -32,7 +32,7 @@ from lightning_modules import plugins
 from lightning_modules.config import Data, FilesData, LanguageData, Settings
 from lightning_modules.config.data import Half, is_plain_text
 from lightning_modules.errors import DataError
-from lightning_modules.files import sha256
+from lightning_modules.files import sha256, write_whole
 from lightning_modules.plugins import Plugin
 
 Kind = Literal["classification", "regression", "tagging", "span", "minimal_pairs"]
@@ -372,6 +372,34 @@ def task_called(name: str) -> Task:
         SpecProblems: something is wrong with the file.
     """
     return TASKS[name] if name in TASKS else read_task(plugins.load(name))
+
+
+def own_tasks(measures: Iterable[Any]) -> list[str]:
+    """Return the names of the files of tasks that measures name, once each."""
+    names = (name for settings in measures for name in getattr(settings, "tasks", None) or ())
+    return list(dict.fromkeys(filter(plugins.is_text, names)))
+
+
+def keep_tasks(measures: Iterable[Any], folder: Path) -> None:
+    """Copy the files of tasks that measures name into the folder of an experiment's results, beside its copy of
+    the spec. A task with the name of this copy is left out.
+
+    Raises:
+        FilesError: the disk is full, or the place cannot be written to.
+    """
+    for name in own_tasks(measures):
+        if name.lower() != "spec.yaml":
+            write_whole(folder / name, plugins.load(name).part)
+
+
+def kept_tasks(folder: Path) -> list[str]:
+    """Return the names of the files of tasks that the spec in a folder of results names and that lie there."""
+    files = {path.name for path in folder.glob("*.yaml") if path.is_file() and path.name.lower() != "spec.yaml"}
+    measures = yamlfile.read(folder / "spec.yaml").content.get("measures") if files else None
+    entries = measures if isinstance(measures, list) else []
+    lists = [entry.get("tasks") for entry in entries if isinstance(entry, dict)]
+    names = {name for tasks in lists if isinstance(tasks, list) for name in filter(plugins.is_text, tasks)}
+    return sorted(names & files)
 
 
 def loaded_task(name: str) -> Task | None:

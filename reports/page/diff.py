@@ -18,6 +18,8 @@ from ablations.errors import ResultsError, SpecError
 from ablations.spec import load
 from ablations.spec.changes import changed_settings
 from ablations.spec.contrasts import Claim, Effect
+from lightning_modules import plugins
+from lightning_modules.plugins import Plugin
 from reports import folder as experiment_folder
 from reports.claims.entries import ClaimEntry, PartEntry
 from reports.claims.judge import finite, judge_claims
@@ -113,15 +115,24 @@ def folder_of(place: Path, *, out: Path, overrides: Sequence[str] = ()) -> Path:
     return folder
 
 
-def compare(before: Path, after: Path) -> dict[str, Any]:
-    """Return the comparison of two folders of experiments; nothing is written.
+def compare(before: Path, after: Path, *, out: Path = Path("out")) -> dict[str, Any]:
+    """Return the comparison of two experiments, each a folder of results or a spec whose results are in `out`;
+    nothing is written.
 
-    Numbers that are not finite, and those that one side lacks, are None.
+    Numbers that are not finite, and those that one side lacks, are None. Folders of results may be from somebody
+    else, so they may name only plugins that a spec of the user names too.
 
     Raises:
+        SpecError: a spec is not good.
         ResultsError: a file is missing or damaged.
     """
-    old, new = _side(before), _side(after)
+    folders, loaded = [], []
+    for place in (before, after):
+        plugins.look_beside(None)
+        folders.append(folder_of(place, out=out))
+        loaded.append(plugins.loaded())
+    # If both sides have a plugin of one name, the side's is the last and counts.
+    old, new = _side(folders[0], [*loaded[1], *loaded[0]]), _side(folders[1], [*loaded[0], *loaded[1]])
     runs = [{run.run_id for run in side.experiment.plan.runs} for side in (old, new)]
     files = dict.fromkeys((*old.files, *new.files))
     return {
@@ -147,9 +158,12 @@ class ComparedExperiment(NamedTuple):
     """Claims by name, as their files have them."""
     entries: dict[str, ClaimEntry]
     """Entries of claims with their verdicts, by name."""
+    trusted: Sequence[Plugin]
+    """Plugins that specs of the user name."""
 
 
-def _side(folder: Path) -> ComparedExperiment:
+def _side(folder: Path, trusted: Sequence[Plugin]) -> ComparedExperiment:
+    plugins.look_beside(None, trusted=trusted)
     experiment = experiment_folder.read(folder)
     judged = judge_claims(experiment)
     for entry in judged.entries:
@@ -157,7 +171,7 @@ def _side(folder: Path) -> ComparedExperiment:
             raise ResultsError(f"{folder}: claims {entry.name}: {entry.rule}")
     files = {file["name"]: file["sha256"] for file in judged.files}
     entries = {entry.name: entry for entry in judged.entries}
-    return ComparedExperiment(folder, experiment, files, judged.claims, entries)
+    return ComparedExperiment(folder, experiment, files, judged.claims, entries, trusted)
 
 
 # Claims ----------------------------------------------------------------------------------------------
@@ -298,7 +312,10 @@ def _settings(before: ComparedExperiment, after: ComparedExperiment) -> dict[str
             )
             return {"not_compared": reason, "changes": []}
     try:
-        specs = [load.load(side.folder / "spec.yaml", beside="foreign") for side in (before, after)]
+        specs = [
+            load.load(side.folder / "spec.yaml", beside="foreign", trusted=side.trusted)
+            for side in (before, after)
+        ]
     except SpecError as error:
         return {"not_compared": str(error).partition("\n")[0], "changes": []}
     return {"not_compared": None, "changes": [change._asdict() for change in changed_settings(*specs)]}

@@ -27,6 +27,7 @@ from ablations.runs import rows as run_rows
 from ablations.runs.records import PUBLISHED_PROVENANCE, RUNS_FILE, read_json
 from ablations.spec import claims as claims_file
 from ablations.spec.figures import PUBLISHED_FOLDER, kept_published
+from ablations.tasks.datasets import kept_tasks
 from reports import folder as experiment_folder
 from reports import words
 from reports.claims import words as claim_words
@@ -305,10 +306,10 @@ def publish(folder: Path, to: Path) -> Path:
     """Copy the files of a page to a folder in `to` with the experiment's name, and return that folder.
 
     It then holds report.md with its figures, tables in LaTeX, results.parquet, the verdicts (claims.json),
-    spec, plan, claims, and the published curves that the spec names. provenance.json has commits, versions,
-    machines and dates; runs.parquet has settings, state and provenance of each run; predictions.parquet is there
-    if runs keep predictions. Figures, tables, claims and curves that only an earlier publication had are removed.
-    Other files stay, such as a findings.md that a person wrote.
+    spec, plan, claims, and the published curves and files of tasks that the spec names. provenance.json has
+    commits, versions, machines and dates; runs.parquet has settings, state and provenance of each run;
+    predictions.parquet is there if runs keep predictions. Figures, tables, claims and curves that only an
+    earlier publication had are removed. Other files stay, such as a findings.md that a person wrote.
 
     Raises:
         ResultsError: `folder` has no page, or a file cannot be written.
@@ -355,10 +356,12 @@ def restore(published: Path, out: Path) -> Path:
 
 
 def _files_beside_spec(folder: Path) -> list[str]:
-    """Return the paths of the files of claims and published curves that the experiment names and that exist."""
+    """Return the paths of the files of claims, published curves and tasks that the experiment names and that
+    exist."""
     names = [name for name in experiment_folder.read_plan(folder).claims if claims_file.NAME.fullmatch(name)]
     places = [f"{claims_file.FOLDER}/{name}.yaml" for name in names]
-    return [*(place for place in places if (folder / place).is_file()), *kept_published(folder)]
+    kept = [*kept_published(folder), *kept_tasks(folder)]
+    return [*(place for place in places if (folder / place).is_file()), *kept]
 
 
 def _copy(path: Path, to: Path) -> None:

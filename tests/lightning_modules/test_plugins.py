@@ -1,5 +1,6 @@
 """Parts of one's own: files and packages that are named, executed once, and recognised by their source."""
 
+import os
 import sys
 from importlib.metadata import EntryPoint
 
@@ -91,6 +92,24 @@ def test_a_part_that_is_not_to_be_had_is_one_sentence(beside, text, name, senten
     monkeypatch.setattr(plugins, "entry_points", lambda group: [])
     folder = beside(a=text)
     assert error_text(PluginError, plugins.load, name) == sentence.format(folder)
+
+
+def test_in_a_folder_of_results_files_are_read_and_none_is_executed(beside, tmp_path):
+    folder = beside(a="raise SystemError('must not be executed')\n")
+    (folder / "task.yaml").write_text("kind: span\n")
+    plugins.look_beside(folder / "spec.yaml", executes=False)
+    assert plugins.load("task.yaml").part == b"kind: span\n"
+    assert error_text(PluginError, plugins.load, "a.py:Rank") == (
+        "a.py:Rank: a file that only a folder of results names is not read; if you trust it, name it with "
+        "--plugin."
+    )
+    os.mkfifo(folder / "pipe.yaml")
+    (folder / "device.yaml").symlink_to("/dev/zero")
+    for name in ("pipe.yaml", "device.yaml"):
+        assert error_text(PluginError, plugins.load, name) == (
+            f"{name}: {folder}/{name} cannot be read (it is not an ordinary file); put the file beside the spec, "
+            "or name it with --plugin."
+        )
 
 
 def test_another_process_loads_the_same_source_or_none(beside, tmp_path):

@@ -121,6 +121,28 @@ def test_the_plan_names_a_figure_and_the_page_leaves_it_out_without_rows(folder,
     assert "my_figure_py_LossByChange" not in [figure["name"] for figure in report["figures"]]
 
 
+def test_a_published_folder_has_the_task_and_no_code(folder, out, tmp_path):
+    (tmp_path / "tried").mkdir()
+    (tmp_path / "tried" / "findings.md").write_text("by a person")
+    where = ["--out", out, "--data-root", folder]
+    result = ablate("report", folder / "spec.yaml", *where, "--publish", tmp_path)
+    assert result.exit_code == 0, result.output
+    published = tmp_path / "tried"
+    assert (published / "my_task.yaml").read_bytes() == (folder / "my_task.yaml").read_bytes()
+    assert (published / "findings.md").read_text() == "by a person"
+    assert not list(published.rglob("*.py"))
+    ablate("report", published, "--out", tmp_path / "again")
+    assert (tmp_path / "again" / "tried" / "my_task.yaml").is_file()
+
+
+def test_a_user_who_names_the_spec_trusts_what_it_names(folder, out):
+    """A folder of results alone may have the task read, but no code executed."""
+    by_spec = ablate("diff", out / "tried", folder / "spec.yaml", "--out", out)
+    assert by_spec.stdout.endswith("\nThe two specs come to the same settings.\n")
+    refused = "a file that only a folder of results names is not read"
+    assert f"my_objective.py:Ahead: {refused}" in ablate("diff", out / "tried", out / "tried").stdout
+
+
 def test_what_is_done_is_done(folder, out):
     result = ablate("run", folder / "spec.yaml", "--out", out, "--data-root", folder)
     assert "nothing to do: every run is trained and measured" in result.output

@@ -8,7 +8,7 @@ from ablations.errors import SpecError
 from ablations.metric_groups import groups_of
 from ablations.spec import load
 from ablations.tasks import datasets
-from ablations.tasks.datasets import files_now, task_called
+from ablations.tasks.datasets import files_now, keep_tasks, kept_tasks, task_called
 from ablations.tasks.examples import read_examples
 from ablations.tasks.settings import FrozenFeaturesSettings, ParsingSettings, ProbingSettings, RetrievalSettings
 from lightning_modules import plugins
@@ -59,6 +59,37 @@ def folder(tmp_path):
 def test_the_columns_of_every_format_are_read(folder, split, texts, answers):
     examples = read_examples(task_called("animals.yaml"), split, data_root=folder)
     assert (examples.first, examples.answers) == (texts, answers)
+
+
+def test_a_folder_of_results_keeps_the_tasks_that_its_spec_names_and_no_others(folder):
+    results = folder / "out" / "mine"
+    assert kept_tasks(results) == []  # neither a spec nor tasks
+    (folder / "spec.yaml").write_text(CLASSES)
+    measures = [
+        FrozenFeaturesSettings(kind="frozen_features", tasks=("sst2", "animals.yaml", "spec.yaml")),
+        RetrievalSettings(kind="retrieval", tasks=("pairs.yaml",)),
+    ]
+    keep_tasks(measures, results)
+    assert {path.name: path.read_text() for path in results.iterdir()} == {
+        "animals.yaml": CLASSES,
+        "pairs.yaml": PAIRS,
+    }
+    (results.parent / "beside.yaml").write_text(CLASSES)
+    (results / "folder.yaml").mkdir()
+    named = "[pairs.yaml, spec.yaml, ../beside.yaml, gone.yaml, folder.yaml, 7, [animals.yaml]]"
+    spec = f"measures: [validation, {{kind: frozen_features, tasks: {named}}}, {{tasks: animals.yaml}}]\n"
+    (results / "spec.yaml").write_text(spec)
+    assert kept_tasks(results) == ["pairs.yaml"]
+    (results / "spec.yaml").write_text("measures: 7\n")
+    assert kept_tasks(results) == []
+
+
+def test_a_task_of_more_than_a_page_of_text_is_refused(folder):
+    (folder / "animals.yaml").write_text(CLASSES + "#" * 2**18)
+    assert error_text(SpecError, task_called, "animals.yaml") == (
+        f"{folder}/animals.yaml:1:1: this file is larger than 256 KiB, but a spec is about a page of text; name "
+        "another file"
+    )
 
 
 def test_a_row_of_text_without_a_value_is_refused(folder):

@@ -431,6 +431,29 @@ def test_a_spec_stands_for_its_folder(before, after, tmp_path):
     assert json.loads(by_spec.stdout) == compare(before, after)
 
 
+MINE = "from ablations.catalogue import Card\nraise SystemError('must not be executed')\n"
+TASK = "kind: classification\nmetric: accuracy\ntext: [sentence]\ndivided_by: sentence\nfiles: {test: a.csv}\n"
+
+
+def test_the_task_of_a_folder_of_results_is_read_and_its_code_is_not_executed(before, after, tmp_path):
+    with_task = "layer_change, {kind: frozen_features, tasks: [mine.yaml]}, "
+    change_file(after / "spec.yaml", ("layer_change, ", with_task))
+    (after / "mine.yaml").write_text(TASK)
+    changes = compare(before, after)["settings"]["changes"]
+    assert [change["path"] for change in changes] == ["measures"]
+    spec = tmp_path / "some.yaml"
+    spec.write_text(SPEC)
+    for folder in (after, tmp_path):
+        (folder / "evil.py").write_text(MINE)
+    change_file(after / "spec.yaml", ("layer_change, ", "layer_change, 'evil.py:Norm', "))
+    for other in (before, spec):  # the spec of the user does not name this file, though it lies beside it
+        settings = compare(after, other, out=before.parent)["settings"]
+        assert settings["not_compared"].endswith(
+            "evil.py:Norm: a file that only a folder of results names is not read; if you trust it, name it with "
+            "--plugin"
+        )
+
+
 def test_without_claims_on_either_side_one_sentence_says_so(tmp_path):
     folder = write(tmp_path)
     result = ablate("diff", folder, folder)
