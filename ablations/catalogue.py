@@ -450,7 +450,8 @@ def _not_run(
     data_root: Path,
     is_there: Callable[[RunMeasure], bool],
 ) -> Iterator[str]:
-    """Yield a sentence for each task that cannot be run, with the reason and the arms."""
+    """Yield a sentence on tasks that cannot be run, with the reason and the arms. Tasks without their files share
+    a sentence, which names the first missing file."""
     arms_by_reason: dict[tuple[str, str], list[str]] = {}
     before = set[str]()
     for arm, run in runs.items():
@@ -461,10 +462,19 @@ def _not_run(
                 arms_by_reason.setdefault((task, problem), []).append(arm)
                 if is_there(part):
                     before.add(task)
+    tasks_by_words: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     for (task, problem), arms_without in arms_by_reason.items():
         where = "" if len(arms_without) == len(runs) else f" for {listed(arms_without, 'and')}"
-        not_run = "was measured before, but cannot be measured again" if task in before else "not run"
-        yield f"{settings.kind}: {task} {not_run}{where}: {problem}."
+        not_run = "measured before, but cannot be measured again" if task in before else "not run"
+        has_no_file = problem.endswith(f" is not in {data_root}")
+        words = (not_run, where, "" if has_no_file else problem)
+        tasks_by_words.setdefault(words, []).append((task, problem))
+    for (not_run, where, _), tasks in tasks_by_words.items():
+        names, problem = listed([task for task, _ in tasks], "and"), tasks[0][1]
+        was = "" if not_run == "not run" else "was " if len(tasks) == 1 else "were "
+        if len(tasks) > 1:
+            problem = problem.replace(f" is not in {data_root}", f" and others are not in {data_root}")
+        yield f"{settings.kind}: {names} {was}{not_run}{where}: {problem}."
 
 
 def _parts(settings: RunMeasure, data: Data) -> tuple[RunMeasure, ...]:

@@ -109,8 +109,7 @@ def test_what_is_not_run_and_what_is_no_evidence_is_said(tmp_path):
     assert caveats(FILES, {"mlm": files, "words": skipping}, data_root=tmp_path) == [
         f"fine_tuning: rte not run: classification/rte/train.parquet is not in {tmp_path}.",
         "minimal_pairs: not run for words: skip_gram gives no probability to a sentence.",
-        f"minimal_pairs: blimp not run: blimp/test.parquet is not in {tmp_path}.",
-        f"minimal_pairs: lm_syneval not run: lm_syneval/test.parquet is not in {tmp_path}.",
+        f"minimal_pairs: blimp and lm_syneval not run: blimp/test.parquet and others are not in {tmp_path}.",
     ]
     assert [settings.kind for settings in for_run(FILES, files, data_root=tmp_path)] == ["validation"]
     before = caveats(FILES, {"mlm": files}, data_root=tmp_path, is_there=lambda one: one.kind == "fine_tuning")
@@ -118,7 +117,7 @@ def test_what_is_not_run_and_what_is_no_evidence_is_said(tmp_path):
         "fine_tuning: rte was measured before, but cannot be measured again: classification/rte/train.parquet "
         f"is not in {tmp_path}."
     )
-    assert before[1].startswith("minimal_pairs: blimp not run: ")
+    assert before[1].startswith("minimal_pairs: blimp and lm_syneval not run: ")
     assert before[-1] == "fine_tuning: measured with effort quick, on a part of the data: no evidence."
 
 

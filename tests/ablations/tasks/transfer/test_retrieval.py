@@ -544,8 +544,7 @@ def test_what_cannot_be_asked_is_said_and_asked_for_when_it_can_be(tmp_path):
     first = {name: next(iter(TASKS[name].files.values())) for name in ("stsb", "sick_relatedness")}
     assert asked_of(run, measures, data_root=tmp_path) == []
     assert caveats(measures, {"mlm": run}, data_root=tmp_path) == [
-        f"retrieval: stsb not run: {first['stsb']} is not in {tmp_path}.",
-        f"retrieval: sick_relatedness not run: {first['sick_relatedness']} is not in {tmp_path}.",
+        f"retrieval: stsb and sick_relatedness not run: {first['stsb']} and others are not in {tmp_path}.",
         f"retrieval: next_sentence not run: {NO_COLUMN}.",
     ]
     for path in TASKS["stsb"].files.values():
