@@ -126,7 +126,8 @@ def compare(before: Path, after: Path, *, out: Path = Path("out")) -> dict[str, 
         SpecError: a spec is not good.
         ResultsError: a file is missing or damaged.
     """
-    folders, loaded = [], []
+    folders: list[Path] = []
+    loaded: list[list[Plugin]] = []
     for place in (before, after):
         plugins.look_beside(None)
         folders.append(folder_of(place, out=out))
