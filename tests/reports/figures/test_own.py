@@ -241,9 +241,9 @@ def test_one_paragraph_in_place_of_several_is_refused():
 def test_a_figure_cannot_change_the_table_of_others(tmp_path):
     """The rows that it gets are its own."""
     reports = []
-    for name, rows in (("reads", "table[:0]"), ("changes", "table.__setitem__('value', 0.0) or table[:0]")):
+    for name, body in (("reads", "table[:0]"), ("changes", "table.__setitem__('value', 0.0) or table[:0]")):
         folder = little(tmp_path / name)
-        planned(folder, {"my_figure.py": CARD.format(rows=rows, draw="pass")})
+        planned(folder, {"my_figure.py": CARD.format(rows=body, draw="pass")})
         page.write(folder)
         reports.append((folder / "report.md").read_text())
     assert reports[0] == reports[1]
