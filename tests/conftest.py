@@ -1,5 +1,6 @@
 """Fixtures of all tests: a tiny text, its tokens and run folders on it."""
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -51,6 +52,15 @@ def undrawn() -> Iterator[None]:
 
     with empty_drawings():
         yield
+
+
+@pytest.fixture
+def small_heap() -> Iterator[None]:
+    """The garbage collector does not look at the objects of other tests, which a command would not have."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

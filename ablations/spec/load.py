@@ -90,6 +90,14 @@ def load(
     return experiment
 
 
+loaded_plugins = plugins.loaded
+
+
+def forget_plugins(*, but: Iterable[Plugin] = ()) -> None:
+    """Forget all loaded plugins but these, and take none that lie beside a spec, as for a folder of results."""
+    plugins.look_beside(None, trusted=but)
+
+
 def unfit_files(
     spec: Path, sentences: Iterable[tuple[str, str | None, str]], *, overrides: Sequence[str]
 ) -> SpecProblems:

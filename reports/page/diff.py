@@ -18,8 +18,6 @@ from ablations.errors import ResultsError, SpecError
 from ablations.spec import load
 from ablations.spec.changes import changed_settings
 from ablations.spec.contrasts import Claim, Effect
-from lightning_modules import plugins
-from lightning_modules.plugins import Plugin
 from reports import folder as experiment_folder
 from reports.claims.entries import ClaimEntry, PartEntry
 from reports.claims.judge import finite, judge_claims
@@ -127,11 +125,11 @@ def compare(before: Path, after: Path, *, out: Path = Path("out")) -> dict[str, 
         ResultsError: a file is missing or damaged.
     """
     folders: list[Path] = []
-    loaded: list[list[Plugin]] = []
+    loaded: list[list[load.Plugin]] = []
     for place in (before, after):
-        plugins.look_beside(None)
+        load.forget_plugins()
         folders.append(folder_of(place, out=out))
-        loaded.append(plugins.loaded())
+        loaded.append(load.loaded_plugins())
     # If both sides have a plugin of one name, the side's is the last and counts.
     old, new = _side(folders[0], [*loaded[1], *loaded[0]]), _side(folders[1], [*loaded[0], *loaded[1]])
     runs = [{run.run_id for run in side.experiment.plan.runs} for side in (old, new)]
@@ -159,12 +157,12 @@ class ComparedExperiment(NamedTuple):
     """Claims by name, as their files have them."""
     entries: dict[str, ClaimEntry]
     """Entries of claims with their verdicts, by name."""
-    trusted: Sequence[Plugin]
+    trusted: Sequence[load.Plugin]
     """Plugins that specs of the user name."""
 
 
-def _side(folder: Path, trusted: Sequence[Plugin]) -> ComparedExperiment:
-    plugins.look_beside(None, trusted=trusted)
+def _side(folder: Path, trusted: Sequence[load.Plugin]) -> ComparedExperiment:
+    load.forget_plugins(but=trusted)
     experiment = experiment_folder.read(folder)
     judged = judge_claims(experiment)
     for entry in judged.entries:

@@ -30,7 +30,7 @@ def test_only_faults_that_the_command_survives_have_others_behind_them():
 
 
 def test_a_fault_is_due_once_at_its_call_in_its_process(tmp_path):
-    fault = draw(random.Random(1))._replace(kind="second command", where="worker", moment="step", count=3)
+    fault = draw(random.Random(1))._replace(kind="second command", where="worker", moment="step", call=3)
     trap = Trap([fault], tmp_path)
     assert [trap.due("step") for _ in range(4)] == [None] * 4  # this process is the command
     trap.role = "worker"

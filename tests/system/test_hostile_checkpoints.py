@@ -107,6 +107,7 @@ def test_the_watch_sees_what_it_is_for(tmp_path):
     assert {event.split()[0] for event in seen} >= {"os.system", "open", "pickle.find_class"}
 
 
+@pytest.mark.usefixtures("small_heap")
 def test_no_hostile_checkpoint_is_executed_and_each_is_one_sentence(tmp_path):
     canary, folder = tmp_path / "canary", tmp_path / "run"
     folder.mkdir()

@@ -1,7 +1,6 @@
 """Spec files that are made to execute code, to fill the memory or to break their reader: sentences, soon."""
 
 import copy
-import gc
 import json
 import re
 import resource
@@ -117,15 +116,6 @@ def test_the_spec_that_is_changed_is_good(tmp_path):
     path = tmp_path / "spec.yaml"
     path.write_text(json.dumps(SPEC))
     assert load.load(path).name == "it"
-
-
-@pytest.fixture
-def small_heap():
-    """The garbage collector does not look at the objects of other tests, which a command would not have."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("small_heap")
