@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from ablations.errors import Problem, SpecProblems
 from ablations.spec import load
 from ablations.spec.experiment import Experiment, Run
-from ablations.tasks.datasets import task_called
+from ablations.tasks.datasets import own_tasks, task_called
 from lightning_modules import plugins
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.config.masking import Cloze, GenericWords
@@ -265,7 +265,7 @@ def _unfit_measures(
         try:
             if (treebank := getattr(settings, "treebank", None)) is not None:
                 read_treebank(data_root / treebank)
-            for name in filter(plugins.is_text, getattr(settings, "tasks", None) or ()):
+            for name in own_tasks([settings]):
                 task_called(name).check_heads(data_root)
         except DataError as error:
             yield from ((run.arm, settings.kind, str(error)) for run in planned)
