@@ -8,10 +8,11 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
+from ablations.errors import MeasureError
 from ablations.measures.settings import RunDistanceSettings
 from ablations.results import read_sealed, sealed
 from ablations.runs.identity import PlannedRun
@@ -178,28 +179,39 @@ def compare(
     recompute: bool = False,
 ) -> None:
     """Compute the missing distances, or all with `recompute`, and write them step by step into the
-    experiment's folder.
+    experiment's folder. What can be computed is written before an error is raised.
 
     Raises:
-        MeasureError: too few tokens for the width.
+        MeasureError: too few tokens for the width, or a pair of runs without a distance in any layer; the first
+            such error.
         CheckpointError: a checkpoint is missing or damaged.
     """
     from ablations.measures.run_distance import run_distance  # imports torch, which the others do without
 
+    problems: list[MeasureError] = []
     for (_, step), chosen in pairs_to_measure(folder, planned, settings, recompute=recompute).items():
         say(f"comparing {several(len(chosen), 'pair')} of runs{'' if step is None else f' at step {step:,}'}")
         runs = {item.run_id: item for pair in chosen for item in pair}
-        distances = run_distance(
-            {
-                run_id: (item.directory, checkpoints(item.directory.path, settings)[step])
-                for run_id, item in runs.items()
-            },
-            [pair.ids for pair in chosen],
-            settings,
-            data_root=data_root,
-        )
+        distances: list[dict[str, Any]] = []
+        try:
+            for row in run_distance(
+                {
+                    run_id: (item.directory, checkpoints(item.directory.path, settings)[step])
+                    for run_id, item in runs.items()
+                },
+                [pair.ids for pair in chosen],
+                settings,
+                data_root=data_root,
+            ):
+                distances.append(row)
+        except MeasureError as error:  # raised before the first row, or after those of all pairs with a distance
+            problems.append(error)
+        if not distances:
+            continue
         frame = pd.DataFrame(distances).assign(measure=settings.kind, key=key(settings))
         started = {run_id: item.directory.provenance().get("started") for run_id, item in runs.items()}
         frame = frame.assign(**{column: frame[run].map(started) for column, run in STARTED.items()})
         frame = instead(rows(folder), frame, by=("key", "run_id", "other_run_id", "step"))
         write_whole(folder / "comparisons.parquet", sealed(frame))
+    if problems:
+        raise problems[0]

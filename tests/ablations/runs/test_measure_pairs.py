@@ -157,7 +157,7 @@ def collapse(objective, layers):
 def test_a_collapsed_layer_of_a_run_takes_no_distance_from_other_pairs_and_layers(
     layers, planned, tokens, tmp_path, monkeypatch
 ):
-    """If a pair has no distance at all, the error says whose states are equal."""
+    """If a pair has no distance at all, the error says whose states are equal; other pairs have their rows."""
     compare(tmp_path / "before", planned)
     before = measure_pairs.rows(tmp_path / "before")
     last = planned[-1]
@@ -174,10 +174,10 @@ def test_a_collapsed_layer_of_a_run_takes_no_distance_from_other_pairs_and_layer
             f"run_distance of {planned[1].run_id} and {last.run_id} is undefined in every layer: all {n} states "
             f"of {last.run_id} in layer 0 are equal; look for a collapsed run, or name other arms in `arms`."
         )
-        return
-    compare(tmp_path, planned)
+    else:
+        compare(tmp_path, planned)
     is_undefined = before["layer"].isin(layers) & (before["other_run_id"] == last.run_id)
-    assert is_undefined.sum() == 2 * 2  # pairs, metrics
+    assert is_undefined.sum() == len(layers) * 2 * 2  # layers, pairs, metrics
     pd.testing.assert_frame_equal(measure_pairs.rows(tmp_path), before[~is_undefined].reset_index(drop=True))
 
 
