@@ -1,12 +1,13 @@
 """Facts about the text of an experiment before anything is trained: lengths, unknown tokens, cut and repeated
-sentences, and sentences of validation and of tasks that are also in the training text.
+sentences, sentences of validation and of tasks that are also in the training text, and test examples of tasks
+that repeat a training example or have a class of none.
 
 Two sentences are the same if they have the same words in the same order.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,9 @@ from ablations.wording import listed, several
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.data.corpus import open_corpus
 from lightning_modules.data.tokenising import sentence_hashes
+
+if TYPE_CHECKING:
+    from ablations.tasks.examples import Examples
 
 
 class SplitFacts(NamedTuple):
@@ -56,6 +60,11 @@ class TaskFacts(NamedTuple):
     examples: int
     in_training: int
     """Number of examples with a text that is also a sentence of the training text."""
+    repeated: int | None
+    """Number of examples whose texts are those of a training example of the task; None for minimal pairs, which
+    have no training examples."""
+    new_class: int | None
+    """Number of examples with a class or tag of no training example; None for tasks without classes."""
 
 
 class TextFacts(NamedTuple):
@@ -112,12 +121,32 @@ def text_facts(data: Data, report: Mapping[str, Any], tasks: Iterable[str], *, d
 def _task_facts(name: str, data: Data, train_S: NDArray[np.uint64], data_root: Path) -> TaskFacts:
     from ablations.tasks.examples import read_examples  # imports torch, which only tasks need
 
-    language_seed = getattr(data, "seed", None)
-    examples = read_examples(task_called(name), "test", data_root=data_root, language_seed=language_seed)
-    shared_N = np.zeros(len(examples), np.bool_)
-    for texts in filter(None, (examples.first, examples.second)):
-        shared_N |= np.isin(sentence_hashes(" ".join(text.split()) for text in texts), train_S)
-    return TaskFacts(name, len(examples), int(shared_N.sum()))
+    seed = getattr(data, "seed", None)
+    task = task_called(name)
+    test = read_examples(task, "test", data_root=data_root, language_seed=seed)
+    shared_N = np.zeros(len(test), np.bool_)
+    for texts in filter(None, (test.first, test.second)):
+        shared_N |= np.isin(_text_hashes(texts), train_S)
+    repeated = new_class = None
+    if task.kind != "minimal_pairs":
+        train = read_examples(task, "train", data_root=data_root, language_seed=seed)
+        repeated = int(np.isin(_example_hashes(test), _example_hashes(train)).sum())
+        if task.kind in ("classification", "tagging"):
+            classes = train.classes
+            new_class = sum(
+                not classes.issuperset([right] if test.words is None else right) for right in test.answers
+            )
+    return TaskFacts(name, len(test), int(shared_N.sum()), repeated, new_class)
+
+
+def _text_hashes(texts: Iterable[str]) -> NDArray[np.uint64]:
+    return sentence_hashes(" ".join(text.split()) for text in texts)
+
+
+def _example_hashes(examples: "Examples") -> NDArray[np.uint64]:
+    """Return a hash of the texts of each example, in their order."""
+    first_N = _text_hashes(examples.first)
+    return first_N if examples.second is None else 3 * first_N + _text_hashes(examples.second)
 
 
 def warnings(facts: TextFacts, report: Mapping[str, Any]) -> list[str]:
@@ -127,13 +156,27 @@ def warnings(facts: TextFacts, report: Mapping[str, Any]) -> list[str]:
 
 def _shared(facts: TextFacts) -> Iterator[str]:
     for task in facts.tasks:
-        share = task.in_training / max(1, task.examples)
-        if share >= doubts.SHARED_SHARE:
-            yield (
-                f"{task.task}: {several(task.in_training, 'test example')} ({share:.0%}) have a text that is "
-                "also a sentence of data.train, so scores may look better than they are; remove them from the "
-                "examples or from the training text."
-            )
+        shares = (
+            (
+                task.in_training,
+                "have a text that is also a sentence of data.train, so scores may look better than they are; "
+                "remove them from the examples or from the training text",
+            ),
+            (
+                task.repeated,
+                "have the texts of a training example of this task, so scores may look better than they are; "
+                "remove them from one of the two parts",
+            ),
+            (
+                task.new_class,
+                "have a class of no training example, so no answer to them can be right; write the same classes "
+                "into all parts, or remove them",
+            ),
+        )
+        for count, what in shares:
+            share = (count or 0) / max(1, task.examples)
+            if count and share >= doubts.SHARED_SHARE:
+                yield f"{task.task}: {several(count, 'test example')} ({share:.0%}) {what}."
 
 
 ROWS = (
@@ -155,7 +198,9 @@ def show(arms: Sequence[str], facts: TextFacts, report: Mapping[str, Any]) -> No
     if facts.tasks:
         console.print()
         _print_title(console, "Test examples of its tasks")
-        console.print(_table(("task", "examples", "also in train"), facts.tasks))
+        console.print(
+            _table(("task", "examples", "in data.train", "in its train part", "class not there"), facts.tasks)
+        )
     print_plainly(warnings(facts, report), console)
 
 

@@ -303,8 +303,9 @@ def text(as_json: bool, **options: Unpack[SpecOptions]) -> None:
     """Show what the text of a spec is made of.
 
     The command shows lengths in tokens, unknown tokens, and sentences that are cut, repeated or also in the
-    training text. It also compares the examples of the spec's tasks with the training text. It cuts the text into
-    tokens and keeps them in the output root, so `run` does not do this again.
+    training text. It also compares the test examples of the spec's tasks with the training text and with the
+    training examples of the task. It cuts the text into tokens and keeps them in the output root, so `run` does
+    not do this again.
     """
     from ablations import text_facts
     from ablations.runs.workspace import Workspace

@@ -106,6 +106,11 @@ class Examples:
             text[answer.start : answer.stop] if isinstance(answer, Answer) else answer for text, answer in pairs
         ]
 
+    @property
+    def classes(self) -> set[Any]:
+        """All classes, or tags of words, that occur as answers."""
+        return set(self.answers if self.words is None else itertools.chain(*self.answers))
+
     def take(self, index_N: NDArray[np.int64] | Sequence[int]) -> "Examples":
         """Select some of the examples, in that order."""
         chosen = [int(i) for i in index_N]
@@ -152,7 +157,7 @@ def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: i
             )
     examples = _examples(task, split, rows)
     # Answers that are all the same have no correlation with any others: hidden labels of -1, no word in an entity.
-    given = _classes(examples) if task.chance == "none" or task.metric == "entity_f1" else set()
+    given = examples.classes if task.chance == "none" or task.metric == "entity_f1" else set()
     if given == {OUTSIDE} if task.metric == "entity_f1" else len(given) == 1:
         raise DataError(
             f"task {task.name}: its {split} part has no answer but {shown(*given)}, so {task.metric} cannot tell "
@@ -437,7 +442,7 @@ def _require_shared_classes(task: Task, splits: Mapping[Split, Examples]) -> Non
     if a part lacks the class that F1 is about."""
     if task.kind not in ("classification", "tagging"):
         return
-    classes = {split: _classes(examples) for split, examples in splits.items()}
+    classes = {split: examples.classes for split, examples in splits.items()}
     train = classes["train"]
     for split in SPLITS[1:]:
         if not train & classes[split]:
@@ -453,10 +458,6 @@ def _require_shared_classes(task: Task, splits: Mapping[Split, Examples]) -> Non
                     f"task {task.name}: positive is {shown(task.positive)}, but the {split} part has only the "
                     f"classes {_few(names)}, so its F1 is 0; name a class of all parts, or add examples."
                 )
-
-
-def _classes(examples: Examples) -> set[Any]:
-    return set(examples.answers if examples.words is None else itertools.chain(*examples.answers))
 
 
 def _few(classes: set[str]) -> str:

@@ -98,7 +98,9 @@ def test_test_examples_of_tasks_that_are_training_sentences_are_counted(spec, ta
     result = ablate(spec, "--json", "--set", f"measures={json.dumps(measures)}")
     assert result.exit_code == 0, result.output
     (text,) = json.loads(result.stdout)["texts"]
-    assert text["tasks"] == [{"task": "pairs.yaml", "examples": 4, "in_training": 3}]
+    assert text["tasks"] == [
+        {"task": "pairs.yaml", "examples": 4, "in_training": 3, "repeated": None, "new_class": None}
+    ]
     assert text["notes"][-1] == (
         "pairs.yaml: 3 test examples (75%) have a text that is also a sentence of data.train, so scores may "
         "look better than they are; remove them from the examples or from the training text."
@@ -106,3 +108,40 @@ def test_test_examples_of_tasks_that_are_training_sentences_are_counted(spec, ta
     shown = ablate(spec, "--set", f"measures={json.dumps(measures)}").stdout
     assert "Test examples of its tasks" in shown
     assert text["notes"][-1] in shown
+
+
+@pytest.mark.parametrize("kind", ["classification", "tagging"])
+def test_test_examples_that_repeat_a_training_example_or_have_a_new_class_are_counted(kind, spec):
+    """A pair of texts is repeated only if both are, in their order."""
+    parts = {
+        "train": [("a dog", "b", "x y"), ("b", "a dog", "y x"), ("c", "c", "x x")] * 4,
+        "validation": [("d", "e", "x y"), ("e", "d", "y x")],
+        "test": [("a  dog", "b", "x y"), ("b", "b", "z x"), ("c", "b", "Y X"), ("never", "c", "y y")],
+    }
+    is_pair = kind == "classification"
+    for part, rows in parts.items():
+        lines = (
+            (first, second, label[0]) if is_pair else (f"{first} {second}".split()[:2], label.split())
+            for first, second, label in rows
+        )
+        names = ("first", "second", "label") if is_pair else ("words", "label")
+        written = "".join(json.dumps(dict(zip(names, line, strict=True))) + "\n" for line in lines)
+        (spec.parent / f"{part}.jsonl").write_text(written, encoding="utf-8")
+    task = {
+        "kind": kind,
+        "metric": "accuracy",
+        "text": ["first", "second"] if is_pair else ["words"],
+        "files": {part: f"{part}.jsonl" for part in parts},
+    }
+    (spec.parent / "own.yaml").write_text(json.dumps(task), encoding="utf-8")
+    measures = [{"kind": "baselines", "tasks": ["own.yaml"]}]
+    result = ablate(spec, "--json", "--set", f"measures={json.dumps(measures)}")
+    assert result.exit_code == 0, result.output
+    (text,) = json.loads(result.stdout)["texts"]
+    assert text["tasks"] == [{"task": "own.yaml", "examples": 4, "in_training": 0, "repeated": 1, "new_class": 2}]
+    assert text["notes"][-2:] == [
+        "own.yaml: 1 test example (25%) have the texts of a training example of this task, so scores may look "
+        "better than they are; remove them from one of the two parts.",
+        "own.yaml: 2 test examples (50%) have a class of no training example, so no answer to them can be right; "
+        "write the same classes into all parts, or remove them.",
+    ]
