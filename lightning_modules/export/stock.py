@@ -154,9 +154,10 @@ def decoder_config(config: dict[str, Any], run: RunSettings, *, layers: str) -> 
         layers: name of the entry with the number of blocks.
     """
     assert isinstance(run.objective, TranslationSettings)
-    return config | {
+    # A decoder sees the left without `is_causal`. With it, transformers also hides the right of the source.
+    common = {name: value for name, value in config.items() if name != "is_causal"}
+    return common | {
         layers: run.objective.decoder.num_hidden_layers,
-        "is_causal": True,
         "is_decoder": True,
         "add_cross_attention": True,
     }

@@ -203,6 +203,9 @@ def test_encoder_decoders_compute_the_scores_and_the_translations(encoder, objec
     output = theirs(**inputs, decoder_input_ids=target_BU, decoder_attention_mask=mask_BU)
     logits_BUV = F.linear(hidden_BUD, made.output_VD)
     torch.testing.assert_close(logits_BUV[mask_BU.bool()], output.logits[mask_BU.bool()], atol=ATOL, rtol=0)
+    whole = int((mask_BT.all(-1) & mask_BU.all(-1)).nonzero()[0])
+    without_masks = theirs(input_ids=source_BT[[whole]], decoder_input_ids=target_BU[[whole]]).logits
+    torch.testing.assert_close(logits_BUV[[whole]], without_masks, atol=ATOL, rtol=0)
     same_states(layers, output.encoder_hidden_states, mask_BT.bool(), head_input=made.encoder.head_input)
     generated = theirs.generate(
         input_ids=source_BT, attention_mask=mask_BT, max_length=T, num_beams=1, do_sample=False
