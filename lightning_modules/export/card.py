@@ -144,8 +144,9 @@ def _use(facts: Facts) -> str:
         "",
         USES[facts.output],
         *_continuing(facts),
-        f"Pad on the right. The longest input has {facts.run.data.max_length} tokens. transformers {CHECKED} "
-        "gives the numbers of the run; some older versions give other numbers.",
+        f"Pad on the right. The longest input has {facts.run.data.max_length} tokens. Training saw one space in "
+        'place of any white space: give the tokenizer `" ".join(text.split())`. '
+        f"transformers {CHECKED} gives the numbers of the run; some older versions give other numbers.",
     ]
     if facts.output == "next_token" and (unscored := unscored_ids(facts.run)):
         lines += [
