@@ -9,6 +9,7 @@ Letters: N tokens or batches, V vocabulary, S sentences, Q pairs, K = 2 segments
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from ablations.errors import MeasureError
 from ablations.measures.jackknife import BLOCKS, errors
+from ablations.measures.reading.alignment import MARKS, UNSPACED
 from ablations.measures.reading.texts import Readings, Say, Texts, padded
 from ablations.measures.settings import ValidationSettings
 from ablations.measures.visible_tokens import VisibleTokens
@@ -345,13 +347,21 @@ def translations(
 
 def bleu(hypotheses: list[str], references: list[str]) -> float:
     """Return corpus BLEU of sacreBLEU (13a tokenisation, mixed case, exponential smoothing), 0 to 100; NaN
-    without sentences."""
+    without sentences.
+
+    Each character of a script without spaces between words (`UNSPACED`), with its marks, is a word, as each Han
+    character is in sacreBLEU's tokenisation `zh`.
+    """
     import sacrebleu  # only translation needs it
 
     if not references:
         return math.nan
+    spaced = [
+        [re.sub(rf"{UNSPACED}[{MARKS}]*", r" \g<0> ", text) for text in texts]
+        for texts in (hypotheses, references)
+    ]
     # `force` only silences advice on text with a space before its full stops, as the built-in language has.
-    return min(100.0, float(sacrebleu.corpus_bleu(hypotheses, [references], force=True).score))  # rounding
+    return min(100.0, float(sacrebleu.corpus_bleu(spaced[0], [spaced[1]], force=True).score))  # rounding
 
 
 def chrf(hypotheses: list[str], references: list[str]) -> float:

@@ -20,10 +20,11 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from tokenizers import Encoding, Tokenizer
 
 from ablations.errors import MeasureError
+from ablations.measures.reading.alignment import UNSPACED
 from ablations.measures.reading.labels import spaced_word, spans_of
 from ablations.measures.reading.sample import is_text_token
 from ablations.tasks.datasets import Task
-from ablations.tasks.examples import UNSPACED, Examples
+from ablations.tasks.examples import Examples
 from lightning_modules.data.token_store import Split
 from lightning_modules.data.tokenizer import END, MASK, PAD, START, space_before
 from lightning_modules.objectives.objective import Batch, Objective

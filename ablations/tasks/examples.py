@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ablations.measures.reading.alignment import MARKS, UNSPACED
 from ablations.measures.reading.texts import Readings
 from ablations.measures.settings import MeasureSettings
 from ablations.tasks import built_in
@@ -51,15 +52,6 @@ example its place in [0, 1)."""
 
 SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*\s+(?=([^\s.!?…]))|[。！？।][”’」』）)]*\s*")
 
-
-MARKS: Final = "".join(c for c in map(chr, range(0x10000)) if unicodedata.category(c).startswith("M"))
-"""Accents and vowel signs, which belong to the letter before them."""
-UNSPACED: Final = (
-    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    r"\U00020000-\U0003ffff]"
-)
-"""Pattern of a character of Thai, Lao, Burmese, Khmer, Kana or Han, which have no spaces between words. Each is
-read as a word."""
 WORD: Final = rf"{UNSPACED}[{MARKS}]*|(?:(?!{UNSPACED})[\w{MARKS}])+"
 """Pattern of a word without punctuation."""
 SPACED: Final = rf"{UNSPACED}[{MARKS}]*|(?:(?!{UNSPACED})\S)+"

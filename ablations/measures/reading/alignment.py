@@ -23,13 +23,22 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ablations.errors import MeasureError
 from ablations.wording import shown
+
+MARKS: Final = "".join(c for c in map(chr, range(0x10000)) if unicodedata.category(c).startswith("M"))
+"""Accents and vowel signs, which belong to the letter before them."""
+UNSPACED: Final = (
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    r"\U00020000-\U0003ffff]"
+)
+"""Pattern of a character of Thai, Lao, Burmese, Khmer, Kana or Han, which have no spaces between words. Each is
+read as a word."""
 
 NO_WORD = -1
 

@@ -7,6 +7,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
+import sacrebleu
 import torch
 
 from ablations.measures.jackknife import BLOCKS, standard_error
@@ -223,6 +224,37 @@ def test_bleu_is_smoothed_and_counts_empty_translations_as_short():
     expected = 100 * math.exp(1 - theirs[0] / mine[0]) * math.exp(np.log(precision_O).mean())
     assert bleu(hypotheses, references) == pytest.approx(expected)
     assert bleu(["a b c d e"], ["a b c d e"]) == 100  # 100.00000000000004 before it is cut off
+
+
+UNSPACED_TEXTS = {
+    "Han": ["我喜欢狗。", "他读 2 本书, 3.5 元 (about USD 0.5)"],
+    "Kana": ["わたしは犬が好きです。", "ネコがサカナを食べた。"],
+    "Thai": ["ผมชอบสุนัข", "เขาอ่านหนังสือที่บ้าน"],
+    "Lao": ["ຂ້ອຍມັກໝາ", "ລາວອ່ານປຶ້ມ"],
+    "Khmer": ["ខ្ញុំចូលចិត្តឆ្កែ", "គាត់អានសៀវភៅ"],
+    "Burmese": ["ကျွန်တော်ခွေးကိုကြိုက်တယ်", "သူစာအုပ်ဖတ်တယ်"],
+}
+
+
+@pytest.mark.parametrize("script", UNSPACED_TEXTS)
+def test_perfect_translations_into_a_script_without_spaces_have_full_bleu(script):
+    texts = UNSPACED_TEXTS[script]
+    assert bleu(texts, texts) == 100
+    assert 0 < bleu([text[1:] for text in texts], texts) < 100
+    assert bleu([text[::-1] for text in texts], texts) < 50  # words in another order
+
+
+def test_characters_without_spaces_are_words_and_keep_their_marks():
+    """As in sacreBLEU's own tokenisation of Chinese, on Han characters and ASCII, and as in the same text with
+    spaces between them, as sacreBLEU reads it; all other text is read as sacreBLEU reads it."""
+    chinese = ["他读2本书, 3.5元 (about USD 0.5)", "我喜欢狗, don't I?"]
+    others = ["他读3本书, 3.5元 (about USD 0.6)", "我也喜欢猫, don't you?"]
+    assert bleu(chinese, others) == pytest.approx(sacrebleu.corpus_bleu(chinese, [others], tokenize="zh").score)
+    thai, cut = "เขาที่บ้าน", "เ ข า ที่ บ้ า น"
+    assert bleu([thai], [cut]) == bleu([cut], [thai]) == bleu([cut], [cut]) == 100
+    plain = ["Le chat n'a pas vu, hélas, 3.5 souris.", "Это кошка; שלום לך, नमस्ते दुनिया, 개는 좋아"]
+    near = [text.replace("a", "e", 1) for text in plain[:1]] + ["Это собака; שלום לך, नमस्ते, 개는 좋아"]
+    assert bleu(plain, near) == sacrebleu.corpus_bleu(plain, [near]).score
 
 
 def test_where_every_pair_was_cut_translations_have_no_rows(tokens):
