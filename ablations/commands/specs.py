@@ -205,7 +205,7 @@ def _checked(path: Path, *, overrides: tuple[str, ...], data_root: Path | None) 
     Raises:
         SpecError: the file is not valid.
     """
-    from ablations.catalogue import tasks_not_run
+    from ablations.catalogue import distance_settings, tasks_not_run
     from ablations.runs import doubts
     from ablations.spec import claims as claims_file
     from ablations.spec import grid, load
@@ -239,7 +239,14 @@ def _checked(path: Path, *, overrides: tuple[str, ...], data_root: Path | None) 
     groups = claims_file.groups_of_measures(list(experiment.measures), {s.data.kind for s in arms.values()})
     kinds = [settings.kind for settings in experiment.measures]
     layers = {arm: settings.encoder.num_hidden_layers for arm, settings in arms.items()}
-    not_run = claims_file.not_run(claim_files, layers=layers, measures=kinds, groups=groups)
+    distance = distance_settings(experiment.measures)
+    not_run = claims_file.not_run(
+        claim_files,
+        layers=layers,
+        measures=kinds,
+        groups=groups,
+        across_seeds=distance is None or distance.across_seeds,
+    )
     for notice in [*plugin_sentences(), *not_run, *notices]:
         yield f"  {notice}"
 

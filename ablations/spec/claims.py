@@ -18,13 +18,15 @@ appear.
 Groups are checked against the settings of the spec's measures. Groups that only a table of results can show
 are accepted: patterns with a star, treebanks, words of pictures, ranks of a text. All groups of a claim with
 `needs.spec` are accepted too, because they may be meant for that experiment. `groups` is not checked if the
-measures can make all of `or_groups`.
+measures can make all of `or_groups`. In the same way, an effect `apart` is refused if `run_distance` of the spec
+compares no arms at different seeds.
 """
 
 import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -35,11 +37,12 @@ from pydantic import TypeAdapter, ValidationError
 from ablations import yamlfile
 from ablations.catalogue import LOGGED, Measure
 from ablations.errors import Fault, KeyPath, Problem, SpecProblems
+from ablations.measures.settings import RunDistanceSettings
 from ablations.messages import validated
 from ablations.metric_groups import groups_made
 from ablations.spec import claim_checks, grid
 from ablations.spec.claim_checks import written_claims, written_effects
-from ablations.spec.contrasts import Claim, ClaimFile, Quantity
+from ablations.spec.contrasts import Apart, Claim, ClaimFile, Quantity
 from ablations.wording import FEW, guess, listed, nearest, shown
 from ablations.yamlfile import Document
 from lightning_modules.files import write_whole
@@ -152,6 +155,11 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
     texts = [arm.sections.get("data") for arm in grid.written_arms(document.content)[0]] if arms else []
     kinds = {text["kind"] for text in texts if isinstance(text, dict) and isinstance(text.get("kind"), str)}
     groups = groups_of_measures(document.content.get("measures"), kinds) if kinds else {}
+    at_equal_seeds = [
+        index
+        for index, settings in _valid(document.content.get("measures"))
+        if isinstance(settings, RunDistanceSettings) and not settings.across_seeds
+    ]
     seen: dict[str, str] = {}
     for index, name in enumerate(names):
         if not isinstance(name, str) or not NAME.fullmatch(name) or name in names[:index]:
@@ -177,6 +185,14 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
                 sentence = f"claims names {files}, but both files have a claim {claim.name}; rename one"
                 yield document.problem(("claims", index), sentence, at="value")
             seen.setdefault(claim.name, name)
+            effects = (*claim.parts.values(), *claim.provided.values(), *claim.beside.values())
+            if not claim.needs.spec and any(isinstance(effect, Apart) for effect in effects):
+                for place in at_equal_seeds:
+                    sentence = (
+                        f"run_distance must have across_seeds: true, because claim {claim.name} compares arms at "
+                        "different seeds (apart)"
+                    )
+                    yield document.problem(("measures", place), sentence, at="value")
 
 
 def not_run(
@@ -185,12 +201,15 @@ def not_run(
     layers: Mapping[str, int],
     measures: Collection[str],
     groups: Mapping[str, Sequence[str]],
+    across_seeds: bool = True,
 ) -> Iterator[str]:
     """Yield a sentence for each reason why an experiment does not run some of its claims.
 
     Args:
         layers: number of layers of each arm's encoder, by the name of the arm.
         groups: groups by kind of measure, as from `groups_of_measures`.
+        across_seeds: whether `run_distance` compares arms at different seeds. A claim without its own spec that
+            needs this has an error instead (`problems`).
     """
     measured = {*measures, *(LOGGED if "validation" in measures else ())}
     elsewhere: dict[str, list[str]] = {}
@@ -205,6 +224,9 @@ def not_run(
                 remedy = "add it" if len(missing) == 1 else "add them"
                 words = listed(missing, "or")
                 yield f"claim {claim.name} is not run: {measure} does not measure {words}; {remedy}"
+            effects = (*claim.parts.values(), *claim.provided.values())
+            if not across_seeds and any(isinstance(effect, Apart) for effect in effects):
+                yield f"claim {claim.name} is not run: it needs run_distance with across_seeds: true"
             for layer, arm in _layers_lacking(claim, layers):
                 yield (
                     f"claim {claim.name} is not run: it reads layer {layer}, but arm {arm} has the layers 0 to "
@@ -375,14 +397,17 @@ def groups_of_measures(measures: Any, data_kinds: Collection[str]) -> dict[str, 
         data_kinds: kinds of text that the spec's arms read.
     """
     by_kind: dict[str, tuple[str, ...]] = {}
-    for written in measures if isinstance(measures, list) else ():
-        try:
-            settings = MEASURE.validate_python(written)
-        except ValidationError:
-            continue  # reported elsewhere
+    for _, settings in _valid(measures):
         if (groups := groups_made(settings, data_kinds)) is not None:
             by_kind[settings.kind] = groups
     return by_kind
+
+
+def _valid(measures: Any) -> Iterator[tuple[int, Measure]]:
+    """Yield the place and the settings of each valid measure of a spec; the others are reported elsewhere."""
+    for index, written in enumerate(measures if isinstance(measures, list) else ()):
+        with suppress(ValidationError):
+            yield index, MEASURE.validate_python(written)
 
 
 def group_faults(claims: Any, groups: Mapping[str, Sequence[str]], *, spec: str) -> Iterator[Fault]:

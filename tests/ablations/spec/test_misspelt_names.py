@@ -411,6 +411,34 @@ def test_a_claim_on_a_task_that_the_spec_does_not_measure_is_named(tmp_path):
     ]
 
 
+def test_a_claim_on_different_seeds_needs_a_distance_across_seeds(tmp_path):
+    """Otherwise all runs would be trained before the verdict says what lacks."""
+    apart = "{kind: apart, metric: pwcca, pairs: [[mlm, clm]]}"
+    (effect,) = [line.strip() for line in GOOD.splitlines() if line.strip().startswith("effect:")]
+    claims = GOOD.replace(effect, f"effect: {apart}").replace("[validation]", "[run_distance]")
+    compared = SPEC.replace("clm: {}", "clm: {objective: {kind: causal_lm}}")
+
+    def spec(measure):
+        return compared.replace("[validation]", f"[validation, {measure}]")
+
+    for measure in ("run_distance", "{kind: run_distance, across_seeds: false}"):
+        assert sentences(tmp_path, spec(measure), claims) == [
+            "spec.yaml:7:24: run_distance must have across_seeds: true, because claim both-sides-help compares "
+            "arms at different seeds (apart)"
+        ]
+    across = spec("{kind: run_distance, across_seeds: true}")
+    (tmp_path / "all.yaml").write_text(across)
+    write(tmp_path, claims)
+    assert ablate("validate", tmp_path / "all.yaml").output == f"{tmp_path / 'all.yaml'}: good, 2 runs\n"
+    write(tmp_path, claims.replace("needs: {", "needs: {spec: all.yaml, "))
+    path = tmp_path / "some.yaml"
+    path.write_text(spec("run_distance"))
+    assert ablate("validate", path).output == (
+        f"{path}: good, 2 runs\n"
+        "  claim both-sides-help is not run: it needs run_distance with across_seeds: true\n"
+    )
+
+
 def test_validate_names_them_below_the_spec(tmp_path):
     (tmp_path / "all.yaml").write_text(SPEC)
     write(tmp_path, WITH_SPEC)
