@@ -60,7 +60,7 @@ def require(settings: InfluenceSettings, texts: Texts, run: RunSettings) -> None
     if settings.treebank is not None and "part_of_speech" in settings.groups:
         readings.append((texts.treebank(settings.treebank, settings), "part_of_speech"))
     for (split, sample), by in readings:
-        others = _fewest_others(split, choices(sample, by, settings.sentences))
+        others = _fewest_others(split, choices(split, sample, by, settings.sentences))
         require_tokens(others, run.encoder.hidden_size, measure="influence")
 
 
@@ -91,7 +91,7 @@ def group_influence(
             f"influence hides a token from attention, but {objective.run.objective.kind} has no single stack of "
             "attention layers; leave the measure out, or give the arm a spec of its own."
         )
-    chosen = choices(sample, by, sentences)
+    chosen = choices(split, sample, by, sentences)
     others = _fewest_others(split, chosen)
     width = objective.run.encoder.hidden_size
     require_tokens(others, width, measure="influence")
@@ -113,7 +113,7 @@ def group_influence(
             }
 
 
-def choices(sample: Sample, by: Grouping, sentences: int) -> dict[str, Chosen]:
+def choices(split: Split, sample: Sample, by: Grouping, sentences: int) -> dict[str, Chosen]:
     """Return the chosen tokens of each group that occurs in enough sentences.
 
     Raises:
@@ -122,9 +122,10 @@ def choices(sample: Sample, by: Grouping, sentences: int) -> dict[str, Chosen]:
     by_group = {name: choose(sample, place, sentences, name) for name, place in groups(sample, by)}
     enough = {name: chosen for name, chosen in by_group.items() if chosen is not None}
     if not enough:
+        remedy = "raise the measure's `tokens`" if sample.sentences < len(split) else "give more text"
         raise MeasureError(
             f"influence needs a group of tokens that occurs in {sentences} sentences of two words or more, but "
-            f"no group by {by} does; give more text, or lower the measure's `sentences`."
+            f"no group by {by} does; {remedy}, or lower the measure's `sentences`."
         )
     return enough
 

@@ -104,9 +104,9 @@ def validation_text(tokens: Tokens, data: Data, count: int) -> Reading:
     split, counts_V = tokens.validation, tokens.source_counts_V
     sample = first_tokens(split, count, counts_V=counts_V)
     if isinstance(data, LanguageData):
-        split = split.head(sample.sentences)
-        split_labels = _language_labels(_LanguageText(tokens.address, data, split.ids.tobytes(), split, tokens))
-        sample = first_tokens(split, count, counts_V=counts_V, labels=split_labels.codes, names=split_labels.names)
+        read = split.head(sample.sentences)
+        labels = _language_labels(_LanguageText(tokens.address, data, read.ids.tobytes(), read, tokens))
+        sample = first_tokens(read, count, counts_V=counts_V, labels=labels.codes, names=labels.names)
     return Reading(split, sample)
 
 

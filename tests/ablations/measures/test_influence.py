@@ -10,11 +10,14 @@ import torch
 
 from ablations.errors import MeasureError
 from ablations.measures import influence as module
-from ablations.measures.influence import Chosen, choices, choose, distances, influence
+from ablations.measures.influence import Chosen, choices, choose, distances, influence, require
 from ablations.measures.jackknife import sentence_blocks
 from ablations.measures.reading.sample import whole_sentences
+from ablations.measures.reading.texts import Texts
 from ablations.measures.settings import InfluenceSettings
 from ablations.measures.similarity import pwcca
+from lightning_modules.config import LanguageData
+from lightning_modules.data.token_store import prepare
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, PAD
 from lightning_modules.model.attention import Sight, sight_of, visible_in
 from lightning_modules.objectives import build
@@ -119,8 +122,8 @@ def test_rows_are_by_group_and_layer_over_equally_many_others(objective, sample,
     pd.testing.assert_frame_equal(rows, again)
 
 
-def test_chosen_tokens_are_of_the_group_one_a_sentence(sample):
-    for name, chosen in choices(sample, "frequency", 30).items():
+def test_chosen_tokens_are_of_the_group_one_a_sentence(sample, tokens):
+    for name, chosen in choices(tokens.validation, sample, "frequency", 30).items():
         first, last = map(int, name.removeprefix("rank ").split("-"))
         assert len(chosen.sentence_S) == 30
         assert (np.diff(chosen.sentence_S) > 0).all()
@@ -232,12 +235,17 @@ def test_influence_is_over_the_first_others_alone(objective, tokens):
         assert of_many[1] == pytest.approx(of_few[1], rel=1e-3)  # the blocks are of what counts
 
 
-def test_too_few_sentences_are_refused(objective, sample, tokens):
-    assert error_text(
-        MeasureError, lambda: list(influence(objective, tokens.validation, sample, asked(sentences=5000)))
-    ) == (
+@pytest.mark.parametrize("kind", ["files", "language"])
+@pytest.mark.parametrize(("count", "remedy"), [(50_000, "give more text"), (100, "raise the measure's `tokens`")])
+def test_too_few_sentences_are_refused_with_the_limit_that_was_reached(kind, count, remedy, tokens, tmp_path):
+    data = settings().data
+    if kind == "language":
+        data = LanguageData(kind="language", train=60, validation=30, test=5, vocab_size=300)
+        tokens = prepare(data, data_root=tmp_path, store=tmp_path / "tokens")
+    texts = Texts(tokens, data, data_root=tmp_path)
+    assert error_text(MeasureError, require, asked(sentences=5000, tokens=count), texts, settings()) == (
         "influence needs a group of tokens that occurs in 5000 sentences of two words or more, but no group by "
-        "frequency does; give more text, or lower the measure's `sentences`."
+        f"frequency does; {remedy}, or lower the measure's `sentences`."
     )
 
 
