@@ -360,9 +360,11 @@ def _of_width(path: Path, rows: Iterator[tuple[int, list[str]]], width: int) -> 
     """Yield the rows; a DataError for a row that does not have so many fields."""
     for number, row in rows:
         if len(row) != width:
+            is_tsv = format_of(path) == ".tsv"
+            otherwise = ", or write .csv or .parquet if a field in quotes holds a tab or a line break"
             raise DataError(
                 f"{path}, line {number}: expected {width} fields, one for each column of the first line, but "
-                f"found {len(row)}; correct the line."
+                f"found {len(row)}; correct the line{otherwise if is_tsv else ''}."
             )
         yield number, row
 

@@ -322,10 +322,18 @@ def test_a_quote_that_is_never_closed_does_not_fill_the_memory(tmp_path):
 
 
 def test_a_row_with_too_few_or_too_many_fields(tmp_path):
-    for path in (_text(tmp_path / "a.csv", "en,de\na,b\nc\n"), _text(tmp_path / "a.tsv", "en\tde\na\tb\nc\n")):
+    """In tsv a quote is a character like any other, so it holds neither tabs nor line breaks together."""
+    in_quotes = ", or write .csv or .parquet if a field in quotes holds a tab or a line break"
+    for name, text, count, otherwise in (
+        ("a.csv", "en,de\na,b\nc\n", 1, ""),
+        ("a.tsv", "en\tde\na\tb\nc\n", 1, in_quotes),
+        ("b.tsv", 'en\tde\na\tb\n"a\nb"\tc\n', 1, in_quotes),
+        ("c.tsv.gz", 'en\tde\na\tb\n"a\tb"\tc\n', 3, in_quotes),
+    ):
+        path = _text(tmp_path / name, text)
         assert sentence_of(path, Columns("en", "de")) == (
-            f"{path}, line 3: expected 2 fields, one for each column of the first line, but found 1; correct "
-            "the line."
+            f"{path}, line 3: expected 2 fields, one for each column of the first line, but found {count}; "
+            f"correct the line{otherwise}."
         )
 
 
