@@ -43,7 +43,7 @@ SUPPORTED = (
     *("gpt2", "gpt_neo", "gptj", "gpt_neox", "bloom", "llama", "mistral", "qwen2", "qwen3", "olmo", "olmo2"),
     *("gemma", "gemma2", "gemma3_text", "phi3", "smollm3", "starcoder2"),
 )
-"""Model types whose hidden states are known (see `hidden_states`)."""
+"""Model types whose hidden states are known (see `hidden_states`). `ablate analyse --help` lists them."""
 
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 """Arguments for every call that reads from a folder."""
@@ -110,8 +110,8 @@ def checked_config(folder: Path) -> dict[str, Any]:
         )
     if kind not in SUPPORTED:
         raise MeasureError(
-            f"{folder}: models of model_type {kind!r} cannot be analysed, expected {listed(SUPPORTED)}; "
-            f"use a model of one of these types."
+            f"{folder}: models of model_type {kind!r} cannot be analysed, because it is not tested which of their "
+            "states are the outputs of blocks; use a model of a type that `ablate analyse --help` lists."
         )
     if not weight_files_of_any_format(folder):
         raise MeasureError(f"{folder} has no weights; expected {listed(WEIGHTS)} beside config.json.")

@@ -98,6 +98,12 @@ def analyse(
 
     The untrained twin of each model, the same architecture with random weights, is measured too. Each FOLDER is an
     arm: a model, or a series of checkpoints, which is measured at every step.
+
+    Types of models (`model_type` in config.json): albert, bart, bert, bloom, camembert, data2vec-text, deberta,
+    deberta-v2, distilbert, electra, encoder-decoder, ernie, esm, eurobert, gemma, gemma2, gemma3_text, gpt2,
+    gpt_neo, gpt_neox, gptj, llama, longformer, m2m_100, marian, mbart, megatron-bert, mistral, modernbert, mpnet,
+    mt5, olmo, olmo2, phi3, qwen2, qwen3, rembert, roberta, roberta-prelayernorm, roformer, smollm3, starcoder2,
+    t5, umt5, xlm, xlm-roberta, xlm-roberta-xl.
     """
     import time
 

@@ -1,6 +1,7 @@
 """Models from Hugging Face folders: every layer's states, and nothing executed."""
 
 import json
+import re
 import shutil
 import socket
 
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from ablations.analyse.model import load, reason, untrained
+from ablations.analyse.model import SUPPORTED, load, reason, untrained
+from ablations.commands.models import analyse
 from ablations.errors import MeasureError
 from tests.support import tiny_models
 from tests.support.analysis import CUT_TEXT, read
@@ -17,12 +19,9 @@ from tests.support.tiny_models import FAMILIES, LAYERS, POSITIONS, WIDTH
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 
-SUPPORTED = (
-    "bert, roberta, distilbert, electra, albert, xlm-roberta, camembert, mpnet, deberta-v2, deberta, modernbert, "
-    "eurobert, ernie, data2vec-text, megatron-bert, rembert, longformer, roformer, xlm, xlm-roberta-xl, "
-    "roberta-prelayernorm, esm, encoder-decoder, t5, mt5, umt5, bart, mbart, m2m_100, marian, gpt2, gpt_neo, "
-    "gptj, gpt_neox, bloom, llama, mistral, qwen2, qwen3, olmo, olmo2, gemma, gemma2, gemma3_text, phi3, "
-    "smollm3 or starcoder2"
+UNKNOWN_TYPE = (
+    "cannot be analysed, because it is not tested which of their states are the outputs of blocks; use a model of "
+    "a type that `ablate analyse --help` lists."
 )
 WITHOUT_FINAL_NORM = (
     *("bert", "roberta", "distilbert", "electra", "albert", "xlm-roberta", "camembert", "mpnet", "deberta-v2"),
@@ -269,8 +268,7 @@ def test_code_in_the_folder_is_not_executed(tmp_path):
     (folder / "config.json").write_text(json.dumps(config | {"auto_map": mapped, "model_type": "mine"}))
     refused(
         folder,
-        f"{folder}: models of model_type 'mine' cannot be analysed, expected {SUPPORTED}; use a model of one "
-        f"of these types.",
+        f"{folder}: models of model_type 'mine' {UNKNOWN_TYPE}",
     )
     assert not marker.exists()
 
@@ -284,14 +282,18 @@ def test_no_network_is_asked(tmp_path, monkeypatch):
     assert untrained(load(tiny_models.save(tmp_path / "gpt2", "gpt2")), seed=0).layers == LAYERS
 
 
-@pytest.mark.parametrize("kind", ["mamba", "unheard-of"])
-def test_another_architecture_is_refused_with_those_that_are_supported(kind, tmp_path):
+def test_the_help_lists_the_types_that_are_supported():
+    (listed,) = re.findall(r"Types of models \(`model_type` in config.json\): (.+?)\.\n", analyse.help, re.DOTALL)
+    assert sorted(SUPPORTED) == " ".join(listed.split()).split(", ")
+
+
+@pytest.mark.parametrize("kind", ["opt", "funnel", "xlnet", "unheard-of"])
+def test_another_architecture_is_refused(kind, tmp_path):
     folder = tiny_models.save(tmp_path / "model")
     (folder / "config.json").write_text(json.dumps({"model_type": kind}))
     refused(
         folder,
-        f"{folder}: models of model_type {kind!r} cannot be analysed, expected {SUPPORTED}; use a model of one "
-        f"of these types.",
+        f"{folder}: models of model_type {kind!r} {UNKNOWN_TYPE}",
     )
 
 
