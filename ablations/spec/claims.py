@@ -186,7 +186,8 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
                 yield document.problem(("claims", index), sentence, at="value")
             seen.setdefault(claim.name, name)
             effects = (*claim.parts.values(), *claim.provided.values(), *claim.beside.values())
-            if not claim.needs.spec and any(isinstance(effect, Apart) for effect in effects):
+            can_run = not claim.needs.spec and set(claim.needs.arms) <= set(arms or ())
+            if can_run and any(isinstance(effect, Apart) for effect in effects):
                 for place in at_equal_seeds:
                     sentence = (
                         f"run_distance must have across_seeds: true, because claim {claim.name} compares arms at "
