@@ -173,10 +173,10 @@ def _shared(facts: TextFacts) -> Iterator[str]:
                 "into all parts, or remove them",
             ),
         )
-        for count, what in shares:
+        for count, problem in shares:
             share = (count or 0) / max(1, task.examples)
             if count and share >= doubts.SHARED_SHARE:
-                yield f"{task.task}: {several(count, 'test example')} ({share:.0%}) {what}."
+                yield f"{task.task}: {several(count, 'test example')} ({share:.0%}) {problem}."
 
 
 ROWS = (

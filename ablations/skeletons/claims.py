@@ -25,7 +25,7 @@ NOT_COMPARED = ("baselines", "pictures")
 """Measures that a claim cannot compare between arms."""
 
 APART = "{kind: apart, metric: pwcca, pairs: ...}"
-"""Effect of a claim that reads `run_distance`."""
+"""Effect of a claim that reads `run_distance` with `across_seeds`."""
 
 
 def write(spec: Path) -> Path:
@@ -74,7 +74,7 @@ def _comments(experiment: Experiment) -> Iterator[str]:
     for settings in experiment.measures:
         metrics = listed(metrics_of(settings.kind))
         if isinstance(settings, RunDistanceSettings):
-            yield f"#   {APART} of run_distance: {metrics}\n"
+            yield f"#   {APART} of run_distance (with across_seeds: true): {metrics}\n"
         elif settings.kind == "validation":
             yield f"#   {{measure: validation, metric: loss}}: {metrics}\n"
             yield "#   {measure: learning, metric: gain}, the same over the course of training: gain or loss\n"
@@ -135,7 +135,8 @@ def _arms(settings: Measure, runs: Mapping[str, Run]) -> Sequence[str]:
 def _has(settings: Measure, run: Run) -> bool:
     """Return whether the table has numbers of this run and measure that a claim may read."""
     if isinstance(settings, RunDistanceSettings):
-        return run.settings.objective.has_layers and (not settings.arms or run.arm in settings.arms)
+        is_compared = settings.across_seeds and (not settings.arms or run.arm in settings.arms)
+        return is_compared and run.settings.objective.has_layers
     return settings.kind not in NOT_COMPARED and suits(settings, run.settings)
 
 

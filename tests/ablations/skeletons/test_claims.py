@@ -66,7 +66,8 @@ COMPARED = sorted(set(METRICS) - {"baselines", "pictures", "learning", "corrupti
 
 @pytest.mark.parametrize("measure", COMPARED)
 def test_every_measure_alone_is_compared(tmp_path, measure):
-    spec = write(tmp_path, SPEC.replace("[validation]", f"[{measure}]") + "claims: [mine]\n")
+    written = "{kind: run_distance, across_seeds: true}" if measure == "run_distance" else measure
+    spec = write(tmp_path, SPEC.replace("[validation]", f"[{written}]") + "claims: [mine]\n")
     claim_skeleton.write(spec)
     (loaded,) = claims_file.load_named(load.load(spec).claims, spec=spec)
     assert loaded.claims[0].needs.measures == (measure,)
@@ -167,11 +168,12 @@ def test_no_file_is_overwritten(tmp_path):
 def test_a_wrong_spec_and_one_that_compares_nothing_get_none(tmp_path):
     spec = write(tmp_path, SPEC.replace("seeds: [0, 1, 2]", "seeds: []"))
     assert ablate("claims", spec, "--new").stderr == f"{spec}:7:8: seeds must not be empty\n"
-    spec = write(tmp_path, SPEC.replace("[validation]", "[baselines]"))
-    assert ablate("claims", spec, "--new").stderr == (
-        f"{spec}: the spec measures nothing that a claim could compare between its arms; add a measure, as in "
-        "`measures: [validation]`.\n"
-    )
+    for measures in ("[baselines]", "[run_distance]"):  # without `across_seeds` no claim `apart` can be judged
+        spec = write(tmp_path, SPEC.replace("[validation]", measures))
+        assert ablate("claims", spec, "--new").stderr == (
+            f"{spec}: the spec measures nothing that a claim could compare between its arms; add a measure, as in "
+            "`measures: [validation]`.\n"
+        )
     assert not (tmp_path / "claims").exists()
 
 
