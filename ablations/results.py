@@ -51,6 +51,9 @@ SHOWN = [name for name in COLUMNS if name != "left_out"]
 STARTS_TRAINED = "starts_trained"
 """Column that a page adds if some runs start from a trained model: whether the row is of such a run."""
 
+TEXT = "text"
+"""Column that a page adds if its runs read different texts: the address of the token store of the run."""
+
 REQUIRED = ("run_id", "arm", "seed", "measure", "metric")
 """Columns that are never null."""
 

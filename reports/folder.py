@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from ablations import results, yamlfile
 from ablations.errors import ResultsError, SpecError
-from ablations.results import STARTS_TRAINED
+from ablations.results import STARTS_TRAINED, TEXT
 from ablations.runs.records import (
     PLAN_AGAIN,
     PUBLISHED_PROVENANCE,
@@ -70,7 +70,7 @@ class ReportedExperiment(NamedTuple):
     runs: list[ReportedRun]
     table: pd.DataFrame
     """Results of the planned runs alone; empty before anything is measured. If some runs start from a trained
-    model, the column STARTS_TRAINED marks them."""
+    model, the column STARTS_TRAINED marks them. If runs read different texts, the column TEXT tells them apart."""
     foreign_rows: int
     """Rows of results.parquet that belong to no run of the plan."""
     folder: Path | None = None
@@ -113,6 +113,9 @@ def read(folder: Path) -> ReportedExperiment:
     started = [run.plan.run_id for run in runs if run.starts_trained]
     if started:
         table[STARTS_TRAINED] = table["run_id"].isin(started)
+    addresses = {run.plan.run_id: run.tokens for run in runs}
+    if len({*addresses.values()} - {None}) > 1:
+        table[TEXT] = table["run_id"].map(addresses)
     return ReportedExperiment(
         plan=plan,
         spec=printable(spec.read_text(encoding="utf-8", errors="replace")) if spec.is_file() else "",

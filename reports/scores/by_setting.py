@@ -238,7 +238,7 @@ def _panels(
     scored = score.rows(arm_rows)
     scored = scored[scored["value"].notna()]
     prediction_by_arm = dict(
-        zip(scored["arm"], scored["prediction"] if "prediction" in scored else [""] * len(scored), strict=True)
+        zip(scored["arm"], scored["sample"] if score.metric == "gain" else [""] * len(scored), strict=True)
     )
     compared, alone = _by_prediction(factor, prediction_by_arm)
     for i, levels in enumerate(compared):

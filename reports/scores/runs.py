@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pandas import DataFrame, Series, concat
 
+from ablations.results import TEXT
 from ablations.wording import listed
 from reports.figures.curves import plugin_digits, plugin_unit, with_columns
 from reports.statistics.summaries import (
@@ -208,7 +209,7 @@ RUN = ["arm", "seed", "run_id", "step"]
 
 Read = Callable[[DataFrame], DataFrame]
 """Function from the tidy table of some arms to a row for each run: RUN, `value`, `floor` and `n`. If there is
-a column `prediction`, only runs with the same value in it can be compared."""
+a column `sample`, only runs with the same text in it can be subtracted."""
 
 
 class RunScore(NamedTuple):
@@ -228,12 +229,14 @@ class RunScore(NamedTuple):
     """Sentences on how to read the score."""
     over_tasks: bool = False
     """Whether it is a mean over tasks."""
+    apart: str = ""
+    """Sentence on the arms that have no difference, for a table of differences."""
 
 
 def gains(table: DataFrame) -> DataFrame:
-    """Return the gain of each run over a guess without context, with what it predicts in the column `prediction`.
+    """Return the gain of each run over a guess without context, with what it predicts in the column `sample`.
 
-    `prediction` is a text of the numbers of predictions of an arm's runs and the losses of that guess. Gains of
+    `sample` is a text of the numbers of predictions of an arm's runs and the losses of that guess. Gains of
     arms whose texts differ cannot be compared. Runs without a finite loss are left out.
     """
     rows = validation_losses(with_columns(table))
@@ -245,20 +248,36 @@ def gains(table: DataFrame) -> DataFrame:
         .groupby(rows["arm"])
         .transform(lambda values: "; ".join(sorted(set(values))))
     )
-    return rows.assign(floor=0.0, prediction=predictions)[[*RUN, "value", "floor", "n", "prediction"]]
+    return rows.assign(floor=0.0, sample=predictions)[[*RUN, "value", "floor", "n", "sample"]]
 
 
 def total_change(table: DataFrame) -> DataFrame:
     """Return the sum of the changes from layer to layer, from 1 -> 2 on, and that of their chance levels."""
     rows = rows_by_layer(table, "layer_change", "pwcca")
     inner = (rows["layer"] >= 1) & (rows["layer_to"] == rows["layer"] + 1).fillna(False).astype(bool)
-    return _by_run(rows[inner], value="sum")
+    sums = _by_run(rows[inner], value="sum")
+    layers = rows[inner].groupby(RUN, sort=False, dropna=False).size()
+    return _with_sample(sums, table, layers.to_numpy())
 
 
 def top_information(table: DataFrame) -> DataFrame:
     """Return the information of the top layer about its input token."""
     runs = _information_by_layer(table).groupby(RUN, sort=False, dropna=False)
-    return runs.tail(1)[[*RUN, "value", "floor", "n"]]
+    return _with_sample(runs.tail(1)[[*RUN, "value", "floor", "n"]], table)
+
+
+def _with_sample(runs: DataFrame, table: DataFrame, *others: Any) -> DataFrame:
+    """Return runs with a column `sample`, a text of what their layers were measured on.
+
+    It has the number of tokens, the text, the entropy of the tokens, and `others`. Many texts and vocabularies
+    give the same number of tokens, as a measure reads at most so many; their entropies differ.
+    """
+    entropy = _information_by_layer(table).groupby("run_id")["ceiling"].max().round(6)
+    facts = [runs["n"], runs["run_id"].map(entropy), *others]
+    if TEXT in table:
+        facts.append(runs["run_id"].map(table.drop_duplicates("run_id").set_index("run_id")[TEXT]))
+    samples = [" ".join(map(str, of_run)) for of_run in zip(*facts, strict=True)]
+    return runs.assign(sample=samples)
 
 
 def task_means(measure: str) -> Read:
@@ -299,6 +318,7 @@ RUN_SCORES = (
         "The gain is the loss of the best guess without context minus the loss of the model. All arms of a "
         "panel predict the same tokens of natural text. For masked LM these are 15% of the tokens, hidden "
         "80/10/10. This favours arms that were trained with this corruption.",
+        apart="Gains have no difference between arms that predict different things.",
     ),
     RunScore(
         "layer_change",
@@ -308,6 +328,8 @@ RUN_SCORES = (
         total_change,
         f"The change of layers is the sum of 1 {MINUS} PWCCA similarity between a layer and the next one, from "
         "1→2 on. It grows with the number of layers.",
+        apart="Sums have no difference between arms with different numbers of layers or measured on different "
+        "tokens.",
     ),
     RunScore(
         "token_information",
@@ -317,6 +339,7 @@ RUN_SCORES = (
         top_information,
         "Information at the top is the k-means information about the input token in the last layer: how much "
         "of the geometry of the states the token explains.",
+        apart="Information has no difference between arms measured on different tokens.",
     ),
     _of_tasks("minimal_pairs", "Minimal pairs", "Minimal pairs are the share of pairs that are judged correctly."),
     _of_tasks("fine_tuning", "Fine-tuning", "Fine-tuning trains the encoder with a head on each task."),
@@ -352,11 +375,10 @@ def compared_arms(table: DataFrame, arms: Sequence[str]) -> dict[str, Any]:
         rows = rows[rows["value"].notna()]
         if rows["arm"].nunique() < 2:
             continue
-        comparable, note = rows, tasks_of(table, score)
-        if "prediction" in rows:
-            note = "Gains have no difference between arms that predict different things."
-            comparable = rows[rows["prediction"].isin(rows.loc[rows["arm"] == base, "prediction"])]
-        difference_by_arm = differences(comparable, dict.fromkeys(arms[1:], base))
+        note = tasks_of(table, score)
+        if "sample" in rows and (score.metric == "gain" or rows["sample"].nunique() > 1):
+            note = score.apart
+        difference_by_arm = differences(rows, dict.fromkeys(arms[1:], base))
         for (arm, _), mean in means_of_arms(rows.assign(name=score.title)).items():
             rows_by_arm[arm]["cells"][score.title] = mean | {"difference": difference_by_arm.get(arm)}
         columns.append({"title": score.title, "unit": score.unit, "digits": score.digits, "note": note})

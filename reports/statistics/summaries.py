@@ -77,7 +77,8 @@ def differences(table: DataFrame, base_by_arm: Mapping[str, str]) -> dict[str, d
     The interval is not corrected for the number of differences.
 
     Args:
-        table: rows with the columns `arm`, `seed` and `value`, one for each run.
+        table: rows with the columns `arm`, `seed` and `value`, one for each run. If there is a column `sample`,
+            only runs with the same text in it are subtracted.
         base_by_arm: the arm that is subtracted, by arm.
     """
     values = table.pivot(index="seed", columns="arm", values="value")
@@ -87,6 +88,9 @@ def differences(table: DataFrame, base_by_arm: Mapping[str, str]) -> dict[str, d
         return {}
     arms, bases = (list(names) for names in zip(*compared, strict=True))
     paired = values[arms] - values[bases].to_numpy()
+    if "sample" in table:
+        samples = table.pivot(index="seed", columns="arm", values="sample")
+        paired = paired.where(samples[arms].to_numpy() == samples[bases].to_numpy())
     long = paired.reset_index().melt("seed", var_name="arm", value_name="value")
     rows = mean_interval(long, by=["arm"]).to_dict("records")
     return {row["arm"]: {key: row[key] for key in NO_MEAN} for row in rows if row["seeds"]}

@@ -213,6 +213,38 @@ def test_gains_of_arms_that_predict_other_things_are_not_subtracted(apart):
     assert by_arm["clm"]["difference"]["mean"] == pytest.approx(by_arm["clm"]["mean"] - by_arm["mlm"]["mean"])
 
 
+SUM, AT_THE_TOP = "Change of layers, sum", "Information about the input token at the top"
+
+
+@pytest.mark.parametrize(
+    ("other", "left_out"),
+    [
+        ("nothing", []),
+        ("number of tokens", [SUM, AT_THE_TOP]),
+        ("entropy", [SUM, AT_THE_TOP]),
+        ("text", [SUM, AT_THE_TOP]),
+        ("number of layers", [SUM]),
+    ],
+)
+def test_numbers_of_layers_are_not_subtracted_if_tokens_or_the_number_of_layers_differ(tmp_path, other, left_out):
+    folder = made(tmp_path, change=by_ratio)
+    for path in (tmp_path / "runs").glob("*/run.json"):
+        about = json.loads(path.read_text())
+        is_other = other == "text" and about["arm"] == "mt"
+        path.write_text(json.dumps(about | {"tokens": "fedcba9876" if is_other else "0123456789"}))
+    table = read(folder).table
+    of_mt = table["layer"].notna() & (table["arm"] == "mt")
+    table.loc[of_mt, "n"] += other == "number of tokens"
+    table.loc[of_mt, "ceiling"] += other == "entropy"
+    table = table[~(of_mt & table["layer_to"].eq(2).fillna(False) & (other == "number of layers"))]
+    compared = compared_arms(table, ARMS)
+    cells = {row["arm"]: row["cells"] for row in compared["rows"]}
+    assert [title for title in (SUM, AT_THE_TOP) if cells["mt"][title]["difference"] is None] == left_out
+    assert all(cells["clm"][title]["difference"] for title in (SUM, AT_THE_TOP))
+    noted = [column["title"] for column in compared["columns"] if "no difference between arms" in column["note"]]
+    assert noted == ["Gain over no context", *left_out]
+
+
 def test_later_figures_say_only_what_is_new(tmp_path, undrawn):
     def two(arm, own):
         own["training"]["max_steps"] = 500
