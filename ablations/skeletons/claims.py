@@ -112,8 +112,8 @@ def _first_claim(experiment: Experiment, runs: Mapping[str, Run], *, spec: Path)
 def _arms(settings: Measure, runs: Mapping[str, Run]) -> Sequence[str]:
     """Return the two arms that the first claim compares; empty if a measure cannot compare any.
 
-    For `validation` one arm is enough. Pairs with the same kind of objective come first, then pairs of
-    trained arms.
+    For `validation` one arm is enough. Pairs that read the same text come first, then pairs with the same kind of
+    objective, then pairs of trained arms.
     """
     alike: Callable[[Run], str] = {"validation": _loss, "run_distance": _layers}.get(settings.kind, lambda _: "")
     fit = [arm for arm, run in runs.items() if _has(settings, run)]
@@ -124,10 +124,10 @@ def _arms(settings: Measure, runs: Mapping[str, Run]) -> Sequence[str]:
         if alike(runs[first]) == alike(runs[second]) and whole[first] != whole[second]
     ]
 
-    def rank(pair: tuple[str, str]) -> tuple[bool, bool]:
+    def rank(pair: tuple[str, str]) -> tuple[bool, bool, bool]:
         first, second = (runs[arm].settings for arm in pair)
         untrained = not (first.training.max_steps and second.training.max_steps)
-        return first.objective.kind != second.objective.kind, untrained
+        return first.data != second.data, first.objective.kind != second.objective.kind, untrained
 
     return min(pairs, key=rank, default=tuple(fit[:1]) if settings.kind == "validation" else ())
 

@@ -33,6 +33,20 @@ def write(folder, text=SPEC, name="mine"):
     return path
 
 
+def compared_in(spec):
+    """The arms of the first claim about a spec that names its claims."""
+    claim_skeleton.write(spec)
+    (loaded,) = claims_file.load_named(load.load(spec).claims, spec=spec)
+    return loaded.claims[0].needs.arms
+
+
+def test_the_first_claim_compares_arms_on_one_text_if_any_two_have_one(tmp_path):
+    """Losses and layers on two texts cannot be compared, whatever the objectives."""
+    arms = "arms: {mlm: {}, other-text: {data: {seed: 1}}, clm: {objective: {kind: causal_lm}}}"
+    text = re.sub("(?m)^arms:.*$", arms, SPEC)
+    assert compared_in(write(tmp_path, f"{text}claims: [mine]\n")) == ("mlm", "clm")
+
+
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_of_every_shipped_spec_it_is_good_and_ends_in_a_verdict(tmp_path, path):
     spec = shutil.copy(path, tmp_path / path.name)
@@ -55,10 +69,7 @@ def test_the_first_claim_does_not_compare_an_arm_with_its_copy(tmp_path):
     arms = 'arms: {mlm: {}, "1": {objective: {masking: {ratio: 0.4}}}}'
     axis = "arms: {mlm: {}}\ngrid: {base: mlm, axes: {objective.masking.ratio: [0.15, 0.4]}}"
     text = SPEC.replace(arms, axis)
-    spec = write(tmp_path, f"{text}claims: [mine]\n")
-    claim_skeleton.write(spec)
-    (loaded,) = claims_file.load_named(load.load(spec).claims, spec=spec)
-    assert loaded.claims[0].needs.arms == ("mlm", "mlm,ratio=0.4")
+    assert compared_in(write(tmp_path, f"{text}claims: [mine]\n")) == ("mlm", "mlm,ratio=0.4")
 
 
 COMPARED = sorted(set(METRICS) - {"baselines", "pictures", "learning", "corruption"})
