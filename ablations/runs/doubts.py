@@ -21,9 +21,9 @@ from lightning_modules.files import read_json, sha256
 from lightning_modules.training.run_directory import RunDirectory
 
 UNKNOWN_SHARE = 0.01
-"""Smallest share of [UNK] among the tokens of a split that gives a warning."""
+"""Smallest share of [UNK] among the tokens of a side of a split that gives a warning."""
 DROPPED_SHARE = 0.1
-"""Smallest share of dropped tokens of a split (`data.max_length`) that gives a warning."""
+"""Smallest share of dropped tokens of a side of a split (`data.max_length`) that gives a warning."""
 SHARED_SHARE = 0.01
 """Smallest share of sentences or test examples that are also in the training text that gives a warning."""
 
@@ -129,8 +129,8 @@ def validated_on_training(arms: Mapping[str, Data], data_root: Path) -> list[str
 
 
 def unfit_text(arms: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return a sentence for each split with many unknown tokens, dropped tokens or sentences of the training
-    text.
+    """Return a sentence for each text with many unknown tokens, one for each with many dropped tokens, and one for
+    each with sentences of the training text.
 
     Args:
         arms: report of each arm's token store (tokens.json); empty if the store is not made yet.
@@ -179,47 +179,56 @@ def _same_content(first: Path, second: Path) -> bool:
 
 
 def _unknown(report: Mapping[str, Any]) -> Iterator[str]:
-    for split, noun, facts in _sides(report):
-        if facts["unknown_share"] >= UNKNOWN_SHARE:
-            is_given = report.get("settings", {}).get("tokenizer") is not None
-            why = "data.tokenizer does not know them" if is_given else "their letters do not occur in data.train"
-            yield (
-                f"data.{split}: {_percent(facts['unknown_share'])} of the tokens of its {noun} are [UNK], "
-                f"because {why}; losses and measures on this text say little."
-            )
+    shares = {place: facts["unknown_share"] for place, facts in _sides(report)}
+    if where := _of_tokens(shares, at_least=UNKNOWN_SHARE):
+        is_given = report.get("settings", {}).get("tokenizer") is not None
+        why = "data.tokenizer does not know them" if is_given else "their letters do not occur in data.train"
+        yield f"{where} are [UNK], because {why}; losses and measures on this text say little."
 
 
 def _dropped(report: Mapping[str, Any]) -> Iterator[str]:
-    for split, noun, facts in _sides(report):
+    shares = {}
+    for place, facts in _sides(report):
         dropped = facts.get("dropped", 0)  # older token stores do not count them
-        if dropped and (share := dropped / (dropped + facts["tokens"])) >= DROPPED_SHARE:
-            yield (
-                f"data.{split}: {_percent(share)} of the tokens of its {noun} come after the first "
-                f"{report['settings']['max_length']} (data.max_length) and were dropped; write one sentence a "
-                "line, or raise data.max_length."
-            )
+        shares[place] = dropped / max(1, dropped + facts["tokens"])
+    if where := _of_tokens(shares, at_least=DROPPED_SHARE):
+        yield (
+            f"{where} come after the first {report['settings']['max_length']} (data.max_length) and were dropped; "
+            "write one sentence a line, or raise data.max_length."
+        )
 
 
 def _in_training(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each split that shares sentences with the training text. The built-in language
-    repeats short sentences by chance, which is no mistake of the user."""
+    """Yield a sentence if splits share sentences with the training text. The built-in language repeats short
+    sentences by chance, which is no mistake of the user."""
     if report.get("settings", {}).get("kind") == "language":
         return
-    for split, facts in report.get("splits", {}).items():
-        shared = facts.get("in_training", 0)  # older token stores do not count them
-        if shared and (share := shared / facts["sentences"]) >= SHARED_SHARE:
-            are = "is" if shared == 1 else "are"
-            yield (
-                f"data.{split}: {several(shared, 'sentence')} ({_percent(share)}) {are} also in data.train, so "
-                "losses and measures look better than they are; remove these sentences from one of the two."
-            )
+    shared = [
+        f"{several(count, 'sentence')} ({_percent(count / facts['sentences'])}) of data.{split}"
+        for split, facts in report.get("splits", {}).items()
+        # Older token stores do not count them.
+        if (count := facts.get("in_training", 0)) and count / facts["sentences"] >= SHARED_SHARE
+    ]
+    if shared:
+        yield (
+            f"data.train also has {listed(shared, 'and')}, so losses and measures look better than they are; "
+            "remove these sentences from data.train or from the other text."
+        )
 
 
-def _sides(report: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+def _of_tokens(shares: Mapping[str, float], *, at_least: float) -> str:
+    """Return the places with that share of tokens or more, in words: ``14% of the tokens in sentences of
+    data.train and 16% in translations of data.train``; empty if there are none."""
+    many = [f"{_percent(share)} in {place}" for place, share in shares.items() if share >= at_least]
+    return listed(many, "and").replace(" in ", " of the tokens in ", 1)
+
+
+def _sides(report: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the facts about each side of each split, with its place in words: ``translations of data.train``."""
     for split, sides in report.get("splits", {}).items():
         for side, noun in (("source", "sentences"), ("target", "translations")):
             if sides.get(side):
-                yield split, noun, sides[side]
+                yield f"{noun} of data.{split}", sides[side]
 
 
 def _percent(share: float) -> str:

@@ -56,11 +56,12 @@ def notices(experiment: ReportedExperiment, arms: list[dict[str, Any]]) -> list[
 
 
 def grouped(notices: Iterable[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the notices with their `group`: first those that are `wrong`, then those `by design`."""
+    """Return the notices with their `group`: first those that are `wrong`, then those `by design`. Warnings about
+    the spec, which commands have shown before the runs, come after others that are wrong."""
     with_group = [
         notice | {"group": "by design" if notice["kind"] == AS_PLANNED else "wrong"} for notice in notices
     ]
-    return sorted(with_group, key=lambda notice: notice["group"] == "by design")
+    return sorted(with_group, key=lambda notice: (notice["group"] == "by design", notice["kind"] == "spec"))
 
 
 def _run_notices(runs: list[ReportedRun]) -> Iterable[str]:

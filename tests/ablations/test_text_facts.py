@@ -65,15 +65,15 @@ def test_sentences_are_counted_as_they_are(spec):
     assert (validation["sentences"], validation["repeated"], validation["in_training"]) == (5, 1, 3)
     assert validation["unknown"] == 3  # the bytes of a snowman
     assert (
-        "data.validation: 3 sentences (60%) are also in data.train, so losses and measures look better than "
-        "they are; remove these sentences from one of the two."
+        "data.train also has 3 sentences (60%) of data.validation, so losses and measures look better than they "
+        "are; remove these sentences from data.train or from the other text."
     ) in text["notes"]
 
 
 def test_the_table_names_the_arms_and_run_finds_the_tokens_made(spec):
     result = ablate(spec)
     assert "Text of mlm and clm: 70 sub-words" in result.stdout
-    assert "3 sentences (60%) are also in data.train" in result.stdout
+    assert "data.train also has 3 sentences (60%) of data.validation" in result.stdout
     assert "Training 70 sub-words" in result.stderr
     assert "Training 70 sub-words" not in ablate(spec).stderr
     assert len(list((spec.parent / "out/tokens").glob("*/tokens.json"))) == 1

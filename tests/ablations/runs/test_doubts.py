@@ -118,15 +118,33 @@ def test_a_split_that_is_mostly_unknown_or_cut_off_is_named(report):
     share = round(100 * greek["splits"]["validation"]["source"]["unknown_share"])
     assert share > 50
     assert unknown == (
-        f"data.validation: {share}% of the tokens of its sentences are [UNK], because their letters do not "
-        "occur in data.train; losses and measures on this text say little."
+        f"{share}% of the tokens in sentences of data.validation are [UNK], because their letters do not occur in "
+        "data.train; losses and measures on this text say little."
     )
     facts = book["splits"]["validation"]["source"]
     assert (facts["tokens"], facts["cut"]) == (32, 1)
     dropped = 100 * (1 - 32 / facts["whole_length_percentiles"]["100"])
     assert unfit_text({"a": plain, "b": book}) == [
-        f"b: data.validation: {dropped:.1f}% of the tokens of its sentences come after the first 32 "
+        f"b: {dropped:.1f}% of the tokens in sentences of data.validation come after the first 32 "
         "(data.max_length) and were dropped; write one sentence a line, or raise data.max_length."
+    ]
+
+
+def test_a_text_has_one_sentence_for_each_fact_whatever_its_splits_and_sides():
+    facts = {"tokens": 80, "dropped": 20, "unknown_share": 0.5}
+    split = {"sentences": 100, "source": facts, "target": facts | {"tokens": 180}}
+    splits = {"train": split, "validation": split | {"in_training": 5}, "test": split | {"in_training": 1}}
+    assert unfit_text({"a": {"splits": splits, "settings": {"max_length": 64}}}) == [
+        "50% of the tokens in sentences of data.train, 50% in translations of data.train, 50% in sentences of "
+        "data.validation, 50% in translations of data.validation, 50% in sentences of data.test and 50% in "
+        "translations of data.test are [UNK], because their letters do not occur in data.train; losses and "
+        "measures on this text say little.",
+        "20% of the tokens in sentences of data.train, 10% in translations of data.train, 20% in sentences of "
+        "data.validation, 10% in translations of data.validation, 20% in sentences of data.test and 10% in "
+        "translations of data.test come after the first 64 (data.max_length) and were dropped; write one sentence "
+        "a line, or raise data.max_length.",
+        "data.train also has 5 sentences (5%) of data.validation and 1 sentence (1%) of data.test, so losses and "
+        "measures look better than they are; remove these sentences from data.train or from the other text.",
     ]
 
 
@@ -139,8 +157,8 @@ def test_a_split_that_shares_a_hundredth_of_its_sentences_with_the_training_text
     assert unfit_text({"a": below}) == []
     (sentence,) = unfit_text({"a": above})
     assert sentence == (
-        "data.validation: 1 sentence (1%) is also in data.train, so losses and measures look better than they "
-        "are; remove these sentences from one of the two."
+        "data.train also has 1 sentence (1%) of data.validation, so losses and measures look better than they "
+        "are; remove these sentences from data.train or from the other text."
     )
     del above["splits"]["validation"]["in_training"]
     assert unfit_text({"a": above}) == [], "stores of earlier versions do not count them"
@@ -159,8 +177,8 @@ def test_unknown_tokens_of_a_given_tokenizer_are_its_own(tmp_path):
     stored = prepare(text, data_root=tmp_path, store=tmp_path / "store", progress=said.append).report
     assert "data.train: data.tokenizer made [UNK] of 18 pieces of the sentences." in said
     assert unfit_text({"a": stored})[0] == (
-        "data.train: 40% of the tokens of its sentences are [UNK], because data.tokenizer does not know them; "
-        "losses and measures on this text say little."
+        "40% of the tokens in sentences of data.train and 40% in sentences of data.validation are [UNK], because "
+        "data.tokenizer does not know them; losses and measures on this text say little."
     )
 
 
@@ -171,7 +189,7 @@ def test_all_of_a_split_is_only_said_if_nothing_is_missing(unknown, written):
     facts = {"unknown_share": unknown, "tokens": 32, "cut": 0, "sentences": 9}
     facts |= {"whole_length_percentiles": {"50": 5, "99": 9, "100": 9}, "max_length": 32}
     (sentence,) = unfit_text({"": {"splits": {"validation": {"source": facts}}, "max_length": 32}})
-    assert f"data.validation: {written} of the tokens" in sentence
+    assert sentence.startswith(f"{written} of the tokens in sentences of data.validation are [UNK]")
 
 
 def test_every_command_says_it_and_the_page_too(tmp_path, data_root):

@@ -166,10 +166,10 @@ def test_what_nobody_asked_for_is_missing_by_design(asked, group, tmp_path):
     assert [(notice["group"], notice["text"]) for notice in told] == [(group, sentence)]
 
 
-def test_wrong_comes_first_and_each_group_keeps_its_order():
-    kinds = ["measures", "run", "measures", "claims", "results", "training"]
+def test_wrong_comes_first_the_spec_last_of_it_and_each_group_keeps_its_order():
+    kinds = ["measures", "run", "measures", "spec", "claims", "results"]
     told = grouped({"kind": kind, "text": str(i)} for i, kind in enumerate(kinds))
-    assert [notice["text"] for notice in told] == ["1", "3", "4", "5", "0", "2"]
+    assert [notice["text"] for notice in told] == ["1", "4", "5", "3", "0", "2"]
     assert [notice["group"] for notice in told] == ["wrong"] * 4 + ["by design"] * 2
 
 
