@@ -1,8 +1,8 @@
 """Warnings about specs that are valid and probably not meant. No torch.
 
-They are about validation on training text, text with many unknown or dropped tokens, arms without a
-difference that has an effect, arms that are not tuned, runs that do not depend on their seed, runs of an earlier
-version of the spec, and seeds that were added after claims were judged.
+They are about validation on training text, text with many unknown or dropped tokens or repeated sentences, arms
+without a difference that has an effect, arms that are not tuned, runs that do not depend on their seed, runs of an
+earlier version of the spec, and seeds that were added after claims were judged.
 """
 
 import json
@@ -26,6 +26,16 @@ DROPPED_SHARE = 0.1
 """Smallest share of dropped tokens of a side of a split (`data.max_length`) that gives a warning."""
 SHARED_SHARE = 0.01
 """Smallest share of sentences or test examples that are also in the training text that gives a warning."""
+
+REPEATED_SHARE = 0.05
+"""Smallest share of repeated validation sentences that gives a warning. 10% of copies add 0.044 nats to
+`cross_fitted` (docs/measures.md), nearly the 0.05 nats that a first claim calls the smallest effect that matters.
+The limit is half of that share."""
+HARMED_BY_COPIES = {
+    "token_information": "cross_fitted of token_information",
+    "read_out": "the probes of read_out",
+}
+"""Numbers that learn from some validation sentences and are tested on others, by kind of measure."""
 
 
 def same_runs(arms: Mapping[str, RunSettings], decided_by_arm: Mapping[str, Hashable], *, seeds: int) -> list[str]:
@@ -128,16 +138,21 @@ def validated_on_training(arms: Mapping[str, Data], data_root: Path) -> list[str
     return _by_arm({arm: list(_shared(data, data_root)) for arm, data in arms.items()})
 
 
-def unfit_text(arms: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return a sentence for each text with many unknown tokens, one for each with many dropped tokens, and one for
-    each with sentences of the training text.
+def unfit_text(
+    arms: Mapping[str, Mapping[str, Any]], measures: Collection[str] = tuple(HARMED_BY_COPIES)
+) -> list[str]:
+    """Return a sentence for each text with many unknown tokens, and one each for many dropped tokens, for
+    sentences of the training text and for repeated sentences.
 
     Args:
         arms: report of each arm's token store (tokens.json); empty if the store is not made yet.
+        measures: kinds of measures of the spec. Repeated sentences matter only to those in HARMED_BY_COPIES.
     """
-    return _by_arm(
-        {arm: [*_unknown(report), *_dropped(report), *_in_training(report)] for arm, report in arms.items()}
-    )
+    facts = {
+        arm: [*_unknown(report), *_dropped(report), *_in_training(report), *_repeated(report, measures)]
+        for arm, report in arms.items()
+    }
+    return _by_arm(facts)
 
 
 def _by_arm(sentences_by_arm: Mapping[str, Iterable[str]]) -> list[str]:
@@ -213,6 +228,17 @@ def _in_training(report: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"data.train also has {listed(shared, 'and')}, so losses and measures look better than they are; "
             "remove these sentences from data.train or from the other text."
+        )
+
+
+def _repeated(report: Mapping[str, Any], measures: Collection[str]) -> Iterator[str]:
+    facts = report.get("splits", {}).get("validation", {})
+    harmed = [numbers for kind, numbers in HARMED_BY_COPIES.items() if kind in measures]
+    count = facts.get("repeated", 0)  # older token stores do not count them
+    if harmed and count and (share := count / facts["sentences"]) >= REPEATED_SHARE:
+        yield (
+            f"data.validation repeats {several(count, 'sentence')} ({_percent(share)}), which makes "
+            f"{listed(harmed, 'and')} too high; remove the copies."
         )
 
 

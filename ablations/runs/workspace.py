@@ -472,7 +472,10 @@ class Workspace:
             *doubts.validated_on_training(
                 {arm: item.run.settings.data for arm, item in arms.items()}, self.data_root
             ),
-            *doubts.unfit_text({arm: reports[item.tokens] for arm, item in arms.items()}),
+            *doubts.unfit_text(
+                {arm: reports[item.tokens] for arm, item in arms.items()},
+                [settings.kind for settings in self.experiment.measures],
+            ),
         ]
 
     def require_words(self) -> None:

@@ -114,7 +114,7 @@ def test_a_split_that_is_mostly_unknown_or_cut_off_is_named(report):
     greek = report("\n".join(lines), "ὁ ἄνθρωπος\n" * 9)
     book = report("\n".join(lines), " ".join(lines))
     assert unfit_text({"a": plain, "b": {}}) == []
-    (unknown,) = unfit_text({"a": greek})
+    (unknown,) = unfit_text({"a": greek}, ["validation"])
     share = round(100 * greek["splits"]["validation"]["source"]["unknown_share"])
     assert share > 50
     assert unknown == (
@@ -164,6 +164,23 @@ def test_a_split_that_shares_a_hundredth_of_its_sentences_with_the_training_text
     assert unfit_text({"a": above}) == [], "stores of earlier versions do not count them"
     below["splits"]["validation"]["in_training"] = 60
     assert unfit_text({"a": below | {"settings": {"kind": "language"}}}) == []
+
+
+def test_a_twentieth_of_repeated_validation_sentences_is_named_if_a_measure_learns_from_them(report):
+    train, lines = "\n".join(sentences(200, seed=0)), sentences(400, seed=1)
+    below, above = (report(train, "\n".join([*lines[:size], lines[0]])) for size in (20, 19))
+    assert below["splits"]["validation"]["repeated"] == above["splits"]["validation"]["repeated"] == 1
+    assert unfit_text({"a": below}) == []
+    assert unfit_text({"a": above}) == [
+        "data.validation repeats 1 sentence (5%), which makes cross_fitted of token_information and the probes of "
+        "read_out too high; remove the copies."
+    ]
+    assert unfit_text({"a": above}, ["validation", "read_out"]) == [
+        "data.validation repeats 1 sentence (5%), which makes the probes of read_out too high; remove the copies."
+    ]
+    assert unfit_text({"a": above}, ["validation", "layer_change"]) == []
+    del above["splits"]["validation"]["repeated"]
+    assert unfit_text({"a": above}) == [], "stores of earlier versions do not count them"
 
 
 def test_unknown_tokens_of_a_given_tokenizer_are_its_own(tmp_path):
