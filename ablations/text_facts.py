@@ -181,7 +181,7 @@ def _shared(facts: TextFacts) -> Iterator[str]:
 
 ROWS = (
     *("sentences", "documents", "tokens", "median length in tokens", "99% have at most", "longest"),
-    *("sentences cut", "unknown tokens", "sentences repeated", "sentences also in train"),
+    *("sentences cut", "unknown tokens", "copies of an earlier sentence", "sentences also in train"),
 )
 """Names of the facts in the table of splits, in the order of the fields of `SplitFacts`."""
 

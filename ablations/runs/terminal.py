@@ -55,7 +55,7 @@ def _time_left(plan: Plan) -> str:
 def state_in_words(run: RunRecord) -> str:
     """Return the state of a run in words, as `plan` and `status` show it.
 
-    For a trained run this is how many of its measures are done, or ``train again`` if it must be trained
+    For a trained run this is how many measures it lacks, or ``train again`` if it must be trained
     again, or ``trained`` if the record does not say which measures are requested.
     """
     if run.state != "done":
@@ -63,8 +63,7 @@ def state_in_words(run: RunRecord) -> str:
     if run.not_measured is None or run.measures is None:
         return "trained"
     if run.not_measured:
-        measured = f"{run.measures - len(run.not_measured)}/{run.measures} measured"
-        return "train again" if run.is_to_train else measured
+        return "train again" if run.is_to_train else f"{len(run.not_measured)} to measure"
     return "done"
 
 

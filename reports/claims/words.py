@@ -303,13 +303,16 @@ def counted(entries: Iterable[ClaimEntry]) -> str:
 def _counted(verdicts: Counter[Verdict], met: Counter[str]) -> list[str]:
     """Return sentences on the number of claims with each verdict, and with each outcome of an expectation."""
     words = [f"{count(verdicts[verdict])} {verdict}" for verdict in VERDICTS if verdicts[verdict]]
-    outcomes = [f"{count(met[word])} {outcome}" for word, outcome in _OUTCOMES.items() if met[word]]
-    expected = f"{count(met.total())} had an expected verdict: {listed(outcomes, 'and')}"
+    some = {word: "it" if met.total() == 1 else count(number_of) for word, number_of in met.items()}
+    outcomes = [f"{some[word]} {outcome}" for word, outcome in _OUTCOMES.items() if word in some]
+    predicted = (
+        f"A verdict was predicted for {count(met.total())} of the judged claims: {listed(outcomes, 'and')}."
+    )
     sentences = [f"Of {several(verdicts.total(), 'claim')}, {listed(words, 'and')}."]
-    return sentences + [f"Of the judged claims, {expected}."] * bool(outcomes)
+    return sentences + [predicted] * bool(outcomes)
 
 
-_OUTCOMES = {"met": "came out as expected", "not met": "came out otherwise", "left open": "stayed open"}
+_OUTCOMES = {"met": "came out as expected", "not met": "came out otherwise", "not decided": "stayed undecided"}
 
 
 def decided_first(claims: Iterable[ClaimEntry]) -> list[ClaimEntry]:
@@ -318,13 +321,13 @@ def decided_first(claims: Iterable[ClaimEntry]) -> list[ClaimEntry]:
 
 
 def expectation(claim: ClaimEntry) -> str:
-    """Return `met` if the verdict is the expected one, else `not met`, or `left open` if the seeds decide
-    nothing. Empty if no verdict was expected or nothing was judged."""
+    """Return `met` if the verdict is the expected one, else `not met`, or `not decided` if the seeds
+    decide nothing. Empty if no verdict was expected or nothing was judged."""
     if claim.as_expected is None:
         return ""
     if claim.as_expected:
         return "met"
-    return "left open" if claim.verdict == "undecided" else "not met"
+    return "not decided" if claim.verdict == "undecided" else "not met"
 
 
 def described(claim: ClaimEntry) -> str:

@@ -161,9 +161,9 @@ LEARNING = FigureText(
     n="predictions",
     how_to_read=(
         "Each point is the gain at that step, in nats per prediction: the loss of the best guess without "
-        "context minus the loss of the model. The guess knows how frequent each word is and what is shown in "
-        "its place. The validation text is always in natural order, and its corruption is always the same. At "
-        "0 a model makes no use of context.",
+        "context minus the loss of the model. The guess knows only the frequencies of tokens and, in masked "
+        "LM, the token that is shown at that place. The validation text is always in natural order, and its "
+        "corruption is always the same. At 0 a model makes no use of context.",
         "Compare heights only between arms that predict the same thing (masked, next or translated words): "
         "some words are easier to predict than others. If one curve overtakes another of the same objective, "
         "this is a finding. Across objectives it is only a hint.",

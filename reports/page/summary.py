@@ -196,7 +196,17 @@ def _remedy(experiment: ReportedExperiment, command: str) -> str:
 
 
 def _training_notices(experiment: ReportedExperiment, arms: list[dict[str, Any]]) -> Iterable[str]:
-    little = [arm for arm in arms if arm["training"] == "no"]
+    worse = [arm for arm in arms if arm["training"] == "no" and arm["gain"]["mean"] < 0]
+    if worse:
+        verb, whose, nats = (
+            ("predicts", "its gain", "is") if len(worse) == 1 else ("predict", "their gains", "are")
+        )
+        ends = dict.fromkeys(number(end(arm["gain"]["mean"] for arm in worse)) for end in (min, max))
+        yield (
+            f"{_few([arm['arm'] for arm in worse])} {verb} worse than a guess without context: {whose} {nats} "
+            f"{' to '.join(ends)} nats."
+        )
+    little = [arm for arm in arms if arm["training"] == "no" and arm["gain"]["mean"] >= 0]
     gains = [number(arm["gain"]["mean"]) for arm in sorted(little, key=lambda arm: arm["gain"]["mean"])]
     if little:
         verb, whose, nats = (

@@ -72,8 +72,8 @@ def test_claims_come_first_and_each_has_its_heading(shown):
 def test_one_sentence_counts_the_verdicts(shown):
     assert (
         "What came out Of 7 claims, 2 supported, 1 contradicted, 1 equivalent, 1 undecided, 1 insufficient "
-        "evidence and 1 not run. Of the judged claims, 5 had an expected verdict: 3 came out as expected, 1 "
-        "came out otherwise and 1 stayed open."
+        "evidence and 1 not run. A verdict was predicted for 5 of the judged claims: 3 came out as expected, 1 "
+        "came out otherwise and 1 stayed undecided."
     ) in shown.text
 
 
@@ -99,7 +99,7 @@ def test_the_table_has_the_verdict_and_the_interval_over_seeds(shown, folder):
     assert published_number.endswith("expected: supported (met)")
     assert body[1][2].startswith(f"{MINUS}{found.mean():.4f} [{MINUS}{high:.4f}, ")
     assert [row[3].partition("expected: ")[2] for row in body[1:]] == [
-        *("supported (not met)", "equivalent (met)", "supported (met)", "supported (left open)", "open")
+        *("supported (not met)", "equivalent (met)", "supported (met)", "supported (not decided)", "open")
     ]
 
 

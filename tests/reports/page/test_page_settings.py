@@ -188,6 +188,17 @@ def test_arms_are_compared_with_the_first_within_each_seed_unless_a_table_of_a_s
     assert "## Arms compared" in (apart / "report.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(("seeds", "says"), [((0,), False), ((0, 1), True)])
+def test_the_caption_speaks_of_intervals_only_with_several_seeds(tmp_path, undrawn, seeds, says):
+    folder = write(tmp_path, arms=("mlm", "clm"), seeds=seeds)
+    page.write(folder)
+    text = (folder / "report.md").read_text(encoding="utf-8")
+    caption = text.partition("## Arms compared")[2].partition("|")[0]
+    assert "In brackets: difference from mlm" in caption
+    words = ("± half its 95% t interval", "within each seed", "the intervals of claims")
+    assert [word in caption for word in words] == [says] * 3
+
+
 def test_differences_in_markdown_are_escaped_once(apart):
     """Rendered, two backslashes before a sign are one: the page of GitHub showed "(\\+0.047 ± 0.052)"."""
     text = (apart / "report.md").read_text(encoding="utf-8")

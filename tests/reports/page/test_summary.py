@@ -166,6 +166,16 @@ def test_what_nobody_asked_for_is_missing_by_design(asked, group, tmp_path):
     assert [(notice["group"], notice["text"]) for notice in told] == [(group, sentence)]
 
 
+def test_arms_below_a_guess_without_context_are_named_apart_from_those_that_gain_too_little(tmp_path):
+    gains = {"mlm": -0.256, "mt": 0.2, "clm": -0.246}
+    arms = [{"arm": arm, "training": "no", "gain": {"mean": gain}} for arm, gain in gains.items()]
+    experiment = experiment_folder.read(write(tmp_path))
+    assert [notice["text"] for notice in notices(experiment, arms)] == [
+        "mlm and clm predict worse than a guess without context: their gains are −0.26 to −0.25 nats.",
+        "mt gains too little to interpret: its gain over a guess without context is 0.20 nats, below 0.5.",
+    ]
+
+
 def test_wrong_comes_first_the_spec_last_of_it_and_each_group_keeps_its_order():
     kinds = ["measures", "run", "measures", "spec", "claims", "results"]
     told = grouped({"kind": kind, "text": str(i)} for i, kind in enumerate(kinds))
