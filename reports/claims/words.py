@@ -303,8 +303,8 @@ def counted(entries: Iterable[ClaimEntry]) -> str:
 def _counted(verdicts: Counter[Verdict], met: Counter[str]) -> list[str]:
     """Return sentences on the number of claims with each verdict, and with each outcome of an expectation."""
     words = [f"{count(verdicts[verdict])} {verdict}" for verdict in VERDICTS if verdicts[verdict]]
-    some = {word: "it" if met.total() == 1 else count(number_of) for word, number_of in met.items()}
-    outcomes = [f"{some[word]} {outcome}" for word, outcome in _OUTCOMES.items() if word in some]
+    subjects = {word: "it" if met.total() == 1 else count(number_of) for word, number_of in met.items()}
+    outcomes = [f"{subjects[word]} {outcome}" for word, outcome in _OUTCOMES.items() if word in subjects]
     predicted = (
         f"A verdict was predicted for {count(met.total())} of the judged claims: {listed(outcomes, 'and')}."
     )
