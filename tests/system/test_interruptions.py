@@ -39,7 +39,7 @@ class InThisProcess:
     def __exit__(self, *error):
         pass
 
-    def run(self, run_dirs, *, ended):
+    def run(self, run_dirs, *, ended, tried_again):
         for path in run_dirs:
             told = worker.serve_one(self.order | {"run_dir": str(path)}, StopRequest())
             outcome = Outcome(path, told["code"], told["message"], told["seconds"])
