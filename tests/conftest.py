@@ -45,6 +45,17 @@ def remembered_drawings() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def threads_of_torch() -> Iterator[None]:
+    """A test that sets torch's number of threads does not set it for the tests after it, which would run ten times
+    as long: two processes of two threads each wait for each other on two cores."""
+    torch = sys.modules.get("torch")
+    before = torch and torch.get_num_threads()
+    yield
+    if torch and torch.get_num_threads() != before:
+        torch.set_num_threads(before)
+
+
 @pytest.fixture
 def undrawn() -> Iterator[None]:
     """Images of pages are empty, for a test that does not look at them."""
