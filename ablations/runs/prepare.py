@@ -15,13 +15,13 @@ from ablations.runs.identity import PlannedRun
 from ablations.runs.workspace import Workspace
 from ablations.spec import load
 from ablations.tasks.datasets import task_called
-from ablations.tasks.settings import TaskSettings, TreesSettings
+from ablations.tasks.examples import trees_of
+from ablations.tasks.settings import ParsingSettings, StructuralProbeSettings, TaskSettings
 from lightning_modules.config import RunSettings
 from lightning_modules.data import token_store
 from lightning_modules.data.packing import BatchPlan, require_pairs
 from lightning_modules.data.sequences import PairLoss
 from lightning_modules.data.token_store import Tokens
-from lightning_modules.data.treebank import read_treebank
 from lightning_modules.data.word_order import require_words
 from lightning_modules.errors import DataError, PluginError
 from lightning_modules.objectives.masking import Units
@@ -82,6 +82,11 @@ def _check(
         alike.setdefault((run.encoder.hidden_size, run.objective.kind, run.seed), []).append(item)
     texts = Texts(tokens, items[0].run.settings.data, data_root=workspace.data_root)
     measures = (*workspace.experiment.measures, *workspace.later_measures)
+    for settings in measures:
+        measured = [item for item in items if suits(settings, item.run.settings)]
+        if isinstance(settings, ParsingSettings | StructuralProbeSettings) and settings.treebank and measured:
+            with _noted(unfit, measured, measure=settings.kind):
+                trees_of(texts, settings)  # they are the same for all runs on the text
     for group, settings in itertools.product(alike.values(), measures):
         run = group[0].run.settings
         with _noted(unfit, group, measure=settings.kind):
@@ -126,10 +131,8 @@ def _require_for_training(run: RunSettings, tokens: Tokens, seen: dict[object, E
 
 
 def _require_for_measuring(run: RunSettings, texts: Texts, settings: Measure) -> None:
-    """Raise the errors that measuring would raise: too little text, or a treebank that is missing or
-    damaged."""
-    if isinstance(settings, TreesSettings) and settings.treebank is not None:
-        read_treebank(texts.data_root / settings.treebank)
+    """Raise the errors that measuring would raise, without those about trees: too little text, or a treebank
+    that is missing or damaged."""
     if isinstance(settings, TaskSettings):
         _require_other_half(run, settings)
     if require := card(settings.kind).require:

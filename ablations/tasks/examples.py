@@ -21,11 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablations.measures.reading.alignment import MARKS, UNSPACED
-from ablations.measures.reading.texts import Readings
+from ablations.measures.reading.texts import Readings, Texts
 from ablations.measures.settings import MeasureSettings
 from ablations.tasks import built_in
 from ablations.tasks.datasets import SPLITS, Split, Task, files_now, task_called
 from ablations.tasks.settings import ParsingSettings, PartSettings, StructuralProbeSettings
+from ablations.tasks.trees import GoldTree, gold_trees
 from ablations.wording import shown
 from lightning_modules.data.corpus import half_of
 from lightning_modules.data.tables import format_of, parquet_table, whole_rows
@@ -458,26 +459,34 @@ def _few(classes: set[str]) -> str:
     return ", ".join([*few, "..."] if len(classes) > len(few) else few)
 
 
-def trees_of(
-    readings: Readings, settings: ParsingSettings | StructuralProbeSettings, splits: Sequence[Split]
-) -> dict[Split, list[LabelledSentence]]:
-    """Return sentences with their trees by split, from the built-in language or from the treebank of the
+def trees_of(texts: Texts, settings: ParsingSettings | StructuralProbeSettings) -> dict[Split, list[GoldTree]]:
+    """Return the trees that a measure wants by split, from the built-in language or from the treebank of the
     settings.
 
     The treebank is divided among the splits for a structural probe, and whole for parsing, which trains
-    nothing.
+    nothing and has only the split test.
 
     Raises:
         DataError: the file is missing or damaged.
+        MeasureError: a split has no sentence with a tree, or a sentence does not have the words of its text.
     """
-    data = readings.objective.run.data
+    sentences: dict[Split, list[LabelledSentence]] = {split: [] for split in settings.trees_wanted}
     if settings.treebank is None:
-        seed = getattr(data, "seed", 0)
-        return {split: language_sentences(seed, f"trees: {split}", TREES[split]) for split in splits}
-    sentences = read_treebank(readings.texts.data_root / settings.treebank)
-    if isinstance(settings, ParsingSettings):
-        return dict.fromkeys(splits, sentences)
-    divided: dict[Split, list[LabelledSentence]] = {split: [] for split in SPLITS}
-    for sentence in sentences:
-        divided[_split_of(sentence.text, TREE_DIVISION)].append(sentence)
-    return {split: divided[split] for split in splits}
+        seed = getattr(texts.data, "seed", 0)
+        sentences = {split: language_sentences(seed, f"trees: {split}", TREES[split]) for split in sentences}
+    else:
+        for sentence in read_treebank(texts.data_root / settings.treebank):
+            split = _split_of(sentence.text, TREE_DIVISION) if len(sentences) > 1 else "test"
+            sentences[split].append(sentence)
+    whole = settings.treebank or "the built-in language"
+    return {
+        split: gold_trees(
+            sentences[split],
+            texts.tokens.tokenizer,
+            count=count,
+            longest=settings.longest,
+            max_length=texts.data.max_length,
+            where=whole if len(sentences) == 1 else f"the {split} part of {whole}",
+        )
+        for split, count in settings.trees_wanted.items()
+    }

@@ -335,8 +335,10 @@ class StructuralProbeSettings(TreesSettings):
     """Rank of the map. It is at most the encoder's width."""
 
     @property
-    def sentences_wanted(self) -> int:
-        return self.sentences or {"quick": 2000, "full": 10_000}[self.effort]
+    def trees_wanted(self) -> dict[Split, int]:
+        """Largest number of trees of each split."""
+        count = self.sentences or {"quick": 2000, "full": 10_000}[self.effort]
+        return {"train": count, "validation": count, "test": 1000}
 
 
 class ParsingSettings(TreesSettings):
@@ -357,8 +359,9 @@ class ParsingSettings(TreesSettings):
     """Sub-words that stand this far apart, or farther, are taken to be independent."""
 
     @property
-    def sentences_wanted(self) -> int:
-        return self.sentences or {"quick": 100, "full": 400}[self.effort]
+    def trees_wanted(self) -> dict[Split, int]:
+        """Largest number of trees of the only split."""
+        return {"test": self.sentences or {"quick": 100, "full": 400}[self.effort]}
 
     @property
     def sweeps_wanted(self) -> int:

@@ -16,19 +16,17 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import shortest_path
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from ablations.measures.jackknife import means_left_out
 from ablations.measures.reading.alignment import NO_WORD
 from ablations.measures.reading.texts import Readings, Say
-from ablations.tasks.datasets import SPLITS, Split
+from ablations.tasks.datasets import Split
 from ablations.tasks.encoding import FIRST, SPECIAL, EncodedTexts, Row, encode_batch, require_numbers
 from ablations.tasks.examples import trees_of
 from ablations.tasks.metrics import standard_error
 from ablations.tasks.settings import StructuralProbeSettings
-from ablations.tasks.trees import Edge, GoldTree, adjacency_chain, gold_trees, maximum_spanning_tree
-from lightning_modules.data.treebank import LabelledSentence
+from ablations.tasks.trees import Edge, GoldTree, adjacency_chain, maximum_spanning_tree
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive
 
@@ -85,8 +83,6 @@ def tree_distances(edges: frozenset[Edge], words: int) -> NDArray[np.float64]:
     return distance_WW
 
 
-MOST_TEST = 1000
-"""Largest number of test sentences."""
 BATCH = 32
 LEARNING_RATE = 3e-3
 MOST_EPOCHS = 60
@@ -99,37 +95,18 @@ CUTS = (1.0, 0.3, 0.1)
 
 def rows(readings: Readings, settings: StructuralProbeSettings, say: Say) -> Iterator[dict[str, Any]]:
     """Compute the rows of `structural_probe` of a run from the trees of its language or of a treebank."""
-    splits = trees_of(readings, settings, SPLITS)
-    length = readings.objective.run.data.max_length
-    tokenizer = readings.tokens.tokenizer
-    return structural_probe_rows(readings.objective, splits, tokenizer, settings, max_length=length)
+    return structural_probe_rows(readings.objective, trees_of(readings.texts, settings), settings)
 
 
 def structural_probe_rows(
-    objective: Objective,
-    splits: Mapping[Split, Sequence[LabelledSentence]],
-    tokenizer: Tokenizer,
-    settings: StructuralProbeSettings,
-    *,
-    max_length: int,
+    objective: Objective, trees: Mapping[Split, Sequence[GoldTree]], settings: StructuralProbeSettings
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of `uuas` by layer. The chance level (`floor`) is that of the adjacency chain.
 
     n counts the edges of the test trees, and d is the width. Standard errors treat the edges of a sentence as
     dependent.
-
-    Raises:
-        MeasureError: a split has no sentence with a tree.
     """
-    sentences = settings.sentences_wanted
-    counts: dict[Split, int] = {"train": sentences, "validation": sentences, "test": MOST_TEST}
-    parts = {
-        split: tree_states(
-            objective,
-            gold_trees(splits[split], tokenizer, count=count, longest=settings.longest, max_length=max_length),
-        )
-        for split, count in counts.items()
-    }
+    parts = {split: tree_states(objective, of_split) for split, of_split in trees.items()}
     for row in uuas_rows(parts, rank=settings.rank):
         yield row | {"group": settings.treebank_name}
 

@@ -23,6 +23,7 @@ from tokenizers import Tokenizer
 from ablations.errors import MeasureError
 from ablations.measures.reading.alignment import NO_WORD, align
 from ablations.measures.reading.labels import spans_of
+from ablations.wording import several
 from lightning_modules.data.tokenizer import END, START
 from lightning_modules.data.treebank import LabelledSentence
 from lightning_modules.randomness import derive
@@ -50,13 +51,22 @@ class GoldTree(NamedTuple):
 
 
 def gold_trees(
-    sentences: Sequence[LabelledSentence], tokenizer: Tokenizer, *, count: int, longest: int, max_length: int
+    sentences: Sequence[LabelledSentence],
+    tokenizer: Tokenizer,
+    *,
+    count: int,
+    longest: int,
+    max_length: int,
+    where: str,
 ) -> list[GoldTree]:
     """Return the gold trees of `count` sentences, drawn at random, in a random order. Equal input gives equal
     trees.
 
     A sentence must have 3 to `longest` words that are left, at most `max_length` tokens and a dependency. All
     such sentences are taken if there are fewer.
+
+    Args:
+        where: name of the sentences for errors.
 
     Raises:
         MeasureError: there is no such sentence, or a sentence does not have the words of its text.
@@ -66,30 +76,29 @@ def gold_trees(
     fitting = (number for number in order if FEWEST_WORDS <= len(_kept(sentences[number])) <= longest)
     for place, number in enumerate(fitting):
         if len(trees) < count:
-            tree = gold_tree(sentences[number], tokenizer, where=f"sentence {number + 1}")
+            tree = gold_tree(sentences[number], tokenizer)
             if tree.words >= FEWEST_WORDS and tree.edges and len(tree.ids_T) <= max_length:
                 trees.append(tree._replace(place=place))
+    if not sentences:
+        raise MeasureError(f"{where} has no sentences; give a treebank with more sentences.")
     if not trees:
         raise MeasureError(
-            f"none of the {len(sentences):,} sentences has a tree, {FEWEST_WORDS} to {longest} words without "
-            f"punctuation and at most {max_length} sub-words; give another treebank, or raise the measure's "
-            "`longest`."
+            f"{where}: none of the {several(len(sentences), 'sentence')} has a tree, {FEWEST_WORDS} to {longest} "
+            f"words without punctuation and at most {max_length} sub-words; give another treebank, or raise the "
+            "measure's `longest`."
         )
     return trees
 
 
-def gold_tree(sentence: LabelledSentence, tokenizer: Tokenizer, *, where: str) -> GoldTree:
+def gold_tree(sentence: LabelledSentence, tokenizer: Tokenizer) -> GoldTree:
     """Return the gold tree of a sentence: its sub-words, and the dependencies between the words that are
     left.
-
-    Args:
-        where: name of the sentence for errors.
 
     Raises:
         MeasureError: the sentence does not have the words of its text.
     """
     encoding = tokenizer.encode(sentence.text, add_special_tokens=False)
-    word_T = align(sentence.text, sentence.forms, spans_of(encoding, sentence.text), where=where)
+    word_T = align(sentence.text, sentence.forms, spans_of(encoding, sentence.text), where=sentence.where)
     kept = np.intersect1d(word_T, _kept(sentence))
     number = {word: i for i, word in enumerate(kept.tolist())}
     ends = [(i, head) for i, head in enumerate(sentence.heads) if i in number and head in number]

@@ -149,6 +149,8 @@ class LabelledSentence(NamedTuple):
     forms: tuple[str, ...]
     """Form of each word in the text. Only CoNLL-U has other forms than `words`: "du" for "de", and an empty
     text for "le"."""
+    where: str = ""
+    """File, and line or row at which the sentence begins, for errors; empty for the built-in language."""
 
 
 def read_treebank(path: Path) -> list[LabelledSentence]:
@@ -194,7 +196,8 @@ def _of_conllu(path: Path) -> Iterator[LabelledSentence]:
         columns = [[line.columns[place] for line in lines] for place in (1, 3, 6, 7)]
         words, tags, written, relations = columns
         heads = [_head(head, word, where(i)) for i, (head, word) in enumerate(zip(written, words, strict=True))]
-        yield _checked(sentence.text, words, tags, heads, relations, sentence.forms, where)
+        checked = _checked(sentence.text, words, tags, heads, relations, sentence.forms, where)
+        yield checked._replace(where=where(0))
 
 
 def _head(written: str, word: str, where: str) -> int | None:
@@ -220,7 +223,8 @@ def _of_parquet(path: Path) -> Iterator[LabelledSentence]:
                 f"{path}, row {number}: no {'text' if words else 'words'}, expected a sentence; correct or remove "
                 f"the row."
             )
-        yield _checked(text, words, tags, heads, relations, words, where)
+        checked = _checked(text, words, tags, heads, relations, words, where)
+        yield checked._replace(where=f"{path}, row {number}")
 
 
 def _checked(

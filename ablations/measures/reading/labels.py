@@ -101,7 +101,7 @@ def token_labels(
     """
     by_name: dict[str, list[str]] = {}
     for number, (sentence, spans_T) in enumerate(zip(sentences, spans, strict=True), start=1):
-        word_T = align(sentence.text, sentence.forms, spans_T, where=f"sentence {number}")
+        word_T = align(sentence.text, sentence.forms, spans_T, where=sentence.where or f"sentence {number}")
         labelled_T = np.where(first_sub_words(word_T), word_T, len(sentence.words))
         words, sub_words = np.unique(word_T, return_counts=True)
         alone_T = np.where(np.isin(word_T, words[sub_words == 1]), labelled_T, len(sentence.words))

@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from ablations.measures.jackknife import kept_without
@@ -40,12 +39,10 @@ from ablations.tasks.trees import (
     GoldTree,
     adjacency_chain,
     expected_at_random,
-    gold_trees,
     maximum_spanning_tree,
     resampled_error,
 )
 from lightning_modules.data.tokenizer import MASK
-from lightning_modules.data.treebank import LabelledSentence
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
 
@@ -64,35 +61,20 @@ class WordPairs(NamedTuple):
 
 def rows(readings: Readings, settings: ParsingSettings, say: Say) -> Iterator[dict[str, Any]]:
     """Compute the rows of `parsing` of a run from the trees of its language or of a treebank."""
-    sentences = trees_of(readings, settings, ["test"])["test"]
-    length = readings.objective.run.data.max_length
-    tokenizer = readings.tokens.tokenizer
-    return parsing_rows(readings.objective, sentences, tokenizer, settings, max_length=length, say=say)
+    trees = trees_of(readings.texts, settings)["test"]
+    return parsing_rows(readings.objective, trees, settings, say=say)
 
 
 def parsing_rows(
-    objective: Objective,
-    sentences: Sequence[LabelledSentence],
-    tokenizer: Tokenizer,
-    settings: ParsingSettings,
-    *,
-    max_length: int,
-    say: Say,
+    objective: Objective, trees: Sequence[GoldTree], settings: ParsingSettings, *, say: Say
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of UUAS: of the predicted trees, of the adjacency chain, of random trees, and of the first
     minus the second; see `tree_rows`.
 
     Raises:
-        MeasureError: the objective does not predict hidden tokens, or there is no sentence with a tree.
+        MeasureError: the objective does not predict hidden tokens.
     """
     model = masked_log_probabilities(objective, asks="parsing")
-    trees = gold_trees(
-        sentences,
-        tokenizer,
-        count=settings.sentences_wanted,
-        longest=settings.longest,
-        max_length=max_length,
-    )
     pairs = word_pairs(trees, window=settings.window)
     sweeps = settings.sweeps_wanted
     stops = (sweeps // 8, sweeps // 4, sweeps // 2, sweeps)

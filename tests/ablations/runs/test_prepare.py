@@ -91,6 +91,34 @@ def test_a_text_that_does_not_suit_a_measure_is_refused_before_a_run_starts(data
     ).endswith(f": {sentence}")
 
 
+TREE = "".join(f"{i}\t{word}\t_\tX\t_\t_\t{i - 1}\tdep\t_\t_\n" for i, word in enumerate("abc", start=1))
+
+
+@pytest.mark.parametrize(
+    ("measure", "content", "sentence"),
+    [
+        (
+            "parsing",
+            f"{TREE}\n# text = a b d\n{TREE}",
+            '{path}, line 6: the labels do not match the text: expected word 3, "c", but the text has "d" in '
+            '"a b d"; give words and text of the same sentence.',
+        ),
+        (
+            "structural_probe",
+            TREE,
+            "the validation part of a.conllu has no sentences; give a treebank with more sentences.",
+        ),
+    ],
+)
+def test_a_treebank_without_the_trees_that_a_measure_needs_is_refused_before_a_run_starts(
+    measure, content, sentence, tmp_path
+):
+    (tmp_path / "a.conllu").write_text(content, encoding="utf-8")
+    workspace = workspace_of(tmp_path, measures=[{"kind": measure, "treebank": "a.conllu"}])
+    error = error_text(AblationsError, lambda: prepare_text(workspace, workspace.planned, Console(quiet=True)))
+    assert error.endswith(f": measure {measure}: {sentence.format(path=tmp_path / 'a.conllu')}")
+
+
 def test_documents_are_needed_of_the_text_that_is_read():
     """Blank lines end documents in plain text."""
     data = FilesData.model_validate(TABLE | {"train": "text.txt"})

@@ -1,6 +1,5 @@
 """Examples of tasks from files: what is read, and what is refused."""
 
-import itertools
 import json
 import unicodedata
 from dataclasses import replace
@@ -12,10 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ablations.measures.reading.texts import Texts
 from ablations.tasks.datasets import SPLITS, TASKS, chosen
 from ablations.tasks.examples import Answer, Examples, Source, all_examples, read_examples, subset, trees_of
 from ablations.tasks.settings import StructuralProbeSettings
 from ablations.wording import shown as in_words
+from lightning_modules.data.tokenizer import train
 from lightning_modules.errors import DataError
 from tests.support.errors import error_text
 
@@ -423,16 +424,24 @@ def test_a_class_that_only_the_test_part_has_is_no_error(tmp_path):
     assert splits["test"].answers == ["1", "2"]
 
 
+def tree_of(*words):
+    """Return the lines of a CoNLL-U sentence in which each word depends on the word before it."""
+    return "".join(f"{i}\t{word}\t_\tX\t_\t_\t{i - 1}\tdep\t_\t_\n" for i, word in enumerate(words, start=1))
+
+
+def texts_in(folder):
+    tokenizer = train(["a b w 0 1 2 3 4 5 6 7 8 9"] * 5, 28, source="a test")
+    return Texts(SimpleNamespace(tokenizer=tokenizer), SimpleNamespace(max_length=64), data_root=folder)
+
+
 def test_copies_of_a_sentence_of_a_treebank_are_in_one_split(tmp_path):
     words = [f"w{i % 60}" for i in range(180)]
-    lines = [f"1\t{word}\t_\tX\t_\t_\t0\troot\t_\t_\n\n" for word in words]
-    (tmp_path / "a.conllu").write_text("".join(lines))
-    run = SimpleNamespace(data=SimpleNamespace())
-    readings = SimpleNamespace(objective=SimpleNamespace(run=run), texts=SimpleNamespace(data_root=tmp_path))
+    (tmp_path / "a.conllu").write_text("".join(f"{tree_of('a', 'b', word)}\n" for word in words))
     probe = StructuralProbeSettings(kind="structural_probe", treebank="a.conllu")
-    texts = {split: [each.text for each in some] for split, some in trees_of(readings, probe, SPLITS).items()}
-    assert sorted(itertools.chain(*texts.values())) == sorted(words)
-    counts = {split: len(set(some)) for split, some in texts.items()}
+    trees = trees_of(texts_in(tmp_path), probe)
+    splits = {split: [tuple(tree.ids_T.tolist()) for tree in some] for split, some in trees.items()}
+    assert sum(map(len, splits.values())) == 180
+    counts = {split: len(set(some)) for split, some in splits.items()}
     assert sum(counts.values()) == 60
     assert counts["train"] > counts["test"] > 0 < counts["validation"]
 

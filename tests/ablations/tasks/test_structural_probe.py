@@ -137,7 +137,7 @@ def chained(text):
 
 def test_the_state_of_a_word_is_the_mean_of_its_sub_words(objective, tokens):
     texts = ["the ponmlk cat sees", *sentences(5, seed=3)]
-    trees = [gold_tree(chained(text), tokens.tokenizer, where="here") for text in texts]
+    trees = [gold_tree(chained(text), tokens.tokenizer) for text in texts]
     for text, tree, found in zip(texts, trees, tree_states(objective, trees), strict=True):
         each = [tokens.tokenizer.encode(word, add_special_tokens=False).ids for word in text.split()]
         ids = torch.tensor([[START, *[i for one in each for i in one], END]])
@@ -152,16 +152,16 @@ def test_the_state_of_a_word_is_the_mean_of_its_sub_words(objective, tokens):
 
 def test_an_encoder_gives_a_row_a_layer_and_a_chain_is_what_the_floor_finds(objective, tokens):
     splits = {
-        split: [chained(text) for text in sentences(40, seed=seed)]
+        split: [gold_tree(chained(text), tokens.tokenizer) for text in sentences(40, seed=seed)]
         for seed, split in enumerate(("train", "validation", "test"))
     }
     chosen = StructuralProbeSettings(kind="structural_probe", effort="quick")
-    rows = list(structural_probe_rows(objective, splits, tokens.tokenizer, chosen, max_length=64))
+    rows = list(structural_probe_rows(objective, splits, chosen))
     assert [(row["metric"], row["group"], row["layer"]) for row in rows] == [
         ("uuas", "language", layer) for layer in range(3)
     ]
     assert all(row["floor"] == 1 for row in rows)
-    assert rows[0]["n"] == sum(len(sentence.words) - 1 for sentence in splits["test"])
+    assert rows[0]["n"] == sum(tree.words - 1 for tree in splits["test"])
 
 
 @pytest.mark.parametrize(

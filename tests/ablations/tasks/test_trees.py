@@ -41,7 +41,7 @@ def tokenizer():
 def test_words_are_numbered_without_punctuation_and_edges_with_it_are_left_out(tokenizer):
     #                    0   1 2    3 4 5
     sentence = labelled("a , dog . b c", [2, 0, ROOT, 2, 3, 4], "DET PUNCT NOUN PUNCT NOUN NOUN")
-    tree = gold_tree(sentence, tokenizer, where="here")
+    tree = gold_tree(sentence, tokenizer)
     assert tree.words == 4
     assert tree.edges == {(0, 1), (2, 3)}  # a-dog and b-c; b hangs on the full stop
     assert (tree.ids_T[0], tree.ids_T[-1]) == (START, END)
@@ -56,12 +56,12 @@ def test_punctuation_of_a_treebank_without_universal_tags_is_known_by_its_relati
     untagged = sentence._replace(
         tags=("", "", "", "", "NOUN"), relations=("det", "nsubj", "root", "punct", "punct")
     )
-    tree = gold_tree(untagged, tokenizer, where="here")
+    tree = gold_tree(untagged, tokenizer)
     assert (tree.words, tree.edges) == (4, {(0, 1), (1, 2), (2, 3)})
 
 
 def test_all_sub_words_of_a_word_belong_to_it(tokenizer):
-    tree = gold_tree(labelled("a xyz dog", [1, ROOT, 1]), tokenizer, where="here")
+    tree = gold_tree(labelled("a xyz dog", [1, ROOT, 1]), tokenizer)
     pieces = [tokenizer.decode([i]).strip() for i in tree.ids_T.tolist()]
     for word, text in enumerate(["a", "xyz", "dog"]):
         assert "".join(p for p, w in zip(pieces, tree.word_T.tolist(), strict=True) if w == word) == text
@@ -69,7 +69,7 @@ def test_all_sub_words_of_a_word_belong_to_it(tokenizer):
 
 def test_the_second_word_of_a_contraction_is_left_out(tokenizer):
     sentence = labelled("a de le dog", [ROOT, 3, 3, 0], text="a du dog", forms=("a", "du", "", "dog"))
-    tree = gold_tree(sentence, tokenizer, where="here")
+    tree = gold_tree(sentence, tokenizer)
     assert tree.words == 3
     assert tree.edges == {(0, 2), (1, 2)}
 
@@ -81,16 +81,19 @@ def test_sentences_are_chosen_by_their_length_without_punctuation(tokenizer):
     bare = labelled("a b c", [None, None, None])
     everything = [two, three, four, bare]
 
-    def words(**options):
-        options = {"count": 10, "longest": 10, "max_length": 64} | options
-        return sorted(tree.words for tree in gold_trees(everything, tokenizer, **options))
+    def words(sentences=everything, **options):
+        options = {"count": 10, "longest": 10, "max_length": 64, "where": "the test part of a.conllu"} | options
+        return sorted(tree.words for tree in gold_trees(sentences, tokenizer, **options))
 
     assert words() == [3, 4]
     assert words(longest=3) == [3]
     assert len(words(count=1)) == 1
     assert error_text(MeasureError, words, max_length=4) == (
-        "none of the 4 sentences has a tree, 3 to 10 words without punctuation and at most 4 sub-words; give "
-        "another treebank, or raise the measure's `longest`."
+        "the test part of a.conllu: none of the 4 sentences has a tree, 3 to 10 words without punctuation and at "
+        "most 4 sub-words; give another treebank, or raise the measure's `longest`."
+    )
+    assert error_text(MeasureError, words, []) == (
+        "the test part of a.conllu has no sentences; give a treebank with more sentences."
     )
 
 
@@ -98,14 +101,16 @@ def test_more_sentences_are_asked_for_and_the_first_ones_stay(tokenizer):
     sentences = [labelled("a dog sees" + " b" * i, [1, 2, ROOT, *[2] * i]) for i in range(7)]
 
     def chosen(count):
-        return [t.words for t in gold_trees(sentences, tokenizer, count=count, longest=10, max_length=64)]
+        return [
+            t.words for t in gold_trees(sentences, tokenizer, count=count, longest=10, max_length=64, where="a")
+        ]
 
     assert sorted(chosen(7)) == [3, 4, 5, 6, 7, 8, 9]
     assert chosen(7)[:3] == chosen(3)
     assert chosen(7) != sorted(chosen(7))  # at random, since treebanks go from one kind of text to the next
 
     def places(max_length):  # a vocabulary that needs more sub-words leaves sentences out
-        trees = gold_trees(sentences, tokenizer, count=9, longest=10, max_length=max_length)
+        trees = gold_trees(sentences, tokenizer, count=9, longest=10, max_length=max_length, where="a")
         return {tree.words: tree.place for tree in trees}
 
     assert sorted(places(64).values()) == list(range(7))

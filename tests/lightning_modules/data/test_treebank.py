@@ -60,6 +60,7 @@ def test_conllu(tmp_path, name, change):
         relations=("nsubj", "ccomp", "case", "det", "obl:arg", "punct", "root", "nsubj", "punct"),
         senses=(None,) * 9,
         forms=("Je", "viens", "du", "", "marché", ",", "dit", "-il", "."),  # ",dit" is its words in a row
+        where=f"{tmp_path / name}, line 5",
     )
     assert second == LabelledSentence(
         text="1 000aux!",  # the spaces of the surface count, those of its words do not
@@ -69,6 +70,7 @@ def test_conllu(tmp_path, name, change):
         relations=("nummod", "", "", "root"),
         senses=(None,) * 4,
         forms=("1 000", "aux", "", "!"),
+        where=f"{tmp_path / name}, line 19",
     )
 
 
@@ -121,8 +123,12 @@ def random_sentences(rng: np.random.Generator, count: int) -> list[LabelledSente
 
 def test_both_formats_give_back_what_was_written(tmp_path):
     sentences = random_sentences(np.random.default_rng(0), 50)
-    assert read_treebank(conllu(tmp_path / "a.conllu", sentences)) == sentences
-    assert read_treebank(parquet(tmp_path / "a.parquet", sentences)) == sentences
+    for written_as in (conllu(tmp_path / "a.conllu", sentences), parquet(tmp_path / "a.parquet", sentences)):
+        assert [sentence._replace(where="") for sentence in read_treebank(written_as)] == sentences
+    assert [sentence.where for sentence in read_treebank(tmp_path / "a.parquet")][1:3] == [
+        f"{tmp_path / 'a.parquet'}, row 2",
+        f"{tmp_path / 'a.parquet'}, row 3",
+    ]
 
 
 def test_sentences_of_the_built_in_language():

@@ -16,7 +16,7 @@ from ablations.tasks.language_models.parsing import (
     word_scores,
 )
 from ablations.tasks.settings import ParsingSettings
-from ablations.tasks.trees import GoldTree
+from ablations.tasks.trees import GoldTree, gold_trees
 from lightning_modules.data.treebank import ROOT, LabelledSentence
 from lightning_modules.objectives import build
 from tests.support.errors import error_text
@@ -47,9 +47,16 @@ def labelled_sentences(count):
 
 
 def rows(objective, tokens, **changes):
-    found = parsing_rows(
-        objective, labelled_sentences(20), tokens.tokenizer, asked(**changes), max_length=64, say=lambda _: None
+    settings = asked(**changes)
+    trees = gold_trees(
+        labelled_sentences(20),
+        tokens.tokenizer,
+        count=settings.trees_wanted["test"],
+        longest=settings.longest,
+        max_length=64,
+        where="here",
     )
+    found = parsing_rows(objective, trees, settings, say=lambda _: None)
     return pd.DataFrame(found)
 
 
@@ -178,4 +185,4 @@ def test_objectives_without_hidden_tokens_are_refused(tokens):
 def test_effort_decides_what_is_not_given():
     assert ParsingSettings(kind="parsing").sweeps_wanted == 2000
     quick = ParsingSettings(kind="parsing", effort="quick", sweeps=80)
-    assert (quick.sentences_wanted, quick.sweeps_wanted) == (100, 80)
+    assert (quick.trees_wanted, quick.sweeps_wanted) == ({"test": 100}, 80)

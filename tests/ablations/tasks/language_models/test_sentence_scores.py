@@ -381,7 +381,8 @@ def test_a_model_whose_weights_are_no_numbers_is_refused_by_every_measure(kind, 
     for weight in objective.parameters():
         weight.data.fill_(torch.nan)
     rows = encode_texts(["the dog", "a cat"], tokens.tokenizer, max_length=64)
-    trees = gold_trees(language_sentences(0, "test", 4), tokens.tokenizer, count=4, longest=40, max_length=64)
+    language = language_sentences(0, "test", 4)
+    trees = gold_trees(language, tokens.tokenizer, count=4, longest=40, max_length=64, where="here")
     ids_BT, place_BK = torch.full((2, 5), MASK), torch.zeros(2, 1, dtype=torch.int64)
     log_shares = {
         "masked_lm": lambda: masked_log_probabilities(objective, asks="x")(ids_BT, place_BK),
