@@ -225,7 +225,7 @@ def _checked(path: Path, *, overrides: tuple[str, ...], data_root: Path | None) 
     planned = grid.runs(experiment)
     arms = {run.arm: run.settings for run in planned}
     decided = {arm: settings.model_dump_json(exclude={"seed"}) for arm, settings in arms.items()}
-    notices = doubts.same_runs(arms, decided, seeds=len(experiment.all_seeds))
+    notices = doubts.same_runs(arms, decided, seeds=experiment.all_seeds)
     if data_root is not None:
         from ablations.runs import identity  # imports pyarrow, which a check of the spec alone does not need
 

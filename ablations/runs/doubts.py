@@ -38,14 +38,17 @@ HARMED_BY_COPIES = {
 """Numbers that learn from some validation sentences and are tested on others, by kind of measure."""
 
 
-def same_runs(arms: Mapping[str, RunSettings], decided_by_arm: Mapping[str, Hashable], *, seeds: int) -> list[str]:
+def same_runs(
+    arms: Mapping[str, RunSettings], decided_by_arm: Mapping[str, Hashable], *, seeds: Sequence[int]
+) -> list[str]:
     """Return sentences on arms and seeds whose runs are the same.
 
     Args:
         decided_by_arm: as for `equal_arms`.
     """
-    copied = copied_arms(arms, seeds=seeds)
-    return [*equal_arms(decided_by_arm), *differ_in_unread(arms), *copies(copied)]
+    copied = copied_arms(arms, seeds=len(seeds))
+    same_at_seed = equal_at_seed(arms, seeds=seeds)
+    return [*equal_arms(decided_by_arm), *differ_in_unread(arms), *copies(copied), *same_at_seed]
 
 
 def equal_arms(arms: Mapping[str, Hashable]) -> list[str]:
@@ -80,6 +83,39 @@ def differ_in_unread(arms: Mapping[str, RunSettings]) -> list[str]:
                 "read, so they are the same runs, trained several times; remove all but one of these arms."
             )
     return sentences
+
+
+def equal_at_seed(arms: Mapping[str, RunSettings], *, seeds: Sequence[int]) -> list[str]:
+    """Return a sentence for each group of arms whose runs are the same at one seed, because an arm fixes a source
+    of chance at this seed, where another arm has it anyway."""
+    fixed = {
+        seed
+        for arm in arms.values()
+        for source in arm.sources
+        if (seed := getattr(arm.training.seeds, source)) is not None
+    }
+    sentences = []
+    for seed in sorted(fixed & set(seeds)):
+        groups: dict[Hashable, dict[str, RunSettings]] = {}
+        for name, arm in arms.items():
+            at_seed = tuple(arm.model_copy(update={"seed": seed}).seed_of(source) for source in arm.sources)
+            groups.setdefault((_without_seeds(arm), at_seed), {})[name] = arm
+        for group in groups.values():
+            if len({arm.training.seeds for arm in group.values()}) > 1:
+                sentences.append(
+                    f"{listed(list(group), 'and')} are the same run at seed {seed}, because training.seeds fixes "
+                    f"a source of chance at {seed}. Their differences are 0 at this seed and make effects look "
+                    "smaller. Fix the source at a number that is not in `seeds`."
+                )
+    return sentences
+
+
+def _without_seeds(settings: RunSettings) -> str:
+    """Return the settings of a run that have an effect as text, without its seed and those of its sources of
+    chance."""
+    content = _read(settings)
+    del content["training"]["seeds"]
+    return json.dumps(content, sort_keys=True)
 
 
 def _differing_paths(alike: Sequence[RunSettings]) -> list[str]:

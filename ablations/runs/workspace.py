@@ -451,7 +451,7 @@ class Workspace:
         """Return sentences on arms and seeds whose runs are the same; see `doubts.same_runs`."""
         first = [item for item in self.planned if item.run.seed == self.experiment.all_seeds[0]]
         arms = {item.run.arm: item.run.settings for item in first}
-        return doubts.same_runs(arms, self._first_runs(), seeds=len(self.experiment.all_seeds))
+        return doubts.same_runs(arms, self._first_runs(), seeds=self.experiment.all_seeds)
 
     def warnings(self) -> list[str]:
         """Return warnings about the spec: arms that are not matched or not tuned yet, and text that is

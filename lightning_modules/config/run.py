@@ -125,9 +125,8 @@ class RunSettings(Settings):
         return unread
 
     @property
-    def is_same_for_all_seeds(self) -> bool:
-        """Return whether runs with these settings have equal weights whatever their seed, because each source of
-        chance that they use has a seed in `training.seeds`. Such runs are copies and no replicates.
+    def sources(self) -> tuple[Source, ...]:
+        """Return the sources of chance that these settings use.
 
         With random weights a run uses `init`. Steps use `order`. They use `corruption` if the objective draws
         anything, and `dropout` if some rate is above 0.
@@ -141,7 +140,13 @@ class RunSettings(Settings):
             "corruption": trains and self.objective.draws,
             "dropout": trains and self.objective.has_layers and max(rates) > 0,
         }
-        return all(getattr(self.training.seeds, source) is not None for source in used if used[source])
+        return tuple(source for source in used if used[source])
+
+    @property
+    def is_same_for_all_seeds(self) -> bool:
+        """Return whether runs with these settings have equal weights whatever their seed, because each source of
+        chance that they use has a seed in `training.seeds`. Such runs are copies and no replicates."""
+        return all(getattr(self.training.seeds, source) is not None for source in self.sources)
 
 
 def operations_per_token(run: RunSettings, *, pairs: float | None = None) -> float:

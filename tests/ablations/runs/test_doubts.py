@@ -11,6 +11,7 @@ from ablations.runs.doubts import (
     copies,
     differ_in_unread,
     equal_arms,
+    equal_at_seed,
     unfit_text,
     validated_on_training,
 )
@@ -53,6 +54,24 @@ def test_arms_whose_runs_are_copies_are_named_if_there_are_several_seeds():
         "(training.seeds, init and dropout). Claims about such arms alone count them as one seed, and their ± "
         "says nothing. Free a source, or give the experiment a single seed."
     ]
+
+
+def test_arms_that_are_the_same_run_at_one_seed_are_named_with_it():
+    def fixed(**seeds):
+        return settings(training={"seeds": seeds})
+
+    arms = {"a": settings(), "b": fixed(init=1), "c": fixed(init=1, order=1), "d": fixed(init=1, order=2)}
+    arms |= {"e": settings(training={"seeds": {"init": 1}, "learning_rate": 0.1}), "f": fixed(init=1)}
+    assert equal_at_seed(arms, seeds=[0, 1, 2]) == [
+        "a, b, c and f are the same run at seed 1, because training.seeds fixes a source of chance at 1. Their "
+        "differences are 0 at this seed and make effects look smaller. Fix the source at a number that is not in "
+        "`seeds`.",
+        "b, d and f are the same run at seed 2, because training.seeds fixes a source of chance at 2. Their "
+        "differences are 0 at this seed and make effects look smaller. Fix the source at a number that is not in "
+        "`seeds`.",
+    ]
+    assert equal_at_seed(arms, seeds=[0, 3]) == []
+    assert equal_at_seed({"b": arms["b"], "f": arms["f"]}, seeds=[0, 1]) == []  # they share their runs
 
 
 def test_arms_that_differ_without_an_effect_are_named_with_these_settings():
