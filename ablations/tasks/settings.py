@@ -356,7 +356,8 @@ class ParsingSettings(TreesSettings):
     longest: int = Field(10, ge=3)
     """Largest number of words of a sentence, without punctuation."""
     window: int = Field(10, ge=2)
-    """Sub-words that stand this far apart, or farther, are taken to be independent."""
+    """Sub-words that stand this far apart, or farther, are taken to be independent. It counts sub-words, so a
+    tokenizer with small pieces needs a larger one."""
 
     @property
     def trees_wanted(self) -> dict[Split, int]:

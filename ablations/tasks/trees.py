@@ -5,10 +5,12 @@ UUAS (undirected unlabelled attachment score) is the share of gold edges that a 
 all sentences. No torch. Letters: W words, S sentences, G resamplings.
 
 A gold tree is a sentence as sub-words, with the dependencies between its words. Punctuation (the tag PUNCT, or
-the relation punct of a word without a tag) is left out, and so is the second word of a contraction ("le" of
-French "du"), which has no sub-word of its own. A dependency that leads to or from such a word, or from the
-root, is also left out and not moved to another word, because nearly all of these words are leaves. The edges
-that are left have no direction.
+the relation punct of a word without a tag) is left out, and so is each word without a sub-word of its own: the
+second word of a contraction ("le" of French "du"), and a word whose letters belong to a sub-word that begins in
+the word before it. A dependency that leads to or from such a word, or from the root, is also left out and not
+moved to another word. Nearly all punctuation is leaves. The second word of a contraction may have dependents, as
+after the proclitics of Hebrew and Arabic, and they lose their edge to it. Which words share a sub-word depends on
+the tokenizer, so trees differ between tokenizers. The edges that are left have no direction.
 """
 
 import math

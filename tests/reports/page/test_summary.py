@@ -75,6 +75,22 @@ def test_many_arms_on_different_numbers_of_tokens_are_counted(tmp_path, monkeypa
     assert text.endswith("tokens (30,000 in mt; 38,112 in 3 arms), so do not compare the curves of these arms.")
 
 
+def test_arms_whose_trees_have_different_numbers_of_edges_are_named(tmp_path):
+    def parsed(arm, n):
+        facts = {"measure": "parsing", "metric": "uuas", "layer": None, "n": n}
+        return [
+            next(row for row in rows((arm,), (0,)) if row["measure"] == "validation") | facts | {"group": "gum"}
+        ]
+
+    same = [*rows(), *parsed("mlm", 843), *parsed("clm", 843)]
+    assert told(write(tmp_path / "same", table_rows=same)) == []
+    assert told(write(tmp_path / "other", table_rows=[*same, *parsed("mt", 1833)])) == [
+        "parsing was measured on trees with different numbers of edges (843 in mlm and clm; 1,833 in mt), because "
+        "the data of these arms differ (text, tokenizer or max_length). A difference of about a point between "
+        "them may come from the trees."
+    ]
+
+
 def test_of_distances_each_run_needs_no_rows_of_its_own(tmp_path):
     between = [
         row | {"measure": "run_distance", "other_run_id": "x", "group": "clm"}
