@@ -185,7 +185,7 @@ class TunedArm(Record):
     """Values with the lowest loss, which the runs of the arm get; None until all trials of the arm have
     ended."""
     at_edge: list[str] = []
-    """Settings whose chosen value is the smallest or the largest that was tried."""
+    """Settings whose chosen value is the smallest or the largest that was tried, or near an end of the range."""
 
 
 class Tuning(Record):

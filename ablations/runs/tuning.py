@@ -193,7 +193,7 @@ def _search_arm(
             chosen = best(history)
             if chosen is None:
                 return TunedArm(arm=arm.name, trials=records), trials, []
-            edge = at_edge(chosen.values, history)
+            edge = at_edge(chosen.values, history, tune.settings)
             return TunedArm(arm=arm.name, trials=records, chosen=chosen.values, at_edge=edge), trials, []
         runs = [trial_runs(tune, arm, values, max_steps=steps) for values in suggested]
         items_of_all = place([run for of_trial in runs for run in of_trial])

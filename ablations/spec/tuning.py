@@ -7,7 +7,7 @@ for a part of the steps. The arm then gets the values with the lowest validation
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -337,11 +337,20 @@ def best(history: Sequence[Tried]) -> Tried | None:
     return history[min(with_loss)[1]] if with_loss else None
 
 
-def at_edge(values: Values, history: Sequence[Tried]) -> list[str]:
+def at_edge(
+    values: Values, history: Sequence[Tried], searched: Mapping[str, tuple[Any, ...] | Range]
+) -> list[str]:
     """Return the settings whose chosen number is the smallest or the largest that was tried, so that a better
-    one may lie beyond. A chosen 0 is no edge, as no setting goes below 0."""
+    one may lie beyond. A chosen 0 is no edge, as no setting goes below 0. In a range, the edges are the outermost
+    tenths of the range, on its scale."""
     edges = []
     for path, value in values.items():
+        if isinstance(limits := searched[path], Range):
+            scale: Callable[[float], float] = math.log if limits.log else float
+            low, high = scale(limits.low), scale(limits.high)
+            if value and not 0.1 < (scale(value) - low) / (high - low) < 0.9:
+                edges.append(path)
+            continue
         tried = [trial.values[path] for trial in history]
         are_numbers = all(
             isinstance(number_tried, int | float) and not isinstance(number_tried, bool) for number_tried in tried

@@ -8,6 +8,7 @@ import pytest
 
 from ablations.errors import SpecProblems
 from ablations.spec import grid
+from ablations.spec.experiment import Range
 from ablations.spec.load import load
 from ablations.spec.tuning import Tried, at_edge, best, combinations, next_values, trial_runs, tuned_arms
 from tests.support.spec_files import write_spec
@@ -329,4 +330,19 @@ def test_the_lowest_loss_is_chosen_the_first_of_several_and_none_that_diverged()
     [(1e-3, [1e-3, 2e-3], ["a"]), (2e-3, [1e-3, 2e-3, 4e-3], []), (0, [0, 0.1], []), ("x", ["x", "y"], [])],
 )
 def test_an_edge_is_the_smallest_or_the_largest_number_that_was_tried(chosen, tried, edges):
-    assert at_edge({"a": chosen}, [Tried({"a": value}, 1.0) for value in tried]) == edges
+    history = [Tried({"a": value}, 1.0) for value in tried]
+    assert at_edge({"a": chosen}, history, {"a": tuple(tried)}) == edges
+
+
+@pytest.mark.parametrize(
+    ("chosen", "searched", "edges"),
+    [
+        (0.009, {"low": 1e-3, "high": 3e-2, "log": True}, []),
+        (0.0013, {"low": 1e-3, "high": 3e-2, "log": True}, ["a"]),
+        (0.0225, {"low": 1e-3, "high": 3e-2, "log": True}, ["a"]),
+        (0.0225, {"low": 1e-3, "high": 3e-2}, []),
+        (0, {"low": 0, "high": 1}, []),
+    ],
+)
+def test_the_edges_of_a_range_are_its_outermost_tenths_whatever_was_tried(chosen, searched, edges):
+    assert at_edge({"a": chosen}, [Tried({"a": chosen}, 1.0)], {"a": Range(**searched)}) == edges
