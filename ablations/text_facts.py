@@ -2,7 +2,8 @@
 sentences, sentences of validation and of tasks that are also in the training text, and test examples of tasks
 that repeat a training example or have a class of none.
 
-Two sentences are the same if they have the same words in the same order.
+Two sentences are the same if they have the same words in the same order. A text of a task is also the same as a
+sentence of the training text if the two differ in white space.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -114,7 +115,7 @@ def text_facts(data: Data, report: Mapping[str, Any], tasks: Iterable[str], *, d
     train_S = np.empty(0, np.uint64)
     if names := list(tasks):
         corpus = open_corpus(data, data_root=data_root)
-        train_S = sentence_hashes(row.text for row in corpus.rows("train"))
+        train_S = _joined_hashes(row.text for row in corpus.rows("train"))
     return TextFacts(facts, [_task_facts(name, data, train_S, data_root) for name in names])
 
 
@@ -126,7 +127,7 @@ def _task_facts(name: str, data: Data, train_S: NDArray[np.uint64], data_root: P
     test = read_examples(task, "test", data_root=data_root, language_seed=seed)
     shared_N = np.zeros(len(test), np.bool_)
     for texts in filter(None, (test.first, test.second)):
-        shared_N |= np.isin(_text_hashes(texts), train_S)
+        shared_N |= np.isin(_joined_hashes(texts), train_S)
     repeated = new_class = None
     if task.kind != "minimal_pairs":
         train = read_examples(task, "train", data_root=data_root, language_seed=seed)
@@ -137,6 +138,12 @@ def _task_facts(name: str, data: Data, train_S: NDArray[np.uint64], data_root: P
                 not classes.issuperset([right] if test.words is None else right) for right in test.answers
             )
     return TaskFacts(name, len(test), int(shared_N.sum()), repeated, new_class)
+
+
+def _joined_hashes(texts: Iterable[str]) -> NDArray[np.uint64]:
+    """Return hashes of texts without white space. The words of a tagging task are known without the white space
+    between them: "spis" and "." may be "spis." in the text."""
+    return sentence_hashes("".join(text.split()) for text in texts)
 
 
 def _text_hashes(texts: Iterable[str]) -> NDArray[np.uint64]:

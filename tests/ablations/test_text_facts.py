@@ -110,6 +110,20 @@ def test_test_examples_of_tasks_that_are_training_sentences_are_counted(spec, ta
     assert text["notes"][-1] in shown
 
 
+def test_words_of_a_tagging_task_are_in_the_training_text_whatever_white_space_is_between_them(spec):
+    with (spec.parent / "train.txt").open("a", encoding="utf-8") as file:
+        file.write("a spis.\n")
+    for words, name in ((["a", "spis", "."], "test"), (["b", "spis"], "train"), (["c"], "validation")):
+        line = json.dumps({"words": words, "label": ["x"] * len(words)})
+        (spec.parent / f"{name}.jsonl").write_text(f"{line}\n", encoding="utf-8")
+    files = {part: f"{part}.jsonl" for part in ("train", "validation", "test")}
+    task = {"kind": "tagging", "metric": "accuracy", "text": ["words"], "files": files}
+    (spec.parent / "own.yaml").write_text(json.dumps(task), encoding="utf-8")
+    measures = [{"kind": "baselines", "tasks": ["own.yaml"]}]
+    (text,) = json.loads(ablate(spec, "--json", "--set", f"measures={json.dumps(measures)}").stdout)["texts"]
+    assert text["tasks"] == [{"task": "own.yaml", "examples": 1, "in_training": 1, "repeated": 0, "new_class": 0}]
+
+
 @pytest.mark.parametrize("kind", ["classification", "tagging"])
 def test_test_examples_that_repeat_a_training_example_or_have_a_new_class_are_counted(kind, spec):
     """A pair of texts is repeated only if both are, in their order."""
