@@ -14,6 +14,7 @@ from ablations.runs.identity import PlannedRun
 from ablations.runs.records import TrialRecord, TunedArm, Tuning
 from ablations.spec import grid
 from ablations.spec.experiment import Arm, Experiment, Run, Tune
+from ablations.spec.matching import SCALED
 from ablations.spec.tuning import (
     Tried,
     at_edge,
@@ -23,7 +24,8 @@ from ablations.spec.tuning import (
     trial_runs,
     tuned_arms,
 )
-from ablations.wording import listed, several
+from ablations.wording import listed, several, shown
+from lightning_modules.config import RunSettings
 from lightning_modules.errors import ExitCode
 from lightning_modules.files import read_json
 
@@ -107,6 +109,28 @@ class Search:
                 f"edge of the tried values ({values}), so a better value may be outside; add values on that side."
             )
         return sentences
+
+
+def rescaled(tuning: Tuning, arms: Mapping[str, RunSettings]) -> list[str]:
+    """Return a sentence for each setting that `match` has scaled after it was chosen for an arm, with both
+    numbers.
+
+    Args:
+        arms: settings of the runs of each arm, as `match` leaves them.
+    """
+    sentences = []
+    for path in SCALED:
+        changes = [
+            f"{arm} has {shown(trained)} instead of {shown(values[path])}"
+            for arm, values in tuning.chosen.items()
+            if path in values and (trained := getattr(arms[arm].training, path.rpartition(".")[2])) != values[path]
+        ]
+        if changes:
+            sentences.append(
+                f"tune: match scales the chosen {path} with the steps of an arm, so in training "
+                f"{listed(changes, 'and')}."
+            )
+    return sentences
 
 
 def search(experiment: Experiment, *, steps: Mapping[str, int], folder: Path, place: Place) -> Search | None:

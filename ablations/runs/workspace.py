@@ -461,16 +461,18 @@ class Workspace:
         """
         arms = {item.run.arm: item for item in self.planned if item.run.seed == self.experiment.all_seeds[0]}
         reports = {address: _token_report(self.out, address) for address in {i.tokens for i in arms.values()}}
+        settings_by_arm = {arm: item.run.settings for arm, item in arms.items()}
         return [
             *self.unmatched(),
             *([] if self.search is None else self.search.sentences()),
+            *([] if self.search is None else tuning.rescaled(self.search.tuning, settings_by_arm)),
             *doubts.seeds_changed(doubts.judged_with(self.experiment.all_seeds, self.folder)),
             *doubts.tuned_in_part(
                 [arm for arm, item in arms.items() if item.run.settings.training.max_steps > 0],
                 [] if self.search is None else [tuned.arm for tuned in self.search.tuning.arms],
             ),
             *doubts.validated_on_training(
-                {arm: item.run.settings.data for arm, item in arms.items()}, self.data_root
+                {arm: settings.data for arm, settings in settings_by_arm.items()}, self.data_root
             ),
             *doubts.unfit_text(
                 {arm: reports[item.tokens] for arm, item in arms.items()},

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from lightning_modules.data.token_store import Tokens
 
 
+SCALED = ("training.warmup_steps", "training.validate_every")
+"""Settings that a search may choose and that are scaled with the steps of an arm."""
+
+
 def matched(
     experiment: Experiment, runs: tuple[Run, ...], *, text: Callable[[RunSettings], "Tokens"]
 ) -> tuple[Run, ...]:

@@ -118,6 +118,21 @@ def test_arms_with_the_same_value_at_the_edge_share_a_sentence(spec):
     )
 
 
+def test_a_chosen_setting_that_match_scales_is_shown_with_both_numbers(tmp_path):
+    tune = {"settings": {"training.warmup_steps": [1, 2]}, "part_of_steps": 1}
+    arms = {"mlm": {}, "wide": {"training": {"tokens_per_step": 64}}}
+    spec = written(tmp_path, tune=tune, match="flops", arms=arms)
+    for item in opened(spec).search.open_of([]):
+        end(item, 1.0 if item.run.arm.endswith("=2") else 2.0)
+    workspace = opened(spec)
+    wide = next(item.run.settings.training for item in workspace.planned if item.run.arm == "wide")
+    assert wide.warmup_steps == 4
+    assert workspace.warnings()[1] == (
+        "tune: match scales the chosen training.warmup_steps with the steps of an arm, so in training wide has "
+        "4 instead of 2."
+    )
+
+
 def test_trained_arms_beside_tuned_ones_are_named(tmp_path):
     arms = ARMS | {
         "wide": {"objective": {"kind": "masked_lm"}, "encoder": {"dropout": 0.1}},
