@@ -19,12 +19,12 @@ RANK_BOUNDS = (10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000)
 About = Literal["input", "previous", "next", "output"]
 
 
-def refuse_repeated(values: Iterable[Any]) -> None:
+def refuse_repeated(values: Iterable[Any], *, remedy: str = "give it once") -> None:
     """Raise an error at the second place of a value that occurs twice. A validator passes it on."""
     seen: set[Hashable] = set()
     for index, value in enumerate(values):
         if equality_key(value) in seen:
-            raise sentence_error(f"has {shown(value)} twice; give it once", at=(index,))
+            raise sentence_error(f"has {shown(value)} twice; {remedy}", at=(index,))
         seen.add(equality_key(value))
 
 

@@ -85,7 +85,8 @@ def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def each_kind_once(measures: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the measures. A kind that occurs twice is an error, since its rows could not be told apart."""
-    refuse_repeated(measure.kind for measure in measures)
+    remedy = "give it once, and write other settings, such as another treebank, into another file"
+    refuse_repeated((measure.kind for measure in measures), remedy=remedy)
     return measures
 
 

@@ -157,7 +157,10 @@ VALUES = {
             "frozen_features, fine_tuning, baselines, parsing, conditional_independence, retrieval, generation or "
             'run_distance, but is "wordnet"'
         ),
-        "[layer_change, {kind: layer_change}]": '12:26: measures has "layer_change" twice; give it once',
+        "[layer_change, {kind: layer_change}]": (
+            '12:26: measures has "layer_change" twice; give it once, and write other settings, such as another '
+            "treebank, into another file"
+        ),
         "[{kind: probing, tasks: [tree_depth], effort: quick}, baselines]": (
             "12:11: measures must use the same examples of tree_depth for baselines as for probing, because they "
             "are compared; give both the same effort and examples, or name other tasks for baselines"
