@@ -141,16 +141,19 @@ def refuse_settings(overrides: tuple[str, ...], place: Path) -> None:
 def figure(place: Path, name: str | None, medium: str, wide: bool, overrides: tuple[str, ...], out: Path) -> None:
     """Write a figure for a paper or for slides, as PDF and PNG.
 
-    Without NAME the command lists the figures of the page. SPEC is a spec whose results are in the output root, or
-    a folder of results, such as out/NAME. The files are written to OUT/NAME/print. Fonts are embedded. The figure
-    has no title, because a paper has captions; if it shows a part of the arms, they are named above it.
+    Without NAME the command lists the figures of the page. NAME may also be the name of your own figure in the
+    spec. SPEC is a spec whose results are in the output root, or a folder of results, such as out/NAME. The files
+    are written to OUT/NAME/print. Fonts are embedded. The figure has no title, because a paper has captions; if it
+    shows a part of the arms, they are named above it.
     """
+    from lightning_modules import plugins
     from lightning_modules.errors import PluginError
     from reports import folder as experiment_folder
     from reports.claims.judge import judge_claims
     from reports.figures import files
     from reports.page.content import page_figures
     from reports.page.diff import folder_of
+    from reports.page.figures import name_on_page
 
     if wide and medium == "slides":
         raise click.UsageError("--wide works only with --for paper; leave it out.")
@@ -167,6 +170,7 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, overrides: tu
         if not panels:
             click.echo(f"{folder} has no figures yet; `ablate run` measures what they show.")
         sys.exit(GOOD if say_failed_figures(failures.values()) else FAILED)
+    name = name_on_page(name) if plugins.is_name(name) else name
     if name in failures:
         raise PluginError(failures[name])
     panel = files.panel_called(name, panels)

@@ -217,8 +217,8 @@ def plan(
     pairs = _pairs_to_compare(experiment, planned, runs, out)
     left_out |= {"run_distance": None} if pairs else {}
     uncounted = (
-        f"The time does not include {listed(list(left_out), 'and')}: the duration of a measure is known only "
-        "after a run of the same kind was trained and measured here without interruption."
+        f"The time does not include {listed(list(left_out), 'and')}. Measures take extra time, which is unknown "
+        "until one run has been measured here without interruption."
     )
     return Plan(
         experiment=experiment.name,

@@ -507,8 +507,8 @@ class Workspace:
 def _of_plugins() -> list[str]:
     """Return a sentence on each loaded plugin, with the hash of its source."""
     return [
-        f"{plugin.name} is not a part of this project"
-        + ("" if plugin.name.startswith(plugin.path.name) else f"; it comes from {plugin.path.name}")
+        f"{plugin.name} is your own code"
+        + ("" if plugin.name.startswith(plugin.path.name) else f" in {plugin.path.name}")
         + f" (SHA-256 {plugin.sha256[:16]})."
         for plugin in plugins.loaded()
     ]

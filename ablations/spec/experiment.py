@@ -93,16 +93,30 @@ def each_kind_once(measures: tuple[Any, ...]) -> tuple[Any, ...]:
 _EXAMPLES_OF = ("effort", "examples")
 
 
+def _written_alone(key: str, first: Any, second: Any) -> tuple[Any, str] | None:
+    """Return the value of a setting of two measures, and the measure that lacks this value; None if both have the
+    same. If both were given one, it is that of the first."""
+    if getattr(first, key) == getattr(second, key):
+        return None
+    giver, lacking = (first, second) if key in first.model_fields_set else (second, first)
+    return getattr(giver, key), lacking.kind
+
+
 def _fair_baselines(measures: tuple[Any, ...]) -> tuple[Any, ...]:
     if (unlike := mismatched_baselines(measures)) is not None:
         kind, task = unlike
         settings = {measure.kind: measure for measure in measures}
-        alike = all(getattr(settings[kind], key) == getattr(settings["baselines"], key) for key in _EXAMPLES_OF)
+        changes = [
+            f"set `{key}: {value}` in {lacking}"
+            for key in _EXAMPLES_OF
+            if (written := _written_alone(key, settings[kind], settings["baselines"])) is not None
+            for value, lacking in [written]
+        ]
         remedy = (
-            f"their effort and examples are the same, but {kind} takes other examples by itself; name other tasks "
-            f"for baselines or for {kind}"
-            if alike
-            else "give both the same effort and examples, or name other tasks for baselines"
+            f"{listed(changes, 'and')} too, or name other tasks for baselines"
+            if changes
+            else f"their effort and examples are the same, but {kind} takes other examples by itself; name other "
+            f"tasks for baselines or for {kind}"
         )
         raise ValueError(
             f"must use the same examples of {task} for baselines as for {kind}, because they are compared; "

@@ -141,7 +141,9 @@ class MinimalPairsSettings(PredictingSettings):
 
     kind: Literal["minimal_pairs"]
     pairs: int | None = Field(None, ge=1)
-    """Number of pairs of each paradigm or case, drawn at random. Default: all, and a tenth with `quick`."""
+    """Number of pairs of each group, drawn at random. A group has one value in the last column of the task's
+    `groups`: a paradigm of BLiMP, a case of LM-SynEval. A task without `groups` is one group. Default: all, and a
+    tenth with `quick`."""
 
     @classmethod
     def suits(cls, task: Task) -> bool:

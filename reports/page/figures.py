@@ -303,7 +303,7 @@ def plugin_figures(
             for panel in panels:
                 draw(panel)
         except PluginError as error:
-            failures[_name_on_page(name)] = str(error)
+            failures[name_on_page(name)] = str(error)
         else:
             figures.append((text, panels))
     return figures, failures
@@ -312,17 +312,18 @@ def plugin_figures(
 def without_rows(names: Iterable[str], shown: Sequence[PageFigure], failures: Collection[str]) -> list[str]:
     """Return a sentence for each plugin figure, by its name in the spec, that has no rows."""
     on_page = {figure.text.name for figure in shown}
-    empty = [name for name in names if _name_on_page(name) not in on_page.union(failures)]
+    empty = [name for name in names if name_on_page(name) not in on_page.union(failures)]
     return [f"No figure {name}: it returns no rows from this table of results." for name in empty]
 
 
-def _name_on_page(name: str) -> str:
+def name_on_page(name: str) -> str:
+    """Return the name on the page of a plugin figure with this name in the spec."""
     return re.sub(r"\W+", "_", name)
 
 
 def _plugin_figure(table: DataFrame, figure: NamedFigure) -> tuple[FigureText, list[Panel]]:
     rows, card = figure.rows(table), figure.card
-    name = _name_on_page(figure.name)
+    name = name_on_page(figure.name)
     text = FigureText(name, card.title, PLUGIN_FIGURE, shown=(), n="", how_to_read=card.how_to_read)
     panel = Panel(
         name=name,

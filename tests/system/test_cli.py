@@ -150,8 +150,8 @@ def test_a_measure_that_is_missing_is_to_do_and_why_it_was_refused_is_said_every
     assert ablate("validate", spec, "--data-root", root).stdout == f"{spec}: good, 1 run\n  {not_run}\n"
     assert ablate("validate", spec, "--no-files").stdout == f"{spec}: good, 1 run\n"
     assert (
-        "\nThe time does not include baselines and geometry: the duration of a measure is known only after a "
-        "run of the same kind was trained and measured here without interruption.\n"
+        "\nThe time does not include baselines and geometry. Measures take extra time, which is unknown "
+        "until one run has been measured here without interruption.\n"
     ) in planned
     assert planned.endswith("\n1 run, 1 to do; time left: unknown\n")
 

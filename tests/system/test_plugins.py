@@ -107,7 +107,7 @@ def test_a_measure_and_a_task_stand_on_the_page(out):
     assert figure["how_to_read"][0].startswith("Number of directions that hold most of the variance")
     assert any("my_task.yaml" in json.dumps(table["rows"]) for table in report["tasks"])
     assert any(
-        "my_objective.py:Ahead is not a part of this project" in notice["text"] for notice in report["notices"]
+        "my_objective.py:Ahead is your own code (SHA-256 " in notice["text"] for notice in report["notices"]
     )
 
 

@@ -101,8 +101,8 @@ def test_measures_of_which_nothing_is_known_are_named_and_not_counted(tmp_path, 
     assert told.left_out == [*asked]
     assert told.seconds is None
     assert told.notes[-1] == (
-        "The time does not include probing, generation, layer_change and run_distance: the duration of a "
-        "measure is known only after a run of the same kind was trained and measured here without interruption."
+        "The time does not include probing, generation, layer_change and run_distance. Measures take "
+        "extra time, which is unknown until one run has been measured here without interruption."
     )
     Calibration(tmp_path / "out").note_steps([("32-true", 16, 1e9)], threads=1)
     steps_alone = workspace.plan()

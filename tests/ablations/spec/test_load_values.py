@@ -163,7 +163,11 @@ VALUES = {
         ),
         "[{kind: probing, tasks: [tree_depth], effort: quick}, baselines]": (
             "12:11: measures must use the same examples of tree_depth for baselines as for probing, because they "
-            "are compared; give both the same effort and examples, or name other tasks for baselines"
+            "are compared; set `effort: quick` in baselines too, or name other tasks for baselines"
+        ),
+        "[{kind: frozen_features, tasks: [mrpc]}, {kind: baselines, tasks: [mrpc], examples: 300}]": (
+            "12:11: measures must use the same examples of mrpc for baselines as for frozen_features, because "
+            "they are compared; set `examples: 300` in frozen_features too, or name other tasks for baselines"
         ),
         "[{kind: baselines, tasks: [mrpc], effort: quick}, {kind: probing, tasks: [mrpc], effort: quick}]": (
             "12:11: measures must use the same examples of mrpc for baselines as for probing, because they are "

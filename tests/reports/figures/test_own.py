@@ -94,11 +94,12 @@ def test_the_template_is_the_last_figure_with_picture_csv_and_json(tmp_path):
     listed = CliRunner().invoke(main, ["figure", str(folder), *given], catch_exceptions=False).output
     name, _, title = listed.splitlines()[-1].partition("  Figure ")
     assert (name.strip(), title[2:]) == (NAME, ". Validation loss and change of tokens")
-    drawn = CliRunner().invoke(
-        main, ["figure", str(folder), NAME, *given, "--out", str(folder.parent)], catch_exceptions=False
-    )
-    assert drawn.exit_code == 0
-    assert (folder / "print" / f"{NAME}-paper.pdf").is_file()
+    for called in (NAME, "my_figure.py:LossByChange"):
+        drawn = CliRunner().invoke(
+            main, ["figure", str(folder), called, *given, "--out", str(folder.parent)], catch_exceptions=False
+        )
+        assert drawn.exit_code == 0
+        assert drawn.output.splitlines()[0] == str(folder / "print" / f"{NAME}-paper.pdf")
 
 
 def test_figures_are_numbered_in_the_order_of_the_page(tmp_path):
