@@ -127,7 +127,7 @@ def _incomparable(table: DataFrame, arms: list[str]) -> Iterable[str]:
             f"{listed(names, 'and')} {verb} measured on different numbers of tokens ({sizes_listed}), so do not "
             "compare the curves of these arms."
         )
-    for measure, rows in table[(table["metric"] == "uuas") & table["n"].notna()].groupby("measure"):
+    for (measure,), rows in table[(table["metric"] == "uuas") & table["n"].notna()].groupby(["measure"]):
         if sizes := _sizes(rows, arms):
             yield (
                 f"{measure} was measured on trees with different numbers of edges ({sizes}), because the data of "
