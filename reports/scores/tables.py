@@ -47,7 +47,7 @@ def listings(text: TableText, groups: Sequence[str | None]) -> list[Listing]:
     """
     named = [group for group in groups if isinstance(group, str)]
     series = _series(text, named)
-    scored = [group for group in named if group not in series and "@" not in group]
+    scored = [group for group in named if group not in series and "@" not in parts(group)[0]]
     whole = in_order(group for group in scored if "/" not in group)
     inner = [group for group in scored if "/" in group]
     tasks = in_order([*whole, *(parts(group)[0] for group in inner)])
@@ -62,7 +62,8 @@ def listings(text: TableText, groups: Sequence[str | None]) -> list[Listing]:
         main += [Entry(field, parts(field)[1], indented=True) for field in fields]
         if rest := sorted(set(of_task) - set(fields)):
             entries = [Entry(group, parts(group)[1]) for group in rest]
-            folded.append(Listing(f"{task}, by {_groups(task)[-1]}", entries, text.scores[:1]))
+            columns = [name for name in _groups(task) if name != "field" or not fields] or ["field"]
+            folded.append(Listing(f"{task}, by {listed(columns, 'and')}", entries, text.scores[:1]))
     if text.series and series:
         last = [entry._replace(label="the most, as above") for entry in main]
         entries = [*(Entry(group, label) for group, label in series.items()), *last]
@@ -445,15 +446,16 @@ def _shared_numbers(
 ) -> dict[str, float]:
     numbers = {text.floor: part.floor} if text.floor else {}
     for column in text.shared_columns:
-        if _serves(column, score, text):
+        if _serves(column, score, entry, text):
             numbers[column.label] = _number(rows, column, entry, score)
     return {head: float(value) for head, value in numbers.items() if np.isfinite(value)}
 
 
-def _serves(column: SharedColumn, score: ScoreRow, text: TableText) -> bool:
-    """Return whether a column has a number for this score. Baselines are scored as the task's own score."""
+def _serves(column: SharedColumn, score: ScoreRow, entry: Entry, text: TableText) -> bool:
+    """Return whether a column has a number for this score. Baselines are scored by the task's own metric, so a
+    probe's accuracy has one beside it only if this metric is accuracy."""
     if column.measure == "baselines":
-        return score == text.scores[0]
+        return score == text.scores[0] and score.metric in ("score", metric_words(entry.group))
     return "{}" in column.metrics[0] or score == text.scores[0]
 
 

@@ -6,6 +6,7 @@ from scipy import stats
 
 from ablations import results
 from ablations.tasks.metrics import share_error
+from lightning_modules import plugins
 from reports.claims.judge import judge_claims
 from reports.folder import read
 from reports.page.content import content
@@ -127,6 +128,57 @@ def test_beside_probes_stand_baselines_that_learned_from_as_many_words(tables):
     words = {"Chance": 0.5, "Tag of the word": 0.63, "TF-IDF or words": 0.66}
     assert row_of(table, "ud_pos", "accuracy")["beside"] == pytest.approx(words)
     assert row_of(table, "bigram_shift", "accuracy")["beside"]["TF-IDF or words"] == pytest.approx(0.52)
+
+
+@pytest.fixture
+def own_task(tmp_path):
+    """Function that declares a task in a file of the user."""
+
+    def declared(name, text):
+        (tmp_path / name).write_text(text)
+        plugins.look_beside(tmp_path / "spec.yaml")
+        plugins.load(name)
+
+    return declared
+
+
+@pytest.mark.parametrize(("metric", "beside"), [("accuracy", 0.617), ("macro_f1", None), ("matthews", None)])
+def test_beside_the_accuracy_of_a_probe_stands_a_baseline_only_if_it_is_an_accuracy_too(metric, beside, own_task):
+    """Baselines have the metric of their task, and a macro F1 stood in a row of accuracies."""
+    files = ", ".join(f"{split}: {split}.tsv" for split in ("train", "validation", "test"))
+    own_task("cls.yaml", f"kind: classification\nmetric: {metric}\ntext: [a]\nfiles: {{{files}}}\n")
+    made = [
+        score("mlm", seed, 0.6, task="cls.yaml", measure=measure, metric=of)
+        for measure, of in (("probing", "accuracy"), ("frozen_features", "score"), ("baselines", "tfidf"))
+        for seed in range(3)
+    ]
+    made = [row | {"value": 0.617} if row["measure"] == "baselines" else row for row in made]
+    frozen, probes = score_tables(results.table(made), arms=["mlm"])
+    assert row_of(frozen, "cls.yaml")["beside"]["TF-IDF or words"] == pytest.approx(0.617)
+    row = row_of(probes, "cls.yaml", "accuracy")
+    assert row["beside"].get("TF-IDF or words") == (beside and pytest.approx(beside))
+
+
+@pytest.mark.parametrize(
+    ("groups", "title"),
+    [
+        ("phen, dist", "mp.yaml, by phen and dist"),
+        ("dist", "mp.yaml, by dist"),
+        ("field, dist", "mp.yaml, by dist"),  # fields have rows of the table itself
+        ("field", "mp.yaml, by field"),
+    ],
+)
+def test_parts_of_a_task_are_folded_under_the_names_of_their_columns_whatever_their_values_are(
+    groups, title, own_task
+):
+    text = "kind: minimal_pairs\nmetric: accuracy\ntext: [good, bad]\nfiles: {test: pairs.tsv}\n"
+    own_task("mp.yaml", f"{text}groups: [{groups}]\n")
+    names = ["mp.yaml", "mp.yaml/syntax", "mp.yaml/near", "mp.yaml/a@b"]
+    names = names if "field" in groups else [name for name in names if name != "mp.yaml/syntax"]
+    made = [score("mlm", 0, 0.6, task=name, measure="minimal_pairs", metric="accuracy") for name in names]
+    (table,) = score_tables(results.table(made), arms=["mlm"])
+    (folded,) = table["folded"]
+    assert (folded["title"], [row["label"] for row in folded["rows"]]) == (title, ["a@b", "near"])
 
 
 def test_beside_cosines_stand_cosines_of_words_whatever_is_done_to_the_states(tables):
