@@ -299,6 +299,7 @@ def _examples(task: Task, split: Split, rows: list[dict[str, Any]]) -> Examples:
     second = others[0] if others else None
     match task.kind:
         case "minimal_pairs":
+            _check_groups(task, rows)
             groups = [tuple(str(row[name]) for name in task.groups) for row in rows]
             return Examples(first, second, None, [None] * len(rows), groups)
         case "regression":
@@ -329,6 +330,21 @@ def _tagged(task: Task, split: Split, rows: list[dict[str, Any]]) -> Examples:
     if task.metric == "entity_f1":
         _check_entity_tags(task, split, tags)
     return Examples([" ".join(sentence) for sentence in words], None, words, tags)
+
+
+def _check_groups(task: Task, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Raise a DataError if two columns of groups share a value but not its pairs. Its score would be that of all
+    pairs of both."""
+    for first, second in itertools.combinations(task.groups, 2):
+        values = [(str(row[first]), str(row[second])) for row in rows]
+        of_first, of_second = map(set, zip(*values, strict=True))
+        for value in dict.fromkeys(itertools.chain.from_iterable(pair for pair in values if pair[0] != pair[1])):
+            if value in of_first & of_second:
+                raise DataError(
+                    f"task {task.name}: its group columns {first} and {second} both have the value "
+                    f"{shown(value)}, but on different pairs, expected other values in one of them, as each value "
+                    f"has one score; write for example {first}-{value} and {second}-{value}."
+                )
 
 
 def _check_spans(task: Task, split: Split, rows: list[dict[str, Any]]) -> None:

@@ -81,10 +81,20 @@ TABLE = {"kind": "files", "train": "text.csv", "validation": "text.csv", "vocab_
             "measure validation: doc_sentences needs data.document, the column whose value is the same for all "
             "sentences of a document; set it, or use sentences or full_sentences.",
         ),
+        (
+            TABLE,
+            {"kind": "minimal_pairs", "tasks": ["mp.yaml"]},
+            'measure minimal_pairs: task mp.yaml: its group columns near and far both have the value "1", but on '
+            "different pairs, expected other values in one of them, as each value has one score; write for "
+            "example near-1 and far-1.",
+        ),
     ],
 )
 def test_a_text_that_does_not_suit_a_measure_is_refused_before_a_run_starts(data, measure, sentence, tmp_path):
     (tmp_path / "text.csv").write_text("\n".join(["text", *sentences(300, seed=0)]), encoding="utf-8")
+    pairs = "kind: minimal_pairs\nmetric: accuracy\ntext: [a, b]\ngroups: [near, far]\nfiles: {test: pairs.csv}\n"
+    (tmp_path / "mp.yaml").write_text(pairs)
+    (tmp_path / "pairs.csv").write_text("a,b,near,far\nx y,y x,1,2\ny z,z y,0,1\n")
     workspace = workspace_of(tmp_path, data=data, measures=[measure])
     assert error_text(
         AblationsError, lambda: prepare_text(workspace, workspace.planned, Console(quiet=True))

@@ -293,6 +293,30 @@ def test_answers_that_do_not_suit_their_text_are_refused(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("columns", "shared"),
+    [
+        ({"field": [0, 1, 2], "paradigm": [1, 2, 2]}, ("field", "paradigm", "1")),
+        ({"field": ["x", "y"], "paradigm": ["x", "x"]}, ("field", "paradigm", "x")),
+        ({"field": ["x", "y"], "paradigm": ["x", "z"]}, None),  # the same pairs by both names
+        ({"field": ["x", "y"], "paradigm": ["near", "far"]}, None),
+    ],
+)
+def test_a_group_of_minimal_pairs_is_not_the_union_of_two(columns, shared, tmp_path):
+    size = len(columns["field"])
+    sentences = {name: [f"{name} {i}" for i in range(size)] for name in TASKS["blimp"].text}
+    write(tmp_path / "blimp/test.parquet", **sentences, **columns)
+    if shared is None:
+        assert len(read_examples(TASKS["blimp"], "test", data_root=tmp_path)) == size
+        return
+    first, second, value = shared
+    assert error_of(TASKS["blimp"], tmp_path) == (
+        f"task blimp: its group columns {first} and {second} both have the value {in_words(value)}, but on "
+        "different pairs, expected other values in one of them, as each value has one score; write for example "
+        f"{first}-{value} and {second}-{value}."
+    )
+
+
 def parts_of(tmp_path, task, train, test):
     """The error for a task whose training and test part have these answers."""
     for split, labels in (("train", train), ("validation", train), ("test", test)):
