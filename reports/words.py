@@ -45,6 +45,12 @@ def number(value: float | None, digits: int = 2, scale: float = 1) -> str:
     return written.removeprefix("-") if not written.strip("-0.") else written.replace("-", MINUS)
 
 
+def number_or_range(value: float | Sequence[float] | None, digits: int = 2, scale: float = 1) -> str:
+    """Return a number, or a range of two: ``48.4–51.6``. If both ends look alike, it is one number."""
+    ends = value if isinstance(value, Sequence) else [value]
+    return "–".join(dict.fromkeys(number(end, digits, scale) for end in ends))
+
+
 def count(value: float | None) -> str:
     """Return a whole number with commas between thousands."""
     return number(value, 0)

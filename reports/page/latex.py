@@ -174,7 +174,7 @@ def _scores(table: dict[str, Any]) -> str:
                 label,
                 escaped(row["scored"]),
                 *(
-                    escaped(words.number(row["beside"].get(head), row["digits"], row["scale"]))
+                    escaped(words.number_or_range(row["beside"].get(head), row["digits"], row["scale"]))
                     for head in table["beside"]
                 ),
                 *(_score(row, arm) for arm in table["arms"]),

@@ -124,8 +124,9 @@ COLUMNS = (
     *("band", "seeds", "floor", "verdict", "n"),
     *("difference", "difference_low", "difference_high"),
 )
-"""Columns of scores; a row has an arm, or one of the columns beside the arms. In rows of arms, n is that of the
-arm's smallest run; in other rows it is the largest n of all arms. The difference is that from the first arm."""
+"""Columns of scores; a row has an arm, or one of the columns beside the arms. A column in which arms
+differ has no mean, but its lowest and highest number. In rows of arms, n is that of the arm's smallest run; in
+other rows it is the largest n of all arms. The difference is that from the first arm."""
 
 
 def score_csv(table: dict[str, Any]) -> str:
@@ -136,7 +137,9 @@ def score_csv(table: dict[str, Any]) -> str:
         for row in body:
             shared = {name: row[name] for name in ("task", "metric", "layer")} | {"part": title or None}
             shared["n"] = max(row["n"], default=None)
-            rows += [shared | {"beside": head, "mean": value} for head, value in row["beside"].items()]
+            for head, value in row["beside"].items():
+                ends = {"low": value[0], "high": value[1]} if isinstance(value, tuple | list) else {"mean": value}
+                rows.append(shared | {"beside": head} | ends)
             rows += [
                 shared | {"arm": arm} | cell | {"n": cell["examples"]} | _difference_columns(cell["difference"])
                 for arm, cell in row["arms"].items()

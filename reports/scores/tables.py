@@ -186,6 +186,10 @@ Key = tuple[str | None, str, str]
 """Group, metric and place; the place is `top` for numbers of the top layer, and empty without a layer."""
 
 
+NumberOrRange = float | tuple[float, float]
+"""Number beside the arms, or its lowest and highest value if arms differ in it."""
+
+
 class TaskScore(NamedTuple):
     """Part of a table: one score of one task."""
 
@@ -443,12 +447,13 @@ def beside_chance(cell: Cell, floor: float) -> str:
 
 def _shared_numbers(
     rows: ScoreRows, text: TableText, part: TaskScore, entry: Entry, score: ScoreRow
-) -> dict[str, float]:
-    numbers = {text.floor: part.floor} if text.floor else {}
+) -> dict[str, NumberOrRange]:
+    floors = [cell["floor"] for cell in part.cells.values() if not is_absent(cell["floor"])]
+    numbers = {text.floor: _joined(floors)} if text.floor and floors else {}
     for column in text.shared_columns:
         if _serves(column, score, entry, text):
             numbers[column.label] = _number(rows, column, entry, score)
-    return {head: float(value) for head, value in numbers.items() if np.isfinite(value)}
+    return {head: value for head, value in numbers.items() if np.isfinite(value).all()}
 
 
 def _serves(column: SharedColumn, score: ScoreRow, entry: Entry, text: TableText) -> bool:
@@ -459,13 +464,20 @@ def _serves(column: SharedColumn, score: ScoreRow, entry: Entry, text: TableText
     return "{}" in column.metrics[0] or score == text.scores[0]
 
 
-def _number(rows: ScoreRows, column: SharedColumn, entry: Entry, score: ScoreRow) -> float:
-    """Return the number of a column beside the arms: the mean over all arms, which do not differ in it."""
+def _number(rows: ScoreRows, column: SharedColumn, entry: Entry, score: ScoreRow) -> NumberOrRange:
+    """Return the number of a column beside the arms."""
     source = rows.baselines if column.measure == "baselines" else rows.parts
     group = None if column.of_all else entry.group
     plain = score.metric.removesuffix("_centred").removesuffix("_reranked")
     for metric in column.metrics:
         part = source.get((group, metric.format(plain), ""))
         if part is not None and part.cells:
-            return float(np.mean([cell["mean"] for cell in part.cells.values()]))
+            return _joined([cell["mean"] for cell in part.cells.values()])
     return float("nan")
+
+
+def _joined(numbers: Sequence[float]) -> NumberOrRange:
+    """Return the number of all arms. If arms differ in it, as with different tokenizers, it is the lowest and the
+    highest."""
+    low, high = min(numbers), max(numbers)
+    return float(np.mean(numbers)) if high - low <= ROUNDING else (low, high)

@@ -21,7 +21,7 @@ class ScoreRow(NamedTuple):
 
 
 class SharedColumn(NamedTuple):
-    """Column with the same numbers for all arms."""
+    """Column with numbers that arms share, unless their tokenizers or texts differ."""
 
     label: str
     metrics: tuple[str, ...]

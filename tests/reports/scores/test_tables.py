@@ -1,6 +1,9 @@
 """Tables of scores: their numbers, and what is called above, at and below chance."""
 
+import io
+
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -10,8 +13,9 @@ from lightning_modules import plugins
 from reports.claims.judge import judge_claims
 from reports.folder import read
 from reports.page.content import content
+from reports.page.page import score_csv
 from reports.scores.tables import beside_chance, score_tables
-from reports.words import in_order, known_task, metric_words
+from reports.words import in_order, known_task, metric_words, number_or_range
 from tests.support.fake_experiment import ARMS, LAYERS, write
 from tests.support.fake_scores import TASKS
 from tests.support.task_scores import row_of, score
@@ -179,6 +183,26 @@ def test_parts_of_a_task_are_folded_under_the_names_of_their_columns_whatever_th
     (table,) = score_tables(results.table(made), arms=["mlm"])
     (folded,) = table["folded"]
     assert (folded["title"], [row["label"] for row in folded["rows"]]) == (title, ["a@b", "near"])
+
+
+def test_numbers_beside_arms_that_differ_in_them_are_a_range():
+    """Their mean, as of two tokenizers, is the number of no arm."""
+    cuts = {"mlm": 0.484, "clm": 0.516, "mt": 0.484}
+    made = [
+        score(arm, 0, value, task="blimp", measure="minimal_pairs", metric=metric)
+        for arm, cut in cuts.items()
+        for metric, value in (("accuracy", 0.6), ("accuracy_by_length", 0.55), ("accuracy_by_unigram", cut))
+    ]
+    (table,) = score_tables(results.table(made), arms=[*cuts])
+    beside = table["rows"][0]["beside"]
+    assert beside["Frequent pieces"] == pytest.approx((0.484, 0.516))
+    written = [number_or_range(value, 1, 100) for value in beside.values()]
+    assert written == ["50.0", "55.0", "48.4–51.6"]
+    assert number_or_range((0.4841, 0.4843), 1, 100) == "48.4"
+    frame = pd.read_csv(io.StringIO(score_csv(table))).set_index("beside")
+    assert frame.loc["Frequent pieces", ["low", "high"]].tolist() == pytest.approx([0.484, 0.516])
+    assert frame.loc["Fewer pieces", "mean"] == pytest.approx(0.55)
+    assert np.isnan(frame.loc["Frequent pieces", "mean"])
 
 
 def test_beside_cosines_stand_cosines_of_words_whatever_is_done_to_the_states(tables):
