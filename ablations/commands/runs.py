@@ -269,8 +269,8 @@ def look_at_claims(workspace: Any) -> tuple[Any, bool]:
     before = workspace.looks.seeds_of
     workspace = workspace.go_on(seeds_of=seeds_of, futile=futile)
     goes_on = look is not None or workspace.looks.seeds_of != before
-    if goes_on:
-        click.echo(look_sentence(outcomes, workspace.looks, futile=futile))
+    if goes_on and (sentence := look_sentence(outcomes, workspace.looks, futile=futile)):
+        click.echo(sentence)
     return workspace, goes_on
 
 

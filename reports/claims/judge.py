@@ -3,7 +3,7 @@
 import json
 import math
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -160,8 +160,8 @@ def claim_notices(judged: Judged) -> list[dict[str, str]]:
             "measures": dict.fromkeys(kind for look in taken for kind in look.measures if kind not in measures),
         }
         sentences += [
-            f"{noun} removed from the spec after a look at the claims: {', '.join(names)}; claims that need "
-            "them are no longer judged, so other claims of their families are judged less strictly"
+            f"{noun} removed from the spec after a look at the claims: {', '.join(names)}; "
+            + _without(judged, noun, names)
             for noun, names in removed.items()
             if names
         ]
@@ -174,6 +174,18 @@ def claim_notices(judged: Judged) -> list[dict[str, str]]:
                 "other runs before, so wrong verdicts are more frequent than the page says"
             )
     return [{"kind": "claims", "text": sentence} for sentence in sentences]
+
+
+def _without(judged: Judged, noun: str, removed: Collection[str]) -> str:
+    """Return what the lack of arms or measures, which were removed from the spec, means for the claims."""
+    needed = {name for claim in judged.claims.values() for name in getattr(claim.needs, noun)}
+    if names := [name for name in removed if name in needed]:
+        claims, they = f"claims that need {listed(names, 'and')}", "are no longer judged, so"
+    elif any(file["changed_claims"] or file["removed_claims"] or not file["sha256"] for file in judged.files):
+        claims, they = "claims that have changed or gone since", "may have needed them; if so,"
+    else:
+        return "no claim needs them"
+    return f"{claims} {they} other claims of their families are judged less strictly"
 
 
 def write(judged: Judged, folder: Path) -> dict[str, Any]:

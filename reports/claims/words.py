@@ -226,7 +226,8 @@ _END: dict[End, str] = {
 
 
 def look_sentence(outcomes: Mapping[str, Outcome], looks: Looks, *, futile: Sequence[str]) -> str:
-    """Return what the last look at the claims showed, as one sentence for the terminal.
+    """Return what the last look at the claims showed, as one sentence for the terminal; empty if it was at no
+    claim.
 
     Args:
         outcomes: outcomes of all claims at their last looks.
@@ -236,18 +237,16 @@ def look_sentence(outcomes: Mapping[str, Outcome], looks: Looks, *, futile: Sequ
     here = {name: outcome for name, outcome in outcomes.items() if outcome.look and outcome.look.seeds == size}
     verdicts = Counter(outcome.judgement.verdict for outcome in here.values() if outcome.judgement)
     counts = [f"{number_of} {verdict}" for verdict, number_of in verdicts.items()]
-    sentence = (
-        f"look with {size} seeds at {several(len(here), 'claim')}: {listed(counts, 'and') or 'none was judged'}"
-    )
+    shown = listed(counts, "and") or "none was judged"
+    parts = [f"look with {size} seeds at {several(len(here), 'claim')}: {shown}"] * bool(here)
     if futile:
-        sentence += f"; given up, because more seeds would hardly decide them: {listed(list(futile), 'and')}"
+        parts.append(f"given up, because more seeds would hardly decide them: {listed(list(futile), 'and')}")
     by_size: dict[int | None, list[str]] = {}
     for name, outcome in outcomes.items():
         if outcome.look and outcome.look.end == "open" and name not in futile:
             by_size.setdefault(looks.next_size(outcome.look.seeds), []).append(name)
-    for next_size, names in by_size.items():
-        sentence += f"; next with {next_size} seeds: {listed(names, 'and')}"
-    return f"{sentence}."
+    parts += [f"next with {next_size} seeds: {listed(names, 'and')}" for next_size, names in by_size.items()]
+    return f"{'; '.join(parts)}." if parts else ""
 
 
 def wrong_at_most(claims: Iterable[ClaimEntry]) -> str:

@@ -176,30 +176,35 @@ def test_a_file_of_claims_that_the_spec_no_longer_names_is_marked(tmp_path):
 
 
 def test_arms_and_measures_that_the_spec_loses_after_a_look_are_on_the_page(tmp_path):
+    """What it means is known of claims that are there and need them, and of files that have not changed."""
     experiment = made(tmp_path)
+    complete = judge_claims(experiment)
     looks = Looks(all_seeds=[0, 1], sizes=[1, 2], seeds_of={"mlm": 1, "gone": 1, "new": 1})
-    of_all = Look(seeds=1, arms=["mlm", "gone"], taken="2026-11-28T18:00:00+00:00")
 
-    def notices(*taken):
-        with_looks = {"looks": looks.model_copy(update={"taken": list(taken)})}
-        plan = experiment.plan.model_copy(update=with_looks)
-        return claim_notices(Judged(experiment._replace(plan=plan), [], {}, {}, []))
+    def notices(*, arms, measures=(), files=complete.files):
+        taken = [Look(seeds=1, arms=["mlm", *arms], measures=[*experiment.measures, *measures])] * bool(
+            arms or measures
+        )
+        plan = experiment.plan.model_copy(update={"looks": looks.model_copy(update={"taken": taken})})
+        return claim_notices(complete._replace(experiment=experiment._replace(plan=plan), files=files))
 
-    assert notices() == notices(of_all.model_copy(update={"arms": ["mlm"]})) == []
-    assert notices(of_all) == [
-        {
-            "kind": "claims",
-            "text": "arms removed from the spec after a look at the claims: gone; claims that need them are "
-            "no longer judged, so other claims of their families are judged less strictly",
-        }
+    removed, less = (
+        "removed from the spec after a look at the claims",
+        "of their families are judged less strictly",
+    )
+    assert notices(arms=[]) == notices(arms=["mlm"]) == []
+    assert notices(arms=["gone"]) == [{"kind": "claims", "text": f"arms {removed}: gone; no claim needs them"}]
+    assert [notice["text"] for notice in notices(arms=["gone", "n1"], measures=["parsing", "geometry"])] == [
+        f"arms {removed}: gone, n1; claims that need n1 are no longer judged, so other claims {less}",
+        f"measures {removed}: parsing, geometry; claims that need parsing are no longer judged, so other claims "
+        f"{less}",
     ]
-    (kept, *_) = experiment.measures
-    assert [
-        notice["text"] for notice in notices(Look(seeds=1, arms=["mlm"], measures=[kept, "run_distance"]))
-    ] == [
-        "measures removed from the spec after a look at the claims: run_distance; claims that need them are no "
-        "longer judged, so other claims of their families are judged less strictly"
-    ]
+    for change in ({"removed_claims": ["it"]}, {"changed_claims": ["it"]}, {"sha256": None}):
+        files = [file | change for file in complete.files]
+        assert notices(arms=["gone"], files=files)[-1]["text"] == (
+            f"arms {removed}: gone; claims that have changed or gone since may have needed them; if so, other "
+            f"claims {less}"
+        )
 
 
 def test_arms_that_change_after_a_look_are_on_the_page(tmp_path):

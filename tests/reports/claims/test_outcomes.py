@@ -266,3 +266,7 @@ def test_a_look_is_told_in_a_sentence(tmp_path):
         "look with 3 seeds at 2 claims: 1 supported and 1 undecided; given up, because more seeds would hardly "
         "decide them: of-b."
     )
+    decided = judged(claims, table(a=CLEAR, b=CLEAR, base=BASE), looks(["a", "b", "base"], ["new"]))
+    assert (
+        look_sentence(decided, looks(["a", "b", "base"], ["new"]), futile=[]) == ""
+    )  # no claim needs the new arm
