@@ -175,7 +175,9 @@ PROBING = TableText(
         "best layer is chosen: its score would be the highest of several on the same examples. Selectivity is "
         "the accuracy minus that on a control task with random answers for each word (Hewitt and Liang 2019). "
         "Compression is how many times shorter the code of the answers is if the states are known (Voita and "
-        "Titov 2020). In these two rows, chance is a probe that knows only how frequent the answers are.",
+        "Titov 2020). In these two rows, chance is a probe that knows only how frequent the answers are. For "
+        "selectivity it is the score of the most frequent answer minus the score of the most frequent answer on "
+        "the control task, so it may be negative.",
         CHANCE,
     ),
     baselines=OF_WORDS,
@@ -245,8 +247,9 @@ RETRIEVAL = TableText(
         "The similarity of two texts is the cosine of their mean states in the top layer; nothing is trained "
         "for it. All states share a direction that hides their differences, so each score is also computed "
         "with the mean of all texts subtracted. A cross-encoder is trained to read both texts at once; it "
-        "ranks the nearest twenty texts again. The correlation is with people's ratings of how related two "
-        "sentences are. TF-IDF is the cosine of the TF-IDF vectors of both texts, also without training.",
+        "ranks the nearest twenty texts again. The correlation is with the numbers of the task, such as "
+        "people's ratings of how related two sentences are. TF-IDF is the cosine of the TF-IDF "
+        "vectors of both texts, also without training.",
     ),
 )
 

@@ -354,6 +354,14 @@ def test_without_a_floor_nothing_is_judged():
     assert (table["says"], table["rows"][0]["arms"]["mlm"]["verdict"]) == ([], "")
 
 
+def test_a_chance_below_0_and_correlations_of_any_task_are_explained(tables):
+    assert tables["probing"]["how_to_read"][0].endswith(
+        "For selectivity it is the score of the most frequent answer minus the score of the most frequent answer "
+        "on the control task, so it may be negative."
+    )
+    assert "The correlation is with the numbers of the task, such as" in tables["retrieval"]["how_to_read"][0]
+
+
 def test_of_scores_that_are_at_chance_nearly_all_are_called_so():
     rng = np.random.default_rng(5)
     made = [score("mlm", seed, 0.5 + rng.normal(), task=f"t{i}") for i in range(400) for seed in range(4)]
