@@ -277,6 +277,7 @@ def _entry(outcome: Outcome, *, file: str, changed: str | None) -> ClaimEntry:
         parts = judge(item.parts, smallest_effects(item, item.parts), level=level).parts
     smallest = smallest_effects(item, item.beside)
     beside = {name: judge({name: part}, smallest, level=ALPHA).parts[name] for name, part in item.beside.items()}
+    of_judged = {"ways": ways_to_fail(parts), "at_look": outcome.look.level if outcome.look else None}
     entry = ClaimEntry(
         file=file,
         **{name: getattr(claim, name) for name in WRITTEN},
@@ -285,7 +286,7 @@ def _entry(outcome: Outcome, *, file: str, changed: str | None) -> ClaimEntry:
         look=outcome.look,
         verdict="not run",
         rule="; ".join(item.missing),
-        parts=tuple(_part(name, part, item.parts[name], ways=ways_to_fail(parts)) for name, part in parts.items()),
+        parts=tuple(_part(name, part, item.parts[name], **of_judged) for name, part in parts.items()),
         beside=tuple(_part(name, part, item.beside[name], ways=1, decides=False) for name, part in beside.items()),
     )
     return entry if judgement is None else _with_verdict(entry, item, judgement)
@@ -299,7 +300,7 @@ def _with_verdict(entry: ClaimEntry, item: MeasuredClaim, judgement: Judgement) 
     return replace(
         entry,
         verdict=judgement.verdict,
-        rule=claim_rule(judgement, {name: part.direction for name, part in item.parts.items()}),
+        rule=claim_rule(judgement, item.parts, at_look=entry.look.level if entry.look else None),
         as_expected=None if open_ended else judgement.verdict == expect,
         deciding=shown,
         **{name: getattr(judgement.parts[shown], name) for name in OUTCOME},
@@ -316,7 +317,15 @@ def _shown_part(judgement: Judgement) -> str:
     return next((name for name, part in judgement.parts.items() if not part.condition), judgement.deciding)
 
 
-def _part(name: str, part: PartVerdict, effects: SeedEffects, *, ways: int, decides: bool = True) -> PartEntry:
+def _part(
+    name: str,
+    part: PartVerdict,
+    effects: SeedEffects,
+    *,
+    ways: int,
+    at_look: float | None = None,
+    decides: bool = True,
+) -> PartEntry:
     groups_read = {"groups_read": len(effects.groups)} if effects.groups else {}
     copied = listed([str(seed) for seed in effects.copied_seeds], "and")
     noun = "seed" if len(effects.copied_seeds) == 1 else "seeds"
@@ -326,7 +335,7 @@ def _part(name: str, part: PartVerdict, effects: SeedEffects, *, ways: int, deci
         name=name,
         unit=effects.unit,
         n=len(part.seeds),
-        rule=part_rule(part, effects.direction, ways=ways),
+        rule=part_rule(part, effects, ways=ways, at_look=at_look),
         decides=decides,
         left_out=(*effects.left_out, *copies),
         chosen_layers=effects.chosen or None,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from reports.claims.verdicts import (
     ways_to_fail,
 )
 from reports.statistics import seed_tests
-from reports.statistics.seed_tests import MOST_SEEDS, Direction
+from reports.statistics.seed_tests import MOST_SEEDS, Direction, SeedEffects
 from reports.statistics.summaries import ROUNDING
 from reports.words import ABSENT, MINUS, count, is_absent, number
 
@@ -354,11 +354,16 @@ def _magnitude(value: float) -> int:
 # The rule that fired ----------------------------------------------------------------------------------
 
 
-def claim_rule(judgement: Judgement, directions: Mapping[str, Direction]) -> str:
-    """Return the rule of `reports.claims.verdicts` that decided a claim, in one sentence."""
+def claim_rule(judgement: Judgement, parts: Mapping[str, SeedEffects], *, at_look: float | None = None) -> str:
+    """Return the rule of `reports.claims.verdicts` that decided a claim, in one sentence.
+
+    Args:
+        parts: effects of each part.
+        at_look: level of the look at which the claim was judged; None for a fixed list of seeds.
+    """
     verdict, deciding = judgement.verdict, judgement.deciding
     ways = ways_to_fail(judgement.parts)
-    rule = part_rule(judgement.parts[deciding], directions[deciding], ways=ways)
+    rule = part_rule(judgement.parts[deciding], parts[deciding], ways=ways, at_look=at_look)
     if judgement.parts[deciding].condition and verdict != "supported":
         fails = "fails" if verdict == "not testable here" else "is not shown yet"
         return f"the claim cannot be judged, because the condition {deciding} {fails}: {rule}"
@@ -383,13 +388,14 @@ _FAILS: dict[Verdict, str] = {
 }
 
 
-def part_rule(part: PartVerdict, direction: Direction, *, ways: int) -> str:
+def part_rule(part: PartVerdict, effects: SeedEffects, *, ways: int, at_look: float | None = None) -> str:
     """Return the rule that decided one part, in one sentence.
 
     Args:
         ways: number of parts that may refute the claim.
+        at_look: level of the look at which the claim was judged; None for a fixed list of seeds.
     """
-    margin, level = f"{part.smallest_effect:.3g}", 1 - part.confidence
+    margin, direction, sides = f"{part.smallest_effect:.3g}", effects.direction, _sides(effects.shown_numbers)
     if part.condition and (part.in_each_seed or part.verdict == "not testable here"):
         return _condition_rule(part)
     if part.verdict == "insufficient evidence":
@@ -397,21 +403,47 @@ def part_rule(part: PartVerdict, direction: Direction, *, ways: int) -> str:
     if not np.isfinite(part.values).all():
         return "the effect is not a finite number in every seed"
     if seed_tests.constant(part.values):
-        return _agreeing(part, direction, margin=margin)
-    shown = f"the {confidence(part.confidence)} interval"
+        return _agreeing(part, direction, margin=margin, sides=sides)
+    shown, refuting = (_interval(part, wrong, at_look=at_look) for wrong in (1, ways))
     if part.verdict == "equivalent":
         return f"TOST places the effect within ±{margin}, too small to matter ({p_in_words(part.p_equivalent)})"
     if part.verdict == "supported" and direction == "either":
-        return f"{shown} lies beyond {margin} on one side"
+        return f"the {shown} lies beyond {margin} on one side"
     if part.verdict == "supported":
-        surely = "and nowhere below" if part.low >= part.smallest_effect else "but partly below"
-        return f"{shown} lies above 0, {surely} the {margin} that matters"
-    refuting = f"{100 * (1 - level / ways):.4g}%"
+        surely, partly = sides.by
+        how = surely if part.low >= part.smallest_effect else partly
+        return f"the {shown} lies {sides.claimed}, {how} the {margin} that matters"
     if part.verdict == "contradicted":
-        return f"the {refuting} interval lies below 0" if not is_absent(part.low) else _BELOW_WITHOUT_ENDS
+        return _BELOW_WITHOUT_ENDS if is_absent(part.low) else f"the {refuting} lies {sides.other}"
     if direction == "either":
-        return f"{shown} {_not_within(part, margin) or f'lies neither within ±{margin} nor beyond it'}"
-    return f"{shown} {_open(part, ways=ways, refuting=refuting, margin=margin)}"
+        return f"the {shown} {_not_within(part, margin) or f'lies neither within ±{margin} nor beyond it'}"
+    return f"the {shown} {_open(part, ways=ways, refuting=refuting, margin=margin, sides=sides)}"
+
+
+class Sides(NamedTuple):
+    """Sides of the number that an effect is compared with."""
+
+    claimed: str
+    other: str
+    number: str
+    by: tuple[str, str] = ("everywhere by at least", "but partly by less than")
+    """Words before the smallest effect that matters: if all of the interval reaches it, and if a part does not."""
+
+
+def _sides(numbers: Mapping[str, float]) -> Sides:
+    """Return the sides of the bound that is among the numbers of an effect, or those of 0."""
+    for name, claimed, other in (("at_least", "above", "below"), ("at_most", "below", "above")):
+        if name in numbers:
+            bound = f"the claimed {significant(numbers[name])}"
+            return Sides(f"{claimed} {bound}", f"{other} {bound}", bound)
+    return Sides("above 0", "below 0", "0", by=("and nowhere below", "but partly below"))
+
+
+def _interval(part: PartVerdict, ways: int, *, at_look: float | None) -> str:
+    """Return the name of an interval: ``97.5% interval``. At a look it is wider, so that it holds over all looks,
+    and its level there is named too."""
+    alone = "" if at_look is None else f" (at this look {confidence(1 - at_look / ways)})"
+    return f"{confidence(1 - (1 - part.confidence) / ways)} interval{alone}"
 
 
 _BELOW_WITHOUT_ENDS = (
@@ -437,7 +469,7 @@ def _condition_rule(part: PartVerdict) -> str:
     return f"each of {several(len(part.values), 'seed')} is at the bound or above it"
 
 
-def _open(part: PartVerdict, *, ways: int, refuting: str, margin: str) -> str:
+def _open(part: PartVerdict, *, ways: int, refuting: str, margin: str, sides: Sides) -> str:
     """Return why a part that claims a side is undecided, as the end of a sentence about its interval."""
     if is_absent(part.low):
         return "has no ends, because the number that the effect is divided by may be 0"
@@ -451,9 +483,9 @@ def _open(part: PartVerdict, *, ways: int, refuting: str, margin: str) -> str:
             )
         return f"lies above 0, but the steps do not agree (Page's test, {p_in_words(part.p_page)})"
     if part.high < 0:
-        return f"lies below 0, but refuting one of {ways} parts needs the {refuting} interval"
+        return f"lies {sides.other}, but refuting one of {ways} parts needs the {refuting}"
     if part.bounded or part.condition:
-        return "includes 0"
+        return f"includes {sides.number}"
     return _not_within(part, margin) or f"includes 0 and reaches beyond ±{margin}"
 
 
@@ -466,19 +498,19 @@ def _not_within(part: PartVerdict, margin: str) -> str:
     return f"lies within ±{margin}, but TOST, stricter as there are several parts, does not ({p})"
 
 
-def _agreeing(part: PartVerdict, direction: Direction, *, margin: str) -> str:
+def _agreeing(part: PartVerdict, direction: Direction, *, margin: str, sides: Sides) -> str:
     """Return a sentence about seeds that all show the same number."""
     size = len(part.values)
     if seed_tests.constant([*part.values, 0.0]):
         return "every seed shows exactly 0, which decides nothing"
     p = f"one-sided {p_in_words(0.5**size)}"
-    side = {"supported": "above", "contradicted": "below"}.get(part.verdict)
+    side = {"supported": sides.claimed, "contradicted": sides.other}.get(part.verdict)
     if part.verdict == "equivalent":
         return f"all {size} seeds show the same number within ±{margin}, too small to matter (sign flips, {p})"
     if side and direction == "either":
         return f"all {size} seeds show the same number beyond {margin} on one side (sign flips, {p})"
     if side:
-        return f"all {size} seeds show the same number {side} 0 (sign flips, {p})"
+        return f"all {size} seeds show the same number {side} (sign flips, {p})"
     return f"all {size} seeds show the same number, which may be chance with so few seeds (sign flips, {p})"
 
 

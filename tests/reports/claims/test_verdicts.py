@@ -1,5 +1,7 @@
 """The rule, on effects that are known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -16,18 +18,21 @@ def seeds(values, **more):
     return SeedEffects(tuple(range(len(values))), values, **more)
 
 
+HIGHER, EITHER = seeds([]), seeds([], direction="either")
+
+
 def one(values, *, smallest=0.1, level=0.05, **more):
     """The single part of a claim."""
     judged = judge({"it": seeds(values, **more)}, {"it": smallest}, level=level)
     assert judged.verdict == judged.parts["it"].verdict
-    direction = more.get("direction", "higher")
-    assert claim_rule(judged, {"it": direction}) == part_rule(judged.parts["it"], direction, ways=1)
+    effects = seeds(values, **more)
+    assert claim_rule(judged, {"it": effects}) == part_rule(judged.parts["it"], effects, ways=1)
     return judged.parts["it"]
 
 
 def words(judged):
     """The rule that decided a claim whose parts all say which is more."""
-    return claim_rule(judged, dict.fromkeys(judged.parts, "higher"))
+    return claim_rule(judged, dict.fromkeys(judged.parts, HIGHER))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +80,7 @@ def words(judged):
 )
 def test_each_verdict_says_which_rule_fired(values, smallest, verdict, rule):
     part = one(values, smallest=smallest)
-    assert (part.verdict, part_rule(part, "higher", ways=1)) == (verdict, rule)
+    assert (part.verdict, part_rule(part, HIGHER, ways=1)) == (verdict, rule)
 
 
 def test_a_part_has_its_interval_its_seeds_and_what_they_could_see():
@@ -110,9 +115,34 @@ def test_close_to_a_bound_nothing_is_too_small_to_matter(values, verdict, rule):
     """A share of 0.57 is as close to 0.6 as one of 0.63, and neither says that nothing is kept."""
     assert one(FIVE - 0.93, smallest=0.3).verdict == "equivalent"  # the counter-example, without a bound
     found = one(values, bounded=True)
-    assert (found.verdict, part_rule(found, "higher", ways=1)) == (verdict, rule)
+    assert (found.verdict, part_rule(found, HIGHER, ways=1)) == (verdict, rule)
     assert np.isnan(found.p_equivalent)
     assert one(FIVE - 0.93, smallest=0.3, bounded=True).verdict == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("values", "smallest", "at_least", "at_most"),
+    [
+        (FIVE, 0.1, "lies above the claimed 5, everywhere by at least the 0.1 that matters",
+         "lies below the claimed 5, everywhere by at least the 0.1 that matters"),
+        (FIVE, 0.99, "lies above the claimed 5, but partly by less than the 0.99 that matters",
+         "lies below the claimed 5, but partly by less than the 0.99 that matters"),
+        (-FIVE, 0.1, "lies below the claimed 5", "lies above the claimed 5"),
+        (FIVE - 1, 0.1, "includes the claimed 5", "includes the claimed 5"),
+    ],
+)  # fmt: skip
+def test_an_effect_with_a_bound_is_judged_in_words_by_its_bound(values, smallest, at_least, at_most):
+    """The distance from the bound lies above 0, but the page shows the measured number."""
+    for name, rule in (("at_least", at_least), ("at_most", at_most)):
+        effects = seeds(values, bounded=True, shown_numbers={"measured": 6.0, name: 5.0})
+        (part,) = judge({"it": effects}, {"it": smallest}, level=0.05).parts.values()
+        assert part_rule(part, effects, ways=1) == f"the 95% interval {rule}"
+
+
+def test_the_level_of_a_look_stands_beside_that_of_all_looks():
+    part = replace(one(-FIVE, level=0.01), confidence=0.95)
+    assert part_rule(part, HIGHER, ways=1, at_look=0.01) == "the 95% interval (at this look 99%) lies below 0"
+    assert part_rule(part, HIGHER, ways=2, at_look=0.01) == "the 97.5% interval (at this look 99.5%) lies below 0"
 
 
 def test_against_a_bound_fewer_seeds_decide_as_no_absence_is_to_be_found():
@@ -185,7 +215,7 @@ def test_a_trend_must_hold_for_page_too():
     assert one(FIVE, page=0.01).verdict == "supported"
     found = one(FIVE, page=0.2)
     assert found.verdict == "undecided"
-    said = part_rule(found, "higher", ways=1)
+    said = part_rule(found, HIGHER, ways=1)
     assert said == "the 95% interval lies above 0, but the steps do not agree (Page's test, p = 0.200)"
 
 
@@ -193,7 +223,7 @@ def test_a_ratio_whose_denominator_may_be_0_has_no_interval_that_could_include_0
     above, below = np.arange(3.0), np.array([0.3, -0.2, 0.1])
     found = one((above - 0.5 * below) / below.mean(), ratio_of=(above, below, 0.5), bounded=True)
     assert (found.verdict, np.isnan(found.low), np.isnan(found.high)) == ("undecided", True, True)
-    assert part_rule(found, "higher", ways=1) == (
+    assert part_rule(found, HIGHER, ways=1) == (
         "the 95% interval has no ends, because the number that the effect is divided by may be 0"
     )
 
@@ -205,7 +235,7 @@ def test_a_ratio_without_an_interval_may_be_contradicted_but_not_supported(sign)
     found = one((above - 0.5 * below) / below.mean(), ratio_of=(above, below, 0.5), bounded=True)
     assert np.isnan(found.low)
     assert found.verdict == ("undecided" if sign > 0 else "contradicted")
-    assert part_rule(found, "higher", ways=1) == (
+    assert part_rule(found, HIGHER, ways=1) == (
         "the 95% interval has no ends, because the number that the effect is divided by may be 0"
         if sign > 0
         else "the effect lies below 0, though without an interval, as the number that it is divided by may be 0"
@@ -220,7 +250,7 @@ def test_a_trend_that_so_few_seeds_cannot_decide_is_called_so():
     found = trend(3)
     assert (found.verdict, found.seeds_to_decide) == ("undecided", (4, 6))
     assert np.isnan(found.smallest_seen)
-    assert part_rule(found, "higher", ways=1) == (
+    assert part_rule(found, HIGHER, ways=1) == (
         "the 99.6% interval lies above 0, but 3 seeds cannot show that steps agree: Page's test needs at least 4 "
         "at this level"
     )
@@ -232,10 +262,10 @@ def test_a_trend_that_so_few_seeds_cannot_decide_is_called_so():
 def test_where_no_side_is_claimed_either_will_do_beyond_what_matters(sign):
     found = one(sign * FIVE, smallest=0.5, direction="either")
     assert found.verdict == "supported"
-    assert part_rule(found, "either", ways=1) == "the 95% interval lies beyond 0.5 on one side"
+    assert part_rule(found, EITHER, ways=1) == "the 95% interval lies beyond 0.5 on one side"
     unsure = one(sign * FIVE, smallest=0.9, direction="either")
     assert unsure.verdict == "undecided"
-    assert part_rule(unsure, "either", ways=1) == "the 95% interval lies neither within ±0.9 nor beyond it"
+    assert part_rule(unsure, EITHER, ways=1) == "the 95% interval lies neither within ±0.9 nor beyond it"
     assert one(sign * FIVE, smallest=2.0, direction="either").verdict == "equivalent"
 
 
@@ -270,7 +300,7 @@ def test_to_refute_takes_a_level_that_is_shared_among_the_parts():
     assert one(weak).verdict == "contradicted"
     found = several(a=weak, **dict.fromkeys("bcdef", FIVE))
     assert found.verdict == "undecided"
-    said = part_rule(found.parts["a"], "higher", ways=6)
+    said = part_rule(found.parts["a"], HIGHER, ways=6)
     assert said == "the 95% interval lies below 0, but refuting one of 6 parts needs the 99.17% interval"
 
 
@@ -327,7 +357,7 @@ def test_an_interval_within_the_margin_that_is_not_equivalent_says_why():
     assert judged.parts["p0"].verdict == "undecided"
     assert max(-judged.parts["p0"].low, judged.parts["p0"].high) < 0.06
     p = f"{judged.parts['p0'].p_equivalent:.3f}"
-    assert part_rule(judged.parts["p0"], "higher", ways=10) == (
+    assert part_rule(judged.parts["p0"], HIGHER, ways=10) == (
         f"the 95% interval lies within ±0.06, but TOST, stricter as there are several parts, does not (p = {p})"
     )
 
