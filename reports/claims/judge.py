@@ -277,7 +277,7 @@ def _entry(outcome: Outcome, *, file: str, changed: str | None) -> ClaimEntry:
         parts = judge(item.parts, smallest_effects(item, item.parts), level=level).parts
     smallest = smallest_effects(item, item.beside)
     beside = {name: judge({name: part}, smallest, level=ALPHA).parts[name] for name, part in item.beside.items()}
-    of_judged = {"ways": ways_to_fail(parts), "at_look": outcome.look.level if outcome.look else None}
+    ways, at_look = ways_to_fail(parts), outcome.look.level if outcome.look else None
     entry = ClaimEntry(
         file=file,
         **{name: getattr(claim, name) for name in WRITTEN},
@@ -286,7 +286,9 @@ def _entry(outcome: Outcome, *, file: str, changed: str | None) -> ClaimEntry:
         look=outcome.look,
         verdict="not run",
         rule="; ".join(item.missing),
-        parts=tuple(_part(name, part, item.parts[name], **of_judged) for name, part in parts.items()),
+        parts=tuple(
+            _part(name, part, item.parts[name], ways=ways, at_look=at_look) for name, part in parts.items()
+        ),
         beside=tuple(_part(name, part, item.beside[name], ways=1, decides=False) for name, part in beside.items()),
     )
     return entry if judgement is None else _with_verdict(entry, item, judgement)
