@@ -2,8 +2,8 @@
 sentences, sentences of validation and of tasks that are also in the training text, and test examples of tasks
 that repeat a training example or have a class of none.
 
-Two sentences are the same if they have the same words in the same order. A text of a task is also the same as a
-sentence of the training text if the two differ in white space.
+Two sentences of a text are the same if they have the same words in the same order. Texts of tasks are compared
+without white space.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -146,14 +146,10 @@ def _joined_hashes(texts: Iterable[str]) -> NDArray[np.uint64]:
     return sentence_hashes("".join(text.split()) for text in texts)
 
 
-def _text_hashes(texts: Iterable[str]) -> NDArray[np.uint64]:
-    return sentence_hashes(" ".join(text.split()) for text in texts)
-
-
 def _example_hashes(examples: "Examples") -> NDArray[np.uint64]:
     """Return a hash of the texts of each example, in their order."""
-    first_N = _text_hashes(examples.first)
-    return first_N if examples.second is None else 3 * first_N + _text_hashes(examples.second)
+    first_N = _joined_hashes(examples.first)
+    return first_N if examples.second is None else 3 * first_N + _joined_hashes(examples.second)
 
 
 def warnings(facts: TextFacts, report: Mapping[str, Any]) -> list[str]:

@@ -150,11 +150,11 @@ def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: i
             )
     examples = _examples(task, split, rows)
     # Answers that are all the same have no correlation with any others: hidden labels of -1, no word in an entity.
-    given = examples.classes if task.chance == "none" or task.metric == "entity_f1" else set()
-    if given == {OUTSIDE} if task.metric == "entity_f1" else len(given) == 1:
+    answers = examples.classes if task.chance == "none" or task.metric == "entity_f1" else set()
+    if answers == {OUTSIDE} if task.metric == "entity_f1" else len(answers) == 1:
         raise DataError(
-            f"task {task.name}: its {split} part has no answer but {shown(*given)}, so {task.metric} cannot tell "
-            "models apart; write the right answers, or leave the task out."
+            f"task {task.name}: its {split} part has no answer but {shown(*answers)}, so {task.metric} cannot "
+            "tell models apart; write the right answers, or leave the task out."
         )
     return examples
 
