@@ -155,10 +155,10 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
     texts = [arm.sections.get("data") for arm in grid.written_arms(document.content)[0]] if arms else []
     kinds = {text["kind"] for text in texts if isinstance(text, dict) and isinstance(text.get("kind"), str)}
     groups = groups_of_measures(document.content.get("measures"), kinds) if kinds else {}
-    at_equal_seeds = [
-        index
+    distances = [
+        (("measures", index), settings)
         for index, settings in _valid(document.content.get("measures"))
-        if isinstance(settings, RunDistanceSettings) and not settings.across_seeds
+        if isinstance(settings, RunDistanceSettings)
     ]
     seen: dict[str, str] = {}
     for index, name in enumerate(names):
@@ -187,13 +187,19 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
             seen.setdefault(claim.name, name)
             effects = (*claim.parts.values(), *claim.provided.values(), *claim.beside.values())
             can_run = not claim.needs.spec and set(claim.needs.arms) <= set(arms or ())
-            if can_run and any(isinstance(effect, Apart) for effect in effects):
-                for place in at_equal_seeds:
+            apart = [effect for effect in effects if isinstance(effect, Apart)] if can_run else []
+            for at, settings in distances if apart else ():
+                if not settings.across_seeds:
                     sentence = (
                         f"run_distance must have across_seeds: true, because claim {claim.name} compares arms at "
                         "different seeds (apart)"
                     )
-                    yield document.problem(("measures", place), sentence, at="value")
+                    yield document.problem(at, sentence, at="value")
+                compared = dict.fromkeys(arm for effect in apart for arm in effect.arms_needed())
+                if lacking := [arm for arm in compared if settings.arms and arm not in settings.arms]:
+                    names = listed(lacking, "and")
+                    sentence = f"run_distance.arms must name {names}, which claim {claim.name} compares (apart)"
+                    yield document.problem((*at, "arms"), sentence, at="value")
 
 
 def not_run(

@@ -37,8 +37,7 @@ def summary(experiment: ReportedExperiment) -> str:
 
 
 def notices(experiment: ReportedExperiment, arms: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """Return what is wrong, missing or left out by design, each with its kind and one sentence; empty if
-    there is nothing.
+    """Return sentences on what is wrong, what is missing and what the plan limits, each with its kind.
 
     `arms` are the rows of the table of arms.
     """
@@ -56,12 +55,12 @@ def notices(experiment: ReportedExperiment, arms: list[dict[str, Any]]) -> list[
 
 
 def grouped(notices: Iterable[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the notices with their `group`: first those that are `wrong`, then those `by design`. Warnings about
+    """Return the notices with their `group`: first those that are `wrong`, then those `as planned`. Warnings about
     the spec, which commands have shown before the runs, come after others that are wrong."""
     with_group = [
-        notice | {"group": "by design" if notice["kind"] == AS_PLANNED else "wrong"} for notice in notices
+        notice | {"group": "as planned" if notice["kind"] == AS_PLANNED else "wrong"} for notice in notices
     ]
-    return sorted(with_group, key=lambda notice: (notice["group"] == "by design", notice["kind"] == "spec"))
+    return sorted(with_group, key=lambda notice: (notice["group"] == "as planned", notice["kind"] == "spec"))
 
 
 def _run_notices(runs: list[ReportedRun]) -> Iterable[str]:

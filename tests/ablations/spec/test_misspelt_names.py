@@ -426,6 +426,9 @@ def test_a_claim_on_different_seeds_needs_a_distance_across_seeds(tmp_path):
             "spec.yaml:7:24: run_distance must have across_seeds: true, because claim both-sides-help compares "
             "arms at different seeds (apart)"
         ]
+    assert sentences(tmp_path, spec("{kind: run_distance, across_seeds: true, arms: [mlm]}"), claims) == [
+        "spec.yaml:7:71: run_distance.arms must name clm, which claim both-sides-help compares (apart)"
+    ]
     without_an_arm = spec("run_distance").replace("clm: {", "other: {")
     assert not any("across_seeds" in sentence for sentence in sentences(tmp_path, without_an_arm, claims))
     across = spec("{kind: run_distance, across_seeds: true}")

@@ -181,7 +181,7 @@ def test_a_figure_without_rows_is_a_notice_and_no_failure(tmp_path, capsys):
     planned(folder, {"my_figure.py": CARD.format(rows="table[:0]", draw="pass")})
     assert show_page(page.write(folder))
     text = "No figure my_figure.py:LossByChange: it returns no rows from this table of results."
-    assert {"kind": "measures", "text": text, "group": "by design"} in json.loads(
+    assert {"kind": "measures", "text": text, "group": "as planned"} in json.loads(
         (folder / "report.json").read_text()
     )["notices"]
 

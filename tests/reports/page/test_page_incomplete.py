@@ -53,7 +53,7 @@ def test_what_is_incomplete_is_said_first(incomplete, broken):
     assert "10 of 12 runs done; 3 notes on what is missing or wrong" in incomplete.text  # beside the question
 
 
-def test_what_is_wrong_stands_before_what_is_by_design_under_a_heading_of_its_own(tmp_path):
+def test_what_is_wrong_stands_before_what_is_as_planned_under_a_heading_of_its_own(tmp_path):
     left_out = "parsing: not run for clm: causal_lm does not predict hidden words."
     quick = "probing: measured with effort quick, on a part of the data: no evidence."
     failed = {"state": "failed", "step": 120, "message": "step 120: the loss is not finite."}
@@ -62,13 +62,13 @@ def test_what_is_wrong_stands_before_what_is_by_design_under_a_heading_of_its_ow
     wrong = "mt (seed 1) failed at step 120 of 500: step 120: the loss is not finite."
     assert [(notice["group"], notice["text"]) for notice in twin["notices"]] == [
         ("wrong", wrong),
-        ("by design", left_out),
-        ("by design", quick),
+        ("as planned", left_out),
+        ("as planned", quick),
     ]
-    assert f"Missing or wrong {wrong} Left out or limited by design {left_out} {quick} " in shown.text
+    assert f"Missing or wrong {wrong} As planned {left_out} {quick} " in shown.text
     told = (folder / "report.md").read_text(encoding="utf-8").replace("\\_", "_")
-    assert told.index("## Missing or wrong") < told.index(wrong) < told.index("## Left out or limited by design")
-    assert told.index("by design") < told.index(left_out) < told.index(quick)
+    assert told.index("## Missing or wrong") < told.index(wrong) < told.index("## As planned")
+    assert told.index("## As planned") < told.index(left_out) < told.index(quick)
 
 
 def test_a_curve_of_a_hardly_trained_arm_says_so_beside_it(incomplete):

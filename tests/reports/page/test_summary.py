@@ -173,8 +173,8 @@ def test_states_of_pre_norm_encoders_are_those_before_the_final_norm(changes, sa
     assert said in summary(experiment_folder.read(folder))
 
 
-@pytest.mark.parametrize(("asked", "group"), [(("layer_change",), "by design"), (("validation",), "wrong")])
-def test_what_nobody_asked_for_is_missing_by_design(asked, group, tmp_path):
+@pytest.mark.parametrize(("asked", "group"), [(("layer_change",), "as planned"), (("validation",), "wrong")])
+def test_what_nobody_asked_for_is_missing_as_planned(asked, group, tmp_path):
     folder = asking(write(tmp_path), *asked)
     arms = [{"arm": "mlm", "training": "unknown"}]
     told = grouped(notices(experiment_folder.read(folder), arms))
@@ -196,7 +196,7 @@ def test_wrong_comes_first_the_spec_last_of_it_and_each_group_keeps_its_order():
     kinds = ["measures", "run", "measures", "spec", "claims", "results"]
     told = grouped({"kind": kind, "text": str(i)} for i, kind in enumerate(kinds))
     assert [notice["text"] for notice in told] == ["1", "4", "5", "3", "0", "2"]
-    assert [notice["group"] for notice in told] == ["wrong"] * 4 + ["by design"] * 2
+    assert [notice["group"] for notice in told] == ["wrong"] * 4 + ["as planned"] * 2
 
 
 def test_arms_that_read_another_text_than_the_described_one_are_named(tmp_path):
