@@ -155,11 +155,6 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
     texts = [arm.sections.get("data") for arm in grid.written_arms(document.content)[0]] if arms else []
     kinds = {text["kind"] for text in texts if isinstance(text, dict) and isinstance(text.get("kind"), str)}
     groups = groups_of_measures(document.content.get("measures"), kinds) if kinds else {}
-    distances = [
-        (("measures", index), settings)
-        for index, settings in _valid(document.content.get("measures"))
-        if isinstance(settings, RunDistanceSettings)
-    ]
     seen: dict[str, str] = {}
     for index, name in enumerate(names):
         if not isinstance(name, str) or not NAME.fullmatch(name) or name in names[:index]:
@@ -185,21 +180,29 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
                 sentence = f"claims names {files}, but both files have a claim {claim.name}; rename one"
                 yield document.problem(("claims", index), sentence, at="value")
             seen.setdefault(claim.name, name)
-            effects = (*claim.parts.values(), *claim.provided.values(), *claim.beside.values())
-            can_run = not claim.needs.spec and set(claim.needs.arms) <= set(arms or ())
-            apart = [effect for effect in effects if isinstance(effect, Apart)] if can_run else []
-            for at, settings in distances if apart else ():
-                if not settings.across_seeds:
-                    sentence = (
-                        f"run_distance must have across_seeds: true, because claim {claim.name} compares arms at "
-                        "different seeds (apart)"
-                    )
-                    yield document.problem(at, sentence, at="value")
-                compared = dict.fromkeys(arm for effect in apart for arm in effect.arms_needed())
-                if lacking := [arm for arm in compared if settings.arms and arm not in settings.arms]:
-                    names = listed(lacking, "and")
-                    sentence = f"run_distance.arms must name {names}, which claim {claim.name} compares (apart)"
-                    yield document.problem((*at, "arms"), sentence, at="value")
+            if not claim.needs.spec and set(claim.needs.arms) <= set(arms or ()):
+                yield from _distance_problems(document, claim)
+
+
+def _distance_problems(document: Document, claim: Claim) -> Iterator[Problem]:
+    """Yield a problem for each `run_distance` of a spec that lacks pairs of runs which the claim compares."""
+    effects = (*claim.parts.values(), *claim.provided.values(), *claim.beside.values())
+    compared = dict.fromkeys(
+        arm for effect in effects if isinstance(effect, Apart) for arm in effect.arms_needed()
+    )
+    for index, settings in _valid(document.content.get("measures")) if compared else ():
+        if not isinstance(settings, RunDistanceSettings):
+            continue
+        if not settings.across_seeds:
+            sentence = (
+                f"run_distance must have across_seeds: true, because claim {claim.name} compares arms at "
+                "different seeds (apart)"
+            )
+            yield document.problem(("measures", index), sentence, at="value")
+        if lacking := [arm for arm in compared if settings.arms and arm not in settings.arms]:
+            names = listed(lacking, "and")
+            sentence = f"run_distance.arms must name {names}, which claim {claim.name} compares (apart)"
+            yield document.problem(("measures", index, "arms"), sentence, at="value")
 
 
 def not_run(

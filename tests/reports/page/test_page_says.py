@@ -34,7 +34,7 @@ def test_title_question_and_summary(shown):
 def test_nothing_is_said_to_be_incomplete_when_nothing_is(shown, twin):
     assert twin["notices"] == []
     assert "Missing or wrong" not in shown.text
-    assert "as planned" not in shown.text
+    assert "As planned" not in shown.text
     assert "Claims" not in shown.text
 
 
