@@ -236,7 +236,6 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             ),
             groups="tasks",
             need=HAS_PROBABILITY,
-            require="ablations.tasks.language_models.minimal_pairs:require",
             version=8,
         ),
         "frozen_features": Card(

@@ -15,7 +15,7 @@ from ablations.runs.identity import PlannedRun
 from ablations.runs.workspace import Workspace
 from ablations.spec import load
 from ablations.tasks.datasets import task_called
-from ablations.tasks.examples import trees_of
+from ablations.tasks.examples import require_own_tasks, trees_of
 from ablations.tasks.settings import ParsingSettings, StructuralProbeSettings, TaskSettings
 from lightning_modules.config import RunSettings
 from lightning_modules.data import token_store
@@ -84,9 +84,10 @@ def _check(
     measures = (*workspace.experiment.measures, *workspace.later_measures)
     for settings in measures:
         measured = [item for item in items if suits(settings, item.run.settings)]
-        if isinstance(settings, ParsingSettings | StructuralProbeSettings) and settings.treebank and measured:
-            with _noted(unfit, measured, measure=settings.kind):
-                trees_of(texts, settings)  # they are the same for all runs on the text
+        with _noted(unfit, measured, measure=settings.kind):  # these files are the same for all runs on the text
+            require_own_tasks(settings, workspace.data_root)
+            if isinstance(settings, ParsingSettings | StructuralProbeSettings) and settings.treebank and measured:
+                trees_of(texts, settings)
     for group, settings in itertools.product(alike.values(), measures):
         run = group[0].run.settings
         with _noted(unfit, group, measure=settings.kind):
@@ -131,8 +132,8 @@ def _require_for_training(run: RunSettings, tokens: Tokens, seen: dict[object, E
 
 
 def _require_for_measuring(run: RunSettings, texts: Texts, settings: Measure) -> None:
-    """Raise the errors that measuring would raise, without those about trees: too little text, or a treebank
-    that is missing or damaged."""
+    """Raise the errors that measuring would raise, without those about trees and the user's own tasks: too little
+    text, or a treebank that is missing or damaged."""
     if isinstance(settings, TaskSettings):
         _require_other_half(run, settings)
     if require := card(settings.kind).require:

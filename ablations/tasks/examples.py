@@ -24,7 +24,7 @@ from ablations.measures.reading.alignment import MARKS, UNSPACED
 from ablations.measures.reading.texts import Readings, Texts
 from ablations.measures.settings import MeasureSettings
 from ablations.tasks import built_in
-from ablations.tasks.datasets import SPLITS, Split, Task, files_now, task_called
+from ablations.tasks.datasets import SPLITS, Split, Task, files_now, own_tasks, task_called
 from ablations.tasks.settings import ParsingSettings, PartSettings, StructuralProbeSettings
 from ablations.tasks.trees import GoldTree, gold_trees
 from ablations.wording import shown
@@ -444,6 +444,22 @@ def all_examples(name: str, source: Source) -> dict[Split, Examples]:
     splits = {split: examples_of(name, split, source) for split in SPLITS}
     _require_shared_classes(task_called(name), splits)
     return splits
+
+
+def require_own_tasks(settings: MeasureSettings, data_root: Path) -> None:
+    """Read the examples that a measure takes from tasks of the user's own. Tasks whose files are missing are
+    skipped.
+
+    Raises:
+        DataError: as `all_examples`, or as `examples_of` for measures that train nothing.
+    """
+    source = Source(data_root, language_seed=None, content=files_now(settings, data_root))
+    for name in own_tasks([settings]):
+        if task_called(name).problem(data_root) is None:
+            if isinstance(settings, PartSettings):
+                all_examples(name, source)
+            else:
+                examples_of(name, "test", source)
 
 
 def _require_shared_classes(task: Task, splits: Mapping[Split, Examples]) -> None:

@@ -21,14 +21,12 @@ from tokenizers import Tokenizer
 
 from ablations.errors import MeasureError
 from ablations.measures.jackknife import means_left_out
-from ablations.measures.reading.texts import Readings, Say, Texts
-from ablations.tasks.datasets import files_now, own_tasks, task_called
-from ablations.tasks.examples import Examples, Source, drawn, examples_of, source_of
+from ablations.measures.reading.texts import Readings, Say
+from ablations.tasks.examples import Examples, drawn, examples_of, source_of
 from ablations.tasks.language_models.sentence_scores import Pieces, Scores, pieces_of, sentence_scores
 from ablations.tasks.metrics import share_error
 from ablations.tasks.predictions import predictions
 from ablations.tasks.settings import MinimalPairsSettings
-from lightning_modules.config import RunSettings
 from lightning_modules.data.tokenizer import FIRST_WORD_ID
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive
@@ -56,14 +54,6 @@ def rows(readings: Readings, settings: MinimalPairsSettings, say: Say) -> Iterat
         counts_V=readings.tokens.source_counts_V,
         say=say,
     )
-
-
-def require(settings: MinimalPairsSettings, texts: Texts, run: RunSettings) -> None:
-    """Raise a DataError if a file of a user's own task is damaged, or its groups do not fit together."""
-    source = Source(texts.data_root, language_seed=None, content=files_now(settings, texts.data_root))
-    for name in own_tasks([settings]):
-        if task_called(name).problem(texts.data_root) is None:
-            examples_of(name, "test", source)
 
 
 def minimal_pairs_rows(

@@ -88,17 +88,26 @@ TABLE = {"kind": "files", "train": "text.csv", "validation": "text.csv", "vocab_
             "different pairs, expected other values in one of them, as each value has one score; write for "
             "example near-1 and far-1.",
         ),
+        (
+            TABLE,
+            {"kind": "frozen_features", "tasks": ["cola.yaml"]},
+            "measure frozen_features: task cola.yaml: {path}/classes.csv, row 2: b is empty, expected a value; "
+            "remove the row.",
+        ),
     ],
 )
 def test_a_text_that_does_not_suit_a_measure_is_refused_before_a_run_starts(data, measure, sentence, tmp_path):
     (tmp_path / "text.csv").write_text("\n".join(["text", *sentences(300, seed=0)]), encoding="utf-8")
     pairs = "kind: minimal_pairs\nmetric: accuracy\ntext: [a, b]\ngroups: [near, far]\nfiles: {test: pairs.csv}\n"
     (tmp_path / "mp.yaml").write_text(pairs)
+    classes = "kind: classification\nmetric: accuracy\ntext: [a]\nlabel: b\nfiles: {test: classes.csv}\n"
+    (tmp_path / "cola.yaml").write_text(f"{classes}divided_by: a\n")
     (tmp_path / "pairs.csv").write_text("a,b,near,far\nx y,y x,1,2\ny z,z y,0,1\n")
+    (tmp_path / "classes.csv").write_text("a,b\nx y,1\nz,\n")
     workspace = workspace_of(tmp_path, data=data, measures=[measure])
     assert error_text(
         AblationsError, lambda: prepare_text(workspace, workspace.planned, Console(quiet=True))
-    ).endswith(f": {sentence}")
+    ).endswith(f": {sentence.format(path=tmp_path)}")
 
 
 TREE = "".join(f"{i}\t{word}\t_\tX\t_\t_\t{i - 1}\tdep\t_\t_\n" for i, word in enumerate("abc", start=1))
