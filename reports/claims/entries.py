@@ -1,7 +1,7 @@
 """Entry of a claim with its verdict: what claims.json, the page and the command line show of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ablations.spec.contrasts import Expected, Needs
 from reports.claims.outcomes import Stop
@@ -78,6 +78,9 @@ class ClaimEntry:
     """Number of planned seeds; None if seeds are added until claims are decided."""
     ended_seeds: int | None = None
     """Number of planned seeds that are trained and measured to the end."""
+    readings: Mapping[str, "ClaimEntry"] = field(default_factory=dict)
+    """Entries of the claim from other rows of the same runs (`judge.READINGS`), by what differs; they decide
+    nothing."""
 
     @property
     def label(self) -> str:

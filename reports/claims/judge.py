@@ -3,7 +3,7 @@
 import json
 import math
 import string
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from ablations.errors import SpecProblems
+from ablations.measures.settings import AFTER_FINAL_NORM
 from ablations.results import write_whole
 from ablations.runs.records import PlannedClaims
 from ablations.spec import claims as claims_file
@@ -56,13 +57,64 @@ def judge_claims(experiment: ReportedExperiment) -> Judged:
     ends = {run.arm: run.max_steps for run in experiment.plan.runs if run.max_steps is not None}
     rows = SeedTable(needed, copied_arms=experiment.plan.copied_arms, ends=ends)
     context: dict[str, Any] = {"arms": experiment.plan.arms, "measures": experiment.measures}
-    if (looks := experiment.plan.looks) is not None:
-        by_name = outcomes_at_looks(claims.values(), rows, looks, **context)
-    else:
-        by_name = outcomes(claims.values(), rows, **context)
-    entries = [_with_seeds(entry, experiment, rows) for entry in _entries(files, by_name)]
+
+    def judged_on(rows: SeedTable) -> dict[str, Outcome]:
+        if (looks := experiment.plan.looks) is not None:
+            return outcomes_at_looks(claims.values(), rows, looks, **context)
+        return outcomes(claims.values(), rows, **context)
+
+    by_name = judged_on(rows)
+    readings = {name: _entries(files, judged_on(read(rows))) for name, read in READINGS.items()}
+    entries = [
+        replace(_with_seeds(entry, experiment, rows), readings=_readings_of(number, entry, readings))
+        for number, entry in enumerate(_entries(files, by_name))
+    ]
     described = [_described(*file) for file in files] + list(_removed(experiment))
     return Judged(experiment, described, claims, by_name, entries)
+
+
+def _after_final_norm(rows: SeedTable) -> SeedTable:
+    """Return the table with the rows of a top layer after the final norm, where it was measured there too, in
+    place of those before it."""
+    cells = {}
+    for key, of_key in rows.cells.items():
+        after = {cell[1:5]: cell._replace(group=None) for cell in of_key if cell.group == AFTER_FINAL_NORM}
+        cells[key] = [after.get(cell[1:5], cell) if cell.group is None else cell for cell in of_key]
+    return rows.with_cells(cells)
+
+
+def _by_debiased_cka(rows: SeedTable) -> SeedTable:
+    """Return the table with rows of `debiased_cka` under the name of `pwcca`."""
+    return rows.with_cells(
+        {
+            key: rows.cells.get((*key[:3], "debiased_cka"), []) if key[3] == "pwcca" else cells
+            for key, cells in rows.cells.items()
+        }
+    )
+
+
+READINGS: dict[str, Callable[[SeedTable], SeedTable]] = {
+    "after the final norm": _after_final_norm,
+    "by debiased CKA": _by_debiased_cka,
+}
+"""Other rows of the same runs on which claims are judged again. Papers seldom say whether they read the top layer
+before or after a final norm, and two indices of similarity need not agree."""
+
+
+def _readings_of(
+    number: int, entry: ClaimEntry, readings: Mapping[str, Sequence[ClaimEntry]]
+) -> dict[str, ClaimEntry]:
+    """Return the entries of a claim on other rows, as far as these change its numbers.
+
+    Args:
+        number: place of the claim among the entries.
+    """
+    others = {name: entries[number] for name, entries in readings.items()}
+    return {
+        name: other
+        for name, other in others.items()
+        if other.verdict != "not run" and finite(other.parts) != finite(entry.parts)
+    }
 
 
 def _entries(

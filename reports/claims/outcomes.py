@@ -35,7 +35,7 @@ from ablations.spec.contrasts import Claim, Effect
 from ablations.wording import listed
 from reports.claims.contrasts import effects
 from reports.claims.select import NotMeasured, SeedTable
-from reports.claims.verdicts import ALPHA, DECIDED, Judgement, decide, judge, ways_to_fail
+from reports.claims.verdicts import ALPHA, DECIDED, Judgement, confidence_of, decide, judge, ways_to_fail
 from reports.statistics.seed_tests import SeedEffects
 
 
@@ -257,7 +257,11 @@ def _judged(item: MeasuredClaim, level: float, *, over_all_looks: float | None =
     judgement = judge(item.parts, smallest_effects(item, item.parts), level=level)
     if over_all_looks is None:
         return judgement
-    parts = {name: replace(part, confidence=1 - over_all_looks) for name, part in judgement.parts.items()}
+    ways = ways_to_fail(judgement.parts)
+    parts = {
+        name: replace(part, confidence=confidence_of(part.verdict, level=over_all_looks, ways=ways))
+        for name, part in judgement.parts.items()
+    }
     return judgement._replace(parts=parts)
 
 

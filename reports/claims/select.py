@@ -104,35 +104,38 @@ class SeedTable:
     def without_block(self, block: int) -> "SeedTable":
         """Return the table with every value, as far as it keeps blocks, computed without one block of the text."""
         if block not in self._without:
-            other = copy.copy(self)
-            other.cells = {
-                key: [
-                    cell._replace(value=cell.left_out[block]) if block < len(cell.left_out) else cell
-                    for cell in cells
-                ]
-                for key, cells in self.cells.items()
-            }
-            self._without[block] = other
+            self._without[block] = self.with_cells(
+                {
+                    key: [
+                        cell._replace(value=cell.left_out[block]) if block < len(cell.left_out) else cell
+                        for cell in cells
+                    ]
+                    for key, cells in self.cells.items()
+                }
+            )
         return self._without[block]
+
+    def with_cells(self, cells: Mapping[tuple[str, int, str, str], list[Cell]]) -> "SeedTable":
+        """Return the table with these cells in place of its own, by arm, seed, measure and metric."""
+        other = copy.copy(self)
+        other.cells = dict(cells)
+        other._without = {}
+        return other
 
     def of_seeds(self, seeds: Collection[int]) -> "SeedTable":
         """Return the table with only these seeds."""
-        other = copy.copy(self)
-        other.cells = {key: cells for key, cells in self.cells.items() if key[1] in seeds}
+        other = self.with_cells({key: cells for key, cells in self.cells.items() if key[1] in seeds})
         other.seeds = {arm: [seed for seed in kept if seed in seeds] for arm, kept in self.seeds.items()}
-        other._without = {}
         return other
 
     def at_layer(self, layer: float, of: Quantity) -> "SeedTable":
         """Return the table with only the rows of a quantity at one layer, as rows that have no layer."""
-        other = copy.copy(self)
-        other.cells = {
+        cells_of_layer = {
             key: [cell._replace(layer=None, layer_to=None) for cell in cells if _position(cell, "layers") == layer]
             for key, cells in self.cells.items()
             if key[2:] == (of.measure, of.metric)
         }
-        other._without = {}
-        return other
+        return self.with_cells(cells_of_layer)
 
     def copied_seeds(self, arms: Collection[str]) -> tuple[int, ...]:
         """Return the seeds whose runs of these arms are copies of those of the first seed; empty unless the

@@ -245,11 +245,18 @@ def _deciding(parts_with_verdict: Mapping[str, PartVerdict], verdict: Verdict) -
     return max(parts_with_verdict, key=lambda name: np.nan_to_num(parts_with_verdict[name].p, nan=2.0))
 
 
+def confidence_of(verdict: Verdict, *, level: float, ways: int) -> float:
+    """Return the confidence of the interval that decides a part. One of several parts refutes a claim at a level
+    that is divided by their number."""
+    return 1 - level / (ways if verdict == "contradicted" else 1)
+
+
 def _part(
     effects: SeedEffects, smallest: float, verdict: Verdict, *, level: float, ways: int, unshown: tuple[int, ...]
 ) -> PartVerdict:
     values = effects.values
-    interval = seed_tests.interval(effects, confidence=1 - level)
+    confidence = confidence_of(verdict, level=level, ways=ways)
+    interval = seed_tests.interval(effects, confidence=confidence)
     numbers: dict[str, Any] = {"p": np.nan, "p_equivalent": np.nan, "p_sign_flips": None}
     numbers |= {"smallest_seen": np.nan, "seeds_to_decide": None, "text_error": effects.text_error}
     numbers |= _other_means(effects, smallest, level=level, ways=ways)
@@ -269,7 +276,7 @@ def _part(
         effect=interval.mean,
         low=interval.low,
         high=interval.high,
-        confidence=1 - level,
+        confidence=confidence,
         seeds=effects.seeds,
         values=tuple(map(float, values)),
         linear_form=tuple(map(float, seed_tests.linear_form(effects))),

@@ -154,6 +154,25 @@ def beside_verdict(claim: ClaimEntry) -> str:
     return f"condition {failing[0]} fails" if failing else f"condition {unmet[0].name} is not shown yet"
 
 
+def other_readings(claim: ClaimEntry) -> list[str]:
+    """Return the verdicts from other rows of the same runs: ``after the final norm supported, 0.10 [0.02, 0.15]
+    nats``."""
+    return [
+        f"{name} {reading.verdict}, {headline_effect(reading)}"
+        + (f" ({reading.deciding})" if len(reading.parts) > 1 else "")
+        for name, reading in claim.readings.items()
+    ]
+
+
+def other_verdicts(claim: ClaimEntry) -> str:
+    """Return the verdicts from other rows of the same runs that differ from the claim's: ``supported after the
+    final norm, undecided by debiased CKA``; an empty text if none differs."""
+    differing = {
+        name: reading.verdict for name, reading in claim.readings.items() if reading.verdict != claim.verdict
+    }
+    return ", ".join(f"{verdict} {name}" for name, verdict in differing.items())
+
+
 def confidence(level: float) -> str:
     """Return the confidence of an interval: ``99.17%``."""
     return f"{100 * level:.4g}%"
@@ -404,7 +423,8 @@ def part_rule(part: PartVerdict, effects: SeedEffects, *, ways: int, at_look: fl
         return "the effect is not a finite number in every seed"
     if seed_tests.constant(part.values):
         return _agreeing(part, direction, margin=margin, sides=sides)
-    shown, refuting = (_interval(part, wrong, at_look=at_look) for wrong in (1, ways))
+    own = ways if part.verdict == "contradicted" else 1  # the part's interval has that level
+    shown, refuting = (_interval(part, wrong, own=own, at_look=at_look) for wrong in (1, ways))
     if part.verdict == "equivalent":
         return f"TOST places the effect within ±{margin}, too small to matter ({p_in_words(part.p_equivalent)})"
     if part.verdict == "supported" and direction == "either":
@@ -439,11 +459,16 @@ def _sides(numbers: Mapping[str, float]) -> Sides:
     return Sides("above 0", "below 0", "0", by=("and nowhere below", "but partly below"))
 
 
-def _interval(part: PartVerdict, ways: int, *, at_look: float | None) -> str:
+def _interval(part: PartVerdict, ways: int, *, own: int, at_look: float | None) -> str:
     """Return the name of an interval: ``97.5% interval``. At a look it is wider, so that it holds over all looks,
-    and its level there is named too."""
+    and its level there is named too.
+
+    Args:
+        ways: number by which the claim's level is divided.
+        own: number by which it is divided for the part's interval.
+    """
     alone = "" if at_look is None else f" (at this look {confidence(1 - at_look / ways)})"
-    return f"{confidence(1 - (1 - part.confidence) / ways)} interval{alone}"
+    return f"{confidence(1 - own * (1 - part.confidence) / ways)} interval{alone}"
 
 
 _BELOW_WITHOUT_ENDS = (

@@ -6,7 +6,7 @@ from typing import Any
 
 from reports import words
 from reports.claims.entries import ClaimEntry
-from reports.claims.words import beside_verdict, headline_effect, seeds_shown, significant
+from reports.claims.words import beside_verdict, headline_effect, other_verdicts, seeds_shown, significant
 from reports.scores.tables import HOW_OVER_EXAMPLES, OVER_EXAMPLES
 
 SIGNS = {
@@ -107,7 +107,7 @@ def _verdict(claim: ClaimEntry) -> str:
     rebuilds)``."""
     counted = [part for part in claim.parts if part.decides and not part.condition]
     effect_of = f"effect of {claim.deciding}" if claim.deciding and len(counted) > 1 else ""
-    details = "; ".join(filter(None, [beside_verdict(claim), effect_of]))
+    details = "; ".join(filter(None, [beside_verdict(claim), other_verdicts(claim), effect_of]))
     return f"{claim.verdict} ({details})" if details else claim.verdict
 
 

@@ -22,6 +22,7 @@ from reports.claims.words import (
     headline_effect,
     look_words,
     mean_and_interval,
+    other_verdicts,
     seeds_for_all,
     seeds_shown,
     significant,
@@ -55,7 +56,7 @@ def claims_table(judged: Judged) -> None:
         _print_table(console, judged)
     sentences = [sentence for sentence, is_shown in _explanations(judged.entries) if is_shown]
     for claim in judged.entries:
-        rule = "; ".join(filter(None, (claim.rule, look_words(claim))))
+        rule = "; ".join(filter(None, (claim.rule, look_words(claim), other_verdicts(claim))))
         sentences.append(f"{claim.label}: {claim.verdict}: {rule}")
     for file in judged.files:
         sentences += [f"claims {file['name']}: {sentence}" for sentence in claim_file_changes(file)]

@@ -87,7 +87,7 @@ def part_entry(**given):
     return PartEntry(**made | {"decides": True, "condition": False, "seeds": (), "values": ()} | given)
 
 
-def claim_entry(*, parts=(), beside=(), look=None, **given):
+def claim_entry(*, parts=(), beside=(), look=None, readings=None, **given):
     """A claim with its verdict, also from its entry in claims.json or report.json."""
     known = {field.name for field in fields(ClaimEntry)}
     made = {"file": "it", "name": "it", "verdict": "supported", "rule": "so"}
@@ -96,4 +96,5 @@ def claim_entry(*, parts=(), beside=(), look=None, **given):
         parts=tuple(part_entry(**part) for part in parts),
         beside=tuple(part_entry(**part) for part in beside),
         look=look and Stop(**look),
+        readings={name: claim_entry(**reading) for name, reading in (readings or {}).items()},
     )

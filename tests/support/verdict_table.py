@@ -15,7 +15,7 @@ from ablations import yamlfile
 from ablations.wording import listed
 from reports.claims.entries import ClaimEntry
 from reports.claims.verdicts import DECIDED
-from reports.claims.words import beside_verdict, headline_effect, seeds_shown
+from reports.claims.words import beside_verdict, headline_effect, other_verdicts, seeds_shown
 from tests.support.judged import claim_entry
 
 TABLE = re.compile(
@@ -90,8 +90,10 @@ def _literature(entry: ClaimEntry) -> str:
 
 
 def _verdict(entry: ClaimEntry) -> str:
-    """Return the verdict, with the number of parts that hold if not all do: ``**partly** (1 of 5 parts hold)``."""
-    return f"**{entry.verdict}**" + (f" ({beside_verdict(entry)})" if entry.verdict == "partly" else "")
+    """Return the verdict, with the number of parts that hold if not all do, and with other verdicts by other
+    readings: ``**partly** (1 of 5 parts hold); supported after the final norm``."""
+    parts = f" ({beside_verdict(entry)})" if entry.verdict == "partly" else ""
+    return f"**{entry.verdict}**{parts}" + (f"; {others}" if (others := other_verdicts(entry)) else "")
 
 
 def _with_most_seeds(claims: list[Published]) -> list[Published]:

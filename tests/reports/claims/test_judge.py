@@ -12,17 +12,17 @@ from ablations.spec import claims as claims_file
 from reports import folder as experiment_folder
 from reports.claims import judge
 from reports.claims.entries import ClaimEntry
-from reports.claims.judge import Judged, as_expected, claim_file_changes, claim_notices, judge_claims
+from reports.claims.judge import Judged, as_expected, claim_file_changes, claim_notices, finite, judge_claims
 from reports.claims.outcomes import measured
 from reports.claims.select import SeedTable
-from reports.claims.words import counted, seeds_shown, wrong_at_most
+from reports.claims.words import counted, other_readings, other_verdicts, seeds_shown, wrong_at_most
 from reports.page import content
 from reports.page.entries import claim_entries
 from reports.page.terminal import claims_table
 from tests.support.claim_files import GOOD
 from tests.support.claim_tables import frame, shipped
 from tests.support.command_line import ablate, refusal_of
-from tests.support.fake_experiment import write
+from tests.support.fake_experiment import ARMS, rows, write
 from tests.support.judged import SEEDS, TEXT, by_name, claim_entry, judged, made
 
 
@@ -58,6 +58,38 @@ def test_the_effect_is_that_of_the_table(tmp_path):
     assert (entry.n, entry.smallest_effect) == (8, 0.01)
     assert entry.smallest_seen > 0
     assert entry.parts[0].p_sign_flips == 2 / 2**8
+
+
+def test_claims_are_judged_again_after_the_final_norm_and_by_the_other_index(tmp_path):
+    """Each entry has the numbers of a table with only these rows; claims that they do not change have none."""
+    table = [row | {"group": None} for row in rows(seeds=SEEDS)]
+    steps = [row for row in table if row["measure"] == "layer_change"]
+    top = {arm: max(row["layer"] for row in steps if row["arm"] == arm) for arm in ARMS}
+    at_top = [row for row in steps if row["layer"] == top[row["arm"]]]
+    moved = [row | {"value": row["value"] * (0.1 if row["arm"] == "mlm" else 3)} for row in at_top]
+    after = [row | {"group": "after final norm"} for row in moved]
+    before = [row for row in table if row not in at_top]
+    by_index = [
+        row | {"metric": {"pwcca": "debiased_cka", "debiased_cka": "pwcca"}.get(row["metric"], row["metric"])}
+        for row in table
+    ]
+    entries = by_name(judge_claims(made(tmp_path / "both", table_rows=[*table, *after])).entries)
+    for name, only in (
+        ("after the final norm", [*before, *moved]),
+        ("by debiased CKA", by_index),
+    ):
+        expected = by_name(judge_claims(made(tmp_path / name, table_rows=only)).entries)
+        for claim in ("more", "less", "same"):
+            reading = entries[claim].readings[name]
+            assert finite(reading.parts) == finite(expected[claim].parts), (name, claim)  # no NaN
+            assert (reading.verdict, reading.rule) == (expected[claim].verdict, expected[claim].rule)
+            assert reading.effect != entries[claim].effect
+    assert entries["faster"].readings == entries["other"].readings == {}  # nothing of them was measured otherwise
+    assert other_verdicts(entries["more"]) == "contradicted after the final norm"
+    assert [words.partition(",")[0] for words in other_readings(entries["more"])] == [
+        "after the final norm contradicted",
+        "by debiased CKA supported",
+    ]
 
 
 def test_the_level_is_shared_within_the_family_alone(tmp_path):

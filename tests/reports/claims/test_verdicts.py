@@ -142,7 +142,24 @@ def test_an_effect_with_a_bound_is_judged_in_words_by_its_bound(values, smallest
 def test_the_level_of_a_look_stands_beside_that_of_all_looks():
     part = replace(one(-FIVE, level=0.01), confidence=0.95)
     assert part_rule(part, HIGHER, ways=1, at_look=0.01) == "the 95% interval (at this look 99%) lies below 0"
-    assert part_rule(part, HIGHER, ways=2, at_look=0.01) == "the 97.5% interval (at this look 99.5%) lies below 0"
+    of_two = replace(part, confidence=0.975)
+    assert (
+        part_rule(of_two, HIGHER, ways=2, at_look=0.01) == "the 97.5% interval (at this look 99.5%) lies below 0"
+    )
+
+
+def test_the_interval_of_a_contradicted_part_is_the_one_that_decides():
+    """Each of two parts refutes at half the level; then the interval that is shown excludes 0."""
+    clear = seeds(FIVE - 10)
+    for shift in np.linspace(0.9, 1.3, 41):
+        parts = judge(
+            {"open": seeds(shift - FIVE), "clear": clear}, {"open": 0.01, "clear": 0.01}, level=0.05
+        ).parts
+        part = parts["open"]
+        assert parts["clear"].confidence == 0.975
+        assert part.confidence == (0.975 if part.verdict == "contradicted" else 0.95), shift
+        if part.verdict == "contradicted":
+            assert part.high < 0
 
 
 def test_against_a_bound_fewer_seeds_decide_as_no_absence_is_to_be_found():
