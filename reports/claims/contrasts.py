@@ -6,7 +6,7 @@ between seeds that all arms share cancels. Nothing is clipped and no seed is cho
 often as above.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,8 +115,10 @@ def effects(effect: Effect, rows: SeedTable) -> dict[str, SeedEffects]:
     with np.errstate(divide="ignore", invalid="ignore"):  # numbers that are not finite give no verdict
         parts = _with_text_errors(effect, rows, _CONTRASTS[type(effect)](effect, rows))
     groups = _groups(effect, rows)
+    notes = tuple(dict.fromkeys(_different_samples(effect, rows)))
     return {
         name: part._replace(
+            left_out=(*part.left_out, *notes),
             smallest=part.smallest or effect.smallest_effect,
             unit="" if name in IN_UNIT_OF_QUANTITY else effect.unit,
             groups=groups,
@@ -135,6 +137,44 @@ def _groups(effect: Effect, rows: SeedTable) -> tuple[str, ...]:
     """Return the tasks or other groups over which the effect is averaged."""
     read_by_each = (groups_read(rows, of, effect.arms_needed()) for of in effect.quantities())
     return tuple(dict.fromkeys(name for names in read_by_each for name in names))
+
+
+def _different_samples(effect: Effect, rows: SeedTable) -> Iterator[str]:
+    """Yield a note on each quantity that the arms of an effect have of different tokens or examples."""
+    arms = tuple(dict.fromkeys(effect.arms_needed()))
+    for of in effect.quantities():
+        for group in groups_read(rows, of, arms) or (None,):
+            arms_by_sample: dict[str, list[str]] = {}
+            for arm in arms:
+                if sample := _sample(rows, of, arm, group):
+                    arms_by_sample.setdefault(sample, []).append(arm)
+            if len(arms_by_sample) > 1:
+                measured = "; ".join(
+                    f"{sample} in {listed(names, 'and')}" for sample, names in arms_by_sample.items()
+                )
+                yield (
+                    f"{of.measure} {of.metric}{f' of {group}' if group else ''}: the arms were measured on "
+                    f"different tokens or examples ({measured}), and the effect may come from these"
+                )
+                break  # one group is enough
+
+
+def _sample(rows: SeedTable, of: Quantity, arm: str, group: str | None) -> str:
+    """Return what a quantity of an arm was measured on in a group, in words: ``n = 13,041, chance level 5.38``.
+
+    The chance level belongs to it only if it depends on the text alone, as that of a loss does.
+    """
+    has_unigram = (
+        group is None and of.measure in ("validation", "learning") and of.metric in ("loss", "perplexity")
+    )
+    cells = [
+        cell
+        for seed in rows.seeds.get(arm, [])
+        for cell in rows.every(arm, seed, of.measure, of.metric)
+        if cell.group == group and cell.n is not None
+    ]
+    facts = {(cell.n, f", chance level {cell.floor:.6g}" if has_unigram else "") for cell in cells}
+    return " or ".join(f"n = {n:,}{floor}" for n, floor in sorted(facts))
 
 
 def _with_text_errors(effect: Effect, rows: SeedTable, parts: dict[str, SeedEffects]) -> dict[str, SeedEffects]:

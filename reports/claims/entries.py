@@ -21,7 +21,7 @@ class PartEntry(PartVerdict):
     decides: bool = True
     """Whether the part decides the claim, or is only shown beside it."""
     left_out: tuple[str, ...] = ()
-    """Notes on what was left out of the effect."""
+    """Notes on what was left out of the effect, and on arms that were measured on different text or examples."""
     chosen_layers: tuple[int, ...] | None = None
     """Layer at which each seed was judged; None if no layer was chosen."""
     groups: tuple[str, ...] = ()

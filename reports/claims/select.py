@@ -50,6 +50,7 @@ class Cell(NamedTuple):
     layer_to: int | None
     step: int | None
     other_run_id: str | None
+    n: int | None
     left_out: tuple[float, ...]
     """Value without each block of the text in turn; empty if not known."""
     value: float
@@ -82,7 +83,7 @@ class SeedTable:
         """Last step of each arm: of its training if that is known, else the last that was measured."""
         self._without: dict[int, SeedTable] = {}
         names = ("arm", "seed", "measure", "metric", "run_id", "group", "layer", "layer_to", "step")
-        columns = [_plain(table[name]) for name in (*names, "other_run_id")]
+        columns = [_plain(table[name]) for name in (*names, "other_run_id", "n")]
         columns.append([() if without is None else tuple(without) for without in _plain(table["left_out"])])
         numbers = table[["value", "floor", "ceiling"]].to_numpy(float, na_value=np.nan).T.tolist()
         for arm, seed, measure, metric, run, *of_cell in zip(*columns, *numbers, strict=True):

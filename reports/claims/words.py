@@ -119,8 +119,9 @@ _NUMBER_NAMES = {
 
 
 def left_out(claim: ClaimEntry) -> list[str]:
-    """Return the notes on what was left out of a claim, as one for seeds with the same reason: ``seeds 45 and 46:
-    not in every arm (of over-clm)``. Parts are named if it concerns only some."""
+    """Return the notes on what was left out of a claim and on arms that were measured on different text, as one
+    for the same reason: ``seeds 45 and 46 left out: not in every arm (of over-clm)``. Parts are named if it
+    concerns only some."""
     every = (*claim.parts, *claim.beside)
     seeds: dict[str, list[str]] = {}
     for note in dict.fromkeys(note for part in every for note in part.left_out):
@@ -129,7 +130,8 @@ def left_out(claim: ClaimEntry) -> list[str]:
         of_parts = f" (of {listed(names, 'and')})" if len(names) < len(every) else ""
         seeds.setdefault(f"{reason}{of_parts}", []).append(concerned.removeprefix("seed "))
     heads = (
-        f"seed{'s' * (len(of) > 1)} {listed(of, 'and')}" if of[0].isdigit() else of[0] for of in seeds.values()
+        f"seed{'s' * (len(of) > 1)} {listed(of, 'and')} left out" if of[0].isdigit() else listed(of, "and")
+        for of in seeds.values()
     )
     return [f"{head}: {why}" for head, why in zip(heads, seeds, strict=True)]
 

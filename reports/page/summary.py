@@ -10,8 +10,9 @@ from pandas import DataFrame
 from ablations.wording import by_kind, listed, several
 from reports.figures.curves import TRAINED_GAIN
 from reports.folder import ReportedExperiment, ReportedRun
+from reports.scores.runs import gains
 from reports.statistics.summaries import last_step
-from reports.words import TIMES, count, duration, number
+from reports.words import TIMES, are_whole, count, duration, number
 
 AS_PLANNED = "measures"
 """Kind of notices about facts known before the first run; every other kind is about something wrong."""
@@ -110,11 +111,11 @@ def _result_notices(experiment: ReportedExperiment) -> Iterable[str]:
             "the plan has no such run and arm."
         )
     yield from _incomparable(table, experiment.plan.arms)
+    yield from _at_other_steps(table, experiment.plan.arms)
 
 
 def _incomparable(table: DataFrame, arms: list[str]) -> Iterable[str]:
-    """Yield sentences on measures with different numbers of tokens or trees, and on arms measured at different
-    steps."""
+    """Yield sentences on measures with different numbers of tokens, trees or pairs."""
     by_sizes: dict[str, list[str]] = {}
     for (measure, metric), rows in table[table["layer"].notna()].groupby(["measure", "metric"]):
         whole = rows[rows["group"].isna() & rows["n"].notna()]
@@ -133,6 +134,17 @@ def _incomparable(table: DataFrame, arms: list[str]) -> Iterable[str]:
                 "these arms differ (text, tokenizer or max_length). A difference of about a point between them "
                 "may come from the trees."
             )
+    is_pairs = (table["measure"] == "minimal_pairs") & (table["metric"] == "accuracy") & are_whole(table["group"])
+    for (task,), rows in table[is_pairs & table["n"].notna()].groupby(["group"]):
+        if sizes := _sizes(rows, arms):
+            yield (
+                f"minimal_pairs of {task} was scored on different pairs ({sizes}), because pairs longer "
+                "than data.max_length are left out, so do not compare the scores of these arms."
+            )
+
+
+def _at_other_steps(table: DataFrame, arms: list[str]) -> Iterable[str]:
+    """Yield sentences on arms that were measured at different steps."""
     by_steps: dict[str, list[str]] = {}
     # Pairs of runs are left out: their last common step may be early for both.
     last = last_step(table[table["other_run_id"].isna()])
@@ -238,6 +250,12 @@ def _planned_notices(experiment: ReportedExperiment, arms: list[dict[str, Any]])
     if VALIDATION not in experiment.measures:
         yield from _unknown_training(experiment, arms)
     yield from experiment.plan.notices
+    if others := _other_texts(experiment):
+        reads, their = ("reads", "its loss") if len(others) == 1 else ("read", "their losses")
+        yield (
+            f"{_few(others)} {reads} another text than {experiment.plan.arms[0]}, or the same text in other "
+            f"tokens, so do not compare {their} with those of other arms."
+        )
 
 
 def _unknown_training(experiment: ReportedExperiment, arms: list[dict[str, Any]]) -> Iterable[str]:
@@ -344,7 +362,7 @@ def _text(experiment: ReportedExperiment) -> str:
     )
     counts = ", ".join(f"{several(value, noun)}{of}" for value, noun, of in facts if value is not None)
     text = ": ".join(part for part in (data.description, counts) if part)
-    return f"Text: {text}.{_cut(data.cut)}{_other_texts(experiment)}" if text else ""
+    return f"Text: {text}.{_cut(data.cut)}{_whose_text(experiment)}" if text else ""
 
 
 def _cut(cut: dict[str, int]) -> str:
@@ -358,22 +376,26 @@ def _cut(cut: dict[str, int]) -> str:
     return f" Cut at the maximum length: {listed(counts, 'and')}."
 
 
-def _other_texts(experiment: ReportedExperiment) -> str:
-    """Return a sentence on the arms that read another text than the first arm, whose text the plan describes;
-    empty if there are none."""
-    first = experiment.plan.arms[0]
+def _whose_text(experiment: ReportedExperiment) -> str:
+    """Return a sentence on whose text the plan describes; empty if all arms read it."""
+    return f" This is the text of {experiment.plan.arms[0]}." if _other_texts(experiment) else ""
+
+
+def _other_texts(experiment: ReportedExperiment) -> list[str]:
+    """Return the arms that read another text than the first arm, whose text the plan describes.
+
+    Arms whose validation losses have as many predictions and the same chance level read the same text, whatever
+    its largest length.
+    """
     read = {run.plan.arm: run.tokens for run in experiment.runs if run.tokens is not None}
-    described = read.get(first, experiment.plan.data.address)
+    described = read.get(experiment.plan.arms[0], experiment.plan.data.address)
     others = [
         arm for arm in experiment.plan.arms if described is not None and read.get(arm, described) != described
     ]
-    if not others:
-        return ""
-    reads = "reads" if len(others) == 1 else "read"
-    return (
-        f" This is the text of {first}. {listed(others, 'and')} {reads} another text, or the same text in other "
-        "tokens, so do not compare these losses."
-    )
+    losses = gains(experiment.table)
+    samples = dict(zip(losses["arm"], losses["sample"], strict=True))
+    here = {samples[arm] for arm in samples.keys() - set(others)}
+    return [arm for arm in others if samples.get(arm) not in here]
 
 
 def _different(values: Iterable[Any]) -> list[int]:

@@ -20,6 +20,7 @@ from reports.claims.words import (
     MOST_DECIMALS,
     confidence,
     headline_effect,
+    left_out,
     look_words,
     mean_and_interval,
     other_verdicts,
@@ -56,7 +57,8 @@ def claims_table(judged: Judged) -> None:
         _print_table(console, judged)
     sentences = [sentence for sentence, is_shown in _explanations(judged.entries) if is_shown]
     for claim in judged.entries:
-        rule = "; ".join(filter(None, (claim.rule, look_words(claim), other_verdicts(claim))))
+        notes = (claim.rule, look_words(claim), other_verdicts(claim), *left_out(claim))
+        rule = "; ".join(filter(None, notes))
         sentences.append(f"{claim.label}: {claim.verdict}: {rule}")
     for file in judged.files:
         sentences += [f"claims {file['name']}: {sentence}" for sentence in claim_file_changes(file)]

@@ -281,10 +281,17 @@ def _with_sample(runs: DataFrame, table: DataFrame, *others: Any) -> DataFrame:
 
 
 def task_means(measure: str) -> Read:
-    """Return a function for the mean score, and mean chance level, over the tasks that all runs have."""
+    """Return a function for the mean score, and mean chance level, over the tasks that all runs have.
+
+    The column `sample` is a text of the number of examples of each task.
+    """
 
     def rows(table: DataFrame) -> DataFrame:
-        return _by_run(on_common_tasks(task_scores(table, measure)), value="mean")
+        scores = on_common_tasks(task_scores(table, measure))
+        examples = scores["group"].astype("string") + " " + scores["n"].astype("string").fillna("")
+        samples = examples.groupby(scores["run_id"]).agg(lambda texts: "; ".join(sorted(texts)))
+        means = _by_run(scores, value="mean")
+        return means.assign(sample=means["run_id"].map(samples))
 
     return rows
 
@@ -308,7 +315,9 @@ def _by_run(rows: DataFrame, *, value: str) -> DataFrame:
 def _of_tasks(measure: str, title: str, reads: str) -> RunScore:
     metric, floor = METRICS[measure], "one in two" if measure == "minimal_pairs" else "most frequent answers"
     axis = f"{title.lower()}, mean {metric} over tasks"
-    return RunScore(measure, metric, title, axis, floor, "1", 3, task_means(measure), reads, over_tasks=True)
+    apart = f"{title}: no difference between arms scored on different examples."
+    rows = task_means(measure)
+    return RunScore(measure, metric, title, axis, floor, "1", 3, rows, reads, over_tasks=True, apart=apart)
 
 
 RUN_SCORES = (
@@ -377,7 +386,7 @@ def compared_arms(table: DataFrame, arms: Sequence[str]) -> dict[str, Any]:
             continue
         note = tasks_of(table, score)
         if "sample" in rows and (score.metric == "gain" or rows["sample"].nunique() > 1):
-            note = score.apart
+            note = f"{note} {score.apart}".lstrip()
         difference_by_arm = differences(rows, dict.fromkeys(arms[1:], base))
         for (arm, _), mean in means_of_arms(rows.assign(name=score.title)).items():
             rows_by_arm[arm]["cells"][score.title] = mean | {"difference": difference_by_arm.get(arm)}

@@ -377,7 +377,7 @@ def _body(rows: ScoreRows, text: TableText, listing: Listing) -> Iterator[dict[s
                 "digits": score.digits,
                 "n": part.n,
                 "beside": _shared_numbers(rows, text, part, entry, score),
-                "arms": _with_differences(shown, part, rows.base) if decides else shown,
+                "arms": _with_differences(shown, part, rows.base, measure=text.measure) if decides else shown,
             }
             yield row
             if both := _over_examples(rows, text, row):
@@ -385,9 +385,13 @@ def _body(rows: ScoreRows, text: TableText, listing: Listing) -> Iterator[dict[s
             first, decided = False, decided or judged
 
 
-def _with_differences(cells: dict[str, Cell], part: TaskScore, base: str) -> dict[str, Cell]:
-    """Return the cells with the difference from the first arm within each seed; it is None without an interval."""
-    compared = differences(part.rows, {arm: base for arm in cells if arm != base})
+def _with_differences(cells: dict[str, Cell], part: TaskScore, base: str, *, measure: str) -> dict[str, Cell]:
+    """Return the cells with the difference from the first arm within each seed; it is None without an interval,
+    and between minimal pairs of different numbers."""
+    runs = part.rows
+    if measure == "minimal_pairs":
+        runs = runs.assign(sample=runs["n"].astype("string").fillna(""))
+    compared = differences(runs, {arm: base for arm in cells if arm != base})
     with_interval = {arm: difference for arm, difference in compared.items() if not is_absent(difference["low"])}
     return {arm: cell | {"difference": with_interval.get(arm)} for arm, cell in cells.items()}
 

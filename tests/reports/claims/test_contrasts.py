@@ -29,6 +29,43 @@ def test_against_a_bound_what_was_measured_stands_beside_it():
     assert dict(free.shown_numbers) == {}
 
 
+LOSS = {"measure": "validation", "metric": "loss"}
+PAIRS = {"measure": "minimal_pairs", "metric": "accuracy"}
+
+
+@pytest.mark.parametrize(
+    ("of", "arms", "facts", "notes"),
+    [
+        (LOSS, {"arm": "a", "minus": "b"}, {"a": {"n": 1200, "floor": 5.25}, "b": {"n": 1200, "floor": 5.25}}, ()),
+        (LOSS, {"arm": "a", "at_least": 1}, {"a": {"n": 1200, "floor": 5.25}, "b": {"n": 800, "floor": 5.25}}, ()),
+        (
+            LOSS,
+            {"arm": "a", "minus": "b"},
+            {"a": {"n": 1200, "floor": 5.25}, "b": {"n": 1200, "floor": 5.5}},
+            (
+                "validation loss: the arms were measured on different tokens or examples (n = 1,200, chance level "
+                "5.25 in a; n = 1,200, chance level 5.5 in b), and the effect may come from these",
+            ),
+        ),
+        (
+            PAIRS | {"groups": ["mine.yaml"]},
+            {"arm": "a", "minus": ["b", "c"]},
+            {arm: {"n": n, "floor": 0.5, "group": "mine.yaml"} for arm, n in {"a": 160, "b": 62, "c": 62}.items()},
+            (
+                "minimal_pairs accuracy of mine.yaml: the arms were measured on different tokens or examples "
+                "(n = 160 in a; n = 62 in b and c), and the effect may come from these",
+            ),
+        ),
+    ],
+    ids=["same", "one arm", "chance level", "pairs"],
+)  # fmt: skip
+def test_arms_that_were_measured_on_different_text_or_examples_are_noted(of, arms, facts, notes):
+    named = {key: of[key] for key in ("measure", "metric")}
+    table = [row for arm in facts for row in rows({arm: [1.0, 2.0]}, **named, **facts[arm])]
+    (part,) = found(effect(kind="difference", of=of, **arms), table).values()
+    assert part.left_out == notes
+
+
 def test_effects_against_a_bound_say_so_and_differences_do_not():
     table = rows({"mlm": [1.0, 2.0, 3.0], "clm": [1.0, 1.0, 2.0], "corpus": [0.0, 0.0, 1.0]})
     arms = {"kind": "difference", "of": SCORE, "arm": "mlm"}

@@ -57,11 +57,13 @@ def test_numbers_beside_an_effect_have_their_interval_and_its_level():
 def test_seeds_that_are_left_out_for_one_reason_are_named_together():
     absent = [f"seed {seed}: not in every arm" for seed in (45, 46, 47)]
     lacking = "seed 48: numbers of arm mlm are missing"
-    parts = [{"name": "itself", "left_out": (lacking,)}]
+    other = [f"{name}: the arms differ" for name in ("validation loss", "learning loss")]
+    parts = [{"name": "itself", "left_out": (lacking, *other)}]
     beside = [{"name": "other", "left_out": (*absent, lacking)}]
     assert claim_words.left_out(claim_entry(parts=parts, beside=beside)) == [
-        "seed 48: numbers of arm mlm are missing",
-        "seeds 45, 46 and 47: not in every arm (of other)",
+        "seed 48 left out: numbers of arm mlm are missing",
+        "validation loss and learning loss: the arms differ (of itself)",
+        "seeds 45, 46 and 47 left out: not in every arm (of other)",
     ]
     assert claim_words.left_out(claim_entry(parts=[{"name": "itself", "left_out": ()}])) == []
 

@@ -13,6 +13,7 @@ from ablations import results
 from reports.folder import read
 from reports.page import page
 from reports.scores.runs import RUN_SCORES, compared_arms, joined
+from reports.scores.tables import score_tables
 from reports.words import signed_interval
 from tests.support.fake_experiment import ARMS, folder_name, rows, settings, write
 from tests.support.fake_scores import score_rows
@@ -222,6 +223,24 @@ def test_gains_of_arms_that_predict_other_things_are_not_subtracted(apart):
     by_arm = {row["arm"]: row["cells"]["Gain over no context"] for row in compared_arms(table, ARMS)["rows"]}
     assert by_arm["mt"]["difference"] is None
     assert by_arm["clm"]["difference"]["mean"] == pytest.approx(by_arm["clm"]["mean"] - by_arm["mlm"]["mean"])
+
+
+def test_scores_of_pairs_of_different_numbers_are_not_subtracted():
+    table = results.table(list(rows()))
+    losses = table[(table["measure"] == "validation") & (table["metric"] == "loss")]
+    pairs = losses.assign(measure="minimal_pairs", metric="accuracy", group="blimp", n=160, floor=0.5, layer=pd.NA)
+    pairs.loc[pairs["arm"] == "mt", "n"] = 62
+    compared = compared_arms(pairs, ARMS)
+    by_arm = {row["arm"]: row["cells"]["Minimal pairs"]["difference"] for row in compared["rows"]}
+    assert by_arm["mt"] is None
+    assert by_arm["clm"] is not None
+    assert compared["columns"][0]["note"] == (
+        "Minimal pairs: mean over blimp. Minimal pairs: no difference between arms scored on different examples."
+    )
+    (of_task,) = score_tables(pairs, arms=ARMS)
+    by_arm = {arm: cell["difference"] for arm, cell in of_task["rows"][0]["arms"].items()}
+    assert by_arm["mt"] is None
+    assert by_arm["clm"] is not None
 
 
 SUM, AT_THE_TOP = "Change of layers, sum", "Information about the input token at the top"

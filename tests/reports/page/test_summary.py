@@ -75,20 +75,30 @@ def test_many_arms_on_different_numbers_of_tokens_are_counted(tmp_path, monkeypa
     assert text.endswith("tokens (30,000 in mt; 38,112 in 3 arms), so do not compare the curves of these arms.")
 
 
-def test_arms_whose_trees_have_different_numbers_of_edges_are_named(tmp_path):
-    def parsed(arm, n):
-        facts = {"measure": "parsing", "metric": "uuas", "layer": None, "n": n}
-        return [
-            next(row for row in rows((arm,), (0,)) if row["measure"] == "validation") | facts | {"group": "gum"}
-        ]
+@pytest.mark.parametrize(
+    ("facts", "sentence"),
+    [
+        (
+            {"measure": "parsing", "metric": "uuas", "group": "gum"},
+            "parsing was measured on trees with different numbers of edges (843 in mlm and clm; 1,833 in mt), "
+            "because the data of these arms differ (text, tokenizer or max_length). A difference of about a point "
+            "between them may come from the trees.",
+        ),
+        (
+            {"measure": "minimal_pairs", "metric": "accuracy", "group": "blimp"},
+            "minimal_pairs of blimp was scored on different pairs (843 in mlm and clm; 1,833 in mt), because "
+            "pairs longer than data.max_length are left out, so do not compare the scores of these arms.",
+        ),
+    ],
+)
+def test_arms_with_different_numbers_of_trees_or_pairs_are_named(tmp_path, facts, sentence):
+    def scored(arm, n):
+        loss = next(row for row in rows((arm,), (0,)) if row["measure"] == "validation")
+        return [loss | facts | {"layer": None, "n": n}]
 
-    same = [*rows(), *parsed("mlm", 843), *parsed("clm", 843)]
+    same = [*rows(), *scored("mlm", 843), *scored("clm", 843)]
     assert told(write(tmp_path / "same", table_rows=same)) == []
-    assert told(write(tmp_path / "other", table_rows=[*same, *parsed("mt", 1833)])) == [
-        "parsing was measured on trees with different numbers of edges (843 in mlm and clm; 1,833 in mt), because "
-        "the data of these arms differ (text, tokenizer or max_length). A difference of about a point between "
-        "them may come from the trees."
-    ]
+    assert told(write(tmp_path / "other", table_rows=[*same, *scored("mt", 1833)])) == [sentence]
 
 
 def test_of_distances_each_run_needs_no_rows_of_its_own(tmp_path):
@@ -199,17 +209,23 @@ def test_wrong_comes_first_the_spec_last_of_it_and_each_group_keeps_its_order():
     assert [notice["group"] for notice in told] == ["wrong"] * 4 + ["as planned"] * 2
 
 
-def test_arms_that_read_another_text_than_the_described_one_are_named(tmp_path):
-    folder = write(tmp_path, arms=("mlm", "clm", "mt"), seeds=(0,))
+@pytest.mark.parametrize(("predictions", "is_other"), [(12_040, False), (9_000, True)])
+def test_arms_that_read_another_text_than_the_described_one_are_named(tmp_path, predictions, is_other):
+    """Tokens of another address are the same text if no sentence was cut in either."""
+    losses = [
+        row | {"n": predictions} if (row["arm"], row["measure"]) == ("mt", "validation") else row
+        for row in rows(("mlm", "clm", "mt"), (0,))
+    ]
+    folder = write(tmp_path, arms=("mlm", "clm", "mt"), seeds=(0,), table_rows=losses)
     described = "1,024 sub-words in the vocabulary."
-    assert "another text" not in summary(experiment_folder.read(folder))
     for path in (tmp_path / "runs").glob("mt-*/run.json"):
-        run = json.loads(path.read_text())
-        path.write_text(json.dumps(run | {"tokens": "0123456789"}))
-    assert (
-        f"{described} This is the text of mlm. mt reads another text, or the same text in other tokens, so do "
-        "not compare these losses."
-    ) in summary(experiment_folder.read(folder))
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"tokens": "0123456789"}))
+    sentence = (
+        "mt reads another text than mlm, or the same text in other tokens, so do not compare its loss with those "
+        "of other arms."
+    )
+    assert told(folder) == [sentence] * is_other
+    assert (f"{described} This is the text of mlm." in summary(experiment_folder.read(folder))) == is_other
 
 
 def test_what_was_cut_is_said_of_each_split_and_shared_runs_are_timed_once(tmp_path):
