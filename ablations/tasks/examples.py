@@ -126,7 +126,8 @@ def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: i
 
     Raises:
         DataError: a file is missing or damaged, or lacks a column; the split has no examples, only blank texts,
-            or answers that tell no models apart; or the task is built in and the data are files.
+            or answers that tell no models apart; both texts of a minimal pair are the same; or the task is built
+            in and the data are files.
     """
     if task.built_in:
         if language_seed is None:
@@ -300,6 +301,12 @@ def _examples(task: Task, split: Split, rows: list[dict[str, Any]]) -> Examples:
     match task.kind:
         case "minimal_pairs":
             _check_groups(task, rows)
+            for number, (good, bad) in enumerate(zip(first, second or [], strict=True), start=1):
+                if good == bad:  # it would count as half right for any model
+                    raise DataError(
+                        f"{_named(task, split, number)} has the same text on both sides once white space is "
+                        f"single spaces ({shown(good)}), expected two different texts; remove it."
+                    )
             groups = [tuple(str(row[name]) for name in task.groups) for row in rows]
             return Examples(first, second, None, [None] * len(rows), groups)
         case "regression":

@@ -317,6 +317,15 @@ def test_a_group_of_minimal_pairs_is_not_the_union_of_two(columns, shared, tmp_p
     )
 
 
+def test_minimal_pairs_that_differ_in_white_space_alone_are_refused(tmp_path):
+    pairs = {"sentence_good": ["a b", "if x:\n    y"], "sentence_bad": ["b a", "if x:\n  y"]}
+    write(tmp_path / "blimp/test.parquet", **pairs, field=["x", "x"], paradigm=["y", "y"])
+    assert error_of(TASKS["blimp"], tmp_path) == (
+        "task blimp: example 2 of its test part has the same text on both sides once white space is single spaces "
+        f"({in_words('if x: y')}), expected two different texts; remove it."
+    )
+
+
 def parts_of(tmp_path, task, train, test):
     """The error for a task whose training and test part have these answers."""
     for split, labels in (("train", train), ("validation", train), ("test", test)):
