@@ -507,7 +507,7 @@ class Workspace:
 def _of_plugins() -> list[str]:
     """Return a sentence on each loaded plugin, with the hash of its source."""
     return [
-        f"{plugin.name} is your own code"
+        f"{plugin.name} is your own {'task' if plugins.is_text(plugin.name) else 'code'}"
         + ("" if plugin.name.startswith(plugin.path.name) else f" in {plugin.path.name}")
         + f" (SHA-256 {plugin.sha256[:16]})."
         for plugin in plugins.loaded()

@@ -106,9 +106,9 @@ def test_a_measure_and_a_task_stand_on_the_page(out):
     assert {point["arm"] for point in panel["points"]} == {"ahead", "rare"}
     assert figure["how_to_read"][0].startswith("Number of directions that hold most of the variance")
     assert any("my_task.yaml" in json.dumps(table["rows"]) for table in report["tasks"])
-    assert any(
-        "my_objective.py:Ahead is your own code (SHA-256 " in notice["text"] for notice in report["notices"]
-    )
+    told = " ".join(notice["text"] for notice in report["notices"])
+    assert "my_objective.py:Ahead is your own code (SHA-256 " in told
+    assert "my_task.yaml is your own task (SHA-256 " in told
 
 
 def test_the_plan_names_a_figure_and_the_page_leaves_it_out_without_rows(folder, out):
