@@ -201,8 +201,9 @@ def groups_of(measure: str, metric: str) -> Groups:
     groups = OF_METRICS.get((measure, metric)) or GROUPS.get(measure, Groups())
     if measure not in {*OF_TASKS, "retrieval"} or not (files := _task_files()):
         return groups
-    parts = GroupFamily(tuple(name + sign for name in files for sign in "@/"), _form(r".+[@/].+"))
-    return groups._replace(names=(*groups.names, *files), families=(*groups.families, parts))
+    examples = tuple(f"{name}/VALUE" for name in files if measure == "minimal_pairs")
+    parts = GroupFamily(tuple(name + sign for name in files for sign in "@/"), _form(r".+[@/].+"), examples)
+    return groups._replace(names=(*files, *groups.names), families=(*groups.families, parts))
 
 
 def _task_files() -> list[str]:

@@ -168,6 +168,10 @@ def test_a_claim_may_name_its_group(folder):
     assert groups.has("animals.yaml")
     assert groups.has("animals.yaml@100")
     assert not groups.has("animls.yaml")
+    assert groups_of("minimal_pairs", "accuracy").refusal("x", "minimal_pairs") == (
+        "must be a group of minimal_pairs, such as animals.yaml/VALUE, animals.yaml, blimp, lm_syneval or "
+        'language, but is "x"'
+    )
 
 
 def problems(folder, measure, task):
