@@ -262,7 +262,8 @@ def skeleton(path: Path, choice: Choice, *, data: FilesData, text: Text, validat
     counts = {"sentence": text.sentences, "word": text.words, "document": text.documents}
     read = ", ".join(several(number_of, noun) for noun, number_of in counts.items())
     arms = "".join(f"  {arm}: {{objective: {{kind: {OBJECTIVES[arm]}}}}}\n" for arm in choice.arms)
-    measures = _measures(int(validated.words * pieces), size)
+    measures = _measures(int(validated.words * pieces), size, vocabulary)
+    does = "does" if len(choice.arms) == 1 else "do"
     why_seeds = f"{'an interval' if choice.seeds >= 3 else 'too few for a verdict, which'} needs 3 or more"
     product = f"{several(len(choice.arms) + 1, 'arm')} x {several(choice.seeds, 'seed')}"
     return f"""\
@@ -274,7 +275,7 @@ def skeleton(path: Path, choice: Choice, *, data: FilesData, text: Text, validat
 #   ablate run {path}        # trains, measures and writes the page
 name: {name_from_file(path)}
 version: 1
-question: What do {listed(choice.arms, "and")} teach an encoder about this text?
+question: What {does} {listed(choice.arms, "and")} teach an encoder about this text?
 data:
   kind: files
   train: {_names(data.train)}
@@ -352,13 +353,14 @@ def _why_validation(validated: Text, held_out: int) -> str:
     return f"{several(validated.sentences, 'sentence')}, {several(validated.words, 'word')}"
 
 
-def _measures(tokens: int, size: Size) -> str:
+def _measures(tokens: int, size: Size, vocabulary: int) -> str:
     """Return the lines of the measures for which `tokens` tokens of validation text are enough."""
     lines = ["  - validation\n"]
     if tokens >= 10 * size.width:
         lines.append("  - layer_change\n")
     types = next((types for types in (1000, 300, 100) if tokens >= 40 * types), None)
     if types is not None:
+        types = min(types, vocabulary)
         lines.append(f"  - {{kind: token_information, types: {types}, clusters: {types}}}\n")
     if len(lines) < 3:
         lines.append(f"  # more measures need more validation text than {tokens:,} tokens\n")

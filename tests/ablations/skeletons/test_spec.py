@@ -1,5 +1,6 @@
 """First spec for a text of one's own: it passes all checks, and nothing that is there is lost."""
 
+import itertools
 import json
 
 import numpy as np
@@ -160,6 +161,17 @@ def test_a_text_of_few_words_or_parts_of_words_gives_the_vocabulary_that_the_spe
     data = workspace.planned[0].run.settings.data
     tokens = token_store.prepare(data, data_root=folder, store=folder / "store")
     assert tokens.tokenizer.get_vocab_size() == data.vocab_size
+
+
+def test_measures_count_no_more_types_than_the_vocabulary_has(folder):
+    rng = np.random.default_rng(0)
+    words = ["".join(letters) for letters in itertools.product("acgt", repeat=3)]
+    (folder / "dna.txt").write_text("".join(" ".join(rng.choice(words, 40)) + "\n" for _ in range(2_000)))
+    assert ablate("init", "--text", "dna.txt", "--arm", "clm").exit_code == 0
+    experiment = load.load(folder / "dna.yaml")
+    assert experiment.question == "What does clm teach an encoder about this text?"
+    (information,) = (measure for measure in experiment.measures if measure.kind == "token_information")
+    assert information.types == information.clusters == experiment.data["vocab_size"] < 300
 
 
 def test_text_without_spaces_between_words_is_not_taken_for_a_few_words(folder):
