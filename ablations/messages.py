@@ -222,7 +222,7 @@ def _meant(spot: Spot) -> str | None:
 
 
 def _unknown(spot: Spot) -> str:
-    meant = [name for name in (_meant(spot), _elsewhere(spot.key)) if name not in (None, spot.name)]
+    meant = [name for name in (_meant(spot), _elsewhere(spot)) if name not in (None, spot.name)]
     if meant:
         return f"{spot.name} is unknown; did you mean {listed(meant)}?"
     kind = kind_of(spot.owner)
@@ -230,10 +230,13 @@ def _unknown(spot: Spot) -> str:
     return f"{spot.name} is unknown; {whole} has the settings {listed(list(spot.owner.model_fields), 'and')}"
 
 
-def _elsewhere(key: str) -> str | None:
-    """Return the path of the first setting of a run with this name; None if there is none, or if the name is
-    too common for a hint."""
-    return None if key in ("kind", "seed", "name") else _first_paths().get(key)
+def _elsewhere(spot: Spot) -> str | None:
+    """Return the path of the first setting of a run with the name of a key; None if there is none, if the name is
+    too common for a hint, or if both lie inside parts of different sections."""
+    path = None if spot.key in ("kind", "seed", "name") else _first_paths().get(spot.key)
+    if path and min(path.count("."), spot.name.count(".")) > 1 and path.split(".")[0] not in spot.name.split("."):
+        return None
+    return path
 
 
 @functools.cache

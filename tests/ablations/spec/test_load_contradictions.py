@@ -39,6 +39,10 @@ TOGETHER = {
         "mlm: {training: {optimizer: {kind: muon, weight_decay: 0.1}}}": (
             "9:44: training.optimizer.weight_decay is unknown; did you mean training.weight_decay?"
         ),
+        "mlm: {objective: {kind: masked_lm, masking: {select: span, length: 3}}}": (
+            "9:62: objective.masking.length is unknown; objective.masking has the settings ratio, schedule, mask, "
+            "random, keep, random_differs, select, count, copies and predict"
+        ),
         "mlm: {encoder: {attention_window: 0}}": (
             "9:37: encoder.attention_window must be greater than or equal to 1, but is 0; raise it"
         ),
