@@ -150,12 +150,12 @@ def test_a_job_that_never_starts_is_explained_left_and_taken_up_again(nodes, tmp
         "in SLURM's queue: 0 at work, 1 waiting (PartitionDown: the partition is down; wait, or choose another)"
     )
     submits, watches = grid.on_slurm(partition="closed"), grid.on_slurm(partition="closed")
-    (name,) = (path.parent.name for path in grid.out.glob("grid/slurm/*/array.json"))
+    (array,) = set(queued(nodes, "%F"))
     for done in (submits, watches):
         assert done.exit_code == 130
         assert (
             "interrupted; the jobs continue, and the same command shows them again; to end them: scancel "
-            f"--name=grid-{name}\n"
+            f"{array}\n"
         ) in done.output
     assert waits in watches.output.splitlines()
     assert ("submitted: 1 run\n" in submits.output, "submitted" in watches.output) == (True, False)
@@ -165,7 +165,7 @@ def test_a_job_that_never_starts_is_explained_left_and_taken_up_again(nodes, tmp
     assert here.exit_code == 2
     assert here.stderr == (
         "1 job in SLURM's queue will train the same runs; add `--on slurm` to watch them, or end them with "
-        f"`scancel --name=grid-{name}`.\n"
+        f"`scancel {array}`.\n"
     )
     assert queued(nodes) == ["PENDING"]
 

@@ -143,8 +143,10 @@ def cancel(name: str) -> None:
 
 
 def cancel_command(jobs: Iterable[QueuedJob]) -> str:
-    """Return the command that cancels all jobs with the names of these jobs."""
-    return " ".join(["scancel", *sorted({f"--name={job.name}" for job in jobs})])
+    """Return the command that cancels the arrays of these jobs, by their numbers: scancel heeds only the last of
+    several names."""
+    numbers = {int(job.job.partition("_")[0]) for job in jobs}
+    return " ".join(["scancel", *map(str, sorted(numbers))])
 
 
 def partitions() -> dict[str, Partition]:

@@ -170,6 +170,11 @@ def test_jobs_that_wait_are_explained():
     )
 
 
+def test_the_command_that_ends_jobs_names_each_array_once_by_its_number():
+    jobs = [QueuedJob(job, "it-0", 0, "RUNNING", "None") for job in ("12_0", "9_0", "12_3")]
+    assert slurm.cancel_command(jobs) == "scancel 9 12"
+
+
 @pytest.fixture
 def command(tmp_path, monkeypatch):
     """Makes a command that prints a text, or refuses."""
