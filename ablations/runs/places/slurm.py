@@ -274,13 +274,13 @@ def carry_out(
         workspace,
         todo,
         console,
-        look=lambda: _look(workspace),
+        look=lambda: _look(workspace.out, todo),
         why_lost=lambda name: others if name in of_others else lost,
     )
     failed = say_failed(outcomes, console)
     if interrupted:
         try:
-            jobs = [job.queued for job in in_queue(workspace.out)]
+            jobs = [job.queued for job in in_queue_for(workspace.out, todo)]
         except QueueError:  # the user may have interrupted because the queue did not answer
             jobs = []
         to_end = f"; to end them: {cancel_command(jobs)}" if jobs else ""
@@ -476,16 +476,22 @@ def in_queue(out: Path) -> list[Watched]:
     return [job for job in watched if _is_same(Path(job.files.array.runs), out / "runs")]
 
 
+def in_queue_for(out: Path, items: Sequence[PlannedRun]) -> list[Watched]:
+    """Return the jobs of an output root in the queue that train some of these runs, as `in_queue`."""
+    names = {item.directory.path.name for item in items}
+    return [job for job in in_queue(out) if names & set(job.files.run_names)]
+
+
 def _is_same(trained: Path, runs: Path) -> bool:
     """Return whether jobs train these runs: two folders that this machine can see are the same one."""
     return not (trained.exists() and runs.exists()) or trained.samefile(runs)
 
 
-def _look(workspace: Workspace) -> tuple[set[str] | None, str]:
-    """Return the names of the runs in the queue (None if SLURM does not answer), and a sentence on the
-    queue."""
+def _look(out: Path, items: Sequence[PlannedRun]) -> tuple[set[str] | None, str]:
+    """Return the names of these runs that are in the queue (None if SLURM does not answer), and a sentence on
+    their jobs. Jobs of other experiments in the output root are left out."""
     try:
-        watched = in_queue(workspace.out)
+        watched = in_queue_for(out, items)
     except QueueError as error:
         return None, f"the queue does not answer, but the jobs continue: {error}"
     return {name for job in watched for name in job.files.run_names}, queue_in_words(
@@ -536,8 +542,7 @@ def require_not_queued(out: Path, items: Sequence[PlannedRun]) -> None:
     """
     if not arrays.written(out) or not is_installed():
         return
-    names = {item.directory.path.name for item in items}
-    jobs = [job.queued for job in in_queue(out) if names & set(job.files.run_names)]
+    jobs = [job.queued for job in in_queue_for(out, items)]
     if jobs:
         raise SpecError(
             f"{several(len(jobs), 'job')} in SLURM's queue will train the same runs; add `--on slurm` to watch "

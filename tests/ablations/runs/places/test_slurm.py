@@ -428,6 +428,23 @@ def test_who_interrupts_while_the_queue_does_not_answer_is_told_that_the_jobs_co
     assert "interrupted; the jobs continue, and the same command shows them again\n" in done.output
 
 
+def test_a_command_names_the_jobs_of_its_runs_alone(workspace, command):
+    """Experiments share an output root. Whoever gives the printed command must not end the jobs of another one."""
+    mine = {item.directory.path.name for item in workspace.planned}
+    lines = []
+    for number, (experiment, names) in enumerate({"it": mine, "other": {"a-s7-0123456789"}}.items(), start=5):
+        folder = arrays.new_folder(workspace.out / experiment)
+        arrays.write(folder, arrays.of_workspace(workspace, [sorted(names)], place.Resources(), tries=3))
+        lines.append(f"{number}_0|0|PENDING|Priority|{arrays.job_name(folder)}\n")
+    command("squeue", "".join(lines))
+    assert slurm._look(workspace.out, workspace.planned) == (
+        mine,
+        "in SLURM's queue: 0 at work, 1 waiting (Priority)",
+    )
+    (job,) = slurm.in_queue_for(workspace.out, workspace.planned)
+    assert slurm.cancel_command([job.queued]) == "scancel 5"
+
+
 def test_two_commands_at_once_are_no_strangers_to_each_other(workspace, command, monkeypatch):
     """Each locks the folders of its runs for a moment when it writes their settings."""
     for name in ("squeue", "sbatch"):
