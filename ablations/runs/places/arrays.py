@@ -171,6 +171,11 @@ def _record(path: Path, kind: type[RecordFile]) -> RecordFile:
     """Return the content of a file of an array, or raise a ResultsError if it cannot be read or is damaged."""
     try:
         return read_while_replaced(lambda: kind.model_validate_json(read_file(path)))
+    except FileNotFoundError:
+        raise ResultsError(
+            f"{path} does not exist, but jobs of SLURM and Ray read it; end its jobs if any are in the queue, "
+            "then start again."
+        ) from None
     except OSError as error:
         reason = error.strerror
     except ValidationError as error:

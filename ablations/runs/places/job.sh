@@ -1,11 +1,14 @@
 #!/bin/bash
 # Script of each job of an array that `ablate run --on slurm` submitted, the same for all arrays. array.json
 # beside it names the runs of the job, and the folders of the runs say what is done. $1 is the Python to use.
-python=$1
-job=$SLURM_ARRAY_TASK_ID
+array_folder=$PWD
 if [ -e before.sh ]; then
     . ./before.sh
+    set +eu +o pipefail # a failed training must not end this script, which puts the job back into the queue
+    cd "$array_folder" || exit 1
 fi
+python=$1
+job=$SLURM_ARRAY_TASK_ID
 export SLURM_EXPORT_ENV=ALL # srun passes on what before.sh set, also where SBATCH_EXPORT is NONE
 trap : TERM USR1 USR2 # the runs save; this shell goes on, to put the job back into the queue
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 12000))

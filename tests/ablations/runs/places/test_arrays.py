@@ -35,6 +35,13 @@ def made(folder, *, records, measures):
     return path
 
 
+def test_a_folder_that_is_no_array_is_not_to_be_removed(tmp_path):
+    assert error_text(ResultsError, arrays.read, tmp_path) == (
+        f"{tmp_path / 'array.json'} does not exist, but jobs of SLURM and Ray read it; end its jobs if any are in "
+        "the queue, then start again."
+    )
+
+
 @pytest.fixture
 def with_plugin(tmp_path):
     """The folder of an array whose measure comes from a plugin that leaves a file when it is executed."""
