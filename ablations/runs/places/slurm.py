@@ -254,8 +254,11 @@ def carry_out(
     """
     require_writable(workspace.out)
     require_plain_path(workspace.folder)
-    in_queue(workspace.out)  # fails at once if SLURM is not there
-    require_partitions(place)
+    try:
+        in_queue(workspace.out)  # fails at once if SLURM is not there
+        require_partitions(place)
+    except QueueError as error:
+        raise QueueError(f"{str(error).rstrip('.')}; nothing was submitted.") from None
     console = Console(markup=False, highlight=False, emoji=False)
     todo = longest_first(items)
     from ablations.runs.prepare import prepare_text  # imports torch

@@ -355,6 +355,17 @@ def test_a_refusal_is_said_in_the_words_of_slurm(command):
     assert error_text(QueueError, slurm.queued_jobs) == "squeue refuses: A; slurm_load_jobs error: B."
 
 
+def test_a_command_without_an_answer_says_that_nothing_was_submitted(workspace, command):
+    command(
+        "squeue", code=1, error="slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"
+    )
+    settings = place.PlaceFile(None, place.SlurmPlace())
+    assert error_text(QueueError, slurm.carry_out, workspace, workspace.planned, place=settings) == (
+        "squeue refuses: slurm_load_jobs error: Unable to contact slurm controller (connect failure); nothing was "
+        "submitted."
+    )
+
+
 def test_a_machine_that_belongs_to_no_cluster_is_said_with_what_to_do(command):
     error = "error: fetch_config: lookup failed\nsqueue: fatal: Could not establish a configuration source\n"
     command("squeue", code=1, error=f"squeue: {error}")
