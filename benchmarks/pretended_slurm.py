@@ -49,8 +49,8 @@ def scontrol(folder: Path, arguments: list[str]) -> str:
 
 
 def sinfo(folder: Path, arguments: list[str]) -> str:
-    """Return the default partition with its number of nodes, its limit, the cores of a node and no GPUs."""
-    return f"work* {NODES} infinite 8 (null)\n"
+    """Return the default partition: its number of nodes, its limit, cores and memory of a node, and no GPUs."""
+    return f"work* {NODES} infinite 8 16000 (null)\n"
 
 
 def scancel(folder: Path, arguments: list[str]) -> str:

@@ -373,7 +373,7 @@ def test_a_slurm_that_pretends_is_read_as_a_real_one(tmp_path, monkeypatch):
     ]
     slurm.cancel("scale-b")
     assert [job.job for job in slurm.queued_jobs()] == ["1_3"]
-    work = slurm.Partition(pretended_slurm.NODES, "infinite", 8, ({},))
+    work = slurm.Partition(pretended_slurm.NODES, "infinite", 8, 16000, ({},))
     assert slurm.partitions() == {"": work, "work": work}
     assert slurm.largest_array() == pretended_slurm.LARGEST_ARRAY
 

@@ -59,6 +59,11 @@ TimeLimit = Annotated[
 Memory = Annotated[str, BeforeValidator(_digits), _form(r"[1-9][0-9]*[MGT]", "a number with M, G or T, as in 16G")]
 
 
+def megabytes_of(memory: str) -> int:
+    """Return an amount of memory, as in ``16G``, in the megabytes of SLURM and Ray, which have 2**20 bytes."""
+    return int(memory[:-1]) * {"M": 1, "G": 2**10, "T": 2**20}[memory[-1]]
+
+
 class Resources(Settings):
     """Resources of a job of SLURM, and the number of runs that share them."""
 
@@ -204,10 +209,9 @@ class RayResources(Settings):
     def needs(self) -> dict[str, float]:
         """Return the resources that a node must have, by Ray's names; memory in bytes. Resources of amount 0
         are left out."""
-        size = {"M": 2**20, "G": 2**30, "T": 2**40}
         needs = {"CPU": float(self.cpus), "GPU": float(self.gpus)}
         if self.memory is not None:
-            needs["memory"] = float(int(self.memory[:-1]) * size[self.memory[-1]])
+            needs["memory"] = float(megabytes_of(self.memory) * 2**20)
         if self.gpu_type is not None:
             needs[f"accelerator_type:{self.gpu_type}"] = 0.001  # the amount that Ray itself asks for
         return {name: amount for name, amount in needs.items() if amount}
@@ -325,6 +329,8 @@ class Partition(NamedTuple):
     """Longest time as SLURM writes it, as in ``1-00:00:00`` or ``30:00``; ``infinite`` is no limit."""
     cpus: int
     """Number of cores of the node that has most."""
+    memory: int
+    """Memory of the node that has most, in megabytes."""
     gpus: tuple[Mapping[str, float], ...]
     """For each kind of node, the number of GPUs by their type; see `gpus_of_node`."""
 

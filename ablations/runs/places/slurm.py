@@ -32,6 +32,7 @@ from ablations.runs.places.place import (
     SlurmPlace,
     gpus_of_node,
     gpus_of_type,
+    megabytes_of,
     seconds_of,
 )
 from ablations.runs.places.watch import require_free, watch
@@ -152,12 +153,17 @@ def cancel_command(jobs: Iterable[QueuedJob]) -> str:
 def partitions() -> dict[str, Partition]:
     """Return the partitions of this cluster, by name. The default partition also has the name ""."""
     by_name: dict[str, Partition] = {}
-    for line in _answer_of(["sinfo", "--noheader", "--exact", "--format=%P %D %l %c %G"]).splitlines():
-        name, number, limit, cores, resources = line.split(maxsplit=4)
+    for line in _answer_of(["sinfo", "--noheader", "--exact", "--format=%P %D %l %c %m %G"]).splitlines():
+        name, number, limit, cores, megabytes, resources = line.split(maxsplit=5)
         for partition in [name.removesuffix("*"), *([""] if name.endswith("*") else [])]:
-            nodes, _, cpus, gpus = by_name.get(partition, Partition(0, limit, 0, ()))
-            of_node = gpus_of_node(resources)
-            by_name[partition] = Partition(nodes + int(number), limit, max(cpus, int(cores)), (*gpus, of_node))
+            before = by_name.get(partition, Partition(0, limit, 0, 0, ()))
+            by_name[partition] = Partition(
+                nodes=before.nodes + int(number),
+                time_limit=limit,
+                cpus=max(before.cpus, int(cores)),
+                memory=max(before.memory, int(megabytes)),
+                gpus=(*before.gpus, gpus_of_node(resources)),
+            )
     return dict(sorted(by_name.items()))
 
 
@@ -349,12 +355,14 @@ def require_plain_path(folder: Path) -> None:
 
 def require_partitions(place: PlaceFile[SlurmPlace]) -> None:
     """Raise a SpecError for partitions that the cluster lacks, and for jobs on more nodes than their partition
-    has, with more cores or GPUs than its nodes have, or for longer than it allows. SLURM would refuse such a
-    job only after the text was prepared, or let it wait for ever."""
+    has, with more cores, memory or GPUs than its nodes have, or for longer than it allows. SLURM would refuse
+    such a job only after the text was prepared, or let it wait for ever."""
     jobs: dict[tuple[str, ...], Resources] = {(): place.content}
     jobs |= {("arms", name): place.content.of_arm(name) for name in place.content.arms}
-    asks = [job.partition or job.nodes > 1 or job.cpus > 1 or job.gpus or job.time_limit for job in jobs.values()]
-    if not any(asks):
+    if not any(
+        job.partition or job.nodes > 1 or job.cpus > 1 or job.memory or job.gpus or job.time_limit
+        for job in jobs.values()
+    ):
         return
     available = partitions()
     existing = [*filter(None, available)]
@@ -381,6 +389,12 @@ def require_partitions(place: PlaceFile[SlurmPlace]) -> None:
         ):
             if needed > available_there:
                 raise refusal(setting, f"must be at most {available_there:g}, because {lack}, but is {needed}")
+        megabytes = max(partition.memory for partition in of_job)
+        if job.memory is not None and megabytes_of(job.memory) > megabytes:
+            sentence = (
+                f"must be at most {megabytes}M, because no node of the partition has more, but is {job.memory}"
+            )
+            raise refusal("memory", sentence)
         longest = max((partition.time_limit for partition in of_job), key=seconds_of)
         may_exceed = job.time_limit is None or job.qos is not None  # some qos set aside the partition's limit
         if not may_exceed and seconds_of(str(job.time_limit)) > seconds_of(longest):

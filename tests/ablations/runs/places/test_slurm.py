@@ -201,7 +201,7 @@ def test_jobs_are_those_of_arrays(command):
 
 
 def test_a_dry_run_refuses_a_partition_that_the_cluster_lacks(workspace, command, monkeypatch, tmp_path):
-    command("sinfo", "gpu* 4 infinite 8 (null)")
+    command("sinfo", "gpu* 4 infinite 8 9000 (null)")
     (tmp_path / "cluster.yaml").write_text("partition: gpus\n")
     where = ["--out", str(workspace.out), "--data-root", str(tmp_path)]
     options = ["--dry-run", "--on", "slurm", "--place", str(tmp_path / "cluster.yaml"), *where]
@@ -212,7 +212,7 @@ def test_a_dry_run_refuses_a_partition_that_the_cluster_lacks(workspace, command
         refusal_of("run", workspace.spec, *options)
         == f'{tmp_path / "cluster.yaml"}:1:12: partition must be gpu, but is "gpus"; did you mean gpu?\n'
     )
-    command("sinfo", "gpu* 4 infinite 8 (null)\nlong 2 infinite 8 (null)")
+    command("sinfo", "gpu* 4 infinite 8 9000 (null)\nlong 2 infinite 8 9000 (null)")
     (tmp_path / "cluster.yaml").write_text("partition: long,gpu\nnodes: 4\n")  # whichever starts the job first
     slurm.require_partitions(place.load(tmp_path / "cluster.yaml", place.SlurmPlace, arms=[]))
 
@@ -220,14 +220,19 @@ def test_a_dry_run_refuses_a_partition_that_the_cluster_lacks(workspace, command
 @pytest.mark.parametrize(
     ("limits", "job", "most", "line"),
     [
-        ("gpu* 4 30:00 8 (null)", "time_limit: '0:30:01'\n", "30:00", 1),
+        ("gpu* 4 30:00 8 9000 (null)", "time_limit: '0:30:01'\n", "30:00", 1),
         (
-            "gpu* 4 1:00:00 8 (null)\nlong 2 2-00:00:00 8 (null)",
+            "gpu* 4 1:00:00 8 9000 (null)\nlong 2 2-00:00:00 8 9000 (null)",
             "partition: gpu,long\ntime_limit: 2-00:00:01\n",
             "2-00:00:00",
             2,
         ),
-        ("gpu* 4 1-00:00:00 8 (null)", "time_limit: '0:00:00'\n", "1-00:00:00", 1),  # no limit is more than a day
+        (
+            "gpu* 4 1-00:00:00 8 9000 (null)",
+            "time_limit: '0:00:00'\n",
+            "1-00:00:00",
+            1,
+        ),  # no limit is more than a day
     ],
 )
 def test_a_job_longer_than_its_partition_allows_is_refused(limits, job, most, line, command, tmp_path):
@@ -245,9 +250,9 @@ def test_a_job_longer_than_its_partition_allows_is_refused(limits, job, most, li
 
 
 NODES = (
-    "cpu* 9 infinite 64 (null)\n"
-    "mixed 2 infinite 16 gpu:A100:4(S:0-1),shard:8\n"
-    "mixed 1 infinite 8 gpu:v100:2,gpu:t4:3"
+    "cpu* 9 infinite 64 8000 (null)\n"
+    "mixed 2 infinite 16 2000000 gpu:A100:4(S:0-1),shard:8\n"
+    "mixed 1 infinite 8 16000 gpu:v100:2,gpu:t4:3"
 )
 
 
@@ -268,12 +273,18 @@ NODES = (
             "cpus: 17\npartition: mixed",
             "1:7: cpus must be at most 16, because no node of the partition has more cores, but is 17",
         ),
+        (
+            "memory: 8G",
+            "1:9: memory must be at most 8000M, because no node of the partition has more, but is 8G",
+        ),
+        ("memory: 8000M", None),
+        ("memory: 1T\npartition: cpu,mixed", None),
         ("cpus: 64\npartition: mixed,cpu", None),
         ("gpus: 5\npartition: cpu,mixed", None),
         ("gpus: 4\npartition: mixed\ngpu_type: a100", None),
     ],
 )
-def test_cores_and_gpus_that_no_node_has_are_refused(job, sentence, command, tmp_path):
+def test_cores_memory_and_gpus_that_no_node_has_are_refused(job, sentence, command, tmp_path):
     command("sinfo", NODES)
     file = tmp_path / "cluster.yaml"
     file.write_text(job)
