@@ -271,20 +271,15 @@ def carry_out(
 
     prepare_text(workspace, items, console)
     workspace.write_plan()
-    todo, number, of_others = _submit_missing(workspace, todo, place)
+    todo, number, why_lost = _submit_missing(workspace, todo, place)
     if number:
         console.print(f"submitted: {several(number, 'run')}")
-    lost = (
-        "its job has left the queue, but the run has not ended; if nobody cancelled it, read the logs in "
-        f"{workspace.folder / 'slurm'}; then give the same command again"
-    )
-    others = "its job was submitted for other measures; give the same command again"
     interrupted, outcomes = watch(
         workspace,
         todo,
         console,
         look=lambda: _look(workspace.out, todo),
-        why_lost=lambda name: others if name in of_others else lost,
+        why_lost=lambda name: why_lost.get(name) or lost(workspace.folder / "slurm"),
     )
     failed = say_failed(outcomes, console)
     if interrupted:
@@ -301,11 +296,19 @@ def carry_out(
     return interrupted, failed
 
 
+def lost(folder: Path) -> str:
+    """Return why a run did not end although nothing says so: its job, of the array in this folder, is gone."""
+    return (
+        "its job has left the queue, but the run has not ended; if nobody cancelled it, read the logs in "
+        f"{folder}; then give the same command again"
+    )
+
+
 def _submit_missing(
     workspace: Workspace, items: Sequence[PlannedRun], place: PlaceFile[SlurmPlace]
-) -> tuple[list[PlannedRun], int, set[str]]:
+) -> tuple[list[PlannedRun], int, dict[str, str]]:
     """Submit the runs that no job in the queue has. Return all runs with their folders, the number of those
-    submitted, and the names of the runs whose job was submitted for other measures."""
+    submitted, and for each run in a job why it is lost if it has not ended when its job is gone."""
     for folder in (workspace.folder / "slurm", workspace.out / "runs"):
         make_folder(folder)
     with locked(workspace.out / "runs" / ".slurm.lock"):  # two commands at once must not submit the same runs
@@ -313,10 +316,13 @@ def _submit_missing(
         todo = workspace.make_run_folders(items)
         watched = in_queue(workspace.out)
         missing = to_submit(workspace, todo, watched)
-        of_others = for_other_measures(workspace, watched)
         require_free(missing, "is no job in the queue")
-        _submit_all(submissions(workspace, missing, place=place.content), before=place.before)
-    return todo, len(missing), of_others
+        planned = submissions(workspace, missing, place=place.content)
+        _submit_all(planned, before=place.before)
+    why_lost = {name: lost(job.files.folder) for job in watched for name in job.files.run_names}
+    why_lost |= {name: lost(new.folder) for new in planned for names in new.array.jobs for name in names}
+    others = "its job was submitted for other measures; give the same command again"
+    return todo, len(missing), why_lost | dict.fromkeys(for_other_measures(workspace, watched), others)
 
 
 def to_submit(workspace: Workspace, items: Sequence[PlannedRun], watched: Sequence[Watched]) -> list[PlannedRun]:

@@ -510,7 +510,7 @@ def test_a_run_whose_job_was_submitted_for_other_measures_says_so(workspace, mon
     )
     assert given["why_lost"](by_arm["b"][0]) == (
         "its job has left the queue, but the run has not ended; if nobody cancelled it, read the logs in "
-        f"{workspace.folder / 'slurm'}; then give the same command again"
+        f"{folders['b']}; then give the same command again"
     )
 
 
