@@ -144,14 +144,15 @@ def status(spec: Path | None, overrides: tuple[str, ...], out: Path, data_root: 
             return
     from ablations.runs.places import arrays, slurm
 
-    notes += slurm.status_notes(out.absolute())
+    endings = arrays.endings(out.absolute())
+    waiting = {run.folder for run, _ in statuses if run.state in ("planned", "interrupted")} - endings.keys()
+    notes += slurm.status_notes(out.absolute(), waiting)
     messages = {run.folder: state.message for run, state in statuses}  # which the table shows already
     # A reason stays in the record of a job, also after its run was completed elsewhere.
     open_runs = {run.folder for run, _ in statuses if spec is None or run.state != "done" or run.not_measured}
-    endings = arrays.endings(out.absolute()).items()
     notes += [
         f"{name}: {ending.message}"
-        for name, ending in endings
+        for name, ending in endings.items()
         if name in open_runs and messages[name] != ending.message
     ]
     if as_json:

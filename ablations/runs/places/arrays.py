@@ -227,16 +227,24 @@ def write(folder: Path, array: Array, *, before: Path | None = None) -> None:
     write_json(folder / "array.json", array.model_dump(mode="json"))  # last: a folder with it is whole
 
 
-def endings(out: Path) -> dict[str, Ending]:
-    """Return why runs of an output root did not end well, by the name of their folder. The latest job of a
-    run counts."""
-    latest: dict[str, Ending] = {}
+def latest_jobs(out: Path) -> dict[str, JobFiles]:
+    """Return the latest job of each run of an output root that was in one, by the name of the run's folder."""
     written_at: dict[Path, float] = {}
     for folder in [*written(out).values(), *written(out, "ray").values()]:
         with suppress(FileNotFoundError):  # another command removes the array of a submission that is refused
             written_at[folder] = (folder / "array.json").stat().st_mtime
-    for folder in sorted(written_at, key=written_at.__getitem__):
-        for job in read(folder):
-            latest = {name: why for name, why in latest.items() if name not in job.run_names}
-            latest |= job.attempts().endings
-    return latest
+    folders = sorted(written_at, key=written_at.__getitem__)
+    return {name: job for folder in folders for job in read(folder) for name in job.run_names}
+
+
+def endings(out: Path) -> dict[str, Ending]:
+    """Return why runs of an output root did not end well, by the name of their folder. The latest job of a
+    run counts."""
+    latest = latest_jobs(out)
+    jobs = {(job.folder, job.number): job for job in latest.values()}
+    return {
+        name: why
+        for job in jobs.values()
+        for name, why in job.attempts().endings.items()
+        if latest.get(name) is job
+    }

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from ablations.runs.places import arrays
 from ablations.runs.places.arrays import Ending, JobFiles
 from ablations.wording import several
-from lightning_modules.errors import STOP_SIGNALS, ExitCode, FilesError
+from lightning_modules.errors import STOP_SIGNALS, AblationsError, ExitCode, FilesError
 from lightning_modules.files import read_file
 from lightning_modules.provenance import accept_machine
 from lightning_modules.training.run_directory import RunDirectoryError
@@ -238,4 +238,7 @@ def main(verb: str, index: str, code: str = "0") -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    try:
+        sys.exit(main(*sys.argv[1:]))
+    except AblationsError as error:
+        sys.exit(str(error))  # into the log, with exit code 1

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -536,9 +536,13 @@ def queue_in_words(jobs: Sequence[QueuedJob]) -> str:
     return f"in SLURM's queue: {', '.join(parts)}"
 
 
-def status_notes(out: Path) -> list[str]:
-    """Return a sentence on the jobs of an output root in the queue, or on a queue that does not answer; an
-    empty list if there are no jobs."""
+def status_notes(out: Path, waiting: Set[str]) -> list[str]:
+    """Return a sentence on the jobs of an output root in the queue, or on a queue that does not answer, and one
+    on the runs of each array that wait although their job has left the queue.
+
+    Args:
+        waiting: names of the folders of runs that are neither at work nor trained nor failed.
+    """
     if not arrays.written(out):
         return []
     if not is_installed():
@@ -547,11 +551,19 @@ def status_notes(out: Path) -> list[str]:
         watched = in_queue(out)
     except QueueError as error:
         return [f"The state of the queue is unknown: {error}"]
+    covered = {name for job in watched for name in job.files.run_names}
+    folders = [job.folder for name, job in arrays.latest_jobs(out).items() if name in waiting - covered]
+    notes = [
+        f"No job in the queue has {several(count, 'open run')} of {folder} any more; if nobody cancelled the job, "
+        "read its log there; then start `ablate run` again."
+        for folder, count in Counter(folders).items()
+        if folder.parent.name == "slurm"
+    ]
     if not watched:
-        return []
+        return notes
     numbers = [job.queued.job for job in watched]
     few = f" ({' '.join(numbers)})" if len(numbers) <= 20 else ""
-    return [f"{queue_in_words([job.queued for job in watched])}{few}."]
+    return [f"{queue_in_words([job.queued for job in watched])}{few}.", *notes]
 
 
 def require_not_queued(out: Path, items: Sequence[PlannedRun]) -> None:

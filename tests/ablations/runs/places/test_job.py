@@ -215,6 +215,16 @@ def test_processes_of_jobs_import_nothing_from_the_current_folder(make_job, tmp_
         assert (done.stdout, done.stderr) == ("", f"{sys.executable}: No module named here\n")
 
 
+def test_an_error_of_a_job_is_one_line_in_its_log(tmp_path):
+    command = [sys.executable, "-m", "ablations.runs.places.job", "begin", "0"]
+    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"{tmp_path / 'array.json'} does not exist, but jobs of SLURM and Ray read it; end its jobs if any are in "
+        "the queue, then start again.\n"
+    )
+
+
 def test_a_process_of_a_training_is_the_train_command(make_job):
     one = make_job(nodes=2, gpus=4, devices=4)
     run = RunDirectory(one.directory(one.run_names[0]).path).path

@@ -393,7 +393,7 @@ def test_a_machine_without_slurm_cannot_show_the_queue(workspace, monkeypatch, t
     )
     arrays.write(arrays.new_folder(workspace.folder), array)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert slurm.status_notes(workspace.out) == [
+    assert slurm.status_notes(workspace.out, set()) == [
         "The state of the queue is unknown, because this machine has no commands of SLURM."
     ]
 
@@ -465,6 +465,23 @@ def test_a_command_names_the_jobs_of_its_runs_alone(workspace, command):
     )
     (job,) = slurm.in_queue_for(workspace.out, workspace.planned)
     assert slurm.cancel_command([job.queued]) == "scancel 5"
+
+
+def test_status_says_which_array_has_runs_that_no_job_in_the_queue_has(workspace, command, monkeypatch):
+    """As after a full disk, when a job could write no record."""
+    monkeypatch.setattr(slurm, "is_installed", lambda: True)
+    command("squeue")
+    slurm_folder, ray_folder = (arrays.new_folder(workspace.folder, engine) for engine in ("slurm", "ray"))
+    for folder, names in ((slurm_folder, ["a", "b", "c"]), (ray_folder, ["d"])):
+        arrays.write(folder, arrays.of_workspace(workspace, [names], place.Resources(), tries=3))
+    assert slurm.status_notes(workspace.out, {"a", "b", "d"}) == [
+        f"No job in the queue has 2 open runs of {slurm_folder} any more; if nobody cancelled the job, read its "
+        "log there; then start `ablate run` again."
+    ]
+    command("squeue", f"5_0|0|PENDING|Priority|{arrays.job_name(slurm_folder)}\n")
+    assert slurm.status_notes(workspace.out, {"a", "b"}) == [
+        "in SLURM's queue: 0 at work, 1 waiting (Priority) (5_0)."
+    ]
 
 
 def test_two_commands_at_once_are_no_strangers_to_each_other(workspace, command, monkeypatch):
