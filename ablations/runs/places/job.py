@@ -4,7 +4,8 @@ The script job.sh or a task of Ray starts them in the folder of the array.
 
 begin   counts the attempt; exit code 0 means that there are runs to do
 train   becomes one process of the training of a run on several nodes
-work    trains and measures the runs of the job; a run on several nodes is only measured
+work    trains and measures the runs of the job; a run on several nodes is only measured; exit code 75 means that
+        it was asked to save, and that a run is left
 tied    does the same as work; if its standard input closes, as when its parent dies, it saves the runs and ends
 left    exit code 0 means that a run is left that is worth another attempt
 
@@ -155,8 +156,8 @@ def train_command(job: JobFiles, *, threads: int) -> list[str]:
     return [sys.executable, "-P", "-m", "lightning_modules.training.train", run_dir, *words]
 
 
-def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
-    """Train and measure the open runs of the job.
+def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> bool:
+    """Train and measure the open runs of the job. Return whether it was asked to save.
 
     Each attempt without progress begins with another run, so that a run that ends the whole job does not
     block the others.
@@ -171,12 +172,12 @@ def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
     resources = job.array.resources
     names = rotated(worth_trying(job), job.attempts().without_progress - 1)
     if not names:  # a process of several nodes failed after all were done
-        return
+        return False
     if resources.nodes > 1 and trained_with != ExitCode.DONE:
         state = job.directory(names[0]).state()
         if state.state == "failed":
             note(job, names[0], state.message or "", is_final=trained_with in NEVER_AGAIN)
-        return
+        return trained_with == ExitCode.INTERRUPTED
     gpus = visible_gpus() if resources.gpus else []
     if len(gpus) < resources.gpus:
         node = os.environ.get("SLURMD_NODENAME", platform.node())
@@ -186,7 +187,7 @@ def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
                 "install torch with CUDA, or set gpus to 0."
             )
             note(job, name, message, is_final=False)
-        return
+        return False
 
     devices = 1 if resources.nodes > 1 else resources.devices
     slots = max(1, min(resources.runs_at_once, len(names)))
@@ -200,11 +201,12 @@ def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
     )
     for name in names:  # a job that was requeued may be on a node of another kind
         accept_machine(job.directory(name), devices=devices)
-    with stopped_by_signals(pool, (signal.SIGINT, *STOP_SIGNALS)):
+    with stopped_by_signals(pool, (signal.SIGINT, *STOP_SIGNALS)) as signalled:
         if tied:
             threading.Thread(target=stop_with_parent, args=(pool,), daemon=True).start()
         run_dirs = [job.directory(name).path for name in names]
         pool.run(run_dirs, ended=partial(note_outcome, job), tried_again=print)
+    return signalled.is_set()
 
 
 def stop_with_parent(pool: "Pool") -> None:
@@ -233,7 +235,8 @@ def main(verb: str, index: str, code: str = "0") -> int:
             threads = int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
             os.execv(sys.executable, train_command(job, threads=threads))
         case "work" | "tied":
-            work(job, int(code), tied=verb == "tied")
+            if work(job, int(code), tied=verb == "tied") and worth_trying(job):
+                return ExitCode.INTERRUPTED
     return 0
 
 

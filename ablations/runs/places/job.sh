@@ -22,7 +22,9 @@ if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
 fi
 srun --mpi=none --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \
     "$python" -P -m ablations.runs.places.job work "$job" "$code"
-"$python" -P -m ablations.runs.places.job left "$job" || exit 0
+if [ $? -ne 75 ]; then # with 75 `work` says that it saved runs; `left` might not start before SLURM ends the job
+    "$python" -P -m ablations.runs.places.job left "$job" || exit 0
+fi
 
 # Some run is worth another attempt. If somebody cancelled the job, it is not RUNNING any more.
 here=${SLURM_ARRAY_JOB_ID}_$job

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -170,6 +171,18 @@ def test_a_job_that_is_tied_to_its_parent_ends_when_that_dies(make_job, monkeypa
     assert stopped.is_set()
 
 
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_a_job_that_saves_because_it_was_asked_to_says_that_runs_are_left(make_job, is_asked, monkeypatch):
+    """A further process that finds it out might start too late to put the job back into the queue."""
+    one = make_job()
+    job.begin(one)
+    import_module("ablations.runs.progress")
+    asked = [signal.SIGUSR2] * is_asked
+    monkeypatch.setattr("ablations.runs.launch.Pool.run", lambda *_, **__: [signal.raise_signal(n) for n in asked])
+    monkeypatch.chdir(one.folder)
+    assert job.main("work", "0") == (ExitCode.INTERRUPTED if is_asked else ExitCode.DONE)
+
+
 def test_each_attempt_without_progress_begins_with_another_run():
     assert [job.rotated(["a", "b", "c"], number) for number in range(4)] == [
         ["a", "b", "c"],
@@ -184,7 +197,8 @@ def test_a_training_on_several_nodes_that_fails_is_noted_with_the_reason_of_its_
     one = make_job(nodes=2)
     one.directory(one.run_names[0]).write_state("failed", message="the loss became no number.")
     job.begin(one)
-    job.work(one, 66)
+    assert job.work(one, ExitCode.INTERRUPTED)  # the requeued job trains on
+    assert not job.work(one, 66)
     assert one.attempts().endings[one.run_names[0]].model_dump() == {
         "message": "the loss became no number.",
         "is_final": True,

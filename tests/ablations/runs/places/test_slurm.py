@@ -541,16 +541,18 @@ echo "$@" >> {0}/requeued
 
 
 @pytest.mark.parametrize(("state", "requests"), [("RUNNING", 2), ("COMPLETING", 0)])
-@pytest.mark.parametrize("before", [None, "set -euo pipefail\ncd /\npython=x job=7\n"])
+@pytest.mark.parametrize(
+    ("before", "code"), [(None, 137), ("set -euo pipefail\ncd /\npython=x job=7\n", 137), (None, 75)]
+)
 def test_a_job_is_requeued_also_if_the_controller_answers_late_but_not_if_it_was_cancelled(
-    state, requests, before, tmp_path, monkeypatch
+    state, requests, before, code, tmp_path, monkeypatch
 ):
-    """squeue fails once, scontrol once, and srun as after a lost process; SLURM ends the job after the second
-    request. What the file of `before` sets for its shell changes nothing."""
+    """squeue fails once, scontrol once, and srun as after a lost process, or as after a request to save; SLURM
+    ends the job after the second request. What the file of `before` sets for its shell changes nothing."""
     if before is not None:
         (tmp_path / "before.sh").write_text(before)
     python = '\necho "$1 $2 $PWD" >> {0}/options'
-    srun = '\necho "$SLURM_EXPORT_ENV" > {0}/exported\nexit 137'
+    srun = '\necho "$SLURM_EXPORT_ENV" > {0}/exported\nexit ' + str(code)
     scripts = {"squeue": SQUEUE, "scontrol": SCONTROL, "srun": srun, "sleep": "", "python": python}
     for name, text in scripts.items():
         (tmp_path / name).write_text("#!/bin/sh" + text.format(tmp_path, state) + "\n")
@@ -562,9 +564,9 @@ def test_a_job_is_requeued_also_if_the_controller_answers_late_but_not_if_it_was
     monkeypatch.setenv("SLURM_EXPORT_ENV", "NONE")  # as SLURM sets it in jobs of users with SBATCH_EXPORT=NONE
     done = subprocess.run(["bash", arrays.SCRIPT, tmp_path / "python"], cwd=tmp_path, timeout=60)
     assert done.returncode == (75 if state == "COMPLETING" else -signal.SIGTERM)
-    assert (
-        tmp_path / "options"
-    ).read_text() == f"-P -m {tmp_path}\n" * 2  # nothing is imported from the current folder
+    calls = 1 if code == 75 else 2  # what follows a request to save must be quick
+    # With -P nothing is imported from the current folder.
+    assert (tmp_path / "options").read_text() == f"-P -m {tmp_path}\n" * calls
     assert (tmp_path / "exported").read_text() == "ALL\n"  # else workers lack what before.sh has set
     requeued = tmp_path / "requeued"
     assert (requeued.read_text() if requeued.exists() else "") == "requeue 12_3\n" * requests
