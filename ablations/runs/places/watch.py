@@ -10,7 +10,7 @@ from ablations.runs.identity import PlannedRun
 from ablations.runs.launch import Outcome
 from ablations.runs.places import arrays
 from ablations.runs.places.arrays import Ending
-from ablations.runs.progress import display
+from ablations.runs.progress import display, is_failed
 from ablations.runs.workspace import Workspace
 from ablations.wording import listed, printable
 from lightning_modules.errors import AblationsError, ExitCode
@@ -58,9 +58,11 @@ def watch(
             print.
         why_lost: returns why a run was lost, by its name, if neither its folder nor its job says it.
 
-    Returns whether Ctrl-C came (or a signal that raises KeyboardInterrupt too), and the outcomes of the runs.
+    Returns whether Ctrl-C came (or a signal that raises KeyboardInterrupt too), and the outcomes of the runs. A
+    run that failed, and that another command has completed since, is done.
     """
-    open_items = {item.directory.path.name: item for item in items}
+    all_items = {item.directory.path.name: item for item in items}
+    open_items = dict(all_items)
     outcomes: list[Outcome] = []
     reasons_before = {name: ending.message for name, ending in arrays.endings(workspace.out).items()}
     covered, printed, pause, due = None, "", SECONDS_BETWEEN_LOOKS, 0.0
@@ -84,7 +86,10 @@ def watch(
                     outcomes.append(outcome)
                     show_end(open_items.pop(outcome.run_dir.name), outcome)
                 if not open_items:
-                    return False, outcomes
+                    failed_names = [outcome.run_dir.name for outcome in outcomes if is_failed(outcome)]
+                    failed = {name: all_items[name] for name in failed_names}
+                    done = {end.run_dir: end for end in _ended(workspace, failed, None, why_lost, {})}
+                    return False, [done.get(outcome.run_dir, outcome) for outcome in outcomes]
                 time.sleep(SECONDS_BETWEEN_LOOKS)
         except KeyboardInterrupt:
             return True, outcomes

@@ -65,6 +65,31 @@ def test_a_reason_is_printed_at_once_and_only_once_though_the_run_is_tried_again
     assert printed == [f"an attempt ended early: {new}: {NO_ROOM}\N{REPLACEMENT CHARACTER}[2J"]
 
 
+def test_a_run_that_failed_and_that_another_command_has_completed_since_is_done(workspace, one, monkeypatch):
+    again, failed, last = one.run_names[:3]
+    left = {}
+    acts = [
+        lambda: [job.note(one, name, "loss", is_final=True) for name in (again, failed)],
+        lambda: None,
+        lambda: left.update({again: 0, last: 0}),
+        lambda: left.update({again: 0, last: 0}),
+    ]
+    monkeypatch.setattr(
+        arrays, "number_of_missing_measures", lambda directory, *_, **__: left.get(directory.path.name)
+    )
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: acts.pop(0)()))
+    items = [item for item in workspace.planned if item.directory.path.name in (again, failed, last)]
+    interrupted, outcomes = watch.watch(
+        workspace, items, Console(), look=lambda: (None, "the queue"), why_lost=lambda name: "lost"
+    )
+    assert not interrupted
+    assert {outcome.run_dir.name: outcome.message for outcome in outcomes} == {
+        again: None,
+        failed: "loss",
+        last: None,
+    }
+
+
 def test_a_run_that_cannot_be_read_is_left_for_a_later_look_while_it_is_on_the_cluster(
     workspace, one, monkeypatch
 ):
