@@ -271,9 +271,7 @@ def carry_out(
 
     prepare_text(workspace, items, console)
     workspace.write_plan()
-    todo, number, why_lost = _submit_missing(workspace, todo, place)
-    if number:
-        console.print(f"submitted: {several(number, 'run')}")
+    todo, why_lost = _submit_missing(workspace, todo, place, console)
     interrupted, outcomes = watch(
         workspace,
         todo,
@@ -305,10 +303,10 @@ def lost(folder: Path) -> str:
 
 
 def _submit_missing(
-    workspace: Workspace, items: Sequence[PlannedRun], place: PlaceFile[SlurmPlace]
-) -> tuple[list[PlannedRun], int, dict[str, str]]:
-    """Submit the runs that no job in the queue has. Return all runs with their folders, the number of those
-    submitted, and for each run in a job why it is lost if it has not ended when its job is gone."""
+    workspace: Workspace, items: Sequence[PlannedRun], place: PlaceFile[SlurmPlace], console: Console
+) -> tuple[list[PlannedRun], dict[str, str]]:
+    """Submit the runs that no job in the queue has, and print how many. Return all runs with their folders, and
+    for each run in a job why it is lost if it has not ended when its job is gone."""
     for folder in (workspace.folder / "slurm", workspace.out / "runs"):
         make_folder(folder)
     with locked(workspace.out / "runs" / ".slurm.lock"):  # two commands at once must not submit the same runs
@@ -319,10 +317,18 @@ def _submit_missing(
         require_free(missing, "is no job in the queue")
         planned = submissions(workspace, missing, place=place.content)
         _submit_all(planned, before=place.before)
+    if missing:
+        console.print(f"submitted: {several(len(missing), 'run')}")
+    if earlier := for_earlier_runs(workspace, watched):
+        console.print(
+            f"SLURM's queue has {several(len(earlier), 'job')} whose runs are not in the spec now; to end "
+            f"{'it' if len(earlier) == 1 else 'them'}: {' '.join(['scancel', *earlier])}",
+            soft_wrap=True,
+        )
     why_lost = {name: lost(job.files.folder) for job in watched for name in job.files.run_names}
     why_lost |= {name: lost(new.folder) for new in planned for names in new.array.jobs for name in names}
     others = "its job was submitted for other measures; give the same command again"
-    return todo, len(missing), why_lost | dict.fromkeys(for_other_measures(workspace, watched), others)
+    return todo, why_lost | dict.fromkeys(for_other_measures(workspace, watched), others)
 
 
 def to_submit(workspace: Workspace, items: Sequence[PlannedRun], watched: Sequence[Watched]) -> list[PlannedRun]:
@@ -347,6 +353,18 @@ def for_other_measures(workspace: Workspace, watched: Sequence[Watched]) -> set[
         if any(measure not in job.files.array.measures for measure in requested)
         for name in job.files.run_names
     }
+
+
+def for_earlier_runs(workspace: Workspace, watched: Sequence[Watched]) -> list[str]:
+    """Return the numbers of the experiment's jobs in the queue whose runs the spec no longer has. Other jobs of
+    their arrays may have runs of the spec."""
+    trials = [] if workspace.search is None else workspace.search.trials
+    planned = {item.directory.path.name for item in (*workspace.planned, *trials)}
+    return [
+        job.queued.job
+        for job in watched
+        if job.files.folder.parent.parent == workspace.folder and planned.isdisjoint(job.files.run_names)
+    ]
 
 
 def require_plain_path(folder: Path) -> None:

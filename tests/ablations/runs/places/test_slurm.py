@@ -149,6 +149,25 @@ def test_a_run_that_another_command_has_ended_is_not_submitted(workspace, monkey
     assert [item.directory.path.name for item in missing] == [unmeasured, unstarted]
 
 
+def test_jobs_of_an_earlier_version_of_the_spec_are_named(workspace):
+    """They keep nodes that the new runs need. A job that also has a run of the spec goes on."""
+    names = [workspace.planned[0].directory.path.name, "a-s0-0123456789"]
+    jobs = [names[:1], names[1:], names]
+    watched = [
+        slurm.Watched(
+            QueuedJob(f"{array}_{number}", "it-0", number, "RUNNING", "None"),
+            arrays.JobFiles(
+                workspace.out / name / "slurm" / "0a1b2c3d",
+                number,
+                arrays.of_workspace(workspace, jobs, place.Resources(), tries=3),
+            ),
+        )
+        for array, name in ((5, "it"), (6, "other"))
+        for number in range(3)
+    ]
+    assert slurm.for_earlier_runs(workspace, watched) == ["5_1"]
+
+
 def test_jobs_that_wait_are_explained():
     jobs = [
         QueuedJob(f"1_{number}", "it-0", number, state, reason)
