@@ -140,9 +140,12 @@ def _groups(effect: Effect, rows: SeedTable) -> tuple[str, ...]:
 
 
 def _different_samples(effect: Effect, rows: SeedTable) -> Iterator[str]:
-    """Yield a note on each quantity that the arms of an effect have of different tokens or examples."""
+    """Yield a note on each quantity that the arms of an effect have of different tokens or examples. A gain is
+    measured from the chance level of its own tokens, so it needs none."""
     arms = tuple(dict.fromkeys(effect.arms_needed()))
     for of in effect.quantities():
+        if of.metric == "gain" or of.read == "gain":
+            continue
         for group in groups_read(rows, of, arms) or (None,):
             arms_by_sample: dict[str, list[str]] = {}
             for arm in arms:

@@ -83,7 +83,12 @@ def judged(*claims):
 
 def part_entry(**given):
     """A part of a claim; what is not given is unknown."""
-    made = dict.fromkeys(field.name for field in fields(PartEntry)) | {"name": "it", "unit": "", "numbers": {}}
+    made = dict.fromkeys(field.name for field in fields(PartEntry)) | {
+        "name": "it",
+        "unit": "",
+        "left_out": (),
+        "numbers": {},
+    }
     return PartEntry(**made | {"decides": True, "condition": False, "seeds": (), "values": ()} | given)
 
 
