@@ -170,13 +170,12 @@ def _sample(rows: SeedTable, of: Quantity, arm: str, group: str | None) -> str:
     has_unigram = (
         group is None and of.measure in ("validation", "learning") and of.metric in ("loss", "perplexity")
     )
-    cells = [
-        cell
+    facts = {
+        (cell.n, f", chance level {cell.floor:.6g}" if has_unigram else "")
         for seed in rows.seeds.get(arm, [])
         for cell in rows.every(arm, seed, of.measure, of.metric)
         if cell.group == group and cell.n is not None
-    ]
-    facts = {(cell.n, f", chance level {cell.floor:.6g}" if has_unigram else "") for cell in cells}
+    }
     return " or ".join(f"n = {n:,}{floor}" for n, floor in sorted(facts))
 
 
