@@ -95,7 +95,7 @@ def _by_debiased_cka(rows: SeedTable) -> SeedTable:
 
 READINGS: dict[str, Callable[[SeedTable], SeedTable]] = {
     "after the final norm": _after_final_norm,
-    "by debiased CKA": _by_debiased_cka,
+    "by CKA": _by_debiased_cka,
 }
 """Other rows of the same runs on which claims are judged again. Papers seldom say whether they read the top layer
 before or after a final norm, and two indices of similarity need not agree."""

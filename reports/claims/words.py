@@ -60,13 +60,15 @@ def effect(part: PartEntry) -> str:
 
 def mean_and_interval(mean: float | None, low: float | None, high: float | None, *, unit: str = "") -> str:
     """Return a mean with its interval and unit: ``0.113 [0.027, 0.200] nats``. It has as many decimals as
-    half the interval's width to two figures."""
+    half the interval's width to two figures, and up to two more if an end would be written as 0 and is not."""
     if is_absent(mean):
         return ABSENT
     assert mean is not None
     if low is None or high is None or is_absent(low) or high - low <= ROUNDING * abs(mean):
         return f"{significant(mean)} {unit}".rstrip()
-    digits = min(MOST_DECIMALS, max(0, 1 - _magnitude((high - low) / 2)))
+    digits = max(0, 1 - _magnitude((high - low) / 2))
+    nearest = min((abs(end) for end in (low, high) if end), default=1.0)
+    digits = min(MOST_DECIMALS, digits + 2, max(digits, -_magnitude(nearest)))
     written = f"{number(mean, digits)} [{number(low, digits)}, {number(high, digits)}]"
     return f"{written} {unit}".rstrip()
 
@@ -168,7 +170,7 @@ def other_readings(claim: ClaimEntry) -> list[str]:
 
 def other_verdicts(claim: ClaimEntry) -> str:
     """Return the verdicts from other rows of the same runs that differ from the claim's: ``supported after the
-    final norm, undecided by debiased CKA``; an empty text if none differs."""
+    final norm, undecided by CKA``; an empty text if none differs."""
     differing = {
         name: reading.verdict for name, reading in claim.readings.items() if reading.verdict != claim.verdict
     }

@@ -84,9 +84,10 @@ def _decided_on_real_text(published: list[Published], place: str) -> str:
 
 
 def _literature(entry: ClaimEntry) -> str:
-    """Return the published number. If there is none, what was published beside it is left out."""
-    published = entry.published or "none"
-    return published.partition(";")[0] if published.startswith("no measurement") else published
+    """Return the published numbers. What was published beside them in words is left out."""
+    first, _, beside = (entry.published or "none").partition(";")
+    has_numbers = not first.startswith("no measurement") and re.search(r"\d", beside)
+    return f"{first};{beside}" if has_numbers else first
 
 
 def _verdict(entry: ClaimEntry) -> str:

@@ -76,7 +76,7 @@ def test_claims_are_judged_again_after_the_final_norm_and_by_the_other_index(tmp
     entries = by_name(judge_claims(made(tmp_path / "both", table_rows=[*table, *after])).entries)
     for name, only in (
         ("after the final norm", [*before, *moved]),
-        ("by debiased CKA", by_index),
+        ("by CKA", by_index),
     ):
         expected = by_name(judge_claims(made(tmp_path / name, table_rows=only)).entries)
         for claim in ("more", "less", "same"):
@@ -88,7 +88,7 @@ def test_claims_are_judged_again_after_the_final_norm_and_by_the_other_index(tmp
     assert other_verdicts(entries["more"]) == "contradicted after the final norm"
     assert [words.partition(",")[0] for words in other_readings(entries["more"])] == [
         "after the final norm contradicted",
-        "by debiased CKA supported",
+        "by CKA supported",
     ]
 
 
