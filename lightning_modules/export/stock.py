@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lightning_modules.config import RunSettings, TranslationSettings
+from lightning_modules.config import EncoderSettings, RunSettings, Settings, TranslationSettings
 from lightning_modules.config.objectives import StockOutput
 from lightning_modules.config.training import PAIR_FORMATS
 from lightning_modules.data.tokenizer import END, MASK, PAD, START
@@ -19,7 +19,7 @@ from lightning_modules.errors import AblationsError
 from lightning_modules.model.parts import Parts, decoder_output_parts, head_parts, is_tied, stack_parts
 
 State = Mapping[str, Tensor]
-Trait = str | int | bool | None
+Trait = str | float | bool | None
 
 ANY: tuple[Trait, ...] = ("any",)
 """Marker for held values: a class holds every value of the setting."""
@@ -194,19 +194,35 @@ class EncoderDecoder(Stock):
         }
 
 
+FREE = (
+    *("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"),
+    *("dropout", "attention_dropout", "feed_forward_dropout", "initialisation", "layer_norm_epsilon"),
+    *("embedding.scale", "embedding.bias"),
+)
+"""Settings of the encoder of which every class holds all values: an entry of its config.json has the value, the
+weights have it, or states do not depend on it after training."""
+
+
+def by_path(settings: Settings, section: str) -> dict[str, Trait]:
+    """Return all values of a section, and of the sections inside it, by dotted path."""
+    values: dict[str, Trait] = {}
+    for name, value in settings:
+        path = f"{section}.{name}"
+        values |= by_path(value, path) if isinstance(value, Settings) else {path: value}
+    return values
+
+
 HELD: dict[str, tuple[Trait, ...]] = {
-    "encoder.norm": ("post",),
-    "encoder.norm_kind": ("layer",),
-    "encoder.embedding.norm": (True,),
+    **{path: (value,) for path, value in by_path(EncoderSettings(), "encoder").items()},
+    **{f"encoder.{name}": ANY for name in FREE},
     "encoder.positions": TABLES,
     "encoder.activation": ("gelu", "relu"),
-    "encoder.intermediate_size": ANY,
-    "encoder.attention_window": (None,),
     "objective.sees": ("both_sides", "left_only"),
     "objective.head": ("bert",),
     "training.input_format": ANY,
 }
-"""Values that a class holds unless its `holds` says otherwise. They are BERT's."""
+"""Values that a class holds unless its `holds` says otherwise. They are BERT's. Of a setting of the encoder that
+is not named here, a class holds the default alone."""
 
 
 def traits(run: RunSettings, output: StockOutput) -> dict[str, Trait]:
@@ -220,21 +236,16 @@ def traits(run: RunSettings, output: StockOutput) -> dict[str, Trait]:
     if sees == "window":
         window = min(objective.window, window or objective.window)
         sees = "left_only" if objective.output == "next" else "both_sides"
-    width = encoder.hidden_size
-    found_traits: dict[str, Trait] = {
-        "encoder.norm": encoder.norm,
-        "encoder.norm_kind": encoder.norm_kind,
-        "encoder.embedding.norm": encoder.embedding.norm,
-        "encoder.positions": encoder.positions,
-        "encoder.activation": encoder.activation,
-        "encoder.intermediate_size": WIDE if encoder.intermediate_size == 4 * width else encoder.intermediate_size,
+    values = by_path(encoder, "encoder") | {
         "encoder.attention_window": window,
         "objective.sees": sees,
         "training.input_format": run.training.input_format if run.training.input_format in PAIR_FORMATS else "any",
     }
+    if encoder.intermediate_size == 4 * encoder.hidden_size:
+        values["encoder.intermediate_size"] = WIDE
     if output in ("token", "next_token", "token_and_pair"):
-        found_traits["objective.head"] = getattr(objective, "head", "bert")
-    return found_traits
+        values["objective.head"] = getattr(objective, "head", "bert")
+    return values
 
 
 def window_of(run: RunSettings) -> int | None:

@@ -6,8 +6,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from lightning_modules.config import DecoderSettings, EncoderSettings
+from lightning_modules.config.objectives import GeneratorSettings
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, START
+from lightning_modules.export import stock as stock_classes
 from lightning_modules.export.card import CONTINUES
+from lightning_modules.export.folder import STOCKS
 from lightning_modules.export.post_norm import ELECTRA_GENERATOR
 from lightning_modules.export.stock import ExportError
 from lightning_modules.model.attention import sight_of, visible_in
@@ -436,6 +440,38 @@ NOBODY = "but no stock class of transformers can hold this with the other settin
 def test_what_no_stock_class_holds_is_refused_with_a_sentence(kind, encoder, objective, sentence):
     made = module(kind, encoder=encoder, objective=objective)
     assert error_text(ExportError, chosen, made) == f"run: {sentence}"
+
+
+class Scaled(EncoderSettings):
+    """Settings of an encoder that has one setting more, of which the stock classes know nothing."""
+
+    residual_scale: float = 1.0
+
+
+@pytest.mark.parametrize("output", ["token", "states"])
+def test_a_setting_of_the_encoder_that_the_classes_do_not_know_is_held_at_its_default_only(output, monkeypatch):
+    monkeypatch.setattr(
+        stock_classes, "HELD", stock_classes.HELD | {"encoder.residual_scale": (1.0,)}
+    )  # as if it were a field
+    made = module("masked_lm")
+    plain, scaled = (
+        made.run.model_copy(update={"encoder": Scaled(**dict(made.run.encoder), **changed)})
+        for changed in ({}, {"residual_scale": 0.5})
+    )
+    name = stock_classes.choose(STOCKS, plain, output, where="run").classes[output]
+    assert error_text(ExportError, stock_classes.choose, STOCKS, scaled, output, where="run") == (
+        f"run: encoder.residual_scale is 0.5, {NOBODY} {name}, needs encoder.residual_scale: 1.0; {PACKAGE}"
+    )
+
+
+def test_every_setting_of_encoder_decoder_and_generator_is_held_at_its_default_or_free():
+    """A new one needs a place in `FREE` if the classes hold all its values. For decoder and generator, which have
+    nothing but sizes, nothing is compared: a setting that is no size has to be refused in `traits`."""
+    defaults = stock_classes.by_path(EncoderSettings(), "encoder")
+    assert {f"encoder.{name}" for name in EncoderSettings.model_fields} - {"encoder.embedding"} < defaults.keys()
+    assert {f"encoder.{name}" for name in stock_classes.FREE} < defaults.keys() < stock_classes.HELD.keys()
+    sizes = DecoderSettings.model_fields.keys() | GeneratorSettings.model_fields.keys()
+    assert sizes == {"num_hidden_layers", "shrink"}, "refuse the new setting in lightning_modules/export/stock.py"
 
 
 def test_the_embedding_scale_is_part_of_the_table():
