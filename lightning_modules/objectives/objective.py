@@ -18,6 +18,7 @@ from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.sequences import PairLoss
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.data.tokenizer import END, UNKNOWN
+from lightning_modules.errors import PluginError
 from lightning_modules.model.encoder import Encoder
 from lightning_modules.model.heads import IGNORED, LinearHead, LossSum, PredictionHead, TiedHead, count_predictions
 from lightning_modules.model.numerics import without_autocast
@@ -144,7 +145,8 @@ class Objective(L.LightningModule, ABC):
         """Return the sum of each of `parts` over the batch, and its number of predictions."""
 
     def predictions(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the number of predictions of each of `parts`, from the labels alone."""
+        """Return the number of predictions of each of `parts`, from the labels alone. By default these are all
+        `vocabulary_parts`."""
         return {part.name: count_predictions(batch[part.labels]) for part in self.vocabulary_parts}
 
     def chance(self, part: str, means: Mapping[str, float], unigram: Mapping[str, float]) -> float:
@@ -295,8 +297,18 @@ class Objective(L.LightningModule, ABC):
         return {"loss": loss, "totals": own_totals if counts is None else sum_over_devices(totals + own_totals)}
 
     def _count(self, batch: Batch) -> Tensor:
-        """Return the number of predictions of each of `parts`, in their order."""
+        """Return the number of predictions of each of `parts`, in their order.
+
+        Raises:
+            PluginError: `predictions` does not count each of them.
+        """
         predictions = self.predictions(batch)
+        if lacking := [part for part in self.parts if part not in predictions]:
+            raise PluginError(
+                f"{self.run.objective.kind}: its module {type(self).__name__} does not count the predictions of "
+                f"{', '.join(lacking)}, as micro-batches need; define the method predictions in the class, or set "
+                "training.accumulate to 1."
+            )
         return torch.stack([predictions[part] for part in self.parts])
 
     def _loss_and_totals(self, batch: Batch, counts: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from ablations.cli import main
 from ablations.runs import progress, worker
 from ablations.runs.launch import Outcome
 from lightning_modules.errors import Interrupted, StopRequest
-from tests.support.random_specs import OBJECTIVES, SETTINGS
+from tests.support.random_specs import KINDS, SETTINGS
 
 ORDER = {
     "data": {"kind": "language", "train": 400, "validation": 200, "test": 10, "vocab_size": 320, "max_length": 64},
@@ -68,7 +68,7 @@ def ablate(tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_every_measure_alone_with_every_objective_ends_in_a_page(kind, ablate, tmp_path):
     settings, _ = SETTINGS[kind]
-    arms = {objective: {"objective": {"kind": objective}} for objective in OBJECTIVES}
+    arms = {objective: {"objective": {"kind": objective}} for objective in KINDS}
     done = ablate("run", arms=arms, measures=[{"kind": kind} | settings])
     assert done.exit_code == 0, done.output
     assert (tmp_path / "out/it/report.html").stat().st_size

@@ -1,4 +1,4 @@
-"""The three objectives: what they show, what they ask for, and their losses against plain references."""
+"""Objectives: what they show, what they ask for, and their losses against plain references."""
 
 import itertools
 import math
@@ -11,6 +11,7 @@ import torch
 from lightning_modules.config.objectives import OBJECTIVES
 from lightning_modules.data.packing import pack
 from lightning_modules.data.tokenizer import END, MASK, START
+from lightning_modules.errors import PluginError
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.objectives.masked_lm import MaskedLM
@@ -18,8 +19,10 @@ from lightning_modules.objectives.objective import (
     EVALUATION_SEED,
     INITIAL_SCALE,
     PREDICTION_ROUNDING,
+    Objective,
     global_mean,
 )
+from lightning_modules.objectives.skip_gram import SkipGram
 from lightning_modules.training.data_module import (
     RunData,
     as_tensors,
@@ -27,6 +30,8 @@ from lightning_modules.training.data_module import (
     evaluation_batches,
     row_length,
 )
+from tests.support.errors import error_text
+from tests.support.sight import KINDS as ALL_KINDS
 from tests.support.sight import first_batch
 from tests.support.tiny_text import settings
 
@@ -220,12 +225,12 @@ def test_packed_rows_give_the_loss_of_one_sentence_a_row(tokens):
         assert total == pytest.approx(packed_loss.total.item(), rel=1e-5)  # float32 sums in another order
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_micro_batches_have_the_gradient_and_the_totals_of_the_step_and_a_mean_of_means_has_not(kind, tokens):
-    """Of the second step, whose parts differ in the number of predictions with every objective."""
+    """Of the third step, whose parts differ in the number of predictions with every objective."""
     objective, data, _ = first_batch(settings(kind, encoder={"dropout": 0}), tokens)
     objective.double().train()
-    whole, *parts = data.batch(1), *(data.batch(1, part=part, parts=3) for part in range(3))
+    whole, *parts = data.batch(2), *(data.batch(2, part=part, parts=3) for part in range(3))
     for batch in (whole, *parts):
         losses, counts = objective.losses(batch), objective.predictions(batch)
         assert {part: int(loss.predictions) for part, loss in losses.items()} == {
@@ -246,6 +251,22 @@ def test_micro_batches_have_the_gradient_and_the_totals_of_the_step_and_a_mean_o
         (objective.training_step(batch, 0)["loss"] / 3).backward()
     mean_of_means = torch.cat([weight.grad.flatten() for weight in objective.parameters()])
     assert float((mean_of_means - gradients["whole"]).abs().max()) > 1e-5
+
+
+class Uncounted(SkipGram):
+    predictions = Objective.predictions
+
+
+def test_an_objective_that_does_not_count_its_predictions_is_refused_in_micro_batches_alone(tokens):
+    run = settings("skip_gram")
+    objective = Uncounted.of_text(run, tokens)
+    data = RunData(objective, tokens)
+    assert objective.training_step([data.batch(0)], 0)["loss"].isfinite()
+    parts = [data.batch(0, part=part, parts=2) for part in range(2)]
+    assert error_text(PluginError, objective.training_step, parts, 0) == (
+        "skip_gram: its module Uncounted does not count the predictions of loss, as micro-batches need; define "
+        "the method predictions in the class, or set training.accumulate to 1."
+    )
 
 
 def test_what_is_masked_does_not_depend_on_the_cut(tokens):
