@@ -332,7 +332,9 @@ def _as_list(value: str | int | float, spot: Spot) -> str:
         return f"; write names of files, such as [{spot.key}.txt]"
     if spot.key == "seeds" and value in range(2, 11):
         return f"; write {[*range(int(value))]} for {value} seeds, or [{value}] for seed {value} alone"
-    return f"; write [{value if isinstance(value, str) else shown(value)}]"
+    if isinstance(value, str):
+        return f"; write [{value.removesuffix('.yaml') if spot.key == 'claims' else value}]"
+    return f"; write [{shown(value)}]"
 
 
 def _as_in(spot: Spot) -> str:

@@ -244,7 +244,8 @@ class ValidationLog(Callback):
         means = {name: (part.total / part.predictions).item() for name, part in parts.items() if part.predictions}
         line = {f"val/{name}": mean for name, mean in means.items()}
         if "loss" in means:  # a text of a few words may have no predictions
-            line["val/ppl"] = math.exp(min(means["loss"], 700.0))
+            if any(part.name == "loss" for part in module.vocabulary_parts):
+                line["val/ppl"] = math.exp(min(means["loss"], 700.0))
             line["val/predicted"] = int(parts["loss"].predictions)
         if line:
             write_line(trainer, line)

@@ -264,7 +264,10 @@ def _unknown_training(experiment: ReportedExperiment, arms: list[dict[str, Any]]
     unknown = [arm["arm"] for arm in arms if arm["training"] == "unknown" and arm["arm"] in measured]
     if unknown:
         be, have = ("is", "it has") if len(unknown) == 1 else ("are", "they have")
-        yield (f"Whether {_few(unknown)} {be} trained enough to interpret is unknown: {have} no validation loss.")
+        yield (
+            f"Whether {_few(unknown)} {be} trained enough to interpret is unknown: {have} no validation loss "
+            "over the vocabulary."
+        )
 
 
 def _called(runs: list[ReportedRun]) -> str:

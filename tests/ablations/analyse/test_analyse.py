@@ -158,7 +158,10 @@ def test_the_page_says_what_was_measured_and_what_was_refused(analysed):
     assert [(run["arm"], run["state"]) for run in said["runs"]] == [("bert", "done"), ("untrained", "done")]
     assert [arm["training"] for arm in said["arms"]] == ["unknown", "untrained"]
     texts = [notice["text"] for notice in said["notices"]]
-    assert texts[0] == "Whether bert is trained enough to interpret is unknown: it has no validation loss."
+    assert (
+        texts[0]
+        == "Whether bert is trained enough to interpret is unknown: it has no validation loss over the vocabulary."
+    )
     n = sum(len(line.split()) for line in TEXT)
     assert texts[1] == (
         f"layer_change: {n} tokens are {n / WIDTH:.0f} for each of the 16 units of the width, so chance changes "

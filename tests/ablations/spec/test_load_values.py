@@ -212,6 +212,7 @@ NAMES = {
         "a b: {}": f'9:3: a name in arms must consist of letters, digits and ._+=,- {FOLDER} "a b"',
     },
     "measures: [layer_change]": {
+        "claims: closer.yaml": '12:9: claims must be a list, but is the text "closer.yaml"; write [closer]',
         "claims: [../secret]": (
             f'12:10: an entry of claims must consist of lower-case letters, digits and ._- {FOLDER} "../secret"'
         ),

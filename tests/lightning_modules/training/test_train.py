@@ -88,6 +88,15 @@ def test_a_resumed_run_ends_with_the_same_bits(kind, precision, more, stops, mak
     assert whole.last_weights.read_bytes() == pieces.last_weights.read_bytes()
 
 
+@pytest.mark.parametrize(("kind", "has_perplexity"), [("masked_lm", True), ("skip_gram", False)])
+def test_a_perplexity_is_logged_of_a_loss_over_the_vocabulary_alone(kind, has_perplexity, make_run, tokens):
+    directory = make_run(settings(kind, training={"max_steps": 1}))
+    run_to(directory, tokens)
+    line = next(line for line in metrics(directory) if "val/loss" in line)
+    assert {"val/loss", "val/predicted"} < line.keys()
+    assert ("val/ppl" in line) == has_perplexity
+
+
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 @pytest.mark.parametrize(("kind", "accumulate"), [("masked_lm", 1), ("translation", 1), ("masked_lm", 3)])
 def test_the_bare_loop_takes_the_trainers_steps_to_the_bit(

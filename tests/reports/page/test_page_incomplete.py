@@ -261,7 +261,10 @@ def test_a_loss_that_was_not_measured_leaves_training_unknown(tmp_path):
         tmp_path, arms=("mlm",), table_rows=[row for row in rows(("mlm",)) if row["measure"] != "validation"]
     )
     shown = Page(page.write(folder))
-    assert "Whether mlm is trained enough to interpret is unknown: it has no validation loss." in shown.text
+    assert (
+        "Whether mlm is trained enough to interpret is unknown: it has no validation loss over the vocabulary."
+        in shown.text
+    )
     _, body = shown.table("The curves, the same in every panel: n tokens, d dimensions")
     assert body == [["mlm", "3", NONE, "41,873", "64", "654", "gain not measured"]]
 

@@ -188,7 +188,9 @@ def test_what_nobody_asked_for_is_missing_as_planned(asked, group, tmp_path):
     folder = asking(write(tmp_path), *asked)
     arms = [{"arm": "mlm", "training": "unknown"}]
     told = grouped(notices(experiment_folder.read(folder), arms))
-    sentence = "Whether mlm is trained enough to interpret is unknown: it has no validation loss."
+    sentence = (
+        "Whether mlm is trained enough to interpret is unknown: it has no validation loss over the vocabulary."
+    )
     assert [(notice["group"], notice["text"]) for notice in told] == [(group, sentence)]
 
 
