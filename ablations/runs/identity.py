@@ -46,17 +46,22 @@ SKIP_GRAM_VERSION = 2
 """Version in the identity of runs of skip-gram whose training text has other frequencies than the whole text;
 others do not have it."""
 
-LATER_SETTINGS = {
+FIRST_SETTINGS = {
     "encoder": {
-        *("embedding", "initialisation", "activation"),
-        *("layer_norm_epsilon", "attention_dropout", "feed_forward_dropout", "norm_kind"),
-        "attention_window",
+        *("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"),
+        *("dropout", "norm", "positions"),
     },
-    "objective": {"head", "label_smoothing"},
-    "training": {"compile", "schedule", "adam_beta1", "adam_beta2", "adam_epsilon", "optimizer", "seeds"},
+    "training": {
+        *("max_steps", "tokens_per_step", "sentences", "input_format", "word_order"),
+        *("learning_rate", "warmup_steps", "weight_decay", "gradient_clip_val", "precision"),
+        *("validate_every", "keep_checkpoints"),
+    },
 }
-"""Settings that were added later, by section. A setting with its default value does not enter the identity, so
-that older runs keep their identity."""
+"""Settings that every identity has, by section. All others were added later. With its default value a later
+setting does not enter, so that older runs keep their identity."""
+
+LATER_SETTINGS_OF_OBJECTIVES = {"head", "label_smoothing"}
+"""Settings of objectives that were added later. All others enter with every value."""
 
 
 class PlannedRun(NamedTuple):
@@ -92,8 +97,10 @@ def _decisions(settings: RunSettings, tokens_address: str) -> dict[str, Any]:
     decisions |= {"tokens": tokens_address, "version": IDENTITY_VERSION}
     if sources := {name: record["sha256"] for name, record in plugins_of([settings]).items()}:
         decisions["sources"] = sources
-    for section, names in LATER_SETTINGS.items():
-        for name in names & set(decisions[section]):
+    later = {section: decisions[section].keys() - first for section, first in FIRST_SETTINGS.items()}
+    later["objective"] = decisions["objective"].keys() & LATER_SETTINGS_OF_OBJECTIVES
+    for section, names in later.items():
+        for name in names:
             values = getattr(settings, section)
             field = type(values).model_fields[name]  # its default may depend on other settings of the section
             if getattr(values, name) == field.get_default(call_default_factory=True, validated_data=dict(values)):

@@ -1,9 +1,13 @@
 """A spec whose text tests edit, and the problems that loading it reports."""
 
+from typing import get_args
+
 import pytest
 
 from ablations.errors import SpecError
 from ablations.spec import load
+from ablations.wording import listed
+from lightning_modules.config.objectives import OBJECTIVES
 
 SPEC = """\
 name: trial
@@ -20,10 +24,7 @@ seeds: [0, 1]
 measures: [layer_change]
 """
 
-KINDS = (
-    "masked_lm, causal_lm, translation, mixture, replaced_token, permutation_lm, naive_bidirectional_lm or "
-    "skip_gram"
-)
+KINDS = listed([get_args(settings.model_fields["kind"].annotation)[0] for settings in OBJECTIVES])
 
 
 def cases(sentences):

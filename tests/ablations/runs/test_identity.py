@@ -23,6 +23,7 @@ from ablations.runs.workspace import Workspace
 from ablations.spec import grid, load
 from ablations.spec.experiment import Run
 from lightning_modules import plugins, provenance
+from lightning_modules.config import EncoderSettings, TrainingSettings
 from lightning_modules.config.run import VOITA_2019, RunSettings
 from lightning_modules.data import token_store
 from lightning_modules.files import file_version
@@ -108,6 +109,39 @@ def test_settings_that_are_new_change_an_identity_only_where_they_are_not_their_
         settings(encoder={"attention_window": 4}),
     ]
     assert len({run_identity(run, "0123456789") for run in (settings(), *later)}) == 1 + len(later)
+
+
+class LaterEncoder(EncoderSettings):
+    """Settings of an encoder that has one setting more."""
+
+    residual_scale: float = 1.0
+
+
+class LaterTraining(TrainingSettings):
+    """Settings of training that have one setting more."""
+
+    lookahead: int | None = None
+
+
+class LaterRun(RunSettings):
+    """Settings of a run of a later version."""
+
+    encoder: LaterEncoder
+    training: LaterTraining
+
+
+def test_a_later_setting_of_encoder_or_training_changes_an_identity_only_where_it_is_not_its_default():
+    def identity(**sections):
+        content = settings().model_dump()
+        return run_identity(
+            LaterRun.model_validate(content | {name: content[name] | values for name, values in sections.items()}),
+            "0123456789",
+        )
+
+    assert identity() == run_identity(settings(), "0123456789"), (
+        "a later setting enters every identity; see FIRST_SETTINGS in ablations/runs/identity.py"
+    )
+    assert len({identity(), identity(encoder={"residual_scale": 0.5}), identity(training={"lookahead": 5})}) == 3
 
 
 def test_loggers_are_no_part_of_an_identity():

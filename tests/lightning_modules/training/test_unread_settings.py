@@ -25,6 +25,7 @@ OTHER_VALUES = {
     "training.adam_beta2": 0.5,
     "training.adam_epsilon": 0.1,
 }
+OF_ALL_OBJECTIVES = {"encoder.hidden_size": 32, "encoder.initialisation": "glorot"}
 
 
 @pytest.fixture
@@ -53,6 +54,7 @@ def test_settings_that_are_not_read_change_no_weight(kind, optimizer, weights):
     plain = weights(kind, optimizer=optimizer)
     unread = settings(kind, training={"optimizer": optimizer}).unread
     assert unread
+    assert unread.keys() <= OTHER_VALUES.keys(), "give each setting another value than its default in OTHER_VALUES"
     for path in unread:
         assert weights(kind, path, OTHER_VALUES[path], optimizer=optimizer) == plain, path
 
@@ -65,6 +67,9 @@ def test_settings_that_are_read_change_weights(weights):
         assert weights("masked_lm", path, value) != plain, path
     plain = weights("skip_gram")
     read = {f"encoder.{name}" for name in EncoderSettings.model_fields} - settings("skip_gram").unread.keys()
+    assert read == OF_ALL_OBJECTIVES.keys(), (
+        "name the new setting in `read` of RunSettings.unread only if it is read"
+    )
     for path in read:
-        value = {"encoder.hidden_size": 32, "encoder.initialisation": "glorot"}[path]
+        value = OF_ALL_OBJECTIVES[path]
         assert weights("skip_gram", path, value) != plain, path
