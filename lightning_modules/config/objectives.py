@@ -42,7 +42,8 @@ pairs of words."""
 StockOutput = Literal["states", "token", "next_token", "token_and_pair", "replaced", "target_text"]
 """Output of a stock class that an exported run needs. `states`: hidden states alone. `token`, `next_token`:
 scores of the token at a position, or of the next. `token_and_pair`: scores of a token and of a pair.
-`replaced`: whether a token was replaced. `target_text`: scores of the tokens of a translation."""
+`replaced`: one score of a token, such as whether it was replaced. `target_text`: scores of the tokens of a
+translation."""
 
 
 class ObjectiveSettings(Settings):
@@ -61,6 +62,8 @@ class ObjectiveSettings(Settings):
     has_vocabulary_loss: ClassVar[bool] = True
     """Whether the encoder's loss is a cross-entropy over the vocabulary; otherwise tables call it
     `objective_loss`."""
+    above_zero: ClassVar[str] = "yes"
+    """Meaning of a score above 0 with the stock output `replaced`, for the model card."""
     kind: str
     sees: Sees = "both_sides"
     """Tokens of its own sentence that a token may attend to. `left_only`, `window` and `itself` are controls:
@@ -303,6 +306,7 @@ class ReplacedTokenSettings(ObjectiveSettings):
     whose loss is small, and 1 for `original`."""
 
     has_vocabulary_loss: ClassVar[bool] = False
+    above_zero: ClassVar[str] = "that the token was replaced"
     module: ClassVar[Any] = "lightning_modules.objectives.replaced_token:ReplacedToken"
 
     @property

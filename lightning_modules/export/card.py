@@ -32,9 +32,9 @@ USES: Mapping[StockOutput, str] = {
     "target_text": "`model.generate(**inputs)` gives ids of the translation. The tokenizer in "
     "`target_tokenizer/` turns them into text.",
     "states": "`outputs.hidden_states` has the states of all layers. There is no head.",
-    "replaced": "`outputs.logits` has a score at each place: above 0 means that the token was replaced.",
+    "replaced": "`outputs.logits` has a score at each place: above 0 means {above_zero}.",
 }
-"""Sentences on how the output is read, by output."""
+"""Sentences on how the output is read, by output. The objective says what a score above 0 means."""
 
 
 CONTINUES = (
@@ -142,7 +142,7 @@ def _use(facts: Facts) -> str:
         else "ids = model.generate(**inputs)",
         "```",
         "",
-        USES[facts.output],
+        USES[facts.output].replace("{above_zero}", facts.run.objective.above_zero),
         *_continuing(facts),
         f"Pad on the right. The longest input has {facts.run.data.max_length} tokens. Training saw one space in "
         'place of any white space: give the tokenizer `" ".join(text.split())`. '

@@ -2,14 +2,16 @@
 
 import json
 import shutil
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
 
+from lightning_modules.config import ReplacedTokenSettings
 from lightning_modules.errors import CheckpointError, DataError, FilesError
-from lightning_modules.export.card import Origin
+from lightning_modules.export.card import Facts, Origin, card
 from lightning_modules.export.folder import export, export_series, has_stock_generator
 from lightning_modules.export.stock import ExportError
 from lightning_modules.files import read_json, sha256
@@ -138,6 +140,19 @@ def test_the_folder_says_what_it_is_and_where_it_comes_from(trained, tmp_path):
     assert read_json(tmp_path / "exported" / "settings.json") == directory.description()["settings"]
     with safe_open(tmp_path / "exported" / "model.safetensors", "pt") as file:
         assert file.metadata() == {"format": "pt"}
+
+
+class Displaced(ReplacedTokenSettings):
+    above_zero: ClassVar[str] = "that the token stood elsewhere"
+
+
+def test_the_card_says_what_a_score_above_0_means():
+    run = settings("replaced_token")
+    other = run.model_copy(update={"objective": Displaced(**dict(run.objective))})
+    described = {"run_id": "0123456789", "arm": "mine", "seed": 0, "tokens": "0123456789"}
+    for made, meaning in ((run, "that the token was replaced"), (other, "that the token stood elsewhere")):
+        facts = Facts(made, described, {}, Origin(), "ElectraForPreTraining", "replaced", step=1)
+        assert f"`outputs.logits` has a score at each place: above 0 means {meaning}.\n" in card(facts)
 
 
 def test_a_class_for_causal_lm_that_sees_both_sides_is_no_fill_mask_and_the_card_says_so(trained, tmp_path):
