@@ -14,7 +14,6 @@ from ablations.runs.identity import PlannedRun
 from ablations.runs.records import TrialRecord, TunedArm, Tuning
 from ablations.spec import grid
 from ablations.spec.experiment import Arm, Experiment, Run, Tune
-from ablations.spec.matching import SCALED
 from ablations.spec.tuning import (
     Tried,
     at_edge,
@@ -119,7 +118,7 @@ def rescaled(tuning: Tuning, arms: Mapping[str, RunSettings]) -> list[str]:
         arms: settings of the runs of each arm, as `match` leaves them.
     """
     sentences = []
-    for path in SCALED:
+    for path in grid.SCALED:
         changes = [
             f"{arm} has {shown(trained)} instead of {shown(values[path])}"
             for arm, values in tuning.chosen.items()

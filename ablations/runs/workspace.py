@@ -28,7 +28,7 @@ from ablations.runs.records import (
 )
 from ablations.runs.tuning import Search
 from ablations.spec import claims as claims_file
-from ablations.spec import given_settings, grid, load, matching
+from ablations.spec import given_settings, grid, load
 from ablations.spec.experiment import Experiment, Run
 from ablations.spec.figures import keep_published, published_points
 from ablations.tasks.datasets import files_now, keep_tasks
@@ -97,7 +97,7 @@ class Workspace:
             runs = grid.runs(experiment, tuned=tuned)
             runs = contained(runs if seen is None else runs_so_far(seen, runs))
             try:
-                return matching.matched(experiment, runs, text=text), True
+                return grid.matched(experiment, runs, text=text), True
             except _NotTokenisedError:
                 return runs, False
 

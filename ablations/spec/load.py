@@ -24,8 +24,7 @@ from ablations.spec import given_settings
 from ablations.spec.contrasts import ClaimFile
 from ablations.spec.experiment import SECTIONS, Arm, Experiment, Overrides, Run, SeedsUntilDecided
 from ablations.spec.figures import published_problems
-from ablations.spec.grid import arm_faults, runs, sections, shared, written_arms
-from ablations.spec.matching import unmatched
+from ablations.spec.grid import arm_faults, runs, sections, shared, unmatched, written_arms
 from ablations.spec.tuning import tune_faults
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.settings import TaskSettings

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from ablations.errors import Fault, KeyPath, SpecError
 from ablations.spec.experiment import LONGEST_NAME, Arm, Experiment, Range, Run, Tune
-from ablations.spec.grid import MOST_ARMS, arm_faults, arms_of, changed_by, setting_paths, settings_of
-from ablations.spec.matching import lasting
+from ablations.spec.grid import MOST_ARMS, arm_faults, arms_of, changed_by, lasting, setting_paths, settings_of
 from ablations.wording import exact_number, guess, listed, shown
 from lightning_modules.config import RunSettings, operations_per_token
 

@@ -5,7 +5,7 @@ import pytest
 
 from ablations.errors import SpecError
 from ablations.runs.identity import self_contained
-from ablations.spec import grid, matching
+from ablations.spec import grid
 from ablations.spec.experiment import Experiment, Run
 from lightning_modules.config import RunSettings, operations_per_token
 from lightning_modules.config.contradictions import contradictions
@@ -45,12 +45,12 @@ ARMS = {
 
 def test_steps_are_left_alone():
     runs = grid.runs(experiment("steps", ARMS))
-    assert matching.matched(experiment("steps", ARMS), runs, text=pytest.fail) is runs
+    assert grid.matched(experiment("steps", ARMS), runs, text=pytest.fail) is runs
 
 
 def test_predictions_are_those_of_the_first_arm(tokens):
     spec = experiment("predictions", ARMS)
-    matched = matching.matched(spec, grid.runs(spec), text=lambda run: tokens)
+    matched = grid.matched(spec, grid.runs(spec), text=lambda run: tokens)
     steps = {run.arm: run.settings.training.max_steps for run in matched}
     assert steps["mlm"] == 1000
     assert steps["untrained"] == 0
@@ -64,7 +64,7 @@ def test_predictions_are_those_of_the_first_arm(tokens):
 
 def test_operations_are_those_of_the_first_arm():
     spec = experiment("flops", ARMS)
-    matched = matching.matched(spec, grid.runs(spec), text=pytest.fail)
+    matched = grid.matched(spec, grid.runs(spec), text=pytest.fail)
     work = [
         operations_per_token(run.settings) * run.settings.training.max_steps
         for run in matched
@@ -86,7 +86,7 @@ def test_operations_are_those_of_the_first_arm():
 def test_a_schedule_with_too_few_steps_loses_the_ratios_that_have_none(steps, at, ratios):
     schedule = {"kind": "steps", "at": [20, 30, 999], "ratios": [0.4, 0.2, 0.3]}
     run = settings("masked_lm", objective={"masking": {"schedule": schedule}}, training={"max_steps": 1000})
-    scaled = matching.lasting(Run("x", 0, run), steps).settings
+    scaled = grid.lasting(Run("x", 0, run), steps).settings
     kept = scaled.objective.masking.schedule
     assert ((kept.at, kept.ratios) if kept else ((), ())) == (at, ratios)
     assert RunSettings.model_validate_json(scaled.model_dump_json()) == scaled
@@ -194,7 +194,7 @@ def test_few_words_of_a_lexicon_make_a_run_as_long_as_its_predictions_need(langu
         }
     )
     runs = tuple(self_contained(run, tmp_path) for run in grid.runs(spec))
-    matched = matching.matched(spec, runs, text=lambda run: language)
+    matched = grid.matched(spec, runs, text=lambda run: language)
     steps = [run.settings.training.max_steps for run in matched]
     assert steps[:2] == [100, 100]
     assert steps[2] == steps[3] > 150
@@ -212,7 +212,7 @@ def test_operations_of_word_vectors_are_those_of_the_pairs_there_are(tokens):
     spec = experiment("flops", {"mlm": ARMS["mlm"], "vectors": {"objective": {"kind": "skip_gram"}}})
     steps = {
         run.arm: run.settings.training.max_steps
-        for run in matching.matched(spec, grid.runs(spec), text=lambda run: tokens)
+        for run in grid.matched(spec, grid.runs(spec), text=lambda run: tokens)
     }
     run = settings("skip_gram", training={"max_steps": 60})
     data = RunData(build(run, tokens), tokens)
@@ -229,7 +229,7 @@ def test_operations_of_word_vectors_are_those_of_the_pairs_there_are(tokens):
 
 def test_pairs_of_words_are_no_predicted_tokens(tokens):
     spec = experiment("predictions", {"mlm": ARMS["mlm"], "vectors": {"objective": {"kind": "skip_gram"}}})
-    assert error_text(SpecError, lambda: matching.matched(spec, grid.runs(spec), text=lambda run: tokens)) == (
+    assert error_text(SpecError, lambda: grid.matched(spec, grid.runs(spec), text=lambda run: tokens)) == (
         "x: match: predictions is not possible for arm vectors, because it predicts pairs of words; write "
         "match: flops or match: steps, or give the arm an experiment of its own."
     )
