@@ -7,7 +7,7 @@ from scipy import stats
 
 from ablations import results
 from ablations.errors import ResultsError
-from reports.statistics.summaries import bands, expected_best, gain, last_step, mean_interval
+from reports.statistics.summaries import bands, differences, expected_best, gain, last_step, mean_interval
 from tests.support.errors import error_text
 
 
@@ -149,6 +149,16 @@ def test_what_shares_runs_has_no_interval_over_its_pairs():
 def test_bands_too_refuse_two_values_of_a_seed():
     with pytest.raises(ResultsError, match=r"^a mean over seeds needs one value a seed, but seed 0 has several"):
         bands(pd.concat([points([1.0]), points([2.0])]))
+
+
+def test_only_runs_with_the_same_sample_are_subtracted_also_where_an_arm_lacks_a_seed():
+    rows = pd.DataFrame(
+        [("a", seed, 1.0 * seed, "mp 4") for seed in range(4)]
+        + [("b", seed, 2.0 * seed, "mp 4" if seed else "mp 3") for seed in range(3)],
+        columns=["arm", "seed", "value", "sample"],
+    ).astype({"sample": "string"})
+    (difference,) = differences(rows, {"b": "a"}).values()
+    assert (difference["mean"], difference["seeds"]) == (1.5, 2)  # of seeds 1 and 2
 
 
 def test_last_step_is_found_for_each_run_and_measure():
