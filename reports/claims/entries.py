@@ -79,8 +79,8 @@ class ClaimEntry:
     ended_seeds: int | None = None
     """Number of planned seeds that are trained and measured to the end."""
     readings: Mapping[str, "ClaimEntry"] = field(default_factory=dict)
-    """Entries of the claim from other rows of the same runs (`judge.READINGS`), by what differs; they decide
-    nothing."""
+    """Entries of the claim from other rows of the same runs (`judge.READINGS`), by what differs, with the deciding
+    part alone. They decide nothing."""
 
     @property
     def label(self) -> str:

@@ -111,10 +111,16 @@ def _readings_of(
     """
     others = {name: entries[number] for name, entries in readings.items()}
     return {
-        name: other
+        name: _of_reading(other)
         for name, other in others.items()
         if other.verdict != "not run" and finite(other.parts) != finite(entry.parts)
     }
+
+
+def _of_reading(entry: ClaimEntry) -> ClaimEntry:
+    """Return an entry without what it shares with the claim's own, and with the deciding part alone."""
+    parts = tuple(part for part in entry.parts if part.name.startswith(entry.deciding or ""))
+    return replace(entry, says=None, source="", published="", because="", needs=None, parts=parts, beside=())
 
 
 def _entries(

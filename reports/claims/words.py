@@ -163,7 +163,7 @@ def other_readings(claim: ClaimEntry) -> list[str]:
     nats``."""
     return [
         f"{name} {reading.verdict}, {headline_effect(reading)}"
-        + (f" ({reading.deciding})" if len(reading.parts) > 1 else "")
+        + (f" ({reading.deciding})" if len(claim.parts) > 1 else "")
         for name, reading in claim.readings.items()
     ]
 
@@ -427,8 +427,8 @@ def part_rule(part: PartVerdict, effects: SeedEffects, *, ways: int, at_look: fl
         return "the effect is not a finite number in every seed"
     if seed_tests.constant(part.values):
         return _agreeing(part, direction, margin=margin, sides=sides)
-    own = ways if part.verdict == "contradicted" else 1  # the part's interval has that level
-    shown, refuting = (_interval(part, wrong, own=own, at_look=at_look) for wrong in (1, ways))
+    divided = ways if part.verdict == "contradicted" else 1  # of the part's interval
+    shown, refuting = (_interval(part, wrong, divided=divided, at_look=at_look) for wrong in (1, ways))
     if part.verdict == "equivalent":
         return f"TOST places the effect within ±{margin}, too small to matter ({p_in_words(part.p_equivalent)})"
     if part.verdict == "supported" and direction == "either":
@@ -463,16 +463,16 @@ def _sides(numbers: Mapping[str, float]) -> Sides:
     return Sides("above 0", "below 0", "0", by=("and nowhere below", "but partly below"))
 
 
-def _interval(part: PartVerdict, ways: int, *, own: int, at_look: float | None) -> str:
+def _interval(part: PartVerdict, ways: int, *, divided: int, at_look: float | None) -> str:
     """Return the name of an interval: ``97.5% interval``. At a look it is wider, so that it holds over all looks,
     and its level there is named too.
 
     Args:
         ways: number by which the claim's level is divided.
-        own: number by which it is divided for the part's interval.
+        divided: number by which it is divided for the part's interval.
     """
     alone = "" if at_look is None else f" (at this look {confidence(1 - at_look / ways)})"
-    return f"{confidence(1 - own * (1 - part.confidence) / ways)} interval{alone}"
+    return f"{confidence(1 - divided * (1 - part.confidence) / ways)} interval{alone}"
 
 
 _BELOW_WITHOUT_ENDS = (

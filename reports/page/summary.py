@@ -10,9 +10,9 @@ from pandas import DataFrame
 from ablations.wording import by_kind, listed, several
 from reports.figures.curves import TRAINED_GAIN
 from reports.folder import ReportedExperiment, ReportedRun
-from reports.scores.runs import gains
+from reports.scores.runs import gains, minimal_pairs_by_task
 from reports.statistics.summaries import last_step
-from reports.words import TIMES, are_whole, count, duration, number
+from reports.words import TIMES, count, duration, number
 
 AS_PLANNED = "measures"
 """Kind of notices about facts known before the first run; every other kind is about something wrong."""
@@ -134,8 +134,7 @@ def _incomparable(table: DataFrame, arms: list[str]) -> Iterable[str]:
                 "these arms differ (text, tokenizer or max_length). A difference of about a point between them "
                 "may come from the trees."
             )
-    is_pairs = (table["measure"] == "minimal_pairs") & (table["metric"] == "accuracy") & are_whole(table["group"])
-    for (task,), rows in table[is_pairs & table["n"].notna()].groupby(["group"]):
+    for task, rows in minimal_pairs_by_task(table):
         if sizes := _sizes(rows, arms):
             yield (
                 f"minimal_pairs of {task} was scored on different pairs ({sizes}), because pairs longer "

@@ -280,6 +280,13 @@ def _with_sample(runs: DataFrame, table: DataFrame, *others: Any) -> DataFrame:
     return runs.assign(sample=samples)
 
 
+def minimal_pairs_by_task(table: DataFrame) -> Iterator[tuple[str, DataFrame]]:
+    """Yield the name of each task of minimal pairs, with the rows of its accuracy over all pairs."""
+    rows = table[(table["measure"] == "minimal_pairs") & (table["metric"] == METRICS["minimal_pairs"])]
+    for task, rows_of_task in rows[are_whole(rows["group"]) & rows["n"].notna()].groupby("group"):
+        yield str(task), rows_of_task
+
+
 def task_means(measure: str) -> Read:
     """Return a function for the mean score, and mean chance level, over the tasks that all runs have.
 

@@ -89,7 +89,9 @@ def differences(table: DataFrame, base_by_arm: Mapping[str, str]) -> dict[str, d
     arms, bases = (list(names) for names in zip(*compared, strict=True))
     paired = values[arms] - values[bases].to_numpy()
     if "sample" in table:
-        samples = table.pivot(index="seed", columns="arm", values="sample").fillna("")  # of seeds that an arm lacks
+        samples = table.pivot(index="seed", columns="arm", values="sample").fillna(
+            ""
+        )  # of seeds that an arm lacks
         paired = paired.where(samples[arms].to_numpy() == samples[bases].to_numpy())
     long = paired.reset_index().melt("seed", var_name="arm", value_name="value")
     rows = mean_interval(long, by=["arm"]).to_dict("records")

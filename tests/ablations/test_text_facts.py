@@ -37,7 +37,7 @@ def tasks(spec):
     """Names of two files of tasks beside the spec: pairs that the training text has in part, and a task without
     files."""
     lines = (spec.parent / "train.txt").read_text(encoding="utf-8").splitlines()
-    rows = [(lines[0], "never read"), ("never read", lines[1]), ("a", "b"), (f"{lines[2]} ", lines[2])]
+    rows = [(lines[0], "never read"), ("never read", lines[1]), ("a", "b"), (f"{lines[2]} ", lines[3])]
     pairs = "".join(f"{good}\t{bad}\n" for good, bad in rows)
     (spec.parent / "pairs.tsv").write_text("good\tbad\n" + pairs, encoding="utf-8")
     task = "kind: minimal_pairs\nmetric: accuracy\ntext: [good, bad]\nfiles: {test: FILE}\n"

@@ -248,7 +248,7 @@ def test_every_command_says_it_and_the_page_too(tmp_path, data_root):
     page = json.loads((tmp_path / "out/tried/report.json").read_text())
     said = {notice["text"]: notice["group"] for notice in page["notices"]}
     assert said[on_training] == "wrong"
-    assert said[equal] == "by design"
+    assert said[equal] == "as planned"
 
 
 def start(workspace):
