@@ -84,7 +84,7 @@ def _decided_on_real_text(published: list[Published], place: str) -> str:
 
 
 def _literature(entry: ClaimEntry) -> str:
-    """Return the published numbers. What was published beside them in words, and a bracket of two, are left out."""
+    """Return the published numbers, without words beside them and without brackets of two statements."""
     first, _, beside = re.sub(r" \([^)]*;[^)]*\)", "", entry.published or "none").partition(";")
     has_numbers = not first.startswith("no measurement") and re.search(r"\d", beside)
     return f"{first};{beside}" if has_numbers else first

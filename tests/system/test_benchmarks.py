@@ -13,7 +13,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from ablations.runs.places import slurm
+from ablations.runs.places import slurm_queue
+from ablations.runs.places.place import Partition
 from ablations.spec.experiment import Experiment
 from ablations.spec.grid import runs
 from benchmarks import (
@@ -366,16 +367,16 @@ def test_a_slurm_that_pretends_is_read_as_a_real_one(tmp_path, monkeypatch):
     monkeypatch.setenv("PRETENDED_SLURM", str(cluster))
     (cluster / "arrays/1.json").write_text(json.dumps({"name": "scale-a", "folder": "a", "jobs": 5}))
     options = ["--array=0-1%4", "--job-name=scale-b", f"--chdir={tmp_path}"]
-    assert slurm.submit(options, tmp_path / "job.sh", "python") == "2"
-    assert slurm.queued_jobs() == [
-        slurm.QueuedJob("1_3", "scale-a", 3, "RUNNING", "None"),
-        *(slurm.QueuedJob(f"2_{i}", "scale-b", i, "PENDING", "None") for i in range(2)),
+    assert slurm_queue.submit(options, tmp_path / "job.sh", "python") == "2"
+    assert slurm_queue.queued_jobs() == [
+        slurm_queue.QueuedJob("1_3", "scale-a", 3, "RUNNING", "None"),
+        *(slurm_queue.QueuedJob(f"2_{i}", "scale-b", i, "PENDING", "None") for i in range(2)),
     ]
-    slurm.cancel("scale-b")
-    assert [job.job for job in slurm.queued_jobs()] == ["1_3"]
-    work = slurm.Partition(pretended_slurm.NODES, "infinite", 8, 16000, ({},))
-    assert slurm.partitions() == {"": work, "work": work}
-    assert slurm.largest_array() == pretended_slurm.LARGEST_ARRAY
+    slurm_queue.cancel("scale-b")
+    assert [job.job for job in slurm_queue.queued_jobs()] == ["1_3"]
+    work = Partition(pretended_slurm.NODES, "infinite", 8, 16000, ({},))
+    assert slurm_queue.partitions() == {"": work, "work": work}
+    assert slurm_queue.largest_array() == pretended_slurm.LARGEST_ARRAY
 
 
 def test_a_fault_hits_no_process_that_is_not_of_the_grid(tmp_path):

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from ablations.cli import main
 from ablations.runs.identity import create
-from ablations.runs.places import arrays, slurm, watch
+from ablations.runs.places import arrays, slurm_queue, watch
 from ablations.runs.workspace import Workspace
 from benchmarks.clusters import lacking, printed_by, two_nodes, wait_for
 from tests.support.cluster_grid import SPEC as GRID
@@ -105,9 +105,9 @@ def test_jobs_that_are_killed_and_requeued_end_with_the_table_of_a_local_run(nod
         names[arrays.read(script.parent)[0].run_names[0].partition("-")[0]] = arrays.job_name(script.parent)
         return queue_submit(options, script, *arguments)
 
-    queue_submit = slurm.submit
+    queue_submit = slurm_queue.submit
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(slurm, "submit", submit)
+        patch.setattr(slurm_queue, "submit", submit)
         thread.start()
         # Arms of other shapes are other arrays; a job has one run, or two of them one after the other.
         done = grid.on_slurm(arms={"clm": {"runs_per_job": 2}})

@@ -7,10 +7,10 @@ import shutil
 import pytest
 
 from ablations.errors import ResultsError
-from ablations.runs.places import arrays, slurm
+from ablations.runs.places import arrays, slurm, slurm_queue
 from ablations.runs.places.arrays import Array
 from ablations.runs.places.place import Resources
-from ablations.runs.places.slurm import QueuedJob
+from ablations.runs.places.slurm_queue import QueuedJob
 from lightning_modules import plugins
 from lightning_modules.errors import PluginError
 from lightning_modules.training.run_directory import RunDirectory
@@ -60,7 +60,7 @@ def test_listing_arrays_executes_no_plugin(with_plugin, tmp_path, monkeypatch, h
     ending = arrays.Ending(message="why", is_final=True)
     job.write(arrays.Attempts(endings={"mlm-s0-0000000000": ending}))
     queued = [QueuedJob("1_0", arrays.job_name(with_plugin), 0, "RUNNING", "None")]
-    monkeypatch.setattr(slurm, "queued_jobs", lambda: queued)
+    monkeypatch.setattr(slurm_queue, "queued_jobs", lambda: queued)
     assert arrays.endings(tmp_path) == {"mlm-s0-0000000000": ending}
     assert [watched.files.run_names for watched in slurm.in_queue(tmp_path)] == [["mlm-s0-0000000000"]]
     assert job.missing("mlm-s0-0000000000") is None  # an untrained run
@@ -76,7 +76,7 @@ def test_jobs_of_the_original_are_not_those_of_a_copied_output_root(tmp_path, mo
     shutil.copytree(root, tmp_path / "copy")
     (tmp_path / "link").symlink_to(root)
     queued = [QueuedJob("1_0", arrays.job_name(folder), 0, "RUNNING", "None")]
-    monkeypatch.setattr(slurm, "queued_jobs", lambda: queued)
+    monkeypatch.setattr(slurm_queue, "queued_jobs", lambda: queued)
     assert len(slurm.in_queue(root)) == len(slurm.in_queue(tmp_path / "link")) == 1
     if not is_here:
         root.rename(tmp_path / "elsewhere")

@@ -1,4 +1,4 @@
-"""Arrays of jobs, as they would be submitted; and the commands of SLURM, played by scripts."""
+"""Arrays of jobs, as they would be submitted."""
 
 import shlex
 import shutil
@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from ablations.errors import SpecError
 from ablations.measures.settings import ValidationSettings
 from ablations.runs import identity
 from ablations.runs.identity import create
-from ablations.runs.places import arrays, place, slurm
-from ablations.runs.places.slurm import QueuedJob, QueueError
+from ablations.runs.places import arrays, place, slurm, slurm_queue
+from ablations.runs.places.slurm_queue import QueuedJob, QueueError
 from ablations.runs.workspace import Workspace
 from lightning_modules.training.run_directory import RunBusyError
 from tests.support.command_line import ablate, refusal_of
@@ -25,11 +24,6 @@ from tests.support.errors import error_text
 from tests.support.planned_spec import write
 
 VALIDATION = ValidationSettings(kind="validation")
-
-
-@pytest.fixture
-def no_cluster(monkeypatch):
-    monkeypatch.setattr(slurm, "is_installed", lambda: False)
 
 
 @pytest.fixture
@@ -50,7 +44,7 @@ def test_runs_of_one_shape_are_one_array(workspace):
 
 
 def test_an_array_is_cut_where_the_cluster_has_shorter_ones(workspace, monkeypatch):
-    monkeypatch.setattr(slurm, "LARGEST_ARRAY", 3)
+    monkeypatch.setattr(slurm_queue, "LARGEST_ARRAY", 3)
     assert shapes(workspace) == [[1, 1, 1], [1]]
 
 
@@ -168,57 +162,6 @@ def test_jobs_of_an_earlier_version_of_the_spec_are_named(workspace):
     assert slurm.for_earlier_runs(workspace, watched) == ["5_1"]
 
 
-def test_jobs_that_wait_are_explained():
-    jobs = [
-        QueuedJob(f"1_{number}", "it-0", number, state, reason)
-        for number, (state, reason) in enumerate(
-            [("RUNNING", "None"), ("PENDING", "Priority"), ("PENDING", "JobHeldUser"), ("PENDING", "Priority")]
-        )
-    ]
-    assert slurm.queue_in_words(jobs) == (
-        "in SLURM's queue: 1 at work, 2 waiting (Priority), 1 waiting (JobHeldUser: give `scontrol release` to "
-        "let it start)"
-    )
-    assert slurm.queue_in_words([QueuedJob("2_0", "it-0", 0, "SUSPENDED", "None"), jobs[0]]) == (
-        "in SLURM's queue: 1 at work, 1 suspended (they go on when SLURM resumes them)"
-    )
-    refused = "Job's account not known, so it can't use this partition (acct allows rich)"
-    assert slurm.queue_in_words([QueuedJob("2_0", "it-0", 0, "PENDING", refused)]) == (
-        f"in SLURM's queue: 0 at work, 1 waiting ({refused}: the partition does not accept its account; `scancel` "
-        "the job, change account, start again)"
-    )
-
-
-def test_the_command_that_ends_jobs_names_each_array_once_by_its_number():
-    jobs = [QueuedJob(job, "it-0", 0, "RUNNING", "None") for job in ("12_0", "9_0", "12_3")]
-    assert slurm.cancel_command(jobs) == "scancel 9 12"
-
-
-@pytest.fixture
-def command(tmp_path, monkeypatch):
-    """Makes a command that prints a text, or refuses."""
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-
-    def make(name, text="", *, code=0, error=""):
-        (tmp_path / "out").write_text(text)
-        (tmp_path / "error").write_text(error)
-        script = tmp_path / name
-        script.write_text(f"#!/bin/sh\ncat {tmp_path}/out\ncat {tmp_path}/error >&2\nexit {code}\n")
-        script.chmod(0o755)
-
-    return make
-
-
-def test_jobs_are_those_of_arrays(command):
-    command(
-        "squeue", "12_0|0|RUNNING|None|grid-0a\n12_3|3|PENDING|Resources|grid-0a\n13_N/A|N/A|RUNNING|None|a|b\n"
-    )
-    assert slurm.queued_jobs() == [
-        QueuedJob("12_0", "grid-0a", 0, "RUNNING", "None"),
-        QueuedJob("12_3", "grid-0a", 3, "PENDING", "Resources"),
-    ]
-
-
 def test_a_dry_run_refuses_a_partition_that_the_cluster_lacks(workspace, command, monkeypatch, tmp_path):
     command("sinfo", "gpu* 4 infinite 8 9000 (null)")
     (tmp_path / "cluster.yaml").write_text("partition: gpus\n")
@@ -226,125 +169,14 @@ def test_a_dry_run_refuses_a_partition_that_the_cluster_lacks(workspace, command
     options = ["--dry-run", "--on", "slurm", "--place", str(tmp_path / "cluster.yaml"), *where]
     done = ablate("run", workspace.spec, *options)
     assert done.exit_code == 0  # this machine has no SLURM to ask
-    monkeypatch.setattr(slurm, "is_installed", lambda: True)
+    monkeypatch.setattr(slurm_queue, "is_installed", lambda: True)
     assert (
         refusal_of("run", workspace.spec, *options)
         == f'{tmp_path / "cluster.yaml"}:1:12: partition must be gpu, but is "gpus"; did you mean gpu?\n'
     )
     command("sinfo", "gpu* 4 infinite 8 9000 (null)\nlong 2 infinite 8 9000 (null)")
     (tmp_path / "cluster.yaml").write_text("partition: long,gpu\nnodes: 4\n")  # whichever starts the job first
-    slurm.require_partitions(place.load(tmp_path / "cluster.yaml", place.SlurmPlace, arms=[]))
-
-
-@pytest.mark.parametrize(
-    ("limits", "job", "most", "line"),
-    [
-        ("gpu* 4 30:00 8 9000 (null)", "time_limit: '0:30:01'\n", "30:00", 1),
-        (
-            "gpu* 4 1:00:00 8 9000 (null)\nlong 2 2-00:00:00 8 9000 (null)",
-            "partition: gpu,long\ntime_limit: 2-00:00:01\n",
-            "2-00:00:00",
-            2,
-        ),
-        (
-            "gpu* 4 1-00:00:00 8 9000 (null)",
-            "time_limit: '0:00:00'\n",
-            "1-00:00:00",
-            1,
-        ),  # no limit is more than a day
-    ],
-)
-def test_a_job_longer_than_its_partition_allows_is_refused(limits, job, most, line, command, tmp_path):
-    """SLURM would accept it, and it would wait for ever."""
-    command("sinfo", limits)
-    file = tmp_path / "cluster.yaml"
-    file.write_text(job)
-    limit = job.split("time_limit: ")[1].strip().strip("'")
-    assert error_text(
-        SpecError, lambda: slurm.require_partitions(place.load(file, place.SlurmPlace, arms=[]))
-    ) == (f"{file}:{line}:13: time_limit must be at most {most}, the limit of the partition, but is {limit}")
-    for allowed in ("partition: gpu\ntime_limit: '0:30:00'\n", f"{job}qos: long\n"):
-        file.write_text(allowed)
-        slurm.require_partitions(place.load(file, place.SlurmPlace, arms=[]))
-
-
-NODES = (
-    "cpu* 9 infinite 64 8000 (null)\n"
-    "mixed 2 infinite 16 2000000 gpu:A100:4(S:0-1),shard:8\n"
-    "mixed 1 infinite 8 16000 gpu:v100:2,gpu:t4:3"
-)
-
-
-@pytest.mark.parametrize(
-    ("job", "sentence"),
-    [
-        ("gpus: 1", "1:7: gpus must be at most 0, because no node of the partition has more GPUs, but is 1"),
-        (
-            "gpus: 6\npartition: cpu,mixed",
-            "1:7: gpus must be at most 5, because no node of the partition has more GPUs, but is 6",
-        ),
-        (
-            "gpus: 3\npartition: mixed\ngpu_type: v100",
-            "1:7: gpus must be at most 2, because no node of the partition has more v100 GPUs, but is 3",
-        ),
-        ("cpus: 65", "1:7: cpus must be at most 64, because no node of the partition has more cores, but is 65"),
-        (
-            "cpus: 17\npartition: mixed",
-            "1:7: cpus must be at most 16, because no node of the partition has more cores, but is 17",
-        ),
-        (
-            "memory: 8G",
-            "1:9: memory must be at most 8000M, because no node of the partition has more, but is 8G",
-        ),
-        ("memory: 8000M", None),
-        ("memory: 1T\npartition: cpu,mixed", None),
-        ("cpus: 64\npartition: mixed,cpu", None),
-        ("gpus: 5\npartition: cpu,mixed", None),
-        ("gpus: 4\npartition: mixed\ngpu_type: a100", None),
-    ],
-)
-def test_cores_memory_and_gpus_that_no_node_has_are_refused(job, sentence, command, tmp_path):
-    command("sinfo", NODES)
-    file = tmp_path / "cluster.yaml"
-    file.write_text(job)
-    if sentence is None:
-        slurm.require_partitions(place.load(file, place.SlurmPlace, arms=[]))
-        return
-    assert (
-        error_text(SpecError, lambda: slurm.require_partitions(place.load(file, place.SlurmPlace, arms=[])))
-        == f"{file}:{sentence}"
-    )
-
-
-@pytest.mark.parametrize(
-    ("resources", "kind", "number"),
-    [
-        ("(null)", None, 0),
-        ("gpu:4", None, 4),
-        ("gpu:4", "a100", 4),  # of which type is unknown
-        ("gpu:3090:2(S:0,1)", "3090", 2),
-        ("gpu:a100:2,gpu:a100:2", "a100", 4),
-        ("gpu", "a100", float("inf")),
-        ("gpu:a100", None, float("inf")),
-        ("mps:100", None, 0),
-    ],
-)
-def test_gpus_are_read_as_slurm_writes_them(resources, kind, number):
-    assert place.gpus_of_type(place.gpus_of_node(resources), kind) == number
-
-
-@pytest.mark.parametrize(
-    ("limit", "seconds"),
-    [
-        ("30:00", 1800),
-        ("1:00:00", 3600),
-        ("2-00:00:30", 172_830),
-        ("infinite", float("inf")),
-        ("0:00:00", float("inf")),
-    ],
-)
-def test_limits_are_read_as_slurm_writes_them(limit, seconds):
-    assert place.seconds_of(limit) == seconds
+    slurm_queue.require_partitions(place.load(tmp_path / "cluster.yaml", place.SlurmPlace, arms=[]))
 
 
 @pytest.mark.parametrize("name", ["100%A", "a\\b"])
@@ -360,31 +192,6 @@ def test_a_path_in_which_slurm_replaces_something_is_refused(workspace, name, op
     assert not list(out.glob("it/slurm"))
 
 
-def test_a_command_that_is_not_there_is_said(monkeypatch):
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert error_text(QueueError, slurm.queued_jobs) == (
-        "squeue is not on this machine, and `--on slurm` needs SLURM's commands; start it on a login node of the "
-        "cluster, or leave `--on slurm` out."
-    )
-    assert slurm.largest_array() == 1001
-
-
-def test_a_configuration_that_is_missing_is_said_at_once(command, monkeypatch, tmp_path):
-    command("squeue")
-    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
-    assert error_text(QueueError, slurm.queued_jobs) == (
-        f"SLURM_CONF names {tmp_path / 'slurm.conf'}, which does not exist; name the slurm.conf of the cluster, "
-        "or unset SLURM_CONF."
-    )
-    (tmp_path / "slurm.conf").touch()
-    assert slurm.queued_jobs() == []
-
-
-def test_a_refusal_is_said_in_the_words_of_slurm(command):
-    command("squeue", code=1, error="squeue: error: A\nsqueue: error: A\nslurm_load_jobs error: B.\n")
-    assert error_text(QueueError, slurm.queued_jobs) == "squeue refuses: A; slurm_load_jobs error: B."
-
-
 def test_a_command_without_an_answer_says_that_nothing_was_submitted(workspace, command):
     command(
         "squeue", code=1, error="slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"
@@ -393,15 +200,6 @@ def test_a_command_without_an_answer_says_that_nothing_was_submitted(workspace, 
     assert error_text(QueueError, slurm.carry_out, workspace, workspace.planned, place=settings) == (
         "squeue refuses: slurm_load_jobs error: Unable to contact slurm controller (connect failure); nothing was "
         "submitted."
-    )
-
-
-def test_a_machine_that_belongs_to_no_cluster_is_said_with_what_to_do(command):
-    error = "error: fetch_config: lookup failed\nsqueue: fatal: Could not establish a configuration source\n"
-    command("squeue", code=1, error=f"squeue: {error}")
-    assert error_text(QueueError, slurm.queued_jobs) == (
-        "squeue refuses: fetch_config: lookup failed; fatal: Could not establish a configuration source; start it "
-        "on a node of the cluster, or leave `--on slurm` out."
     )
 
 
@@ -417,17 +215,6 @@ def test_a_machine_without_slurm_cannot_show_the_queue(workspace, monkeypatch, t
     ]
 
 
-def test_a_command_that_does_not_answer_is_not_waited_for(monkeypatch):
-    def never(command, **options):
-        raise subprocess.TimeoutExpired(command, 60)
-
-    monkeypatch.setattr(slurm.subprocess, "run", never)
-    assert error_text(QueueError, slurm.queued_jobs) == (
-        "squeue did not answer within 60 seconds, so the state of the queue is unknown; give the same command "
-        "again when `squeue` answers."
-    )
-
-
 def test_an_array_for_which_a_full_queue_has_no_room_is_not_blamed_on_the_file_of_place(
     workspace, command, monkeypatch
 ):
@@ -436,7 +223,7 @@ def test_an_array_for_which_a_full_queue_has_no_room_is_not_blamed_on_the_file_o
     command("sbatch", error="sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying\n")
     script = Path(shutil.which("sbatch"))
     script.write_text(script.read_text().replace("exit 0", "exec sleep 60"))
-    monkeypatch.setattr(slurm, "SECONDS_TO_ANSWER", 1.0)
+    monkeypatch.setattr(slurm_queue, "SECONDS_TO_ANSWER", 1.0)
     planned = slurm.submissions(workspace, workspace.planned[:1], place=place.SlurmPlace())
     assert error_text(QueueError, slurm._submit_all, planned, before=None) == (
         "sbatch did not answer within 1 seconds (Slurm temporarily unable to accept job, sleeping and retrying), "
@@ -444,12 +231,6 @@ def test_an_array_for_which_a_full_queue_has_no_room_is_not_blamed_on_the_file_o
         "submitted."
     )
     assert not planned[0].folder.exists()
-
-
-def test_the_longest_array_is_what_the_cluster_says(command):
-    command("sbatch")
-    command("scontrol", "MaxArraySize            = 77\n")
-    assert slurm.largest_array() == 77
 
 
 def test_who_interrupts_while_the_queue_does_not_answer_is_told_that_the_jobs_continue(
@@ -483,12 +264,12 @@ def test_a_command_names_the_jobs_of_its_runs_alone(workspace, command):
         "in SLURM's queue: 0 at work, 1 waiting (Priority)",
     )
     (job,) = slurm.in_queue_for(workspace.out, workspace.planned)
-    assert slurm.cancel_command([job.queued]) == "scancel 5"
+    assert slurm_queue.cancel_command([job.queued]) == "scancel 5"
 
 
 def test_status_says_which_array_has_runs_that_no_job_in_the_queue_has(workspace, command, monkeypatch):
     """As after a full disk, when a job could write no record."""
-    monkeypatch.setattr(slurm, "is_installed", lambda: True)
+    monkeypatch.setattr(slurm_queue, "is_installed", lambda: True)
     command("squeue")
     slurm_folder, ray_folder = (arrays.new_folder(workspace.folder, engine) for engine in ("slurm", "ray"))
     for folder, names in ((slurm_folder, ["a", "b", "c"]), (ray_folder, ["d"])):
@@ -532,7 +313,7 @@ def test_a_run_whose_job_was_submitted_for_other_measures_says_so(workspace, mon
         array = arrays.of_workspace(source, [by_arm[arm]], place.Resources(), tries=3)
         arrays.write(folders[arm], array)
     queued = [QueuedJob("1_0", arrays.job_name(folder), 0, "RUNNING", "None") for folder in folders.values()]
-    monkeypatch.setattr(slurm, "queued_jobs", lambda: queued)
+    monkeypatch.setattr(slurm_queue, "queued_jobs", lambda: queued)
     given = {}
 
     def watched(*_, **options):
@@ -553,6 +334,8 @@ def test_a_run_whose_job_was_submitted_for_other_measures_says_so(workspace, mon
 SQUEUE = """
 [ -e {0}/asked ] && echo {1} || {{ touch {0}/asked; exit 1; }}
 """
+
+
 SCONTROL = """
 echo "$@" >> {0}/requeued
 [ "$(wc -l < {0}/requeued)" -ge 2 ] && kill $PPID || exit 1
@@ -589,8 +372,3 @@ def test_a_job_is_requeued_also_if_the_controller_answers_late_but_not_if_it_was
     assert (tmp_path / "exported").read_text() == "ALL\n"  # else workers lack what before.sh has set
     requeued = tmp_path / "requeued"
     assert (requeued.read_text() if requeued.exists() else "") == "requeue 12_3\n" * requests
-
-
-def test_the_job_that_a_command_is_started_in_sets_no_options():
-    inside = {"SLURM_CONF": "a", "SLURM_MEM_PER_CPU": "1", "SLURM_JOB_ID": "2", "PATH": "b"}
-    assert slurm.environment(inside) == {"SLURM_CONF": "a", "PATH": "b"}
