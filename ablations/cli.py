@@ -48,7 +48,7 @@ def main() -> None:
     An experiment is a YAML file that names arms and seeds. `ablate run` trains and measures what is
     missing and writes one table and one page. After an interruption the same command continues.
 
-    Exit codes: 0 good; 1 a run or a figure failed, or with --strict a claim came out otherwise; 2 the
+    Exit codes: 0 good; 1 a run or a figure failed, or with --strict a claim was not as expected; 2 the
     command or a file that it names is wrong; 130 interrupted.
     """
 

@@ -121,7 +121,7 @@ def analyse(
         name: name of the folder of results. By default made from the names of the models.
         tokens: highest number of tokens that are measured, in whole sentences from the start of the text. By
             default as many as the largest width needs (`usual_tokens`).
-        measures: measures to compute. By default all that read hidden states, with as many clusters as the
+        measures: measures to compute. By default four of hidden states, with as many clusters as the
             text allows. All read the same `tokens`, not the number in their settings.
         data_root: folder with the files of minimal pairs.
 
@@ -235,7 +235,7 @@ def _facts(arm: ModelArm, *, with_head: bool, say: Say) -> HuggingFaceModel:
 
 
 def _usual(subjects: Sequence[Subject], tokens: int, *, labelled: bool) -> list[AnyMeasure]:
-    """Return all measures that read hidden states, with as many clusters as every text allows."""
+    """Return the default measures, with as many clusters as every text allows."""
     usual = analyse_measures.usual_measures(tokens, labelled=labelled)
     for subject in subjects:
         usual = [analyse_measures.fitted(settings, subject.read.sample) for settings in usual]

@@ -1,4 +1,4 @@
-"""Choice of the measures of `ablate analyse`: those of a file, or all that read hidden states, fitted to a
+"""Choice of the measures of `ablate analyse`: those of a file, or four of hidden states, fitted to a
 text."""
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -119,7 +119,7 @@ def usual_tokens(sizes: Sequence[tuple[int, int]]) -> int:
 
 
 def usual_measures(tokens: int, *, labelled: bool) -> list[AnyMeasure]:
-    """Return the measures that read hidden states, including those that need labels if there are labels.
+    """Return the default measures, with groups by part of speech if there are labels.
 
     `read_out`, which takes longer, and `minimal_pairs`, which needs files, must be named in a file of
     measures.

@@ -68,7 +68,7 @@ def export(run_dir: Path, folder: Path, all_steps: bool, encoder_alone: bool) ->
     "--measures",
     "measures_file",
     type=FILE,
-    help="YAML file with `measures` as in a spec. [default: all measures that read hidden states]",
+    help="YAML file with `measures` as in a spec. [default: four measures of states, without read_out]",
 )
 @click.option(
     "--name", help="Name of the folder of results in the output root. [default: the names of the models]"

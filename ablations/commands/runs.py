@@ -252,8 +252,8 @@ def complete(workspace: Any, todo: Any, place: Any, *, notes: list[str]) -> tupl
 def look_at_claims(workspace: Any) -> tuple[Any, bool]:
     """Judge the claims with the seeds so far, and give more seeds to the arms of open claims.
 
-    Returns the workspace with these seeds, and whether there is more to do because a look was taken or an arm
-    got seeds.
+    Returns the workspace with these seeds, and whether a look was taken or an arm got seeds, so that work is
+    left.
     """
     from reports import folder as experiment_folder
     from reports.claims.judge import judge_claims

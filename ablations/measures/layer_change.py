@@ -78,8 +78,8 @@ def group_changes(
     """Yield the rows from layer l to l + 1 of each group that is large enough. All groups have equally many
     tokens; see `equal_parts`.
 
-    A step is left out if all states of the group are equal in one of its layers. So are the embeddings of a
-    group with a single type if the encoder adds no positions to them.
+    A change from layer l to l + 1 has no row if all states of the group are equal in l or in l + 1. For example,
+    the embeddings of a single type are equal if the encoder adds no positions.
     """
     width = states_LND[0].shape[1]
     size = None if size is None else max(size, REFUSED_BELOW * width)

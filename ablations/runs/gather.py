@@ -348,8 +348,8 @@ class Gathered(Record):
         return is_known and self.table == current.table and self.runs == current.runs
 
     def unchanged(self, current: "Gathered") -> dict[str, list[MeasuredStep]]:
-        """Return the measures and steps with rows of runs whose files have not changed since, by the name of the
-        run's folder. It is empty if the table was made for another plan, or has changed itself."""
+        """Return, by run folder, the measures and steps that the table has for runs whose files have not changed.
+        The result is empty if the table was made for another plan, or was itself changed."""
         plan, _, table = self.table or (None, None, None)
         if None in (plan, table) or (plan, table) != (current.table[0], current.table[2]):
             return {}

@@ -69,8 +69,8 @@ def planned_pairs(planned: Sequence[PlannedRun], arms: Sequence[str] = (), *, ac
 
 
 def as_measured(pairs: Sequence[Pair], measured: Collection[tuple[str, str]]) -> list[Pair]:
-    """Return the pairs, and those of which only the reverse has rows reversed: the order of the arms in the spec,
-    which decides which run comes first, may have changed since.
+    """Return the pairs. A pair is reversed if only its reverse has rows: the spec may have changed the order of
+    the arms, which decides which run comes first.
 
     Args:
         measured: identities of both runs of each pair with rows.

@@ -312,7 +312,7 @@ class Share(Contrast):
 
     @property
     def has_bound(self) -> bool:
-        """Return whether it is one share, which is divided by an estimated gain, or has a bound above 0."""
+        """Return whether the effect is never `equivalent`: one share, or a difference of shares with a bound."""
         return self.than_of is None or bool(self.at_least)
 
 

@@ -323,8 +323,8 @@ def mismatched_baselines(measures: Sequence[Any]) -> tuple[str, str] | None:
 
 
 class StructuralProbeSettings(TreesSettings):
-    """Structural probe: a linear map of a layer's states after which distances between words are near those
-    in their dependency tree (Hewitt & Manning 2019)."""
+    """Structural probe: a linear map of a layer's states after which squared distances between words
+    approximate distances in the dependency tree (Hewitt & Manning 2019)."""
 
     kind: Literal["structural_probe"]
     sentences: int | None = Field(None, ge=10)

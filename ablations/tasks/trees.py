@@ -85,9 +85,9 @@ def gold_trees(
         raise MeasureError(f"{where} has no sentences; give a treebank with more sentences.")
     if not trees:
         raise MeasureError(
-            f"{where}: none of the {several(len(sentences), 'sentence')} has a tree, {FEWEST_WORDS} to {longest} "
-            f"words without punctuation and at most {max_length} sub-words; give another treebank, or raise the "
-            "measure's `longest`."
+            f"{where}: none of the {several(len(sentences), 'sentence')} has a tree with {FEWEST_WORDS} to "
+            f"{longest} words (without punctuation) and at most {max_length} sub-words; give another treebank, or "
+            "raise the measure's `longest`."
         )
     return trees
 

@@ -277,7 +277,7 @@ class PluginContent(NamedTuple):
     rows: DataFrame
 
     def draw(self, figure: Figure) -> None:
-        """Call the plugin's function on the rows, then lay out the figure, which finds wrong formulas in texts."""
+        """Call the plugin's function on the rows, then lay out the figure, so that bad formulas fail here."""
         self.figure.draw(self.rows, figure)
         with lacking_glyphs():
             self.figure.attempt(figure.draw_without_rendering)

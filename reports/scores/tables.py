@@ -42,7 +42,7 @@ class Listing(NamedTuple):
 def listings(text: TableText, groups: Sequence[str | None]) -> list[Listing]:
     """Return the listing of the table itself, then those that are folded below it.
 
-    An absent group stands for everything. Groups with a number of training examples (``sst2@100``) are left
+    A group of None is the score over all groups. Groups with a number of training examples (``sst2@100``) are left
     out, as a figure shows them.
     """
     named = [group for group in groups if isinstance(group, str)]

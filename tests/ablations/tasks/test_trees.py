@@ -89,8 +89,8 @@ def test_sentences_are_chosen_by_their_length_without_punctuation(tokenizer):
     assert words(longest=3) == [3]
     assert len(words(count=1)) == 1
     assert error_text(MeasureError, words, max_length=4) == (
-        "the test part of a.conllu: none of the 4 sentences has a tree, 3 to 10 words without punctuation and at "
-        "most 4 sub-words; give another treebank, or raise the measure's `longest`."
+        "the test part of a.conllu: none of the 4 sentences has a tree with 3 to 10 words (without punctuation) "
+        "and at most 4 sub-words; give another treebank, or raise the measure's `longest`."
     )
     assert error_text(MeasureError, words, []) == (
         "the test part of a.conllu has no sentences; give a treebank with more sentences."
