@@ -40,6 +40,7 @@ from ablations.measures.settings import (
 )
 from ablations.measures.similarity.indices import REFUSED_BELOW
 from ablations.measures.token_information import information_rows
+from ablations.runs.doubts import repeated_sentences
 from ablations.runs.records import DataRecord, RunRecord
 from ablations.tasks.datasets import files_now
 from ablations.tasks.settings import MinimalPairsSettings
@@ -345,8 +346,11 @@ def _caveats(analysis: Analysis, arms: Sequence[ArmResults]) -> list[str]:
         sample, measured = subject.read.sample, set(arm.table["measure"])
         with_rows = [settings for settings in analysis.measures if settings.kind in measured]
         remedy = "raise --tokens" if len(subject.read.text) > sample.sentences else "give more text"
-        of_arm = analyse_measures.caveats(with_rows, sample, width=subject.model.width, remedy=remedy)
-        caveats.append((subject.name, [] if subject.is_twin else list(of_arm)))
+        of_arm = [
+            *repeated_sentences("the text", sample.repeated, of=sample.sentences, measures=measured),
+            *analyse_measures.caveats(with_rows, sample, width=subject.model.width, remedy=remedy),
+        ]
+        caveats.append((subject.name, [] if subject.is_twin else of_arm))
     if sum(not subject.is_twin for subject in analysis.subjects) == 1:
         return caveats[0][1]
     return _by_arm(caveats)

@@ -143,8 +143,7 @@ def examples(name: str | None) -> None:
     if needed := shipped.files_of(spec):
         click.echo(
             f"The package does not contain the text of this experiment ({listed(needed, 'and')}): put these "
-            "files into one folder and name it with --data-root; the file NOTICE of the package gives their "
-            "sources."
+            f"files into one folder and name it with --data-root; {shipped.notice()} gives their sources."
         )
         data = " --data-root FOLDER"
     verbs = [f"`ablate {verb} {spec}{data}`" for verb in ("validate", "plan", "run")]

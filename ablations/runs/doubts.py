@@ -269,11 +269,23 @@ def _in_training(report: Mapping[str, Any]) -> Iterator[str]:
 
 def _repeated(report: Mapping[str, Any], measures: Collection[str]) -> Iterator[str]:
     facts = report.get("splits", {}).get("validation", {})
-    harmed = [numbers for kind, numbers in HARMED_BY_COPIES.items() if kind in measures]
     count = facts.get("repeated", 0)  # older token stores do not count them
-    if harmed and count and (share := count / facts["sentences"]) >= REPEATED_SHARE:
+    yield from repeated_sentences("data.validation", count, of=facts.get("sentences", 0), measures=measures)
+
+
+def repeated_sentences(text: str, count: int, *, of: int, measures: Collection[str]) -> Iterator[str]:
+    """Yield a sentence if so many sentences of a text repeat an earlier one that numbers of these measures are too
+    high.
+
+    Args:
+        text: the text in words, such as ``data.validation``.
+        of: number of all its sentences.
+        measures: kinds of measures. Repeated sentences matter only to those in HARMED_BY_COPIES.
+    """
+    harmed = [numbers for kind, numbers in HARMED_BY_COPIES.items() if kind in measures]
+    if harmed and count and (share := count / of) >= REPEATED_SHARE:
         yield (
-            f"data.validation repeats {several(count, 'sentence')} ({_percent(share)}), which makes "
+            f"{text} repeats {several(count, 'sentence')} ({_percent(share)}), which makes "
             f"{listed(harmed, 'and')} too high; remove the copies."
         )
 

@@ -507,9 +507,13 @@ class Workspace:
 def _of_plugins() -> list[str]:
     """Return a sentence on each loaded plugin, with the hash of its source."""
     return [
-        f"{plugin.name} is your own {'task' if plugins.is_text(plugin.name) else 'code'}"
-        + ("" if plugin.name.startswith(plugin.path.name) else f" in {plugin.path.name}")
-        + f" (SHA-256 {plugin.sha256[:16]})."
+        f"{plugin.name} is your own {'task' if plugins.is_text(plugin.name) else 'code'} ("
+        + (
+            "SHA-256 of the file"
+            if plugin.name.startswith(plugin.path.name)
+            else "hash of all files of its package"
+        )
+        + f": {plugin.sha256[:16]})."
         for plugin in plugins.loaded()
     ]
 

@@ -6,6 +6,7 @@ needs no torch.
 
 import re
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,19 @@ FOLDER = "experiments"
 
 _PACKAGE = Path(__file__).parents[1]
 SHIPPED = _PACKAGE / FOLDER if (_PACKAGE / FOLDER).is_dir() else _PACKAGE.parent / FOLDER
+
+
+def notice() -> Path:
+    """Return the file NOTICE, which gives the sources of the texts that the package does not contain.
+
+    A wheel has it among its licences, a checkout beside the packages.
+    """
+    in_checkout = _PACKAGE.parent / "NOTICE"
+    if in_checkout.exists():
+        return in_checkout
+    return next(
+        Path(str(file.locate())) for file in metadata.files("pretraining-ablations") or () if file.name == "NOTICE"
+    )
 
 
 class Example(NamedTuple):

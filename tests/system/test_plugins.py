@@ -107,8 +107,8 @@ def test_a_measure_and_a_task_stand_on_the_page(out):
     assert figure["how_to_read"][0].startswith("Number of directions that hold most of the variance")
     assert any("my_task.yaml" in json.dumps(table["rows"]) for table in report["tasks"])
     told = " ".join(notice["text"] for notice in report["notices"])
-    assert "my_objective.py:Ahead is your own code (SHA-256 " in told
-    assert "my_task.yaml is your own task (SHA-256 " in told
+    assert "my_objective.py:Ahead is your own code (SHA-256 of the file: " in told
+    assert "my_task.yaml is your own task (SHA-256 of the file: " in told
 
 
 def test_the_plan_names_a_figure_and_the_page_leaves_it_out_without_rows(folder, out):

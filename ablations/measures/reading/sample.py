@@ -46,6 +46,12 @@ class Sample:
         return len(self.token_N)
 
     @property
+    def repeated(self) -> int:
+        """Number of sentences that repeat an earlier one, token by token."""
+        sentences = np.split(self.token_N, np.flatnonzero(np.diff(self.sentence_N)) + 1)
+        return len(sentences) - len({tokens.tobytes() for tokens in sentences})
+
+    @property
     def digest(self) -> str:
         """Ten hex digits that two samples share only if they hold the same occurrences with the same labels."""
         parts = [

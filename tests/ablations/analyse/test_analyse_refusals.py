@@ -98,6 +98,24 @@ def test_short_texts_have_fewer_clusters_and_say_so(analysed):
     ) in notices(place)
 
 
+def test_repeated_sentences_are_counted_if_a_measure_learns_from_them(place):
+    """Copies fall on both sides of the split into training and test."""
+    copied = TEXT[:-2] + TEXT[:8]
+    (place / "text.txt").write_text("\n".join(copied) + "\n")
+    folder = tiny_models.save(place / "bert")
+    quietly(folder, place, measures=[SHAPE, INFORMATION])
+    count = len(copied) - len(set(copied))
+    assert count / len(copied) >= 0.05
+    sentence = (
+        f"the text repeats {count} sentences ({100 * count / len(copied):.0f}%), which makes cross_fitted of "
+        "token_information too high; remove the copies."
+    )
+    assert sentence in notices(place)
+    quietly(folder, place, measures=[SHAPE], out=place / "shape")
+    (plan,) = (place / "shape").glob("*/plan.json")
+    assert "repeats" not in plan.read_text()
+
+
 def test_groups_that_are_too_small_are_named(place):
     quietly(tiny_models.save(place / "bert"), place, measures=[CHANGE])
     words = Counter(" ".join(TEXT).split())

@@ -1,6 +1,7 @@
 """Examples: every shipped spec can be copied anywhere, and is valid there."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,8 @@ from ablations.spec import load
 from lightning_modules.errors import FilesError
 from tests.support.command_line import ablate
 from tests.support.errors import error_text
+
+ROOT = Path(__file__).parents[3]
 
 
 def run(*arguments):
@@ -73,8 +76,8 @@ def test_says_what_was_copied_which_files_are_missing_and_what_to_do_next(tmp_pa
     sentence, following = result.stdout.splitlines()[-2:]
     assert sentence == (
         "The package does not contain the text of this experiment (tatoeba/en-de.train.parquet and "
-        "tatoeba/en-de.validation.parquet): put these files into one folder and name it with --data-root; the "
-        "file NOTICE of the package gives their sources."
+        "tatoeba/en-de.validation.parquet): put these files into one folder and name it with --data-root; "
+        f"{ROOT / 'NOTICE'} gives their sources."
     )
     assert following.startswith(f"next: `ablate validate {spec} --data-root FOLDER`, ")
 
