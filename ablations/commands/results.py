@@ -72,7 +72,7 @@ def claims(as_json: bool, strict: bool, new: bool, **options: Unpack[SpecOptions
             f"{spec}: the spec names no claims; name a file of claims, as in `claims: [article]`, or write a "
             f"first one with `ablate claims {spec} --new`."
         )
-    require_runs(workspace.folder, workspace.out / "runs")
+    require_runs(workspace.folder, workspace.out / "runs", planned={item.run_id for item in workspace.planned})
     workspace.write_results()
     content, judged = write_claims(workspace.folder)
     if as_json:
@@ -105,7 +105,7 @@ def report(place: Path, overrides: tuple[str, ...], out: Path, data_root: Path, 
         require_writable(published)  # before anything is written
     if not place.is_dir():
         workspace = Workspace.open(place, overrides=overrides, out=out, data_root=data_root)
-        require_runs(workspace.folder, workspace.out / "runs")
+        require_runs(workspace.folder, workspace.out / "runs", planned={item.run_id for item in workspace.planned})
         written = write_page(workspace, redraw=True)
     else:
         refuse_settings(overrides, place)

@@ -120,14 +120,29 @@ def _hashed(decisions: dict[str, Any], seed: int) -> str:
 
 
 def folders(out: Path) -> dict[str, Path]:
-    """Return the folders of runs in an output root, by the identity of the run."""
+    """Return the folders of runs in an output root, by the identity of the run. Of several folders of one run,
+    which come from two output roots that were copied together, the one that has most of the run counts."""
     runs = out / "runs"
     try:
         with os.scandir(runs) as entries:
             names = sorted(entry.name for entry in entries if fnmatchcase(entry.name, "*-s*-*") and entry.is_dir())
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return {}
-    return {name[-10:]: runs / name for name in names}
+    by_id: dict[str, Path] = {}
+    for name in names:
+        before, here = by_id.setdefault(name[-10:], runs / name), runs / name
+        if here != before and _progress(here) > _progress(before):
+            by_id[name[-10:]] = here
+    return by_id
+
+
+def _progress(folder: Path) -> tuple[bool, int]:
+    """Return whether the run of a folder is trained, and its last saved step; the least if that is unknown."""
+    try:
+        state = RunDirectory(folder).state()
+    except RunDirectoryError:
+        return False, -1
+    return state.state == "done", state.saved_step or 0
 
 
 def placed_runs(

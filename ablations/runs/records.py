@@ -335,17 +335,31 @@ def last_plan(folder: Path) -> Plan | None:
         raise ResultsError(f"{path} is not as `ablate run` writes it; {PLAN_AGAIN}.") from error
 
 
-def require_runs(folder: Path, runs: Path) -> None:
-    """Raise a ResultsError if an experiment's folder holds published results whose runs are not all in the folder
-    `runs`, because a table of the other runs would lose their rows."""
-    before = last_plan(folder) if (folder / RUNS_FILE).is_file() else None
-    trained = [run for run in before.runs if run.state != "planned"] if before else []
-    absent = sum(not (runs / run.folder).is_dir() for run in trained)
+def require_runs(folder: Path, runs: Path, *, planned: Collection[str]) -> None:
+    """Raise a ResultsError if an experiment's folder has a table of runs that are not all in the folder `runs`,
+    because a new table of the other runs would lose their rows.
+
+    Args:
+        planned: ids of the runs of the spec. Of results that are not published, only these count.
+    """
+    table = folder / "results.parquet"
+    if not table.exists() or (before := last_plan(folder)) is None:
+        return
+    is_published = (folder / RUNS_FILE).is_file()
+    trained = [
+        run
+        for run in before.runs
+        if (run.state != "planned" if is_published else run.state == "done" and run.run_id in planned)
+    ]
+    present = {path.name[-10:] for path in runs.glob("*-s*-*")}
+    absent = sum(run.run_id not in present for run in trained)
     if absent:
+        kind = "published results" if is_published else "results"
+        without = f"judge the published table with `ablate report {folder}`" if is_published else f"delete {table}"
         raise ResultsError(
-            f"{folder} has published results of {several(len(trained), 'run')}, but {absent:,} of them are not in "
-            f"{runs}, and the table would lose their rows; copy them there, name another output root with --out, "
-            f"or judge the published table with `ablate report {folder}`."
+            f"{folder} has {kind} of {several(len(trained), 'run')}, but {absent:,} of them are not in {runs}, "
+            "and the table would lose their rows; copy them there, name another output root with --out, or "
+            f"{without}."
         )
 
 

@@ -23,7 +23,6 @@ from pandas import DataFrame
 
 from ablations.errors import ResultsError
 from ablations.results import sealed, write_whole
-from ablations.runs import rows as run_rows
 from ablations.runs.records import PUBLISHED_PROVENANCE, RUNS_FILE, read_json
 from ablations.spec import claims as claims_file
 from ablations.spec.figures import PUBLISHED_FOLDER, kept_published
@@ -353,8 +352,10 @@ def restore(published: Path, out: Path) -> Path:
             f"{folder} has other results than {published}; name another output root with --out, or "
             f"delete {folder}."
         )
-    for name in [*PUBLISHED_RESULTS, *_files_beside_spec(published), RUNS_FILE, run_rows.PREDICTIONS]:
+    for name in [*PUBLISHED_RESULTS, *_files_beside_spec(published)]:
         _copy(published / name, folder / name)
+    _publish_runs(published, folder)  # results in an output root have folders of runs beside them
+    publish_predictions(published, folder)
     return folder
 
 

@@ -9,8 +9,10 @@ from ablations.errors import DataError, SpecError
 from ablations.results import sealed
 from ablations.runs import gather
 from ablations.runs import rows as run_rows
+from ablations.runs.identity import folders
 from ablations.runs.records import require_runs
 from ablations.runs.workspace import Workspace
+from lightning_modules.training.run_directory import RunDirectory
 from tests.support.command_line import ablate, refusal_of
 from tests.support.errors import error_text
 from tests.support.planned_spec import SPEC, opened, workspace_of, write
@@ -41,7 +43,8 @@ def test_published_results_are_not_replaced_by_a_table_of_fewer_runs(tmp_path, c
     for run in plan["runs"]:
         run["state"] = "done"
     (workspace.folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-    require_runs(workspace.folder, tmp_path / "out" / "runs")  # of an experiment that was never published
+    planned = {run["run_id"] for run in plan["runs"]}
+    require_runs(workspace.folder, tmp_path / "out" / "runs", planned=planned)  # there is no table yet
     for name in ("runs.parquet", "results.parquet"):
         (workspace.folder / name).write_bytes(b"of all runs")
     before = {path: path.read_bytes() for path in workspace.folder.rglob("*") if path.is_file()}
@@ -56,7 +59,50 @@ def test_published_results_are_not_replaced_by_a_table_of_fewer_runs(tmp_path, c
     assert {path: path.read_bytes() for path in workspace.folder.rglob("*") if path.is_file()} == before
     for run in others:
         (tmp_path / "out" / "runs" / run["folder"]).mkdir()
-    require_runs(workspace.folder, tmp_path / "out" / "runs")
+    require_runs(workspace.folder, tmp_path / "out" / "runs", planned=planned)
+
+
+@pytest.mark.parametrize("command", ["claims", "report"])
+def test_a_table_is_not_made_again_while_folders_of_its_runs_are_away(tmp_path, command):
+    """The disk of the runs may not be mounted. The table then has the only numbers."""
+    spec = write(tmp_path, arms=ARMS, measures=["validation"])
+    ablate("claims", "--new", spec)
+    workspace = workspace_of(tmp_path, arms=ARMS, measures=["validation"], claims=["it"])
+    workspace.write_plan()
+    path = workspace.folder / "plan.json"
+    plan = json.loads(path.read_text(encoding="utf-8"))
+    first, *others = plan["runs"]
+    for run in others:
+        run["state"] = "done"
+    path.write_text(json.dumps(plan), encoding="utf-8")
+    table, runs = workspace.folder / "results.parquet", tmp_path / "out" / "runs"
+    table.write_bytes(b"of the others")
+    where = ["--out", str(tmp_path / "out"), "--data-root", str(tmp_path)]
+    assert refusal_of(command, spec, *where) == (
+        f"{workspace.folder} has results of {len(others)} runs, but {len(others)} of them are not in {runs}, and "
+        "the table would lose their rows; copy them there, name another output root with --out, or delete "
+        f"{table}.\n"
+    )
+    assert table.read_bytes() == b"of the others"
+    require_runs(workspace.folder, runs, planned=[first["run_id"]])  # the spec has dropped the others
+    for run in others:
+        (runs / f"renamed-s0-{run['run_id']}").mkdir(parents=True)
+    require_runs(workspace.folder, runs, planned=[run["run_id"] for run in plan["runs"]])
+
+
+def test_of_two_folders_of_a_run_the_one_that_is_further_counts(tmp_path):
+    """They come from two output roots that were copied together. The last by name counted, and trained again."""
+    workspace = workspace_of(tmp_path, arms=ARMS)
+    (item, *_) = workspace.make_run_folders(workspace.planned)
+    other = item.directory.path.with_name(f"zeta-s0-{item.run_id}")
+    other.mkdir()
+    assert folders(tmp_path / "out")[item.run_id] == item.directory.path
+    RunDirectory(other).write_state("interrupted", step=5, saved_step=5)
+    assert folders(tmp_path / "out")[item.run_id] == other
+    item.directory.write_state("done", step=3)
+    assert folders(tmp_path / "out")[item.run_id] == item.directory.path
+    (other / "state.json").write_text("cut")
+    assert folders(tmp_path / "out")[item.run_id] == item.directory.path
 
 
 def test_two_commands_at_once_share_a_run_whatever_its_arms_are_called(tmp_path):

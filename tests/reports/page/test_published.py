@@ -235,6 +235,16 @@ def test_runs_that_are_there_count_and_not_what_was_published(tmp_path, folder):
     assert set(states.values()) == {"done"}
 
 
+def test_a_page_of_results_in_another_output_root_knows_their_runs(tmp_path, folder):
+    """An output root that somebody may only read: its runs were said not to have started."""
+    elsewhere = restore(folder, tmp_path / "mine")
+    here, there = experiment_folder.read(folder).runs, experiment_folder.read(elsewhere).runs
+    assert [(run.plan, run.state, run.settings) for run in there] == [
+        (run.plan, run.state, run.settings) for run in here
+    ]
+    assert {run.state.state for run in there} == {"done"}
+
+
 def test_published_results_of_runs_that_have_not_started_are_read(tmp_path):
     folder = write(tmp_path / "out")
     run = json.loads((folder / "plan.json").read_bytes())["runs"][0]
