@@ -5,18 +5,8 @@ They share the base class `AblationsError` with the errors of training.
 
 from typing import Literal, NamedTuple
 
-from lightning_modules.errors import AblationsError, CheckpointError, DataError, NonFiniteLossError, PluginError
-
-__all__ = [
-    "AblationsError",
-    "CheckpointError",
-    "DataError",
-    "MeasureError",
-    "NonFiniteLossError",
-    "PluginError",
-    "ResultsError",
-    "SpecError",
-]
+from lightning_modules.errors import AblationsError
+from lightning_modules.errors import PluginError as PluginError  # for reports, which imports ablations alone
 
 
 class SpecError(AblationsError, ValueError):

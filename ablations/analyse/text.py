@@ -15,13 +15,14 @@ import torch
 from numpy.typing import NDArray
 
 from ablations.analyse.model import HuggingFaceModel, hidden_states
-from ablations.errors import DataError, MeasureError
+from ablations.errors import MeasureError
 from ablations.measures.reading.labels import Span, spans_of, token_labels
 from ablations.measures.reading.sample import Sample, whole_sentences
 from ablations.wording import listed, shown
 from lightning_modules.data.tables import ENDINGS, Columns, file_source, format_of, text_columns
 from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START
 from lightning_modules.data.treebank import LabelledSentence
+from lightning_modules.errors import DataError
 from lightning_modules.model.numerics import out_of_memory
 
 USUAL_COLUMN = "text"

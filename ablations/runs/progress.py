@@ -13,14 +13,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ablations.catalogue import distance_settings
-from ablations.errors import CheckpointError, DataError, MeasureError
+from ablations.errors import MeasureError
 from ablations.runs.calibration import Calibration, longest_first
 from ablations.runs.identity import PlannedRun, create
 from ablations.runs.launch import Outcome, Pool, threads_per_process, visible_gpus
 from ablations.runs.terminal import duration
 from ablations.runs.workspace import Workspace
 from ablations.wording import printable, several
-from lightning_modules.errors import AblationsError, ExitCode
+from lightning_modules.errors import AblationsError, CheckpointError, DataError, ExitCode
 from lightning_modules.files import require_writable
 from lightning_modules.training.run_directory import RunDirectoryError, RunState
 

@@ -24,7 +24,7 @@ import torch
 
 from ablations import results
 from ablations.catalogue import MEASURES, RunMeasure, card, for_run
-from ablations.errors import DataError, MeasureError
+from ablations.errors import MeasureError
 from ablations.measures.reading.texts import Readings, Say
 from ablations.measures.settings import StateSettings
 from ablations.runs.rows import (
@@ -39,7 +39,14 @@ from ablations.runs.rows import (
 from ablations.tasks.datasets import files_now
 from lightning_modules import plugins
 from lightning_modules.data.token_store import Tokens
-from lightning_modules.errors import AblationsError, ExitCode, Interrupted, OutOfMemoryError, StopRequest
+from lightning_modules.errors import (
+    AblationsError,
+    DataError,
+    ExitCode,
+    Interrupted,
+    OutOfMemoryError,
+    StopRequest,
+)
 from lightning_modules.files import explained, open_no_link, refusal
 from lightning_modules.model.numerics import keep_freed_memory, out_of_memory
 from lightning_modules.objectives import build

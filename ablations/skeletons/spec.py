@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ablations.errors import DataError, SpecError
+from ablations.errors import SpecError
 from ablations.messages import ALSO_CALLED
 from ablations.spec import load
 from ablations.spec.experiment import LONGEST_NAME
@@ -22,6 +22,7 @@ from lightning_modules.config import FilesData
 from lightning_modules.data import corpus, tables
 from lightning_modules.data.corpus import Row
 from lightning_modules.data.tokenizer import sub_words_at_least
+from lightning_modules.errors import DataError
 from lightning_modules.files import atomic, make_folder
 
 OBJECTIVES = {

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ValidationError
 
 from ablations.catalogue import OF_TASKS, OF_TREEBANKS, SHARES, card, layers_of, measures_of_tables, metrics_of
-from ablations.errors import Fault, KeyPath, PluginError
+from ablations.errors import Fault, KeyPath
 from ablations.metric_groups import groups_of, metrics_of_task
 from ablations.spec.contrasts import (
     EFFECT,
@@ -32,6 +32,7 @@ from ablations.spec.contrasts import (
 )
 from ablations.wording import guess, listed, must_be, nearest, shown
 from lightning_modules import plugins
+from lightning_modules.errors import PluginError
 
 
 def effect_faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: str) -> Iterator[Fault]:

@@ -163,7 +163,8 @@ def _setting(content: dict[str, Any], written: str, spec: Path) -> Given:
         if not key:
             raise _RefusedError(f"a setting is written KEY=VALUE, as in `{EXAMPLE}`")
         if path == ("arms",) and isinstance(before, dict) and key not in before:
-            raise _RefusedError(f"{key} is not an arm of {spec}{guess(key, before) or _arms(before)}")
+            arms_there = f"; it writes {', '.join(before)}" if len(before) <= 8 else ""
+            raise _RefusedError(f"{key} is not an arm of {spec}{guess(key, before) or arms_there}")
         before = before.get(key, _ABSENT) if isinstance(before, dict) else _ABSENT
         path = (*path, key)
         if rest[:1] == "=":
@@ -216,10 +217,6 @@ def _first_key(around: Any, path: KeyPath, text: str) -> tuple[str, str]:
     signs = "=" if path in (("grid", "axes"), ("grid", "zip")) else ".="
     match = re.match(rf"([^{signs}]*)(?=[{signs}])", text)
     return (match[1].strip(), text[match.end() :]) if match else ("", "")
-
-
-def _arms(arms: dict[str, Any]) -> str:
-    return f"; it writes {', '.join(arms)}" if len(arms) <= 8 else ""
 
 
 def _refuse_overlap(setting: Given, given: Sequence[Given]) -> None:

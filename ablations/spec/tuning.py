@@ -9,13 +9,14 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ablations.errors import Fault, KeyPath, SpecError
 from ablations.spec.experiment import LONGEST_NAME, Arm, Experiment, Range, Run, Tune
 from ablations.spec.grid import MOST_ARMS, arm_faults, arms_of, changed_by, lasting, setting_paths, settings_of
 from ablations.wording import exact_number, guess, listed, shown
-from lightning_modules.config import RunSettings, operations_per_token
+from lightning_modules.config import operations_per_token
 
 Values = dict[str, Any]
 """Values of tuned settings, by dotted path."""
@@ -138,7 +139,7 @@ def _value_faults(tune: Tune, path: str, arms: Sequence[Arm]) -> Iterator[Fault]
             )
             yield Fault(place, sentence, "key")
             return
-    written = [_setting(settings_of(arm), path) for arm in arms]
+    written = [attrgetter(path)(settings_of(arm)) for arm in arms]
     if other := next((arm for arm, value in zip(arms, written, strict=True) if value != written[0]), None):
         sentence = (
             f"tune would replace {path}, but arms {arms[0].name} and {other.name} differ in this setting; leave "
@@ -174,13 +175,6 @@ def _operation_faults(tune: Tune, arms: Sequence[Arm]) -> Iterator[Fault]:
                 )
                 yield Fault(("tune", "settings", path), sentence, "key")
                 break
-
-
-def _setting(settings: RunSettings, path: str) -> Any:
-    value: Any = settings
-    for key in path.split("."):
-        value = getattr(value, key)
-    return value
 
 
 def _number_faults(tune: Tune, arms: Sequence[Arm]) -> Iterator[Fault]:

@@ -1,6 +1,6 @@
 """Settings of the measures of tasks. No torch, no mathematics."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -20,11 +20,6 @@ Effort = Literal["quick", "full"]
 
 EXAMPLES: Mapping[Effort, int] = MappingProxyType({"quick": 1_000, "full": 10_000})
 """Largest number of training examples of every measure that trains, unless a spec gives another."""
-
-
-def _schema(names: Iterable[str]) -> dict[str, Any]:
-    """Return the schema of the name of a task for editors: one of these names, or the name of a file."""
-    return {"anyOf": [{"enum": list(names)}, {"pattern": f"^{plugins.TEXT}$"}]}
 
 
 def _known_task(name: str) -> str:
@@ -49,7 +44,12 @@ def _read_task(name: str) -> Task:
         raise sentence_error(str(error).partition("\n")[0].removesuffix(".")) from error
 
 
-TaskName = Annotated[str, AfterValidator(_known_task), Field(json_schema_extra=_schema(TASKS))]
+TaskName = Annotated[
+    str,
+    AfterValidator(_known_task),
+    Field(json_schema_extra={"anyOf": [{"enum": list(TASKS)}, {"pattern": f"^{plugins.TEXT}$"}]}),
+]
+"""Name of a task of the catalogue, or of a file that declares one."""
 
 
 class TaskSettings(MeasureSettings):

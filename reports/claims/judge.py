@@ -29,9 +29,6 @@ from reports.statistics.seed_tests import SeedEffects
 FORMAT = 2
 """Version of claims.json."""
 
-NAME = claims_file.NAME
-"""Pattern for the name of a file of claims, as specs write it."""
-
 
 class Judged(NamedTuple):
     """Experiment with its claims loaded and judged; a command does this once."""
@@ -283,7 +280,7 @@ def _files(experiment: ReportedExperiment) -> Iterator[tuple[PlannedClaims, Clai
     planned = {file.name: file for file in experiment.plan.claim_files}
     for name in experiment.plan.claims:
         file = planned.get(name, PlannedClaims(name=name))
-        if not NAME.fullmatch(name):
+        if not claims_file.NAME.fullmatch(name):
             yield file, "this is not the name of a file of claims"
             continue
         path = experiment.folder / claims_file.FOLDER / f"{name}.yaml" if experiment.folder else None

@@ -234,7 +234,7 @@ def _at_look(items: Iterable[MeasuredClaim], sizes: Sequence[int], looks: Looks,
 def levels_at_looks(item: MeasuredClaim, sizes: Sequence[int], level: float) -> tuple[float, ...]:
     """Return the level of a claim at each look. It allows for several parts and several layers to choose from."""
     chosen = [max(part.at_layers_LMS.shape[:2]) for part in item.parts.values() if part.at_layers_LMS is not None]
-    return look_levels(sizes, level=level, ways=ways_to_fail(item.parts) * max(chosen, default=1))
+    return look_levels(tuple(sizes), level=level, ways=ways_to_fail(item.parts) * max(chosen, default=1))
 
 
 def _end(item: MeasuredClaim, looks: Looks, size: int, *, level: float) -> End:
@@ -350,7 +350,8 @@ DRAWS_AT_ONCE = 2**15
 """Number of draws in memory at once."""
 
 
-def look_levels(sizes: Sequence[int], *, level: float, ways: int = 1) -> tuple[float, ...]:
+@cache
+def look_levels(sizes: tuple[int, ...], *, level: float, ways: int = 1) -> tuple[float, ...]:
     """Return the two-sided level of the t test at each look.
 
     A claim as a whole has `level`; each of the `ways` parts that may refute it is tested at a level divided
@@ -361,11 +362,6 @@ def look_levels(sizes: Sequence[int], *, level: float, ways: int = 1) -> tuple[f
     Args:
         sizes: number of seeds at each look, rising.
     """
-    return _look_levels(tuple(sizes), level, ways)
-
-
-@cache
-def _look_levels(sizes: tuple[int, ...], level: float, ways: int) -> tuple[float, ...]:
     p_DK = _null_probabilities(sizes)
     is_open = np.ones(len(p_DK), bool)
     levels: list[float] = []

@@ -365,12 +365,6 @@ def _may_be_equivalent(effects: SeedEffects) -> bool:
     return not (effects.bounded or effects.condition)
 
 
-def _may_be_divided_by_0(effects: SeedEffects, *, level: float) -> bool:
-    """Return whether the effect is a ratio without an interval. Then its numerator may be above the bound times
-    the denominator, and the ratio below the bound, as both change their order with the denominator's sign."""
-    return effects.ratio_of is not None and bool(np.isnan(seed_tests.interval(effects, confidence=1 - level).low))
-
-
 def _equivalence(effects: SeedEffects, smallest: float) -> float:
     """Return the probability in TOST: the larger one of its two sides."""
     return max(seed_tests.above(effects, against=-smallest), seed_tests.below(effects, against=smallest))
@@ -398,5 +392,8 @@ def _verdict(effects: SeedEffects, smallest: float, *, level: float, ways: int) 
         supported = max(2 * seed_tests.above(effects), effects.page or 0.0)
         contradicted = 2 * seed_tests.below(effects)
     if supported <= level:
-        return "undecided" if _may_be_divided_by_0(effects, level=level) else "supported"
+        # If a ratio has no interval, its denominator may be 0. Then the numerator may be above the bound times the
+        # denominator, and the ratio below the bound, as both change their order with the denominator's sign.
+        is_unbounded = effects.ratio_of and np.isnan(seed_tests.interval(effects, confidence=1 - level).low)
+        return "undecided" if is_unbounded else "supported"
     return "contradicted" if ways * contradicted <= level and not effects.condition else "undecided"

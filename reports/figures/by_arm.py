@@ -56,13 +56,13 @@ from reports.figures.panel import (
     title_of,
 )
 from reports.figures.style import (
+    GREY,
     MOST_LINES,
     USUAL_LINES,
     PanelArms,
     Style,
     arm_styles,
     families,
-    grey_style,
     label_layers,
     spread_out,
     step_locator,
@@ -147,7 +147,7 @@ class ArmLines(NamedTuple):
             label = end_label(name, curve, noted=bool(self.common_doubt))
             if self.unnamed:
                 label = shown_name(_spaced(name), WIDE_END_LETTERS)
-            lines.append(Line(curve.arm, label, style if about else grey_style(style)))
+            lines.append(Line(curve.arm, label, style if about else style._replace(colour=GREY)))
         return lines
 
     def draw(self, figure: Figure) -> None:

@@ -217,14 +217,10 @@ def _draw_levels(marks: SettingMarks, points: Sequence[Mapping[str, Any]], *, ax
     return handles
 
 
-def _place_label(value: str) -> str:
-    """Return a value of the setting as text of a figure: a whole number as in tables, ``3,000``."""
-    return count(int(value)) if value.isdecimal() else shown_name(value)
-
-
 def _label_places(along: Mapping[str, Any], *, ax: Axes) -> None:
     """Set the scale, ticks and label of the axis, and mark the reference value."""
-    places, labels = along["places"], [_place_label(value) for value in along["values"]]
+    places = along["places"]
+    labels = [count(int(value)) if value.isdecimal() else shown_name(value) for value in along["values"]]
     if along["logarithmic"]:
         ax.set_xscale("log", base=2)
     low, high = (np.log2(places[end]) if along["logarithmic"] else places[end] for end in (0, -1))

@@ -145,7 +145,6 @@ def _end(summary: DataFrame, line: Line) -> list[End]:
 
 
 def _end_of_published(curve: PublishedCurve) -> End:
-    """Return the last point of a curve from elsewhere with its name."""
     x = max(curve.y_by_x)
     return End(x, curve.y_by_x[x], curve.label, curve.colour)
 

@@ -229,11 +229,6 @@ def pair_style(first: Style, second: Style) -> Style:
     return Style(second.colour, first.marker, line, filling=first.colour)
 
 
-def grey_style(arm: Style) -> Style:
-    """Return the style of an arm with which others are compared: its marker and line in grey."""
-    return arm._replace(colour=GREY)
-
-
 def seeds_style(arm: Style) -> Style:
     """Return the style of a comparison of an arm's own seeds: its colour and marker, dotted and hollow."""
     return Style(arm.colour, arm.marker, DOTTED, filling="white")

@@ -274,7 +274,6 @@ def _breakable(name: str) -> Markup:
 
 
 def _verdicts(cells: dict[str, dict[str, Any]]) -> list[str]:
-    """Return the verdicts in a row of a table of scores."""
     return [cell["verdict"] for cell in cells.values()]
 
 

@@ -364,7 +364,10 @@ def _text(experiment: ReportedExperiment) -> str:
     )
     counts = ", ".join(f"{several(value, noun)}{of}" for value, noun, of in facts if value is not None)
     text = ": ".join(part for part in (data.description, counts) if part)
-    return f"Text: {text}.{_cut(data.cut)}{_whose_text(experiment)}" if text else ""
+    if not text:
+        return ""
+    whose = f" This is the text of {experiment.plan.arms[0]}." if _other_texts(experiment) else ""
+    return f"Text: {text}.{_cut(data.cut)}{whose}"
 
 
 def _cut(cut: dict[str, int]) -> str:
@@ -376,11 +379,6 @@ def _cut(cut: dict[str, int]) -> str:
         noun, _, use = kind.partition(" ")
         counts.append(f"{several(number_of, noun)} {use}".rstrip())
     return f" Cut at the maximum length: {listed(counts, 'and')}."
-
-
-def _whose_text(experiment: ReportedExperiment) -> str:
-    """Return a sentence on whose text the plan describes; empty if all arms read it."""
-    return f" This is the text of {experiment.plan.arms[0]}." if _other_texts(experiment) else ""
 
 
 def _other_texts(experiment: ReportedExperiment) -> list[str]:

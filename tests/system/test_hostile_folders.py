@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ablations import results, yamlfile
-from ablations.errors import AblationsError, ResultsError
+from ablations.errors import ResultsError
 from ablations.runs import gather, rows
 from ablations.runs.calibration import Calibration
 from ablations.runs.launch import Outcome
@@ -23,7 +23,7 @@ from ablations.runs.progress import carry_out, display
 from ablations.runs.records import RunRecord, RunState, RunStatus
 from ablations.runs.terminal import status_table
 from ablations.wording import REFUSED, printable
-from lightning_modules.errors import ExitCode, FilesError
+from lightning_modules.errors import AblationsError, ExitCode, FilesError
 from lightning_modules.files import read_file
 from lightning_modules.training.log import JsonLinesLogger
 from lightning_modules.training.run_directory import RunDirectory, RunDirectoryError

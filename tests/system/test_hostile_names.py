@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from ablations.errors import AblationsError
 from ablations.results import write_whole
 from ablations.runs import worker
 from ablations.spec import load
+from lightning_modules.errors import AblationsError
 from lightning_modules.files import FilesError, whole_folder, write_json
 from lightning_modules.training.checkpoint import AtomicCheckpoints, write_safetensors
 from lightning_modules.training.log import JsonLinesLogger

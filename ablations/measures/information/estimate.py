@@ -278,19 +278,6 @@ def clusters_of(states_ND: Matrix, sentences_N: Labels, *, clusters: int, seed: 
     return Clusters(half_N, all_N, (first_N, second_N))
 
 
-def token_information(
-    states_ND: Matrix, labels_N: Labels, sentences_N: Labels, *, clusters: int, seed: int
-) -> TokenInformation:
-    """Return the mutual information of a label of tokens and their states, by k-means, with chance levels.
-
-    See `clusters_of` and `information_of`, which also say what is raised.
-    """
-    labels_N = as_labels(labels_N, name="labels")  # checked first, because clustering takes long
-    require_equal_lengths(states=states_ND, labels=labels_N, sentences=sentences_N)
-    clustered = clusters_of(states_ND, sentences_N, clusters=clusters, seed=seed)
-    return information_of(clustered, labels_N, sentences_N, clusters=clusters, seed=seed)
-
-
 def information_of(
     clustered: Clusters, labels_N: Labels, sentences_N: Labels, *, clusters: int, seed: int
 ) -> TokenInformation:
@@ -346,8 +333,7 @@ def most_frequent(labels_N: Labels, types: int) -> np.ndarray:
 
 
 def smaller_half(sentences_N: Labels, *, seed: int) -> int:
-    """Return the number of tokens in the smaller of the two halves that `token_information` makes of these
-    sentences.
+    """Return the number of tokens in the smaller of the two halves that `clusters_of` makes of these sentences.
 
     Raises:
         MeasureError: fewer than two sentences.
@@ -357,8 +343,8 @@ def smaller_half(sentences_N: Labels, *, seed: int) -> int:
 
 
 def require_fitting(sentences_N: Labels, *, clusters: int, seed: int) -> None:
-    """Raise a MeasureError for sentences that `token_information` would refuse: fewer than two, or fewer than
-    five tokens per cluster in a half."""
+    """Raise a MeasureError for sentences that `clusters_of` would refuse: fewer than two, or fewer than five
+    tokens per cluster in a half."""
     (split,) = np.random.default_rng(seed).spawn(1)
     fitting_halves(sentences_N, clusters=clusters, rng=split)
 

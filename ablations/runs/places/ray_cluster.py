@@ -20,7 +20,6 @@ from typing import Any
 
 from rich.console import Console
 
-from ablations.errors import AblationsError
 from ablations.runs.calibration import longest_first
 from ablations.runs.identity import PlannedRun
 from ablations.runs.launch import Outcome
@@ -30,7 +29,7 @@ from ablations.runs.places.watch import require_free, watch
 from ablations.runs.progress import say_failed
 from ablations.runs.workspace import Workspace
 from ablations.wording import guess, listed, several, shown
-from lightning_modules.errors import FilesError
+from lightning_modules.errors import AblationsError, FilesError
 from lightning_modules.files import explained, make_folder, open_no_link, require_writable
 
 SECONDS_TO_CONNECT = 10.0

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ablations.errors import AblationsError, SpecError
+from ablations.errors import SpecError
 from ablations.runs.places.place import (
     Partition,
     PlaceFile,
@@ -21,6 +21,7 @@ from ablations.runs.places.place import (
     seconds_of,
 )
 from ablations.wording import guess, listed, shown
+from lightning_modules.errors import AblationsError
 
 SECONDS_TO_ANSWER = 60.0
 

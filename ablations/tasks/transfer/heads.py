@@ -33,7 +33,6 @@ from ablations.tasks.datasets import Task
 from ablations.tasks.encoding import (
     SECOND,
     EncodedTexts,
-    Row,
     encode_batch,
     encode_examples,
     pair_features,
@@ -108,12 +107,12 @@ class Texts:
 def texts_of(task: Task, examples: Examples, tokenizer: Tokenizer, *, max_length: int) -> Texts:
     """Return the examples of a split as a head reads them. Tokens that `max_length` cuts off are no items."""
     rows = encode_examples(task, examples, tokenizer, max_length=max_length)
-    pooled = task.kind in ("classification", "regression")
-    return Texts(examples, rows, None if pooled else [_places(task, row) for row in rows.rows])
-
-
-def _places(task: Task, row: Row) -> Integers:
-    return np.flatnonzero(row.word_T >= 0 if task.kind == "tagging" else row.part_T == SECOND)
+    if task.kind in ("classification", "regression"):
+        return Texts(examples, rows, None)
+    places = [
+        np.flatnonzero(row.word_T >= 0 if task.kind == "tagging" else row.part_T == SECOND) for row in rows.rows
+    ]
+    return Texts(examples, rows, places)
 
 
 def read_states(objective: Objective, texts: Texts, index_B: Integers, *, mixed: bool = False) -> Tensor:

@@ -16,7 +16,7 @@ from ablations.analyse.analyse import analyse
 from ablations.analyse.measures import usual_measures
 from ablations.analyse.model import load, untrained
 from ablations.analyse.text import sentences
-from ablations.errors import DataError, MeasureError
+from ablations.errors import MeasureError
 from ablations.measures.geometry import geometry
 from ablations.measures.layer_change import layer_change
 from ablations.measures.reading.sample import Sample, ranks
@@ -25,6 +25,7 @@ from ablations.measures.settings import (
 )
 from ablations.measures.token_information import information_rows
 from ablations.runs.worker import measure
+from lightning_modules.errors import DataError
 from lightning_modules.export.folder import export, export_series
 from reports.page import page
 from tests.support import tiny_models
@@ -162,6 +163,7 @@ def test_the_page_says_what_was_measured_and_what_was_refused(analysed):
         texts[0]
         == "Whether bert is trained enough to interpret is unknown: it has no validation loss over the vocabulary."
     )
+    assert texts.pop(1).startswith(f"the text repeats {len(TEXT) - len(set(TEXT))} sentences (")
     n = sum(len(line.split()) for line in TEXT)
     assert texts[1] == (
         f"layer_change: {n} tokens are {n / WIDTH:.0f} for each of the 16 units of the width, so chance changes "

@@ -9,7 +9,6 @@ import torch
 
 from ablations.errors import MeasureError
 from ablations.measures import read_out as module
-from ablations.measures.information.estimate import token_information
 from ablations.measures.information.plug_in import entropy
 from ablations.measures.information.probes import Whitening
 from ablations.measures.jackknife import standard_error
@@ -17,6 +16,7 @@ from ablations.measures.read_out import FOLDS, folds, read_out, read_out_rows
 from ablations.measures.settings import ReadOutSettings
 from ablations.measures.token_information import questions_of
 from tests.support.errors import error_text
+from tests.support.information import token_information
 from tests.support.zipf_text import zipf_sample
 
 ABOUT = ("input", "previous", "next")

@@ -8,7 +8,7 @@ import pytest
 
 from ablations.errors import MeasureError
 from ablations.measures import token_information as module
-from ablations.measures.information.estimate import smaller_half, token_information
+from ablations.measures.information.estimate import smaller_half
 from ablations.measures.reading.sample import whole_sentences
 from ablations.measures.settings import TokenInformationSettings
 from ablations.measures.token_information import (
@@ -19,6 +19,7 @@ from ablations.measures.token_information import (
     require_enough,
 )
 from lightning_modules.data.tokenizer import FIRST_WORD_ID, MASK
+from tests.support.information import token_information
 from tests.support.zipf_text import zipf_sample
 
 EVERYTHING = ("input", "previous", "next", "output")

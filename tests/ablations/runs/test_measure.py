@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from ablations import catalogue
 from ablations.catalogue import CARDS, MEASURES, RunMeasure
-from ablations.errors import AblationsError, MeasureError
+from ablations.errors import MeasureError
 from ablations.measures import layer_change
 from ablations.measures.reading.sample import first_tokens
 from ablations.measures.reading.texts import Readings, layer_states
@@ -34,7 +34,7 @@ from ablations.tasks.settings import BaselinesSettings, MinimalPairsSettings, Pr
 from lightning_modules import plugins
 from lightning_modules.data.token_store import Split
 from lightning_modules.data.tokenizer import END, MASK, PAD, START, decode
-from lightning_modules.errors import ExitCode, Interrupted, OutOfMemoryError, StopRequest
+from lightning_modules.errors import AblationsError, ExitCode, Interrupted, OutOfMemoryError, StopRequest
 from lightning_modules.objectives import build
 from lightning_modules.training.data_module import evaluation_batches
 from tests.support.errors import error_text

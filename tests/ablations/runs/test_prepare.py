@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from ablations.errors import AblationsError, SpecProblems
+from ablations.errors import SpecProblems
 from ablations.measures.information.estimate import smaller_half
 from ablations.measures.reading.texts import Texts
 from ablations.measures.token_information import questions_of
@@ -14,6 +14,7 @@ from ablations.runs.prepare import prepare_text
 from lightning_modules.config import FilesData
 from lightning_modules.config.contradictions import lacks_documents
 from lightning_modules.data import token_store
+from lightning_modules.errors import AblationsError
 from tests.support.errors import error_text
 from tests.support.planned_spec import SPEC, workspace_of
 from tests.support.tiny_text import sentences

@@ -6,13 +6,14 @@ import threading
 import pytest
 from rich.console import Console
 
-from ablations.errors import CheckpointError, DataError, MeasureError
+from ablations.errors import MeasureError
 from ablations.runs import measure_pairs, progress
 from ablations.runs.calibration import Calibration
 from ablations.runs.identity import create
 from ablations.runs.launch import Outcome
 from ablations.runs.progress import LOG_END, _measured_now, _through, compare_runs, display
 from ablations.runs.terminal import WIDTH, console_for_tables
+from lightning_modules.errors import CheckpointError, DataError
 from lightning_modules.training.run_directory import RunDirectoryError, checksum
 from tests.support.planned_spec import workspace_of
 

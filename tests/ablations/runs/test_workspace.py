@@ -5,13 +5,14 @@ import json
 import pandas as pd
 import pytest
 
-from ablations.errors import DataError, SpecError
+from ablations.errors import SpecError
 from ablations.results import sealed
 from ablations.runs import gather
 from ablations.runs import rows as run_rows
 from ablations.runs.identity import folders
 from ablations.runs.records import require_runs
 from ablations.runs.workspace import Workspace
+from lightning_modules.errors import DataError
 from lightning_modules.training.run_directory import RunDirectory
 from tests.support.command_line import ablate, refusal_of
 from tests.support.errors import error_text

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from ablations.errors import AblationsError, SpecError
+from ablations.errors import SpecError
 from ablations.runs.identity import run_identity
 from ablations.runs.rows import key
 from ablations.spec import grid, load
 from ablations.spec.load import schema
 from lightning_modules.config.settings import plugins_of
+from lightning_modules.errors import AblationsError
 from tests.support.spec_files import write_spec
 
 TEMPLATES = Path(__file__).parents[3] / "docs" / "plugins"

@@ -22,7 +22,7 @@ from reports.statistics.seed_tests import t_interval
 from tests.support.judged import claim_entry
 from tests.support.loss_claims import claims_of
 
-SIZES = [3, 4, 6, 9]
+SIZES = (3, 4, 6, 9)
 SEEDS = list(range(10, 19))
 
 

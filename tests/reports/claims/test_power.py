@@ -52,7 +52,7 @@ def test_a_family_of_two_makes_it_harder(tmp_path, pilot):
 
 
 def test_with_looks_the_level_is_that_of_the_next_look(tmp_path, pilot):
-    looks = [3, 6, 12]
+    looks = (3, 6, 12)
     (one,) = claim_powers(
         claims_of(tmp_path, ("more", "a", {"smallest": 0.2})), pilot, seeds=12, looks=looks, **CONTEXT
     )

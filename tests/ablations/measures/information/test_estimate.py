@@ -6,11 +6,12 @@ import torch
 
 from ablations.measures.information import estimate as module
 from ablations.measures.information.estimate import (
+    clusters_of,
     cross_fitted,
     cross_fitted_estimate,
     halves,
+    information_of,
     most_frequent,
-    token_information,
 )
 from ablations.measures.information.plug_in import Points, plug_in, plug_in_estimate
 from ablations.measures.jackknife import sentence_blocks, standard_error
@@ -24,6 +25,7 @@ from tests.support.channels import (
     standard_error_of_mean,
     states_of,
 )
+from tests.support.information import token_information
 from tests.support.matrices import complaint
 
 
@@ -174,11 +176,16 @@ def test_too_few_tokens_are_refused_with_the_clusters_they_are_enough_for():
 
 
 def test_unfit_labels_and_states_are_refused():
-    assert complaint(token_information, np.ones((3, 2)), [1, 2, 3], [1, 2], clusters=1, seed=0) == (
-        "all lists must have one entry for each token, but their lengths are states 3, labels 3, sentences 2."
+    assert complaint(clusters_of, np.ones((3, 2)), [1, 2], clusters=1, seed=0) == (
+        "all lists must have one entry for each token, but their lengths are states 3, sentences 2."
     )
-    assert complaint(token_information, np.ones((2, 2)), [0.5, 1], [1, 2], clusters=1, seed=0) == (
-        "labels must be a list of integers, one for each token, but they are float64 of shape (2,)."
+    sentences = np.arange(20)
+    clustered = clusters_of(generator(0).standard_normal((20, 2)), sentences, clusters=2, seed=0)
+    assert complaint(information_of, clustered, sentences[:19], sentences, clusters=2, seed=0) == (
+        "all lists must have one entry for each token, but their lengths are clusters 20, labels 19, sentences 20."
+    )
+    assert complaint(information_of, clustered, np.full(20, 0.5), sentences, clusters=2, seed=0) == (
+        "labels must be a list of integers, one for each token, but they are float64 of shape (20,)."
     )
     assert complaint(most_frequent, [1, 2], 0) == "types must be at least 1, but is 0."
     states = np.ones((40, 2))

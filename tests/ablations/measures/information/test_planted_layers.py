@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from ablations.measures.information.estimate import token_information
 from ablations.measures.jackknife import standard_error
 from tests.support.channels import generator, standard_error_of_mean, zipf
+from tests.support.information import token_information
 
 TYPES, WIDTH, CLUSTERS = 40, 16, 60
 SENTENCES, LENGTH = 300, 10

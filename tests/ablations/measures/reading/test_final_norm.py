@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from ablations.measures import layer_change, token_information
-from ablations.measures.information.estimate import token_information as information_of
 from ablations.measures.reading.texts import Readings
 from ablations.measures.settings import AFTER_FINAL_NORM, LayerChangeSettings, TokenInformationSettings
 from ablations.measures.similarity import pwcca
 from lightning_modules.config import RunSettings
 from lightning_modules.data import token_store
 from lightning_modules.objectives import build
+from tests.support.information import token_information as information_of
 
 LAYERS = 3
 CHANGE = LayerChangeSettings(kind="layer_change", tokens=800)
