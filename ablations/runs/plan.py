@@ -29,6 +29,7 @@ from lightning_modules.training.run_directory import (
     RunDirectory,
     RunDirectoryError,
     RunState,
+    run_directories,
 )
 
 if TYPE_CHECKING:
@@ -158,16 +159,19 @@ def run_status(item: PlannedRun, lacking_of_run: Lacking | None = None) -> RunSt
 
 
 def all_statuses(out: Path) -> list[RunStatus]:
-    """Return the status of every run folder of an output root."""
+    """Return the status of every run folder of an output root.
+
+    Raises:
+        RunDirectoryError: a folder or a file in it may not be read, or is damaged.
+    """
     statuses = []
-    for path in sorted((out / "runs").glob("*/run.json")):
-        directory = RunDirectory(path.parent)
+    for directory in run_directories(out):
         run = directory.description()
         if not {"arm", "seed", "run_id"} <= run.keys():
-            raise RunDirectoryError(f"{path} {DAMAGED_DESCRIPTION}")
+            raise RunDirectoryError(f"{directory.path / 'run.json'} {DAMAGED_DESCRIPTION}")
         state = directory.state()
         about = {name: run[name] for name in ("run_id", "arm", "seed")}
-        statuses.append(RunStatus(RunRecord(**about, folder=path.parent.name, state=state.state), state))
+        statuses.append(RunStatus(RunRecord(**about, folder=directory.path.name, state=state.state), state))
     return statuses
 
 

@@ -36,6 +36,7 @@ from lightning_modules.files import (
     open_no_link,
     read_file,
     read_while_replaced,
+    refusal,
     synced,
     write_json,
 )
@@ -179,7 +180,8 @@ class RunDirectory:
         such file.
 
         Raises:
-            RunDirectoryError: the file cannot be read, or differs from its checksum. `problem` says so.
+            RunDirectoryError: the file cannot be read, or differs from its checksum. `problem` says so, unless
+                permission is denied: then nothing is known to be damaged.
         """
         path = self.path / name
 
@@ -194,6 +196,8 @@ class RunDirectory:
             return read_while_replaced(whole)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except PermissionError as error:
+            raise _denied(path, error) from error
         except (OSError, ValueError, AttributeError, RecursionError) as error:
             raise RunDirectoryError(f"{path} {problem}") from error
 
@@ -329,6 +333,8 @@ class RunDirectory:
             return read_file(self.metrics)
         except (FileNotFoundError, NotADirectoryError):
             return b""
+        except PermissionError as error:
+            raise _denied(self.metrics, error) from error
         except OSError as error:
             raise RunDirectoryError(f"{self.metrics} cannot be read: {error.strerror}; remove it.") from error
 
@@ -496,6 +502,27 @@ class RunDirectory:
                 return True
             finally:
                 os.close(descriptor)
+
+
+def run_directories(out: Path) -> list[RunDirectory]:
+    """Return the folders of all runs of an output root, by name; folders without run.json are left out.
+
+    Raises:
+        RunDirectoryError: permission to look into a folder is denied.
+    """
+    try:
+        folders = [out / "runs" / name for name in sorted(os.listdir(out / "runs"))]
+        return [RunDirectory(folder) for folder in folders if (folder / "run.json").exists()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except PermissionError as error:
+        raise _denied(error.filename, error) from error
+
+
+def _denied(path: str | Path, error: PermissionError) -> RunDirectoryError:
+    """Return the error of a file that may be whole, but that this user may not read."""
+    reason, remedy = refusal(error) or (str(error), "choose another folder")
+    return RunDirectoryError(f"{path}: {reason}; {remedy}.")
 
 
 def _described(written: bytes) -> dict[str, Any]:

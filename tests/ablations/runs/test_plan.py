@@ -13,6 +13,7 @@ from lightning_modules.files import read_json
 from lightning_modules.training.run_directory import RunDirectoryError
 from tests.support.errors import error_text
 from tests.support.planned_spec import workspace_of
+from tests.support.unprivileged import permissions_hold
 
 
 @pytest.mark.parametrize(("runs", "kept"), [(("a", "b"), True), (("a", "c"), False), (("a",), False)])
@@ -150,3 +151,26 @@ def test_a_damaged_record_of_a_run_is_one_sentence_in_the_status_of_all(tmp_path
         f"{path} cannot be read or has changed since it was written; delete the file, then `ablate run` writes it "
         "again."
     )
+
+
+@pytest.mark.parametrize("locked", ["runs", "runs/mlm-s0-0123456789"])
+def test_folders_that_may_not_be_read_are_not_taken_for_no_runs(tmp_path, locked):
+    path = tmp_path / "runs" / "mlm-s0-0123456789" / "run.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(RUN))
+    (tmp_path / "runs" / "no-run").mkdir()
+    assert [status.record.folder for status in plan.all_statuses(tmp_path)] == [path.parent.name]
+    (tmp_path / locked).chmod(0)
+    try:
+        with permissions_hold():
+            text = error_text(RunDirectoryError, plan.all_statuses, tmp_path)
+    finally:
+        (tmp_path / locked).chmod(0o700)
+    refused = tmp_path / locked if locked == "runs" else path
+    assert text == f"{refused}: permission is denied; change the permissions or choose another folder."
+
+
+def test_an_output_root_without_runs_has_no_statuses(tmp_path):
+    assert plan.all_statuses(tmp_path) == []
+    (tmp_path / "runs").write_text("no folder")
+    assert plan.all_statuses(tmp_path) == []

@@ -16,6 +16,7 @@ from tests.support.errors import error_text
 from tests.support.start_here import start_here
 from tests.support.stop_after import StopAfter
 from tests.support.tiny_text import settings
+from tests.support.unprivileged import permissions_hold
 
 
 @pytest.fixture
@@ -85,6 +86,28 @@ def test_a_digit_that_changed_in_the_state_is_noticed_and_a_state_without_checks
     )
     path.write_text(json.dumps({"state": "interrupted", "saved_step": 6}))
     assert directory.state().saved_step == 6
+
+
+def test_files_that_may_not_be_read_are_not_called_damaged(make_run):
+    """To delete them, as damaged ones, would lose what they know."""
+    directory = make_run(settings())
+    directory.write_state("interrupted", step=7, saved_step=7)
+    directory.metrics.write_text("")
+    readers = {
+        "state.json": directory.state,
+        "run.json": directory.description,
+        "metrics.jsonl": directory.log_sha256,
+    }
+    directory.path.chmod(0)
+    try:
+        with permissions_hold():
+            texts = {name: error_text(RunDirectoryError, read) for name, read in readers.items()}
+    finally:
+        directory.path.chmod(0o700)
+    assert texts == {
+        name: f"{directory.path / name}: permission is denied; change the permissions or choose another folder."
+        for name in readers
+    }
 
 
 def test_settings_that_changed_on_the_disk_are_noticed_and_those_without_checksum_are_read(make_run):
