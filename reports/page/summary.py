@@ -88,7 +88,7 @@ def _run_notices(runs: list[ReportedRun]) -> Iterable[str]:
         )
     planned = [run for run in runs if run.state.state == "planned"]
     if planned:
-        yield f"{len(planned)} of {several(len(runs), 'run')} not started,{_of_arms(planned)}."
+        yield f"{_number_of(planned)} of {several(_number_of(runs), 'run')} not started,{_of_arms(planned)}."
 
 
 def _result_notices(experiment: ReportedExperiment) -> Iterable[str]:
@@ -273,7 +273,12 @@ def _called(runs: list[ReportedRun]) -> str:
     """Return the names of a few runs; of many runs, their number and their arms."""
     if len(runs) <= MOST_NAMED:
         return listed([run.plan.label for run in runs], "and")
-    return f"{several(len(runs), 'run')}{_of_arms(runs)}"
+    return f"{several(_number_of(runs), 'run')}{_of_arms(runs)}"
+
+
+def _number_of(runs: Iterable[ReportedRun]) -> int:
+    """Return the number of runs; a run that arms with equal settings share counts once."""
+    return len({run.plan.run_id for run in runs})
 
 
 def _of_arms(runs: list[ReportedRun]) -> str:
@@ -295,17 +300,18 @@ def _extent(experiment: ReportedExperiment) -> str:
     fewest_seeds, most_seeds = (
         extreme(Counter(run.plan.arm for run in runs).values(), default=0) for extreme in (min, max)
     )
-    times = TIMES if len(runs) == len(arms) * len(seeds) else "and"
+    planned = _number_of(runs)
+    times = TIMES if planned == len(arms) * len(seeds) else "and"
     of_each = several(len(seeds), "seed")
     if experiment.plan.looks is not None and fewest_seeds < most_seeds:  # arms of open claims have more
         times, of_each = "with", f"{fewest_seeds} to {several(most_seeds, 'seed')} each"
-    trained = sum(run.state.state == "done" for run in runs)
-    measured = sum(run.state.state == "done" and not run.plan.not_measured for run in runs)
-    finished = "all done" if trained == len(runs) else f"{trained} of them done"
+    done = [run for run in runs if run.state.state == "done"]
+    trained, measured = _number_of(done), _number_of(run for run in done if not run.plan.not_measured)
+    finished = "all done" if trained == planned else f"{trained} of them done"
     if measured < trained:
         finished = f"{finished.replace('done', 'trained')} and {measured or 'none'} measured to the end"
     return (
-        f"{several(len(runs), 'run')}: {several(len(arms), 'arm')}{named} {times} "
+        f"{several(planned, 'run')}: {several(len(arms), 'arm')}{named} {times} "
         f"{of_each} ({', '.join(map(str, seeds))}), {finished}."
     )
 

@@ -6,8 +6,10 @@ import json
 import pytest
 
 from reports import folder as experiment_folder
+from reports.page import page
 from reports.page.summary import grouped, notices, summary
 from tests.support.fake_experiment import rows, write
+from tests.support.html_page import Page
 
 
 def told(folder):
@@ -244,6 +246,23 @@ def test_what_was_cut_is_said_of_each_split_and_shared_runs_are_timed_once(tmp_p
     )
     assert "4,000 sentences to validate on (12 of them also to train on), 1,024 sub-words" in said
     assert said.endswith("Training took 57 s in all.")
+
+
+def test_a_run_that_two_arms_share_counts_once(tmp_path, monkeypatch):
+    folder = write(tmp_path, arms=("mlm", "clm", "mt"), states={("mlm", 2): None}, table_rows=[])
+    plan = json.loads((folder / "plan.json").read_text())
+    for run, same in zip(plan["runs"][3:6], plan["runs"][:3], strict=True):
+        run |= {key: same[key] for key in ("run_id", "folder")}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    monkeypatch.setattr("reports.page.summary.MOST_NAMED", 3)
+    assert told(folder) == [
+        "1 of 6 runs not started, of mlm and clm.",
+        "Done, but without a row in results.parquet: 5 runs of mlm, clm and mt; `ablate measure` adds them.",
+    ]
+    assert summary(experiment_folder.read(folder)).startswith(
+        "6 runs: 3 arms (mlm, clm and mt) and 3 seeds (0, 1, 2), 5 of them done. "
+    )
+    assert "5 of 6 runs done; 2 notes on what is missing or wrong" in Page(page.write(folder)).text
 
 
 def test_what_was_probably_not_meant_stands_among_what_is_wrong(tmp_path):
