@@ -182,13 +182,39 @@ def _unmeasured(experiment: ReportedExperiment) -> Iterable[str]:
         yield f"Asked for, but refused: {name}{_of(runs, done)}: {why}"
     if _lacks_distances(experiment, done):
         lacking[BETWEEN_RUNS] = done
-    together: dict[tuple[str, str], list[str]] = {}
+    together: dict[tuple[str, str, str], list[str]] = {}
     place = {kind: i for i, kind in enumerate(experiment.measures)}  # empty if the spec cannot be read
     for name in sorted(lacking, key=lambda name: place.get(_kind(name), len(place))):
-        together.setdefault((_kind(name), _of(lacking[name], done)), []).append(name)
-    for (_, those), names in together.items():
-        remedy = _remedy(experiment, "run")
-        yield f"Asked for, but without rows: {by_kind(names)}{those}; {remedy} computes them."
+        by_remedy: dict[str, list[ReportedRun]] = {}
+        for run in lacking[name]:
+            by_remedy.setdefault(_checkpoint_needed(run), []).append(run)
+        for checkpoint, runs in by_remedy.items():
+            remedy = _trained_again(checkpoint, _number_of(runs)) or f"{_remedy(experiment, 'run')} computes them"
+            together.setdefault((_kind(name), _of(runs, done), remedy), []).append(name)
+    for (_, those, remedy), names in together.items():
+        yield f"Asked for, but without rows: {by_kind(names)}{those}; {remedy}."
+
+
+def _checkpoint_needed(run: ReportedRun) -> str:
+    """Return whether the checkpoint that a run must be measured from is gone or damaged, by the plan; empty if
+    neither is known, or if no measure needs it."""
+    is_usable = run.plan.checkpoint in (None, "whole") or not run.plan.not_measured
+    return "" if is_usable else str(run.plan.checkpoint)
+
+
+def _trained_again(checkpoint: str, number_of: int) -> str:
+    """Return what `ablate run` does with runs whose checkpoint is gone or damaged; empty for other runs."""
+    if not checkpoint:
+        return ""
+    checkpoints, whose, logs, runs = (
+        ("the last checkpoint is", "its", "log", "the run")
+        if number_of == 1
+        else ("the last checkpoints are", "their", "logs", "the runs")
+    )
+    return (
+        f"{checkpoints} {checkpoint}, so `ablate run` removes {whose} rows and {logs} and trains {runs} again "
+        "from the first step"
+    )
 
 
 def _kind(name: str) -> str:

@@ -64,6 +64,28 @@ def test_what_a_plan_says_is_missing_counts_task_by_task_and_no_table(tmp_path):
     assert "all done" in summary(experiment_folder.read(folder))
 
 
+@pytest.mark.parametrize("checkpoint", ["gone", "damaged"])
+def test_runs_that_must_be_trained_again_for_a_measure_are_not_said_to_be_measured(tmp_path, checkpoint):
+    folder = asking(write(tmp_path, arms=("mlm", "clm", "mt"), seeds=(0,)), "geometry", "probing")
+    lost = {"not_measured": ["geometry"], "checkpoint": checkpoint}
+    whole = {"not_measured": ["geometry"], "checkpoint": "whole"}
+    none_needed = {"not_measured": [], "checkpoint": checkpoint}
+    again = (
+        f"{checkpoint}, so `ablate run` removes their rows and logs and trains the runs again from the first step."
+    )
+    assert told(planned(folder, mlm=lost, clm=lost, mt=lost)) == [
+        f"Asked for, but without rows: geometry; the last checkpoints are {again}"
+    ]
+    assert told(planned(folder, mlm=lost, clm=lost, mt=none_needed)) == [
+        f"Asked for, but without rows: geometry of mlm (seed 0) and clm (seed 0); the last checkpoints are {again}"
+    ]
+    assert told(planned(folder, mlm=lost, clm=whole, mt=none_needed)) == [
+        f"Asked for, but without rows: geometry of mlm (seed 0); the last checkpoint is {checkpoint}, so "
+        "`ablate run` removes its rows and log and trains the run again from the first step.",
+        "Asked for, but without rows: geometry of clm (seed 0); `ablate run` computes them.",
+    ]
+
+
 def test_a_run_of_which_everything_was_refused_is_not_told_to_be_measured_again(tmp_path):
     folder = asking(write(tmp_path, arms=("mlm", "clm"), seeds=(0,), table_rows=rows(("clm",), (0,))), "baselines")
     lacks = {"not_measured": ["baselines mrpc"], "refused": {"baselines mrpc": WHY}}
