@@ -342,13 +342,14 @@ class RunDirectory:
         """Return the content of metrics.jsonl; empty if there is no such file.
 
         Raises:
-            RunDirectoryError: the log has changed since the training of the run ended.
+            RunDirectoryError: the log has changed since the training of the run ended, or is gone.
         """
         written = self._read_log()
         if self.state().log_sha256 not in (None, hashlib.sha256(written).hexdigest()):
+            condition = "has changed since training ended" if self.metrics.exists() else "is missing"
             raise RunDirectoryError(
-                f"{self.metrics} has changed since training ended; restore it, or delete {self.path}, then "
-                "`ablate run` trains the run again."
+                f"{self.metrics} {condition}; restore it, or delete {self.path}, then `ablate run` trains the run "
+                "again."
             )
         return written
 
@@ -359,7 +360,7 @@ class RunDirectory:
             sha256: hash of the log when the run was saved at that step. None if it is not known.
 
         Raises:
-            RunDirectoryError: the lines up to that step have changed since the run was saved.
+            RunDirectoryError: the lines up to that step have changed since the run was saved, or are gone.
         """
         kept = bytearray()
         for line in self._read_log().splitlines():
@@ -369,8 +370,9 @@ class RunDirectory:
             except (ValueError, KeyError, TypeError, RecursionError):
                 break
         if sha256 not in (None, hashlib.sha256(kept).hexdigest()):
+            changed = f"has changed since the run was saved at step {step}"
             raise RunDirectoryError(
-                f"{self.metrics} has changed since the run was saved at step {step}; restore it, or delete "
+                f"{self.metrics} {changed if self.metrics.exists() else 'is missing'}; restore it, or delete "
                 f"{self.last_checkpoint}, then the run starts again from the beginning."
             )
         self._log = kept

@@ -139,6 +139,12 @@ def test_a_log_that_changed_while_the_run_was_stopped_is_refused_and_starts_anew
             f"{directory.last_checkpoint}, then the run starts again from the beginning."
         ) in capsys.readouterr().err
         assert directory.metrics.read_bytes() == changed
+    directory.metrics.unlink()
+    assert start_here(directory) == ExitCode.WRONG_SETTINGS
+    assert (
+        f"{directory.metrics} is missing; restore it, or delete {directory.last_checkpoint}, then the run starts "
+        "again from the beginning."
+    ) in capsys.readouterr().err
     directory.metrics.write_bytes(written + b'{"step": 6, "half')  # what a kill leaves is no damage
     assert start_here(directory) == ExitCode.DONE
     directory.require_log()
@@ -147,6 +153,13 @@ def test_a_log_that_changed_while_the_run_was_stopped_is_refused_and_starts_anew
         f"{directory.metrics} has changed since training ended; restore it, or delete {directory.path}, then "
         "`ablate run` trains the run again."
     )
+    changed = directory.metrics.read_bytes()
+    directory.metrics.unlink()
+    assert error_text(RunDirectoryError, directory.require_log) == (
+        f"{directory.metrics} is missing; restore it, or delete {directory.path}, then `ablate run` trains the "
+        "run again."
+    )
+    directory.metrics.write_bytes(changed)
     (directory.path / "state.json").unlink()  # and with it what it knew of the log: the checkpoint knows it too
     assert start_here(directory) == ExitCode.WRONG_SETTINGS
     step = directory.settings().training.max_steps
