@@ -250,9 +250,16 @@ def _first_paths() -> dict[str, str]:
 def _missing(spot: Spot) -> str:
     if spot.kinds:
         return f"{spot.name} is missing; its kind is {listed(spot.kinds)}"
-    description = spot.owner.model_fields[spot.key].description or ""
+    promise = _promise(spot)
+    return f"{spot.name} is missing" + (f" ({promise})" if promise else "")
+
+
+def _promise(spot: Spot) -> str:
+    """Return the first part of a setting's description, with a small letter; empty if it has none."""
+    field = spot.owner.model_fields.get(spot.key)
+    description = (field.description if field else None) or ""
     promise = re.split(r"[.;:](?:\s|$)| \(", description, maxsplit=1)[0]
-    return f"{spot.name} is missing" + (f" ({promise[0].lower()}{promise[1:]})" if promise else "")
+    return promise[:1].lower() + promise[1:]
 
 
 ALSO_CALLED = {
@@ -281,7 +288,8 @@ def _mismatch(value: Any, spot: Spot, rivals: list[ErrorDetails]) -> str:
     """Return ``NAME must be THIS or THAT, but is VALUE; HINT``."""
     types = {rival["type"] for rival in rivals}
     if types == {"literal_error"}:
-        return f"{spot.name} {must_be(value, spot.words, noun=f'one of {len(spot.words)} words')}"
+        sentence = must_be(value, spot.words, noun=f"one of {len(spot.words)} words")
+        return f"{spot.name} {sentence}{_always(spot)}"
     noun = "the text " if isinstance(value, str) and "literal_error" not in types else ""
     expected = listed([_expected(rival) for rival in rivals])
     return f"{spot.name} must be {expected}, but is {noun}{shown(value)}{_hint(value, spot, rivals)}"
@@ -317,6 +325,12 @@ def _hint(value: Any, spot: Spot, rivals: list[ErrorDetails]) -> str:
     if types & {"model_type", "dict_type"} and value is None:
         return "; write {} to change nothing"
     return _as_in(spot)
+
+
+def _always(spot: Spot) -> str:
+    """Return a hint on a setting that has the same value in every file; empty for other settings."""
+    promise = _promise(spot)
+    return f"; it is {promise}" if re.search(r", always \S+$", promise) else ""
 
 
 def _or_default(spot: Spot) -> str:

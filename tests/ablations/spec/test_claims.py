@@ -109,7 +109,7 @@ BAD = [
         "8:13: claims.effect must have at_least or at_most, but has both",
     ),
     ("both-sides-help", "Both sides", f'3:11: claims.name must consist of {CHARACTERS}, but is "Both sides"'),
-    ("version: 1", "version: 2", "1:10: version must be 1, but is 2"),
+    ("version: 1", "version: 2", "1:10: version must be 1, but is 2; it is the format of this file, always 1"),
 ]
 
 

@@ -28,8 +28,9 @@ def test_a_problem_knows_its_file_line_and_column(tmp_path):
     path.write_text(edited("version: 1", "version: 2"))
     with pytest.raises(SpecError) as caught:
         load.load(path)
-    assert caught.value.problems == (Problem(str(path), 2, 10, "version must be 1, but is 2"),)
-    assert str(caught.value) == f"{path}:2:10: version must be 1, but is 2"
+    sentence = "version must be 1, but is 2; it is the format of this file, always 1"
+    assert caught.value.problems == (Problem(str(path), 2, 10, sentence),)
+    assert str(caught.value) == f"{path}:2:10: {sentence}"
 
 
 KEYS = {
