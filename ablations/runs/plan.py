@@ -162,7 +162,7 @@ def all_statuses(out: Path) -> list[RunStatus]:
     """Return the status of every run folder of an output root.
 
     Raises:
-        RunDirectoryError: a folder or a file in it may not be read, or is damaged.
+        RunDirectoryError: the folder of all runs or a file of a run may not be read, or is damaged.
     """
     statuses = []
     for directory in run_directories(out):

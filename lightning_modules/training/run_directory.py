@@ -507,18 +507,19 @@ class RunDirectory:
 
 
 def run_directories(out: Path) -> list[RunDirectory]:
-    """Return the folders of all runs of an output root, by name; folders without run.json are left out.
+    """Return the folders of all runs of an output root, by name; folders without run.json are left out, and those
+    of other persons that this user may not look into.
 
     Raises:
-        RunDirectoryError: permission to look into a folder is denied.
+        RunDirectoryError: permission to look into the folder of all runs is denied.
     """
     try:
         folders = [out / "runs" / name for name in sorted(os.listdir(out / "runs"))]
-        return [RunDirectory(folder) for folder in folders if (folder / "run.json").exists()]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except PermissionError as error:
         raise _denied(error.filename, error) from error
+    return [RunDirectory(folder) for folder in folders if os.path.exists(folder / "run.json")]
 
 
 def _denied(path: str | Path, error: PermissionError) -> RunDirectoryError:

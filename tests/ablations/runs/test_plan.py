@@ -153,21 +153,25 @@ def test_a_damaged_record_of_a_run_is_one_sentence_in_the_status_of_all(tmp_path
     )
 
 
-@pytest.mark.parametrize("locked", ["runs", "runs/mlm-s0-0123456789"])
-def test_folders_that_may_not_be_read_are_not_taken_for_no_runs(tmp_path, locked):
+def test_a_folder_of_runs_that_may_not_be_read_is_not_taken_for_no_runs(tmp_path):
+    """A folder of one run, which may be another person's, is left out."""
     path = tmp_path / "runs" / "mlm-s0-0123456789" / "run.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(RUN))
     (tmp_path / "runs" / "no-run").mkdir()
     assert [status.record.folder for status in plan.all_statuses(tmp_path)] == [path.parent.name]
-    (tmp_path / locked).chmod(0)
+    path.parent.chmod(0)
+    with permissions_hold():
+        assert plan.all_statuses(tmp_path) == []
+    path.parent.chmod(0o700)
+    runs = tmp_path / "runs"
+    runs.chmod(0)
     try:
         with permissions_hold():
             text = error_text(RunDirectoryError, plan.all_statuses, tmp_path)
     finally:
-        (tmp_path / locked).chmod(0o700)
-    refused = tmp_path / locked if locked == "runs" else path
-    assert text == f"{refused}: permission is denied; change the permissions or choose another folder."
+        runs.chmod(0o700)
+    assert text == f"{runs}: permission is denied; change the permissions or choose another folder."
 
 
 def test_an_output_root_without_runs_has_no_statuses(tmp_path):
