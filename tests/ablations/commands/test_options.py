@@ -243,7 +243,7 @@ def test_validate_finds_all_files_of_a_spec_that_may_not_be_read(folder):
         ("validate", "Usage: main validate [OPTIONS] [SPEC]..."),
         (
             None,
-            "Exit codes: 0 good; 1 a run or a figure failed, or with --strict a claim came out otherwise; 2 the "
+            "Exit codes: 0 good; 1 a run or a figure failed, or with --strict a claim was not as expected; 2 the "
             "command or a file that it names is wrong; 130 interrupted.",
         ),
     ],
