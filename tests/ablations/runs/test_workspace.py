@@ -33,13 +33,19 @@ def steps(workspace):
     return {item.run.arm: item.run.settings.training.max_steps for item in workspace.planned}
 
 
-@pytest.mark.parametrize("command", ["claims", "report"])
-def test_published_results_are_not_replaced_by_a_table_of_fewer_runs(tmp_path, command):
-    """A restored folder has a table of all runs. Some of their folders are not on this machine."""
+def with_a_claim(tmp_path):
+    """The spec and workspace of an experiment that is planned and has a claim."""
     spec = write(tmp_path, arms=ARMS, measures=["validation"])
     ablate("claims", "--new", spec)
     workspace = workspace_of(tmp_path, arms=ARMS, measures=["validation"], claims=["it"])
     workspace.write_plan()
+    return spec, workspace
+
+
+@pytest.mark.parametrize("command", ["claims", "report"])
+def test_published_results_are_not_replaced_by_a_table_of_fewer_runs(tmp_path, command):
+    """A restored folder has a table of all runs. Some of their folders are not on this machine."""
+    spec, workspace = with_a_claim(tmp_path)
     plan = json.loads((workspace.folder / "plan.json").read_text(encoding="utf-8"))
     for run in plan["runs"]:
         run["state"] = "done"
@@ -66,10 +72,7 @@ def test_published_results_are_not_replaced_by_a_table_of_fewer_runs(tmp_path, c
 @pytest.mark.parametrize("command", ["claims", "report"])
 def test_a_table_is_not_made_again_while_folders_of_its_runs_are_away(tmp_path, command):
     """The disk of the runs may not be mounted. The table then has the only numbers."""
-    spec = write(tmp_path, arms=ARMS, measures=["validation"])
-    ablate("claims", "--new", spec)
-    workspace = workspace_of(tmp_path, arms=ARMS, measures=["validation"], claims=["it"])
-    workspace.write_plan()
+    spec, workspace = with_a_claim(tmp_path)
     path = workspace.folder / "plan.json"
     plan = json.loads(path.read_text(encoding="utf-8"))
     first, *others = plan["runs"]
