@@ -18,7 +18,7 @@ from tests.support.command_line import ablate
 
 ROOT = Path(__file__).parents[2]
 SHORT = {"max_steps": 200, "validate_every": 200}
-LONGER = {"max_steps": 1000, "validate_every": 1000}  # at work when the signals come, which only mlm gets
+LONGER = {"max_steps": 2500, "validate_every": 2500}  # at work when the signals come, which only mlm gets
 MLM, CLM = SPEC["arms"]["mlm"], SPEC["arms"]["clm"]
 GRID = SPEC | {"training": SPEC["training"] | SHORT, "arms": {"mlm": MLM | {"training": LONGER}, "clm": CLM}}
 IMPATIENT = """
