@@ -150,7 +150,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             metrics=("linear", "mlp"),
             layers="all",
             need=PREDICTS_ITS_TEXT,
-            version=3,
+            version=4,
         ),
         "run_distance": Card(
             rows="",

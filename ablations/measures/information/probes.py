@@ -47,6 +47,14 @@ PASSES = 60
 PATIENCE = 2
 """Number of passes without progress after which fitting stops."""
 
+HIDDEN_STEPS = 100
+"""Smallest number of steps without progress after which fitting stops if there are hidden units. They begin with
+no weight, so the first steps of a task that is not linear lead nowhere. Few tokens make few steps in a pass."""
+
+HIDDEN_ERRORS = 2.0
+"""Number of standard errors by which hidden units must improve on the linear probe to be kept. Without this rule,
+more passes would be more chances to choose noise."""
+
 PROGRESS = 5e-4
 """Decrease of the loss, in nats a token, that counts as progress."""
 
@@ -119,9 +127,14 @@ def log_answers(probe: Probe, x_BK: Tensor, guess_V: Tensor) -> Tensor:
     return torch.logaddexp(sure_BV + math.log1p(-DOUBT), guess_V.double() + math.log(DOUBT))
 
 
+def losses(probe: Probe, examples: Examples, guess_V: Tensor) -> Tensor:
+    """Return the cross-entropy of a probe's answer for each token, N, in nats; `guess_V` as in `log_answers`."""
+    return nll_loss(log_answers(probe, examples.x_NK, guess_V), examples.label_N, reduction="none")
+
+
 def loss(probe: Probe, examples: Examples, guess_V: Tensor) -> float:
-    """Return the mean cross-entropy of a probe's answers, in nats a token; `guess_V` as in `log_answers`."""
-    return nll_loss(log_answers(probe, examples.x_NK, guess_V), examples.label_N).item()
+    """Return the mean of `losses`, in nats a token."""
+    return losses(probe, examples, guess_V).mean().item()
 
 
 def fit_linear(fitted: Examples, stopping: Examples, *, labels: int, seed: int) -> Linear:
@@ -145,14 +158,18 @@ def fit_linear(fitted: Examples, stopping: Examples, *, labels: int, seed: int) 
 def fit_mlp(linear: Linear, fitted: Examples, stopping: Examples, *, seed: int) -> Mlp:
     """Return a probe with a hidden layer, fitted on some tokens and stopped by others.
 
-    It starts as the linear probe, with random hidden units that have no weight yet. So it reads no less than
-    the linear probe, up to noise, and what it reads beyond that is not linear.
+    It starts as the linear probe, with random hidden units that have no weight yet. It stays the linear probe
+    unless training improves it on the stopping tokens by more than their noise (`HIDDEN_ERRORS`). So what it
+    reads beyond the linear probe is not linear.
     """
     features, labels = linear.w_KV.shape
     rng = torch.Generator().manual_seed(seed)
     a_KH = (torch.randn(features, HIDDEN_UNITS, generator=rng) / max(1, features) ** 0.5).to(linear.w_KV.device)
     start = Mlp(*linear, a_KH.new_zeros(HIDDEN_UNITS), a_KH, a_KH.new_zeros(HIDDEN_UNITS, labels))
-    return Mlp(*_trained(start, fitted, stopping, seed=seed))
+    trained = Mlp(*_trained(start, fitted, stopping, seed=seed, steps=HIDDEN_STEPS))
+    guess_V = log_frequencies(fitted.label_N, labels)
+    gain_N = losses(start, stopping, guess_V) - losses(trained, stopping, guess_V)
+    return trained if gain_N.mean() > HIDDEN_ERRORS * gain_N.std(correction=0) / len(gain_N) ** 0.5 else start
 
 
 def log_frequencies(label_N: Tensor, labels: int) -> Tensor:
@@ -183,11 +200,14 @@ def _discriminant(fitted: Examples, labels: int) -> tuple[Tensor, Tensor]:
     return -mean_VK.square().sum(1).float() / 2, (map_KK @ mean_VK.T).float()
 
 
-def _trained(start: Probe, fitted: Examples, stopping: Examples, *, seed: int) -> list[Tensor]:
+def _trained(start: Probe, fitted: Examples, stopping: Examples, *, seed: int, steps: int = 0) -> list[Tensor]:
     """Return the weights after the last pass of Adam that made progress on `stopping`; those of `start` if none
     did.
 
     The weights are running means over steps, so that the learning rate need not fall.
+
+    Args:
+        steps: smallest number of steps without progress after which training stops.
     """
     guess_V = log_frequencies(fitted.label_N, len(start.b_V))
     best, least = list(start), loss(start, stopping, guess_V)
@@ -200,6 +220,7 @@ def _trained(start: Probe, fitted: Examples, stopping: Examples, *, seed: int) -
     optimiser = torch.optim.Adam(weights, lr=rate, betas=(0.9, 0.98), fused=True)
     rng = torch.Generator().manual_seed(seed)
     waited = step = 0
+    patience = max(PATIENCE, math.ceil(steps / math.ceil(len(fitted.label_N) / BATCH)))
     for _ in range(PASSES):
         order_N = torch.randperm(len(fitted.label_N), generator=rng).to(fitted.label_N.device)
         for chosen_B in order_N.split(BATCH):
@@ -214,6 +235,6 @@ def _trained(start: Probe, fitted: Examples, stopping: Examples, *, seed: int) -
         waited = 0 if reached < least - PROGRESS else waited + 1
         if not waited:
             best, least = [weight.clone() for weight in mean], reached
-        elif waited == PATIENCE:
+        elif waited == patience:
             break
     return best

@@ -10,7 +10,7 @@ import torch
 from ablations.errors import MeasureError
 from ablations.measures import read_out as module
 from ablations.measures.information.plug_in import entropy
-from ablations.measures.information.probes import Whitening
+from ablations.measures.information.probes import Examples, Whitening, fit_linear, fit_mlp
 from ablations.measures.jackknife import standard_error
 from ablations.measures.read_out import FOLDS, folds, read_out, read_out_rows
 from ablations.measures.settings import ReadOutSettings
@@ -182,6 +182,37 @@ def test_an_exclusive_or_is_read_by_the_hidden_layer_alone():
     assert read.linear.value == pytest.approx(0, abs=0.005)
     assert read.mlp.value > 0.6
     assert abs(read.mlp.floor) < 0.005
+
+
+@pytest.mark.parametrize(("tokens", "width"), [(3_000, 32), (10_000, 128)])
+def test_few_tokens_for_the_width_are_enough_steps_for_the_hidden_layer(tokens, width):
+    """The quartile of an absolute value is nothing to a linear probe, and a pass over few tokens has few steps."""
+    states_ND = np.random.default_rng(1).standard_normal((tokens, width)).astype(np.float32)
+    size_N = np.abs(states_ND[:, 0])
+    label_N = np.searchsorted(np.quantile(size_N, [0.25, 0.5, 0.75]), size_N)
+    read = read_out(states_ND, label_N, sentences(tokens), seed=0)
+    assert read.linear.value == pytest.approx(0, abs=0.005)
+    assert read.mlp.value > 0.5 * math.log(4)
+    assert read.mlp.floor == pytest.approx(0, abs=0.01)
+
+
+def test_hidden_units_that_gain_no_more_than_noise_are_left_out():
+    """The labels are random, so the best pass is the luckiest one. Without the rule it wins 3 times of 10."""
+
+    def has_hidden_units(seed: int) -> bool:
+        rng = np.random.default_rng(seed)
+        fitted, stopping = (
+            Examples(
+                torch.from_numpy(rng.standard_normal((n, 4))).float(), torch.from_numpy(rng.integers(2, size=n))
+            )
+            for n in (2_000, 300)
+        )
+        linear = fit_linear(fitted, stopping, labels=2, seed=0)
+        mlp = fit_mlp(linear, fitted, stopping, seed=0)
+        assert mlp.c_HV.any() or torch.equal(mlp.w_KV, linear.w_KV)
+        return bool(mlp.c_HV.any())
+
+    assert sum(map(has_hidden_units, range(10))) <= 1
 
 
 @pytest.mark.parametrize("seed", range(3))
