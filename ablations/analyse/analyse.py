@@ -347,6 +347,7 @@ def _caveats(analysis: Analysis, arms: Sequence[ArmResults]) -> list[str]:
         with_rows = [settings for settings in analysis.measures if settings.kind in measured]
         remedy = "raise --tokens" if len(subject.read.text) > sample.sentences else "give more text"
         of_arm = [
+            *subject.model.caveats,
             *repeated_sentences("the text", sample.repeated, of=sample.sentences, measures=measured),
             *analyse_measures.caveats(with_rows, sample, width=subject.model.width, remedy=remedy),
         ]

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from ablations.analyse.model import LOCAL, OPTIONS, HuggingFaceModel, checked_config, library, reason
+from ablations.analyse.model import LOCAL, OPTIONS, HuggingFaceModel, checked_config, library, reason, require_ids
 from ablations.errors import MeasureError
 from ablations.tasks.datasets import files_now
 from ablations.tasks.examples import Source, examples_of
@@ -89,7 +89,7 @@ def with_head(model: HuggingFaceModel) -> MaskedModel:
 
     Raises:
         MeasureError: the model type has no such head, the folder lacks its weights, or the tokenizer is not
-            fast or lacks [CLS], [SEP] or [MASK].
+            fast, lacks [CLS], [SEP] or [MASK], or gives ids that the model does not have.
     """
     kind = checked_config(model.folder)["model_type"]  # type of the whole model, not of the encoder in it
     if kind not in HEADS:
@@ -104,6 +104,7 @@ def with_head(model: HuggingFaceModel) -> MaskedModel:
             f"minimal_pairs needs a fast tokenizer with the tokens [CLS], [SEP] and [MASK], but {model.folder} "
             "has none; give a model with its tokenizer.json, or leave the measure out."
         )
+    require_ids(model, max(special))
     whole = _of_folder(model) if model.drawn is None else _drawn(model, seed=model.drawn)
     pieces = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     pieces.no_padding()
@@ -175,6 +176,7 @@ def rows(
                 "tokens, special tokens included; leave the task out."
             )
         sentences = [*pairs.good, *pairs.bad]
+        require_ids(model, max(int(sentence.ids_P.max()) for sentence in sentences))
         scores = pseudo_log_likelihoods_by(partial(_answers, masked), sentences, special=masked.special)
         right = outcomes(Scores(*scores))
         yield from rows_of_pairs(pairs, part, right=right, guessed=guesses(pairs, log_V), shares={})
@@ -197,7 +199,7 @@ def _logits(masked: MaskedModel, tokens_BT: torch.Tensor, place_B1: torch.Tensor
     hook = masked.head.register_forward_pre_hook(only_asked)
     try:
         with library():
-            output = masked.model(input_ids=tokens_BT, attention_mask=torch.ones_like(tokens_BT))
+            output = masked.model(input_ids=tokens_BT, attention_mask=torch.ones_like(tokens_BT), return_dict=True)
     finally:
         hook.remove()
     logits_BV: torch.Tensor = output.logits

@@ -13,7 +13,7 @@ import pickle
 import re
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from ablations.errors import MeasureError
-from ablations.wording import listed
+from ablations.wording import listed, several
 from lightning_modules.model.parts import EXPORTED
 
 WEIGHTS = (
@@ -48,8 +49,25 @@ SUPPORTED = (
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 """Arguments for every call that reads from a folder."""
 
-SAYS_NOTHING = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", EXPORTED)
+SAYS_NOTHING = (
+    *("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "return_dict", EXPORTED),
+    *("id2label", "label2id", "num_labels", "problem_type", "finetuning_task"),
+)
 """Entries of config.json that have no influence on the states of the model."""
+
+NO_WEIGHTS = ("position_ids", "token_type_ids", "inv_freq", "bias", "masked_bias", "weights", "version")
+"""Last parts of the names of constants that some files hold beside the weights. `bias` is one if no `weight` is
+beside it."""
+
+OPTIONS_OF_PARTS = {
+    "normalizer": {
+        "do_lower_case": "lowercase",
+        "strip_accents": "strip_accents",
+        "tokenize_chinese_chars": "handle_chinese_chars",
+    },
+    "pre_tokenizer": {"add_prefix_space": "add_prefix_space"},
+}
+"""Options of tokenizer_config.json by the part of tokenizer.json that they change, with their names there."""
 
 LONGEST_REASON = 300
 """Highest number of characters of a library's error that our own sentences repeat."""
@@ -152,6 +170,8 @@ def tokenizer_of(folder: Path) -> Any:
         warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
+            if tokenizer.is_fast and (folder / "tokenizer.json").is_file():
+                _take_parts(tokenizer.backend_tokenizer, folder)
         except Exception as error:  # a damaged folder can make transformers raise any error
             if find_spec("sentencepiece") is None and _is_sentencepiece(folder):
                 raise MeasureError(
@@ -169,7 +189,30 @@ def tokenizer_of(folder: Path) -> Any:
             f"{folder} has no tokenizer; save the model's own tokenizer in this folder, if possible as "
             "tokenizer.json."
         )
+    tokenizer.truncation_side = "right"  # a sentence that is cut must keep its beginning
     return tokenizer
+
+
+def _take_parts(tokenizer: Tokenizer, folder: Path) -> None:
+    """Give a tokenizer the parts that tokenizer.json describes.
+
+    transformers makes the tokenizers of some classes anew from the vocabulary alone, with parts that are usual
+    for the class. Options in tokenizer_config.json win over tokenizer.json, as they do in transformers.
+    """
+    written = json.loads((folder / "tokenizer.json").read_bytes())
+    try:
+        options = json.loads((folder / "tokenizer_config.json").read_bytes())
+    except FileNotFoundError:
+        options = {}
+    for part, renamed in OPTIONS_OF_PARTS.items():
+        values = written.get(part) or {}
+        given = {name: options[option] for option, name in renamed.items() if option in options}
+        written[part] = values | {name: value for name, value in given.items() if name in values} or None
+    whole = Tokenizer.from_str(json.dumps(written))
+    if {"add_bos_token", "add_eos_token"} & {name for name, value in options.items() if value is not None}:
+        whole.post_processor = tokenizer.post_processor
+    for part in ("normalizer", "pre_tokenizer", "post_processor", "model", "decoder"):
+        setattr(tokenizer, part, getattr(whole, part))
 
 
 def _is_sentencepiece(folder: Path) -> bool:
@@ -275,6 +318,8 @@ class HuggingFaceModel:
     """Number of weights of the encoder, including its pooler if it has one."""
     final_norm: str | None
     """Name of the final norm's module. None for a model without one."""
+    caveats: tuple[str, ...] = ()
+    """Sentences on what the folder has that its states may depend on and that was not read."""
     drawn: int | None = None
     """Seed of random weights. None for the weights of the folder."""
 
@@ -336,7 +381,37 @@ def load(folder: Path, *, tokenizer_folder: Path | None = None) -> HuggingFaceMo
         width=states[0].shape[-1],
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         final_norm=final_norm,
+        caveats=tuple(_caveats(model, whole, loading["unexpected_keys"], config)),
     )
+
+
+def _caveats(model: Any, whole: Any, unread: Iterable[str], config: dict[str, Any]) -> Iterator[str]:
+    """Yield sentences on code of the folder, and on weights for the encoder that its class does not have."""
+    kind = type(whole).__name__
+    if config.get("auto_map"):
+        yield (
+            f"config.json names code of its own (auto_map), which is never executed; the states are those of "
+            f"{kind} of transformers, and not the model's if its code computes anything else."
+        )
+    [place] = [name for name, module in whole.named_modules() if module is model]
+    children = {f"{place}.{name}".lstrip(".") for name, _ in model.named_children() if name != "pooler"}
+    names = {name: name.removeprefix(f"{whole.base_model_prefix}.") for name in unread}
+    unknown = sorted(
+        name
+        for name, inner in names.items()
+        if any(inner.startswith(f"{child}.") for child in children) and not _is_constant(name, set(names))
+    )
+    if unknown:
+        yield (
+            f"{several(len(unknown), 'tensor')} of the weights, such as {unknown[0]}, have no place in {kind} "
+            "with this config.json and were not read; if the model needs them, as adapters or more blocks, the "
+            "states are not its own, so merge adapters into the weights or correct config.json."
+        )
+
+
+def _is_constant(name: str, names: set[str]) -> bool:
+    module, _, last = name.rpartition(".")
+    return last in NO_WEIGHTS and not (last == "bias" and f"{module}.weight" in names)
 
 
 def untrained(trained: HuggingFaceModel, *, seed: int) -> HuggingFaceModel:
@@ -369,7 +444,7 @@ def hidden_states(model: Any, inputs: Mapping[str, Tensor], *, final_norm: str |
         norm = model.get_submodule(final_norm)
         hooks = [norm.register_forward_pre_hook(lambda _, entered: before_norm.append(entered[0]))]
     with library():
-        states = list(model(**inputs, output_hidden_states=True).hidden_states)
+        states = list(model(**inputs, output_hidden_states=True, return_dict=True).hidden_states)
     for hook in hooks:
         hook.remove()
     return states[:-1] + before_norm if final_norm is not None else states
@@ -408,11 +483,21 @@ def _require_weights(model: Any, whole: Any, states: list[Tensor], loading: dict
         )
 
 
+def require_ids(model: HuggingFaceModel, largest: int) -> None:
+    """Raise a MeasureError if the tokenizer gives a larger id than the model has."""
+    if largest >= model.ids:
+        raise MeasureError(
+            f"{model.folder}: the tokenizer gives the id {largest}, but the model has {model.ids} ids; "
+            "save the model's own tokenizer in this folder."
+        )
+
+
 def _max_length(config: Any, tokenizer: Any) -> int | None:
     """Return the lower of the limits of the model's positions and its tokenizer; None without a limit."""
     positions = getattr(config, "max_position_embeddings", None)
     is_absolute_esm = config.model_type == "esm" and config.position_embedding_type == "absolute"
-    if config.model_type in AFTER_PADDING or is_absolute_esm:
-        positions -= config.pad_token_id + 1  # the model cannot use the positions below its first
+    if positions and (config.model_type in AFTER_PADDING or is_absolute_esm):
+        # MPNet counts from 1 whatever its padding is. The model cannot use the positions below its first.
+        positions -= (1 if config.model_type == "mpnet" else config.pad_token_id) + 1
     limits = [limit for limit in (positions, tokenizer.model_max_length) if limit and 0 < limit < NO_LIMIT]
     return min(limits, default=None)

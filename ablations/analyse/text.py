@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ablations.analyse.model import HuggingFaceModel, hidden_states
+from ablations.analyse.model import HuggingFaceModel, hidden_states, require_ids
 from ablations.errors import MeasureError
 from ablations.measures.reading.labels import Span, spans_of, token_labels
 from ablations.measures.reading.sample import Sample, whole_sentences
@@ -146,11 +146,7 @@ def tokenise(model: HuggingFaceModel, sentences: Iterable[str], *, tokens: int) 
         offsets=np.cumsum(np.concatenate([[0], *(np.diff(part.offsets) for part in parts)])),
         cut_S=np.concatenate([part.cut_S for part in parts]),
     )
-    if text.ids.max() >= model.ids:
-        raise MeasureError(
-            f"{model.folder}: the tokenizer gives the id {text.ids.max()}, but the model has {model.ids} ids; "
-            "save the model's own tokenizer in this folder."
-        )
+    require_ids(model, int(text.ids.max()))
     return text
 
 

@@ -262,6 +262,23 @@ def test_a_tokenizer_without_a_mask_is_refused(tmp_path):
     )
 
 
+def test_ids_without_a_row_in_the_embeddings_are_refused(tmp_path):
+    folder, _ = save_headed(tmp_path / "bert")
+    tokenizer = tiny_models.tokenizer()
+    tokenizer.add_tokens([f"word{i}" for i in range(20)])
+    tokenizer.save_pretrained(folder)
+    loaded = load(folder)
+    root = write_pairs(tmp_path, [("a b word19", "a b c")])
+    sentence = (
+        f"{folder}: the tokenizer gives the id 50, but the model has 40 ids; save the model's own tokenizer in "
+        "this folder."
+    )
+    assert error_text(MeasureError, table_of, loaded, root) == sentence
+    tokenizer.add_special_tokens({"mask_token": "<hidden>"})
+    tokenizer.save_pretrained(folder)
+    refused(load(folder), sentence.replace("50", "51"))
+
+
 @pytest.mark.parametrize(
     ("task", "sentence"),
     [

@@ -8,6 +8,7 @@ import socket
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from ablations.analyse.model import SUPPORTED, load, reason, untrained
 from ablations.commands.models import analyse
@@ -157,6 +158,30 @@ def test_the_same_model_is_known_again_wherever_it_lies(tmp_path):
     assert load(folder).run_id != load(tmp_path / "copy").run_id
 
 
+def test_models_that_differ_in_their_head_alone_share_a_twin(tmp_path):
+    folders = [tiny_models.save(tmp_path / name) for name in ("bert", "tuned")]
+    config = json.loads((folders[1] / "config.json").read_text())
+    of_head = {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "no", "1": "yes"}}
+    of_head |= {"label2id": {"no": 0, "yes": 1}, "problem_type": "single_label_classification"}
+    (folders[1] / "config.json").write_text(json.dumps(config | of_head))
+    first, second = (untrained(load(folder), seed=0).run_id for folder in folders)
+    assert first == second
+
+
+def test_a_config_that_asks_for_tuples_changes_nothing(tmp_path):
+    folder = tiny_models.save(tmp_path / "bert")
+    expected = read(folder)[3]
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"return_dict": False}))
+    np.testing.assert_array_equal(read(folder)[3][3], expected[3])
+
+
+def test_positions_of_mpnet_begin_at_2_whatever_its_padding_is(tmp_path):
+    loaded, tokenised, _, _ = read(tiny_models.save(tmp_path / "mpnet", "mpnet", pad_token_id=0))
+    assert loaded.max_length == POSITIONS - 2
+    assert np.diff(tokenised.offsets).max() == POSITIONS - 2
+
+
 def test_the_step_is_the_trainers(tmp_path):
     folder = tiny_models.save(tmp_path / "bert")
     assert load(folder).step is None
@@ -183,6 +208,42 @@ def test_a_head_or_a_missing_decoder_changes_nothing(family, head, tmp_path):
     with_head, without = (read(path / family)[3] for path in (tmp_path / "headed", tmp_path))
     for state, expected in zip(with_head, without, strict=True):
         np.testing.assert_array_equal(state, expected)
+
+
+def with_weights(folder, **weights):
+    """Add tensors to the file of a saved model."""
+    held = load_file(folder / "model.safetensors")
+    save_file(held | weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return load(folder)
+
+
+def test_weights_that_the_class_has_no_place_for_are_named(tmp_path):
+    folder = tiny_models.save(tmp_path / "bert")
+    adapter = "encoder.layer.0.attention.self.query.lora_{}.weight"
+    loaded = with_weights(folder, **{adapter.format(x): torch.ones(2, 2) for x in "AB"})
+    assert loaded.caveats == (
+        f"2 tensors of the weights, such as {adapter.format('A')}, have no place in BertModel with this "
+        "config.json and were not read; if the model needs them, as adapters or more blocks, the states are not "
+        "its own, so merge adapters into the weights or correct config.json.",
+    )
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": LAYERS - 1}))
+    (caveat,) = load(folder).caveats
+    assert caveat.startswith("18 tensors of the weights")  # 16 of a block
+
+
+@pytest.mark.parametrize(
+    ("family", "others"),
+    [
+        ("bert", ["cls.predictions.bias", "embeddings.position_ids", "embeddings.token_type_ids"]),
+        ("gpt2", ["lm_head.weight", "h.0.attn.bias", "h.0.attn.masked_bias"]),
+        ("t5", ["decoder.block.7.layer.0.SelfAttention.q.weight", "lm_head.weight"]),
+        ("modernbert", ["layers.0.attn.rotary_emb.inv_freq", "head.dense.weight"]),
+    ],
+)
+def test_heads_decoders_and_constants_beside_the_weights_are_not_named(family, others, tmp_path):
+    folder = tiny_models.save(tmp_path / family, family)
+    assert with_weights(folder, **{name: torch.ones(3, 3) for name in others}).caveats == ()
 
 
 def test_weights_in_parts_are_read(tmp_path):
@@ -264,7 +325,12 @@ def test_code_in_the_folder_is_not_executed(tmp_path):
     config = json.loads((folder / "config.json").read_text())
     mapped = {"AutoConfig": "code.Config", "AutoModel": "code.Model"}
     (folder / "config.json").write_text(json.dumps(config | {"auto_map": mapped}))
-    assert load(folder).layers == LAYERS  # transformers knows BERT itself
+    loaded = load(folder)
+    assert loaded.layers == LAYERS  # transformers knows BERT itself
+    assert loaded.caveats == (
+        "config.json names code of its own (auto_map), which is never executed; the states are those of BertModel "
+        "of transformers, and not the model's if its code computes anything else.",
+    )
     (folder / "config.json").write_text(json.dumps(config | {"auto_map": mapped, "model_type": "mine"}))
     refused(
         folder,

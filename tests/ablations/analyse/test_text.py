@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from tokenizers import processors
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from ablations.analyse.model import load
 from ablations.analyse.text import sample_of, tokenise
@@ -192,6 +192,55 @@ def test_a_tokenizer_of_sentencepiece_is_that_of_sentencepiece_itself(family, tm
     with torch.no_grad():
         states = loaded.model(input_ids=torch.tensor(expected[5:6]), output_hidden_states=True).hidden_states
     np.testing.assert_allclose(found[1][sample.sentence_N == 5], states[1][0, :-1], atol=1e-5)  # float32
+
+
+CASED = ["Aa bA ï", "B", "ïB a"]
+
+
+def cased_tokenizer(**normalizer):
+    """A tokenizer of single characters, upper and lower case, as its file describes it."""
+    words = {word: i for i, word in enumerate((*tiny_models.SPECIAL, *"abABï"))}
+    tokenizer = Tokenizer(models.WordPiece(words, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(**{"lowercase": False, "strip_accents": False} | normalizer)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return tokenizer
+
+
+def ids_of(folder, texts):
+    tokenised = tokenise(load(folder), texts, tokens=100)
+    return [part.tolist() for part in np.split(tokenised.ids, tokenised.offsets[1:-1])]
+
+
+@pytest.mark.parametrize("config", [None, {"tokenizer_class": "BertTokenizerFast"}])
+def test_a_tokenizer_does_what_its_file_describes(config, tmp_path):
+    """transformers gives the vocabulary of the file to a tokenizer that cuts words and makes them lower case."""
+    folder, written = tiny_models.save(tmp_path / "bert"), cased_tokenizer()
+    written.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").unlink()
+    if config is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    assert ids_of(folder, CASED) == [encoding.ids for encoding in written.encode_batch(CASED)]
+
+
+def test_options_beside_the_file_of_a_tokenizer_win(tmp_path):
+    folder = tiny_models.save(tmp_path / "bert")
+    cased_tokenizer().save(str(folder / "tokenizer.json"))
+    options = {"tokenizer_class": "BertTokenizerFast", "do_lower_case": True, "strip_accents": True}
+    (folder / "tokenizer_config.json").write_text(json.dumps(options))
+    written = cased_tokenizer(lowercase=True, strip_accents=True)
+    assert ids_of(folder, CASED) == [encoding.ids for encoding in written.encode_batch(CASED)]
+
+
+def test_a_sentence_that_is_cut_keeps_its_beginning(tmp_path):
+    folder = tiny_models.save(tmp_path / "bert")
+    tokenizer = tiny_models.tokenizer()
+    whole = tokenizer("a b c d " * POSITIONS)["input_ids"]
+    tokenizer.truncation_side = "left"
+    tokenizer.save_pretrained(folder)
+    assert ids_of(folder, ["a b c d " * POSITIONS]) == [[*whole[: POSITIONS - 1], whole[-1]]]
 
 
 def test_a_tokenizer_of_another_model_is_refused(tmp_path):
