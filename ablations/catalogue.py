@@ -91,6 +91,11 @@ PREDICTS_ITS_TEXT = Need(
     applies=lambda settings: set(settings.about) == {"output"},
 )
 PREDICTS_HIDDEN = Need(lambda objective: objective.output == "hidden", "does not predict hidden words")
+HAS_VOCABULARY_LOSS = Need(
+    lambda objective: objective.has_vocabulary_loss, "has no loss over the vocabulary, but objective_loss"
+)
+TRANSLATES = Need(lambda objective: "target" in objective.predictions, "does not translate")
+HAS_PAIR_LOSS = Need(lambda objective: getattr(objective, "pair_loss", "none") != "none", "has no pair_loss here")
 
 
 class Card(NamedTuple):
@@ -108,6 +113,8 @@ class Card(NamedTuple):
     neither."""
     need: Need | None = None
     """Property of an objective that the measure needs. None if it suits all objectives."""
+    metric_needs: Mapping[str, Need] = MappingProxyType({})
+    """Properties of an objective that single metrics need."""
     require: str | Callable[..., None] = ""
     """Function, or its ``module:function``, that checks before training whether the measure can be computed:
     ``require(settings, texts, run)`` raises a `MeasureError`. Empty if nothing can be checked before
@@ -223,6 +230,13 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             metrics=(
                 *("loss", "perplexity", "objective_loss", "bleu", "chrf", "pair_accuracy"),
                 *("observed_clean", "observed_replaced", "recovered_replaced"),
+            ),
+            metric_needs=MappingProxyType(
+                {
+                    **dict.fromkeys(("loss", "perplexity"), HAS_VOCABULARY_LOSS),
+                    **dict.fromkeys(("bleu", "chrf"), TRANSLATES),
+                    "pair_accuracy": HAS_PAIR_LOSS,
+                }
             ),
             version=7,
         ),
@@ -518,6 +532,21 @@ def suits(settings: RunMeasure | RunDistanceSettings, run: RunSettings) -> bool:
     with plugins.guarded(settings.plugin):
         need = _need(settings)
         return need is None or need.is_met(run.objective)
+
+
+def metric_lack(settings: RunMeasure, metric: str, run: RunSettings, *, in_groups: bool) -> str | None:
+    """Return the end of a sentence that says why a measure never gives a metric for runs of this objective;
+    None if it may give it.
+
+    Args:
+        in_groups: whether the metric is read in groups. The loss of a generator, for example, is in a group
+            also if the encoder has no loss over the vocabulary.
+    """
+    need = card(settings.kind).metric_needs.get(metric)
+    if need is HAS_VOCABULARY_LOSS and in_groups:
+        need = None
+    needs = (_need(settings), need)
+    return next((each.lack for each in needs if each is not None and not each.is_met(run.objective)), None)
 
 
 def _need(settings: RunMeasure | RunDistanceSettings) -> Need | None:

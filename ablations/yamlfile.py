@@ -294,6 +294,8 @@ class _Reader:
                 first = self.places.get((*path, name.value)) if isinstance(name, ScalarNode) else None
                 if not self.refused(name, _refusal(name) or _key_refusal(name, first)):
                     value[name.value] = self.value(item, (*path, name.value), name)
+                    # What an alias would add is unknown, so nothing is missing here.
+                    refused |= name.value == "<<" and isinstance(item, _Alias)
         elif is_plain:
             value = plain_value(node.value)
         return UNREADABLE if refused else value

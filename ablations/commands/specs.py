@@ -246,7 +246,8 @@ def _checked(path: Path, *, overrides: tuple[str, ...], data_root: Path | None) 
         groups=groups,
         across_seeds=distance is None or distance.across_seeds,
     )
-    for notice in [*plugin_sentences(), *not_run, *notices]:
+    never = claims_file.never_measured(claim_files, measures=experiment.measures, arms=arms)
+    for notice in [*plugin_sentences(), *not_run, *never, *notices]:
         yield f"  {notice}"
 
 

@@ -376,6 +376,7 @@ class Workspace:
             is_there=lambda settings: run_rows.key(settings) in measured_keys(),
         )
         claims = claims_file.load_named(self.experiment.claims, spec=self.spec)
+        notices += claims_file.never_measured(claims, measures=self.experiment.measures, arms=self.settings_by_arm)
         content = self.plan().model_copy(
             update={
                 "published": published_points(self.experiment.published, spec=self.spec),

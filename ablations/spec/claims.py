@@ -35,7 +35,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from ablations import yamlfile
-from ablations.catalogue import LOGGED, Measure
+from ablations.catalogue import LOGGED, Measure, metric_lack
 from ablations.errors import Fault, KeyPath, Problem, SpecProblems
 from ablations.measures.settings import RunDistanceSettings
 from ablations.messages import validated
@@ -45,6 +45,7 @@ from ablations.spec.claim_checks import written_claims, written_effects
 from ablations.spec.contrasts import Apart, Claim, ClaimFile, Quantity
 from ablations.wording import FEW, guess, listed, nearest, shown
 from ablations.yamlfile import Document
+from lightning_modules.config import RunSettings
 from lightning_modules.files import write_whole
 
 FOLDER = "claims"
@@ -203,6 +204,37 @@ def _distance_problems(document: Document, claim: Claim) -> Iterator[Problem]:
             names = listed(lacking, "and")
             sentence = f"run_distance.arms must name {names}, which claim {claim.name} compares (apart)"
             yield document.problem(("measures", index, "arms"), sentence, at="value")
+
+
+def never_measured(
+    files: Sequence[Claims], *, measures: Sequence[Measure], arms: Mapping[str, RunSettings]
+) -> Iterator[str]:
+    """Yield a sentence for each claim that can have no verdict, because it reads a metric that the objective of
+    one of its arms does not have.
+
+    Args:
+        arms: settings of one run of each arm, by the name of the arm.
+    """
+    for claim in (claim for file in files for claim in file.claims):
+        reasons = dict.fromkeys(
+            f"{of.measure} {of.metric} is not measured on {arm}, because {arms[arm].objective.kind} {lack}"
+            for effect in claim.parts.values()
+            for of in effect.quantities()
+            for arm in effect.arms_needed()
+            if arm in arms and (lack := _lack(of, measures, arms[arm])) is not None
+        )
+        if reasons:
+            yield f"claim {claim.name} cannot be judged: {'; '.join(reasons)}"
+
+
+def _lack(of: Quantity, measures: Sequence[Measure], run: RunSettings) -> str | None:
+    """Return why no measure gives a quantity for a run; None if one does, or if none is of its kind."""
+    lacks = [
+        metric_lack(settings, of.metric, run, in_groups=bool(of.groups))
+        for settings in measures
+        if settings.kind == of.measure and not isinstance(settings, RunDistanceSettings)
+    ]
+    return None if None in lacks else next(iter(lacks), None)
 
 
 def not_run(

@@ -410,7 +410,8 @@ class Apart(Contrast):
         for key, key_pairs in (("pairs", self.pairs), ("than", self.than)):
             for index, (first, second) in enumerate(key_pairs):
                 if first == second:
-                    yield (key, index), f".{key} must pair different arms, but has {first} twice"
+                    remedy = "; to compare with seeds of one arm, leave than out" if key == "than" else ""
+                    yield (key, index), f".{key} must pair different arms, but has {first} twice{remedy}"
         pairs = [frozenset(pair) for pair in (*self.pairs, *self.than)]
         if any(first == second and len(first) > 1 for first, second in combinations(pairs, 2)):
             yield ("pairs",), " has the same pair of arms twice in pairs and than; name each pair once"

@@ -122,8 +122,9 @@ class MaskedLMSettings(ObjectiveSettings):
     7). Validation losses are computed without it."""
     pair_loss: Literal["none", "next_sentence", "sentence_order"] = "none"
     """Second loss, on pairs of segments. `next_sentence`: does the second segment follow the first, or is it
-    from another document (Devlin et al. 2019)? `sentence_order`: are the two in order or swapped (Lan et al.
-    2020)? Both need a pair format as `training.input_format`."""
+    from another document (Devlin et al. 2019)? Half of the pairs are from another, but fewer if a step holds
+    few documents; less than a quarter is an error. `sentence_order`: are the two in order or swapped (Lan et
+    al. 2020)? Both need a pair format as `training.input_format`."""
 
     output: ClassVar[Output] = "hidden"
     module: ClassVar[Any] = "lightning_modules.objectives.masked_lm:MaskedLM"

@@ -148,9 +148,9 @@ def require_pairs(run: RunSettings, split: Split, pair_loss: PairLoss) -> None:
     pairs, negative = int((label_Q != NO_PAIR).sum()), int((label_Q == OTHER).sum())
     if negative < pairs / 4:
         raise DataError(
-            "next_sentence needs second segments from another document in about half of the pairs, but only "
-            f"{negative:,} of the first {pairs:,} pairs have one, because most steps hold few documents; raise "
-            f"training.tokens_per_step ({run.training.tokens_per_step:,}), lower data.max_length "
+            "next_sentence needs second segments from another document in at least a quarter of the pairs, but "
+            f"only {negative:,} of the first {pairs:,} pairs have one, because most steps hold few documents; "
+            f"raise training.tokens_per_step ({run.training.tokens_per_step:,}), lower data.max_length "
             f"({run.data.max_length:,}), or give more documents."
         )
 

@@ -333,7 +333,7 @@ RUN_SCORES = (
         gains,
         "The gain is the loss of the best guess without context minus the loss of the model. All arms of a "
         "panel predict the same tokens of natural text. For masked LM these are 15% of the tokens, hidden "
-        "80/10/10. This favours arms that were trained with this corruption.",
+        "80-10-10. This favours arms that were trained with this corruption.",
         apart="Gains have no difference between arms that predict different things.",
     ),
     RunScore(

@@ -70,6 +70,16 @@ def test_nothing_is_constructed_and_nothing_expands(wrong, tmp_path):
     assert not (tmp_path / "made").exists()
 
 
+def test_what_a_merged_alias_would_add_is_not_said_to_be_missing(wrong):
+    spec = edited(
+        "mlm: {}", "mlm: &arm {objective: {kind: masked_lm}}\n  copy: {<<: *arm, training: {max_steps: 5}}"
+    )
+    assert wrong(spec) == [
+        "9:8: anchors such as &arm are not allowed; write the value at each place",
+        "10:14: aliases such as *arm are not allowed; write the value out",
+    ]
+
+
 def test_aliases_that_would_grow_without_end_are_refused(wrong):
     levels = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 12))
     problems = wrong(f"name: x\nl0: &l0 [lol]\n{levels}")

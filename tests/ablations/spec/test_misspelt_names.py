@@ -375,6 +375,39 @@ def test_claims_that_a_spec_does_not_run_are_named_with_the_reason(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("of", "lack"),
+    [
+        (
+            "{measure: minimal_pairs, metric: accuracy, groups: [language_minimal_pairs]}",
+            "gives no probability to a sentence",
+        ),
+        ("{measure: validation, metric: loss}", "has no loss over the vocabulary, but objective_loss"),
+        ("{measure: validation, metric: bleu}", "does not translate"),
+        ("{measure: validation, metric: pair_accuracy, groups: [next_sentence]}", "has no pair_loss here"),
+        ("{measure: validation, metric: loss, groups: [generator]}", None),
+        ("{measure: validation, metric: objective_loss}", None),
+        ("{measure: geometry, metric: participation_ratio, layers: top}", None),
+    ],
+)
+def test_a_claim_on_a_metric_that_an_objective_does_not_have_is_named(of, lack, tmp_path):
+    """Both arms of the claim have the measure, and replaced_token never makes these numbers."""
+    measure = of.partition("measure: ")[2].partition(",")[0]
+    claims = GOOD.replace("{measure: validation, metric: loss}", of).replace("[validation]", f"[{measure}]")
+    write(tmp_path, claims)
+    (tmp_path / "spec.yaml").write_text(
+        SPEC.replace("clm: {}", "clm: {objective: {kind: replaced_token}}").replace(
+            "[validation]", "[validation, minimal_pairs, geometry]"
+        )
+    )
+    metric = of.partition("metric: ")[2].partition(",")[0].rstrip("}")
+    reason = f"{measure} {metric} is not measured on clm, because replaced_token {lack}"
+    said = ablate("validate", tmp_path / "spec.yaml").stdout
+    assert [line.strip().partition(";")[0] for line in said.splitlines() if "cannot be judged" in line] == (
+        [] if lack is None else [f"claim both-sides-help cannot be judged: {reason}"]
+    )
+
+
 def test_a_claim_on_a_layer_that_an_encoder_lacks_is_named(tmp_path):
     of = "{measure: geometry, metric: participation_ratio, layer: 3}"
     claims = GOOD.replace("{measure: validation, metric: loss}", of).replace("[validation]", "[geometry]")

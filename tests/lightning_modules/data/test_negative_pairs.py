@@ -314,7 +314,7 @@ def test_next_sentence_needs_two_documents():
     )
     assert not looked_through
     assert error_text(DataError, lambda: RunData(objective, SimpleNamespace(train=two))).startswith(
-        "next_sentence needs second segments from another document in about half of the pairs, but only "
+        "next_sentence needs second segments from another document in at least a quarter of the pairs, but only "
     )
     objective.pair_loss = "sentence_order"
     RunData(objective, SimpleNamespace(train=one))
@@ -332,8 +332,9 @@ def test_steps_with_few_documents_have_too_few_negative_pairs(name):
 
     sentence = error_text(DataError, required, tokens_per_step=2 * LENGTH)
     counts = re.fullmatch(
-        r"next_sentence needs second segments from another document in about half of the pairs, but only (\d+) of "
-        r"the first (\d+) pairs have one, because most steps hold few documents; raise training\.tokens_per_step "
+        r"next_sentence needs second segments from another document in at least a quarter of the pairs, but only "
+        r"(\d+) of the first (\d+) pairs have one, because most steps hold few documents; raise "
+        r"training\.tokens_per_step "
         r"\(80\), lower data\.max_length \(40\), or give more documents\.",
         sentence,
     )

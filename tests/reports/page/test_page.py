@@ -151,7 +151,7 @@ def test_what_masked_lm_was_shown_and_says_of_it_stands_in_a_table(tmp_path):
     cells = dict(zip(header, row, strict=True))
     half = stats.t.ppf(0.975, 2) * 0.1 / 3**0.5  # of 14.9, 15.0, 15.1
     assert cells["Arm"] == "mlm"
-    assert cells["To predict (training)"] == f"15.0 ± {half:.1f}"
+    assert cells["Selected (training)"] == f"15.0 ± {half:.1f}"
     assert cells["Loss at [MASK]"].startswith("4.00 ± ")
     assert cells["Guesses what is hidden"] == "25.0 ± 0.0"
     assert cells["Repeats what is right"] == "50.0 ± 0.0"
