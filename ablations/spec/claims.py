@@ -229,12 +229,12 @@ def never_measured(
 
 def _lack(of: Quantity, measures: Sequence[Measure], run: RunSettings) -> str | None:
     """Return why no measure gives a quantity for a run; None if one does, or if none is of its kind."""
-    lacks = [
+    reasons = [
         metric_lack(settings, of.metric, run, in_groups=bool(of.groups))
         for settings in measures
         if settings.kind == of.measure and not isinstance(settings, RunDistanceSettings)
     ]
-    return None if None in lacks else next(iter(lacks), None)
+    return None if None in reasons else next(iter(reasons), None)
 
 
 def not_run(
