@@ -379,7 +379,7 @@ def test_claims_that_a_spec_does_not_run_are_named_with_the_reason(tmp_path):
     ("of", "lack"),
     [
         (
-            "{measure: minimal_pairs, metric: accuracy, groups: [language_minimal_pairs]}",
+            "{measure: minimal_pairs, metric: accuracy, groups: [language]}",
             "gives no probability to a sentence",
         ),
         ("{measure: validation, metric: loss}", "has no loss over the vocabulary, but objective_loss"),
