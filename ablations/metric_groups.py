@@ -24,6 +24,7 @@ from ablations.tasks.settings import (
     BaselinesSettings,
     ConditionalIndependenceSettings,
     GenerationSettings,
+    MinimalPairsSettings,
     ProbingSettings,
     RetrievalSettings,
     RetrievalTask,
@@ -232,7 +233,8 @@ def groups_made(settings: Any, data_kinds: Collection[str]) -> tuple[str, ...] |
     match settings:
         case TaskSettings() | RetrievalSettings():
             parts = [part for kind in data_kinds for part in settings.parts(built_in=kind == "language")]
-            return tuple(dict.fromkeys(name for part in parts for name in part.tasks or ()))
+            tasks = tuple(dict.fromkeys(name for part in parts for name in part.tasks or ()))
+            return tuple(map(settings.group_of, tasks)) if isinstance(settings, MinimalPairsSettings) else tasks
         case QuestionSettings():
             names = [name for about in settings.about for name in ABOUT.get(about, ())]
             return (*names, *[AFTER_FINAL_NORM] * ("input" in settings.about))

@@ -149,6 +149,11 @@ class MinimalPairsSettings(PredictingSettings):
     def suits(cls, task: Task) -> bool:
         return task.kind == "minimal_pairs"
 
+    @staticmethod
+    def group_of(task_name: str) -> str:
+        """Return the group of a task's rows: its name, or `language` for the built-in language."""
+        return task_name.removesuffix("_minimal_pairs")
+
 
 class PartSettings(TaskSettings):
     """Base class of measures that learn from at most `most_examples` of a task, which `examples.part` draws."""

@@ -109,7 +109,7 @@ def minimal_pairs_rows(
             yield {
                 "predictions": predictions(
                     pairs.examples,
-                    task=_task_group(settings),
+                    task=settings.group_of(settings.task_name),
                     metric=metric,
                     points_N=right[metric],
                     margin_N=good_N - bad_N,
@@ -258,17 +258,12 @@ def _groups(settings: MinimalPairsSettings, examples: Examples) -> dict[str, Int
     """Return the pairs of each group: of the task itself, then of each value of its columns, column by
     column. A value that two columns have on the same pairs is one group, in which each pair counts once."""
     assert examples.groups is not None, "minimal pairs have groups"
-    name = _task_group(settings)
+    name = settings.group_of(settings.task_name)
     index_by_group: dict[str, list[int]] = {name: list(range(len(examples)))}
     for value_N in zip(*examples.groups, strict=True):
         for i, value in enumerate(value_N):
             index_by_group.setdefault(f"{name}/{value}", []).append(i)
     return {group: np.unique(index) for group, index in index_by_group.items()}
-
-
-def _task_group(settings: MinimalPairsSettings) -> str:
-    """Return the group of the task as a whole: its name, or `language` for the built-in language."""
-    return settings.task_name.removesuffix("_minimal_pairs")
 
 
 def _accuracy(right_N: Floats, place_N: Integers) -> dict[str, Any]:
