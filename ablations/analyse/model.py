@@ -204,12 +204,13 @@ def _take_parts(tokenizer: Tokenizer, folder: Path) -> None:
         options = json.loads((folder / "tokenizer_config.json").read_bytes())
     except FileNotFoundError:
         options = {}
+    options = {name: value for name, value in options.items() if value is not None}
     for part, renamed in OPTIONS_OF_PARTS.items():
         values = written.get(part) or {}
         given = {name: options[option] for option, name in renamed.items() if option in options}
         written[part] = values | {name: value for name, value in given.items() if name in values} or None
     whole = Tokenizer.from_str(json.dumps(written))
-    if {"add_bos_token", "add_eos_token"} & {name for name, value in options.items() if value is not None}:
+    if {"add_bos_token", "add_eos_token"} & set(options):
         whole.post_processor = tokenizer.post_processor
     for part in ("normalizer", "pre_tokenizer", "post_processor", "model", "decoder"):
         setattr(tokenizer, part, getattr(whole, part))
