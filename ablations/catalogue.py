@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, TypeAdapter
 
@@ -98,6 +98,10 @@ TRANSLATES = Need(lambda objective: "target" in objective.predictions, "does not
 HAS_PAIR_LOSS = Need(lambda objective: getattr(objective, "pair_loss", "none") != "none", "has no pair_loss here")
 
 
+LayersOfRows = Literal["all", "some", "none"]
+"""Which rows of a measure have a layer."""
+
+
 class Card(NamedTuple):
     """All facts of a measure besides its settings."""
 
@@ -106,7 +110,7 @@ class Card(NamedTuple):
     ``rows(readings, settings, say)``. Empty for `run_distance`, whose rows are of two runs
     (`runs.measure_pairs`)."""
     metrics: tuple[str, ...]
-    layers: Literal["all", "some", "none"] = "none"
+    layers: LayersOfRows = "none"
     """Which numbers of the measure belong to a layer or to two layers."""
     groups: Literal["tasks", "treebanks"] | None = None
     """Whether each number belongs to a task of the catalogue (or a part of one), to a treebank, or to
@@ -311,8 +315,12 @@ def _card_of(plugin: Plugin) -> Card:
         lack = "settings, a subclass of MeasureSettings of ablations.measures.settings"
     elif not callable(card.rows):
         lack = "rows, a function of readings, settings and say"
-    elif not card.metrics or not all(re.fullmatch(r"[a-z][a-z0-9_]*", str(metric)) for metric in card.metrics):
+    elif isinstance(card.metrics, str) or not (
+        card.metrics and all(re.fullmatch(r"[a-z][a-z0-9_]*", str(metric)) for metric in card.metrics)
+    ):
         lack = 'metrics, names in lower-case letters, as in ("rank",)'
+    elif card.layers not in get_args(LayersOfRows):
+        lack = f"layers {listed(get_args(LayersOfRows), 'or')}, and not {card.layers!r}"
     else:
         return card
     raise PluginError(f"{plugin.name} must have {lack}; write it into the card.")

@@ -81,7 +81,9 @@ def interval(summary: dict[str, Any], digits: int = 2, scale: float = 1) -> str:
 def signed_interval(summary: dict[str, Any], digits: int = 2, scale: float = 1) -> str:
     """Return a mean difference with its sign and half the width of its interval, times `scale`:
     ``+0.17 ± 0.03``."""
-    return "+" * (summary["mean"] > 0) + interval(summary, digits, scale)
+    written = interval(summary, digits, scale)
+    is_zero = not any(digit in "123456789" for digit in written.partition(" ")[0])
+    return "+" * (summary["mean"] > 0 and not is_zero) + written
 
 
 def duration(seconds: float | None) -> str:

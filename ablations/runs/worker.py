@@ -208,7 +208,7 @@ def _own_rows(rows: Sequence[Row], settings: RunMeasure, *, layers: int) -> list
 
     Raises:
         MeasureError: there are none, one is no mapping or of a layer above the top, or the card lacks a metric of
-            theirs.
+            theirs or says otherwise whether they have a layer.
         ResultsError: a column is unknown, a value is not of its type, or two rows are for one observation.
     """
     metrics = card(settings.kind).metrics
@@ -235,6 +235,13 @@ def _own_rows(rows: Sequence[Row], settings: RunMeasure, *, layers: int) -> list
         raise MeasureError(
             f"{settings.kind}: its function rows has yielded layer {highest}, but the layers of the encoder are 0 "
             f"(embeddings) to {layers}; correct the file."
+        )
+    promised, has_layer = card(settings.kind).layers, table["layer"].notna()
+    if (promised == "none" and has_layer.any()) or (promised == "all" and not has_layer.all()):
+        yielded, fit = ("with a layer", "all") if promised == "none" else ("without a layer", "none")
+        raise MeasureError(
+            f"{settings.kind}: its function rows has yielded a row {yielded}, but its card has "
+            f'layers="{promised}"; write layers="{fit}" into the card, or "some" if only some rows have a layer.'
         )
     return plain
 

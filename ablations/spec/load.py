@@ -40,7 +40,7 @@ NO_CLAIMS = (
 
 
 def load(
-    path: Path,
+    path: Path | str,
     *,
     overrides: Sequence[str] = (),
     beside: Literal["checked", "unread", "foreign"] = "checked",
@@ -59,6 +59,7 @@ def load(
         SpecProblems: the spec, or a file of claims or curves that it names, has problems; the error has all
             of them.
     """
+    path = Path(path)
     plugins.look_beside(path, executes=beside != "foreign", trusted=trusted)
     document = given_settings.read(path, overrides)
     spec_faults = list(_arm_faults(document.content, document.option_by_path))

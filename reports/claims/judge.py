@@ -188,8 +188,8 @@ def claim_file_changes(file: Mapping[str, Any]) -> list[str]:
     sentences = []
     if file["runs_before"]:
         sentences.append(
-            f"first planned after {several(file['runs_before'], 'run')} had started, so it predicts nothing "
-            "about those"
+            f"The claims in {file['name']} were first planned after {several(file['runs_before'], 'run')} had "
+            "started, so they predict nothing about these."
         )
     if file["changed"]:
         parts = [
@@ -197,16 +197,15 @@ def claim_file_changes(file: Mapping[str, Any]) -> list[str]:
             for change in ("changed", "added", "removed")
             if file[f"{change}_claims"]
         ]
-        sentences.append("changed since it was planned: " + ("; ".join(parts) or "in its words only"))
+        changes = "; ".join(parts) or "in words only"
+        sentences.append(f"The claims in {file['name']} changed after they were planned: {changes}.")
     return sentences
 
 
 def claim_notices(judged: Judged) -> list[dict[str, str]]:
     """Return notices of the page on claims that changed after runs had started, or whose arms or measures
     were removed or changed after a look at the claims."""
-    sentences = [
-        f"claims {file['name']}: {sentence}" for file in judged.files for sentence in claim_file_changes(file)
-    ]
+    sentences = [sentence for file in judged.files for sentence in claim_file_changes(file)]
     plan = judged.experiment.plan
     if plan.looks is not None:
         taken, measures = plan.looks.taken, judged.experiment.measures

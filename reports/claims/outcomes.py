@@ -67,8 +67,8 @@ def measured(
         missing.append(f"there are no results of {listed(lacking)}")
     if missing and claim.needs.spec:
         missing[0] = f"needs {claim.needs.spec}, because {missing[0]}"
-    if open_here := [name for name in unmeasured if name in measures]:
-        missing.append(f"there are no results of {listed(open_here)} yet; `ablate run` computes them")
+    if not missing and (open_here := [name for name in unmeasured if name in measures]):
+        missing.append(f"there are no results of {listed(open_here)} yet")
     parts: dict[str, SeedEffects] = {}
     for name, effect in (claim.provided | claim.parts).items():
         try:

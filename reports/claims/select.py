@@ -550,8 +550,8 @@ def _named(of: Quantity) -> str:
 
 
 def _where(of: Quantity, axis: Axis) -> str:
-    groups = f" in {', '.join(of.groups)}" if of.groups else ""
-    return groups + {"layers": " by layer", "steps": " by step", "groups": "", "none": ""}[axis]
+    groups = [group for group in of.groups if group != "*"]
+    return (f" in {', '.join(groups)}" if groups else "") + (" by step" if axis == "steps" else "")
 
 
 def _plain(column: Any) -> list[Any]:

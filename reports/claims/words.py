@@ -54,8 +54,9 @@ def effect(part: PartEntry) -> str:
     if not (part.condition and part.in_each_seed and seeds) or is_absent(part.effect):
         return mean_and_interval(part.effect, part.low, part.high, unit=part.unit)
     assert part.effect is not None
-    lowest, highest = significant(min(seeds)), significant(max(seeds))
-    return f"{significant(part.effect)} {part.unit}".rstrip() + f" (seeds: {lowest} to {highest})"
+    mean = significant(part.effect)
+    lowest, highest = (number(end, len(mean.partition(".")[2])) for end in (min(seeds), max(seeds)))
+    return f"{mean} {part.unit}".rstrip() + f" (seeds: {lowest} to {highest})"
 
 
 def mean_and_interval(mean: float | None, low: float | None, high: float | None, *, unit: str = "") -> str:
@@ -313,11 +314,13 @@ def counted(entries: Iterable[ClaimEntry]) -> str:
     else:
         sentences = _counted(Counter(claim.verdict for claim in claims), met)
     if early := [claim for claim in claims if is_early(claim) and claim.verdict != "insufficient evidence"]:
-        have = "has fewer seeds" if len(early) == 1 else "have fewer seeds"
+        have, these = "have fewer seeds", "these verdicts are early looks"
+        if len(early) == 1:
+            have, these = "has fewer seeds", "this verdict is an early look"
         seeds_of_early = listed(list(dict.fromkeys(map(seeds_shown, early))), "or")
         sentences.append(
-            f"{several(len(early), 'claim')} {have} than planned (n = {seeds_of_early}): these verdicts "
-            "are early looks, and the one with all seeds counts."
+            f"{several(len(early), 'claim')} {have} than planned (n = {seeds_of_early}): {these}, and the one "
+            "with all seeds counts."
         )
     return " ".join(sentences)
 
@@ -399,7 +402,10 @@ def claim_rule(judgement: Judgement, parts: Mapping[str, SeedEffects], *, at_loo
     verdicts = [part.verdict for part in counted.values()]
     held, alike = verdicts.count("supported"), verdicts.count(verdict_of_part(verdict))
     others = f" (and {alike - 1} more)" if alike > 1 else ""
-    return f"{held} of {len(counted)} parts hold; {deciding}{others} {_FAILS[verdict]}: {rule}"
+    parts_so_far = f"{held} of {len(counted)} parts hold"
+    if verdict == "partly" and not held:
+        parts_so_far = f"{verdicts.count('equivalent')} of {len(counted)} parts equivalent"
+    return f"{parts_so_far}; {deciding}{others} {_FAILS[verdict]}: {rule}"
 
 
 _FAILS: dict[Verdict, str] = {
@@ -430,7 +436,10 @@ def part_rule(part: PartVerdict, effects: SeedEffects, *, ways: int, at_look: fl
     divided = ways if part.verdict == "contradicted" else 1  # of the part's interval
     shown, refuting = (_interval(part, wrong, divided=divided, at_look=at_look) for wrong in (1, ways))
     if part.verdict == "equivalent":
-        return f"TOST places the effect within ±{margin}, too small to matter ({p_in_words(part.p_equivalent)})"
+        return (
+            f"the test of equivalence (TOST) places the effect within ±{margin}, too small to matter "
+            f"({p_in_words(part.p_equivalent)})"
+        )
     if part.verdict == "supported" and direction == "either":
         return f"the {shown} lies beyond {margin} on one side"
     if part.verdict == "supported":

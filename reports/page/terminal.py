@@ -61,7 +61,7 @@ def claims_table(judged: Judged) -> None:
         rule = "; ".join(filter(None, notes))
         sentences.append(f"{claim.label}: {claim.verdict}: {rule}")
     for file in judged.files:
-        sentences += [f"claims {file['name']}: {sentence}" for sentence in claim_file_changes(file)]
+        sentences += claim_file_changes(file)
     print_plainly(sentences, console)
 
 

@@ -41,6 +41,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special, stats
 
+from ablations.errors import ResultsError
 from reports.statistics.curve_shapes import ratio_interval
 
 Direction = Literal["higher", "either"]
@@ -109,6 +110,12 @@ class Interval(NamedTuple):
     high: float
 
 
+def require_confidence(confidence: float) -> None:
+    """Raise a ResultsError if a confidence level is not between 0 and 1."""
+    if not 0 < confidence < 1:
+        raise ResultsError(f"confidence must be between 0 and 1, as in 0.95, but is {confidence}; correct it.")
+
+
 def t_interval(
     effects: ArrayLike, *, confidence: float, text_error: float = 0.0, text_blocks: int = 0
 ) -> Interval:
@@ -117,7 +124,11 @@ def t_interval(
 
     Both ends are NaN below two seeds; everything is NaN if a value is not finite. `scipy.stats.ttest_1samp`
     gives the same interval in 27 times the time, and warns of seeds that agree.
+
+    Raises:
+        ResultsError: `confidence` is not between 0 and 1.
     """
+    require_confidence(confidence)
     values = np.asarray(effects, float)
     if not values.size or not np.isfinite(values).all():
         return Interval(np.nan, np.nan, np.nan)

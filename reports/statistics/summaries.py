@@ -32,7 +32,8 @@ from pandas import DataFrame
 from scipy import special, stats
 
 from ablations.errors import ResultsError
-from reports.statistics.seed_tests import Interval
+from ablations.wording import listed
+from reports.statistics.seed_tests import Interval, require_confidence
 
 NORMAL_95 = 1.96
 """Number of standard errors on either side of a value within which it would be found 95 times in 100."""
@@ -48,11 +49,20 @@ def mean_interval(table: DataFrame, *, by: Sequence[str], confidence: float = 0.
     others. Below two seeds `low` and `high` are NaN, because one run says nothing about the spread of others.
     Combinations keep their order of appearance.
 
+    Args:
+        confidence: confidence level, between 0 and 1.
+
     Raises:
-        ResultsError: a seed has two values for one combination. Counting both would present layers, steps or
-            examples of one run as independent runs.
+        ResultsError: the table lacks a column, `confidence` is not between 0 and 1, or a seed has two values for
+            one combination. Counting both would present layers, steps or examples of one run as independent runs.
     """
-    by = list(by)
+    by = [by] if isinstance(by, str) else list(by)
+    if lacking := [name for name in (*by, "seed", "value") if name not in table]:
+        raise ResultsError(
+            f"a mean over seeds needs columns that the table lacks: {listed(lacking, 'and')}; give a table that "
+            "has them."
+        )
+    require_confidence(confidence)
     repeated = table.duplicated([*by, "seed"])
     if repeated.any():
         row = table[repeated].iloc[0]

@@ -188,7 +188,7 @@ class Readings:
         self._shared: dict[str, Any] = {}
 
     @classmethod
-    def of_run(cls, run_dir: Path, *, data_root: Path = Path(), step: int | None = None) -> "Readings":
+    def of_run(cls, run_dir: Path | str, *, data_root: Path = Path(), step: int | None = None) -> "Readings":
         """Return the readings of a trained run, as its measures have them.
 
         Args:
@@ -201,7 +201,7 @@ class Readings:
             CheckpointError: there is no such checkpoint, or it is damaged.
             DataError: the text is not stored as tokens, and has changed since the run was planned.
         """
-        directory = RunDirectory(run_dir.absolute())
+        directory = RunDirectory(Path(run_dir).absolute())
         tokens = load_tokens(directory, data_root=data_root)
         objective = build(directory.settings(), tokens)
         kept = directory.kept_checkpoints()

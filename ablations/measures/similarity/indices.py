@@ -227,7 +227,8 @@ def cca(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
     """Return the mean canonical correlation, 0 to 1, over as many directions as the side of lower rank has.
 
     It is 1 if one side is a linear function of the other. It is symmetric, and ignores means and invertible
-    linear maps of either side.
+    linear maps of either side. In all measures of CCA, directions of a side that are smaller than a millionth of
+    its largest one are noise of float32 and left out (`RANK_CUTOFF`).
 
     Raises:
         MeasureError: unfit matrices, or fewer than five tokens per feature; below ten it warns.

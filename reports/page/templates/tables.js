@@ -17,7 +17,8 @@ function numberOf(text) {
 function sorted(rows, column, down) {
   const cells = rows.map((row) => ({ row, text: row.cells[column].textContent.trim() }));
   const there = cells.filter(({ text }) => text !== ABSENT);
-  const numeric = there.every(({ text }) => !Number.isNaN(numberOf(text)));
+  const named = cells[0]?.row.cells[column].tagName === "TH"; // a claim's 2a and 2b are no equal numbers
+  const numeric = !named && there.every(({ text }) => !Number.isNaN(numberOf(text)));
   const compare = numeric
     ? (a, b) => numberOf(a.text) - numberOf(b.text)
     : (a, b) => collator.compare(a.text, b.text);

@@ -517,7 +517,7 @@ class Settings(MeasureSettings):
 def rows(readings, settings, say):
     yield from ROWS
 
-Mine = Card(settings=Settings, rows=rows, metrics=("rank",))
+Mine = Card(settings=Settings, rows=rows, metrics=("rank",), layers="some")
 """
 
 
@@ -553,6 +553,33 @@ def test_rows_of_a_measure_of_ones_own_that_no_table_could_hold_are_refused(tmp_
     plugins.look_beside(tmp_path / "spec.yaml")
     (settings,) = MEASURES.validate_python(["mine.py:Mine"])
     assert error_text(AblationsError, measure_rows, readings(tokens), settings) == sentence
+
+
+@pytest.mark.parametrize(
+    ("layers", "row", "sentence"),
+    [
+        (
+            "none",
+            {"layer": 0},
+            'a row with a layer, but its card has layers="none"; write layers="all" into the card',
+        ),
+        (
+            "all",
+            {},
+            'a row without a layer, but its card has layers="all"; write layers="none" into the card',
+        ),
+    ],
+)
+def test_rows_whose_layers_the_card_does_not_promise_are_refused(layers, row, sentence, tmp_path, tokens):
+    """A claim could not read them: it asks the card whether the measure has layers."""
+    rows = [{"metric": "rank", "value": 1.0} | row]
+    text = OWN.replace("ROWS", repr(rows)).replace('layers="some"', f'layers="{layers}"')
+    (tmp_path / "mine.py").write_text(text)
+    plugins.look_beside(tmp_path / "spec.yaml")
+    (settings,) = MEASURES.validate_python(["mine.py:Mine"])
+    assert error_text(AblationsError, measure_rows, readings(tokens), settings) == (
+        f'mine.py:Mine: its function rows has yielded {sentence}, or "some" if only some rows have a layer.'
+    )
 
 
 def test_single_numbers_of_torch_and_numpy_are_numbers_of_a_measure_of_ones_own(tmp_path, tokens):

@@ -99,6 +99,12 @@ def rows(readings, settings, say):
         'Rank = Card(settings=Settings, rows=rows, metrics=("Rank!",))': (
             'mine.py:Rank must have metrics, names in lower-case letters, as in ("rank",); write it into the card'
         ),
+        'Rank = Card(settings=Settings, rows=rows, metrics=("rank"))': (
+            'mine.py:Rank must have metrics, names in lower-case letters, as in ("rank",); write it into the card'
+        ),
+        'Rank = Card(settings=Settings, rows=rows, metrics=("rank",), layers="every")': (
+            "mine.py:Rank must have layers all, some or none, and not 'every'; write it into the card"
+        ),
         "Other = 7": "mine.py:Rank: mine.py has no Rank; it defines Settings, rows, Other",
     }.items(),
 )

@@ -155,7 +155,7 @@ def test_an_arm_of_which_nothing_is_measured_at_its_last_step_is_not_compared(tm
     assert {run.plan.max_steps for run in experiment.runs if run.plan.arm == "clm"} == {500}
     earlier = table.assign(step=table.step.mask(table.arm == "clm", 250))
     entry = by_name(judge_claims(experiment._replace(table=earlier)).entries)["more"]
-    assert (entry.verdict, entry.rule) == ("not run", "layer_change pwcca has no rows of arm clm by layer")
+    assert (entry.verdict, entry.rule) == ("not run", "layer_change pwcca has no rows of arm clm")
 
 
 def test_two_seeds_are_insufficient_and_one_is_shown_all_the_same(tmp_path):
@@ -170,7 +170,7 @@ def test_before_anything_is_measured_nothing_is_run(tmp_path):
     experiment = made(tmp_path, table_rows=[])
     assert {entry.verdict for entry in judge_claims(experiment).entries} == {"not run"}
     rule = by_name(judge_claims(experiment).entries)["more"].rule
-    assert rule == "there are no results of layer_change yet; `ablate run` computes them"
+    assert rule == "there are no results of layer_change yet"
 
 
 def test_a_claim_that_changes_after_the_runs_is_marked(tmp_path):
@@ -185,14 +185,17 @@ def test_a_claim_that_changes_after_the_runs_is_marked(tmp_path):
     }
     (file,) = judge_claims(experiment).files
     assert file["changed"]
-    assert claim_file_changes(file) == ["changed since it was planned: changed same; added another; removed other"]
+    assert claim_file_changes(file) == [
+        f"The claims in {file['name']} changed after they were planned: changed same; added another; removed "
+        "other."
+    ]
     page = content.content(judge_claims(experiment), [])
     assert page["provenance"]["claim_files"] == [file]
     (notice,) = [notice for notice in page["notices"] if notice["kind"] == "claims"]
     assert notice == {
         "kind": "claims",
         "group": "wrong",
-        "text": f"claims layers: {claim_file_changes(file)[0]}",
+        "text": claim_file_changes(file)[0],
     }
 
 
@@ -203,7 +206,7 @@ def test_a_file_of_claims_that_the_spec_no_longer_names_is_marked(tmp_path):
     judged = judge_claims(experiment._replace(plan=plan))
     assert judged.entries == []
     assert [claim_file_changes(file) for file in judged.files] == [
-        ["changed since it was planned: removed more, less, faster, same, other"]
+        ["The claims in layers changed after they were planned: removed more, less, faster, same, other."]
     ]
 
 
@@ -265,11 +268,12 @@ def test_an_unchanged_file_is_not_marked_and_one_that_came_late_is(tmp_path):
     (file,) = judge_claims(experiment).files
     assert claim_file_changes(file) == []
     assert claim_file_changes(file | {"runs_before": 3}) == [
-        ("first planned after 3 runs had started, so it predicts nothing about those")
+        f"The claims in {file['name']} were first planned after 3 runs had started, so they predict nothing "
+        "about these."
     ]
     only_words = made(tmp_path / "words", text="# why\n" + TEXT, planned=TEXT)
     assert claim_file_changes(judge_claims(only_words).files[0]) == [
-        "changed since it was planned: in its words only"
+        f"The claims in {file['name']} changed after they were planned: in words only."
     ]
 
 
@@ -439,7 +443,7 @@ def test_the_terminal_says_that_a_file_of_claims_came_late(capsys):
     file = {"name": "c", "runs_before": 9, "changed": False}
     claims_table(judged()._replace(files=[file]))
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "claims c: first planned after 9 runs had started, so it predicts nothing about those"
+        "The claims in c were first planned after 9 runs had started, so they predict nothing about these."
     )
 
 
@@ -532,7 +536,7 @@ def test_what_is_asked_for_and_not_there_yet_is_no_reason_to_go_elsewhere():
     claim = shipped()["8"]
     rows = SeedTable(frame(shipped()["26"], 3))
     found = measured(claim, rows, arms=claim.needs.arms, measures=("fine_tuning", "layer_change"))
-    assert found.missing[0] == "there are no results of fine_tuning yet; `ablate run` computes them"
+    assert found.missing[0] == "there are no results of fine_tuning yet"
 
 
 def test_the_page_says_about_how_often_any_of_its_verdicts_is_wrong(tmp_path):

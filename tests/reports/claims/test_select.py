@@ -365,7 +365,7 @@ def test_an_arm_whose_last_checkpoint_was_not_measured_is_not_compared_at_an_ear
         ),
         (
             {"kind": "difference", "of": SCORE | {"layers": "top"}, "arm": "mlm"},
-            "fine_tuning score has no rows of arm mlm by layer",
+            "fine_tuning score has no rows of arm mlm",
         ),
         (
             {"kind": "ahead", "of": SCORE, "arm": "mlm", "over": "clm"},

@@ -41,9 +41,24 @@ def words(judged):
         (FIVE, 0.1, "supported", "the 95% interval lies above 0, and nowhere below the 0.1 that matters"),
         (FIVE, 0.99, "supported", "the 95% interval lies above 0, but partly below the 0.99 that matters"),
         (-FIVE, 0.1, "contradicted", "the 95% interval lies below 0"),
-        (FIVE, 2.0, "equivalent", "TOST places the effect within ±2, too small to matter (p < 0.001)"),
-        (-FIVE, 2.0, "equivalent", "TOST places the effect within ±2, too small to matter (p < 0.001)"),
-        (FIVE - 1, 0.2, "equivalent", "TOST places the effect within ±0.2, too small to matter (p = 0.024)"),
+        (
+            FIVE,
+            2.0,
+            "equivalent",
+            "the test of equivalence (TOST) places the effect within ±2, too small to matter (p < 0.001)",
+        ),
+        (
+            -FIVE,
+            2.0,
+            "equivalent",
+            "the test of equivalence (TOST) places the effect within ±2, too small to matter (p < 0.001)",
+        ),
+        (
+            FIVE - 1,
+            0.2,
+            "equivalent",
+            "the test of equivalence (TOST) places the effect within ±0.2, too small to matter (p = 0.024)",
+        ),
         (FIVE - 1, 0.1, "undecided", "the 95% interval includes 0 and reaches beyond ±0.1"),
         (FIVE[:2], 0.1, "insufficient evidence", "2 seeds, but at least 3 are needed"),
         ([], 0.1, "insufficient evidence", "0 seeds, but at least 3 are needed"),
@@ -389,7 +404,9 @@ def test_an_infinite_number_on_the_wrong_side_fails_a_condition_and_rounding_doe
 def test_some_parts_that_make_no_difference_make_a_claim_partly():
     found = several(a=FIVE, b=(FIVE - 1) / 100, c=FIVE)
     assert found.verdict == "partly"
-    assert words(found).startswith("2 of 3 parts hold; b makes no difference that matters: TOST places")
+    assert words(found).startswith(
+        "2 of 3 parts hold; b makes no difference that matters: the test of equivalence (TOST) places"
+    )
     assert several(a=(FIVE - 1) / 100, b=(FIVE - 1) / 200).verdict == "equivalent"
     assert several(a=-FIVE, b=(FIVE - 1) / 100).verdict == "contradicted"
     assert several(a=FIVE - 1, b=(FIVE - 1) / 100).verdict == "partly"

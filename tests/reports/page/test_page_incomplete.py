@@ -84,7 +84,7 @@ def test_a_curve_of_a_hardly_trained_arm_says_so_beside_it(incomplete):
 def test_claims_whose_file_is_missing_are_said_to_be(incomplete):
     assert (
         "Claims in detail article: not run: the file of claims is not in the experiment's folder; "
-        "`ablate claims` on the spec puts it there, or, if these results are published ones, take it again from "
+        "ablate claims on the spec puts it there, or, if these results are published ones, take it again from "
         "where they were published. Figure 2."
     ) in incomplete.text
     assert "What came out No claim could be read. not run 1 claim Figure 1." in incomplete.text

@@ -7,6 +7,7 @@ from scipy import stats
 
 from ablations import results
 from ablations.errors import ResultsError
+from reports.statistics.seed_tests import t_interval
 from reports.statistics.summaries import bands, differences, expected_best, gain, last_step, mean_interval
 from tests.support.errors import error_text
 
@@ -104,6 +105,22 @@ def test_layers_of_one_run_are_not_passed_off_as_seeds():
 def points(values, *, arm="mlm", errors=None, **columns):
     """One value a seed at one place of a line."""
     return seeds_of(values, line=arm, x=1, standard_error=errors, **columns)
+
+
+@pytest.mark.parametrize("confidence", [95, 1, 0, -0.5, float("nan")])
+def test_a_confidence_that_is_no_share_is_refused(confidence):
+    table = seeds_of([1.0, 2.0, 4.0], arm="mlm")
+    sentence = f"confidence must be between 0 and 1, as in 0.95, but is {confidence}; correct it."
+    assert error_text(ResultsError, mean_interval, table, by=["arm"], confidence=confidence) == sentence
+    assert error_text(ResultsError, t_interval, [1.0, 2.0], confidence=confidence) == sentence
+
+
+def test_one_column_may_be_named_alone_and_one_that_is_missing_is_named():
+    table = seeds_of([1.0, 2.0, 4.0], arm="mlm")
+    pd.testing.assert_frame_equal(mean_interval(table, by="arm"), mean_interval(table, by=["arm"]))
+    assert error_text(ResultsError, mean_interval, table.drop(columns="value"), by=["arm", "step"]) == (
+        "a mean over seeds needs columns that the table lacks: step and value; give a table that has them."
+    )
 
 
 def test_with_several_seeds_the_band_is_their_interval_whatever_their_own_errors_are():
