@@ -1,6 +1,7 @@
 """The site of the documentation: every key of a spec has an entry, and a reader's browser fetches nothing."""
 
 import base64
+import hashlib
 import importlib.util
 import inspect
 import json
@@ -10,6 +11,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
+from PIL import Image
 
 from ablations.spec.load import schema
 from lightning_modules.config import RunSettings
@@ -227,3 +229,12 @@ def test_a_browser_asks_for_files_alone_and_nothing_is_wider_than_the_window(wid
             assert tab.evaluate("document.documentElement.scrollWidth") <= width, name
     assert requests
     assert {url.split(":")[0] for url in requests} <= {"file", "data", "blob"}
+
+
+def test_the_picture_in_the_readme_shows_the_verdicts_that_are_published():
+    """The PNG holds the SHA-256 of the claims.json that it shows. After other verdicts, take the first 1,280 x 2,000
+    pixels of the page of article-512 again, and save them with the new hash as the text `claims.json`."""
+    claims = ROOT / "experiments/results/article-512/claims.json"
+    with Image.open(ROOT / "docs/page.png") as picture:
+        assert picture.size == (1280, 2000)
+        assert picture.text == {"claims.json": hashlib.sha256(claims.read_bytes()).hexdigest()}
