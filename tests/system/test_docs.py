@@ -232,8 +232,8 @@ def test_a_browser_asks_for_files_alone_and_nothing_is_wider_than_the_window(wid
 
 
 def test_the_picture_in_the_readme_shows_the_verdicts_that_are_published():
-    """The PNG holds the SHA-256 of the claims.json that it shows. After other verdicts, take the first 1,280 x 2,000
-    pixels of the page of article-512 again, and save them with the new hash as the text `claims.json`."""
+    """The PNG holds the SHA-256 of the claims.json that it shows. After other verdicts, take the first 1,280 x
+    2,000 pixels of the page of article-512 again, and save them with the new hash as the text `claims.json`."""
     claims = ROOT / "experiments/results/article-512/claims.json"
     with Image.open(ROOT / "docs/page.png") as picture:
         assert picture.size == (1280, 2000)

@@ -58,7 +58,7 @@ def as_tensor(values: Matrix, *, name: str) -> Tensor:
     with `values`.
 
     Raises:
-        MeasureError: the values are no matrix, are not real numbers, or are masked.
+        MeasureError: the values are no matrix, are not real numbers, or are masked or sparse.
     """
     if isinstance(values, np.ma.MaskedArray):
         raise MeasureError(
@@ -66,17 +66,26 @@ def as_tensor(values: Matrix, *, name: str) -> Tensor:
             "count."
         )
     if not isinstance(values, Tensor):
-        array = np.asarray(values)
+        try:
+            array = np.asarray(values)
+        except ValueError as error:
+            raise MeasureError(
+                f"{name} must be a matrix of tokens by features, but its rows have different lengths; give rows of "
+                "equal length."
+            ) from error
         if array.dtype.kind == "O" and array.ndim == 0:
             raise MeasureError(
                 f"{name} must be a matrix of tokens by features, but is a {type(values).__name__}; give the "
                 "matrix itself."
             )
         if array.dtype.kind not in "fiub":
-            raise MeasureError(f"{name} must hold real numbers, but its type is {array.dtype}.")
+            remedy = "; convert it, as with .to_numpy(float)" if array.dtype.kind == "O" else ""
+            raise MeasureError(f"{name} must hold real numbers, but its type is {array.dtype}{remedy}.")
         # torch wants memory that is writable, of native byte order and of positive strides.
         real = np.float32 if array.dtype == np.float32 else np.float64
         values = torch.from_numpy(np.require(array, real, ["C", "W"]))
+    if values.layout != torch.strided:
+        raise MeasureError(f"{name} is a sparse tensor; give a dense one, as with .to_dense().")
     if values.is_complex():
         raise MeasureError(f"{name} must hold real numbers, but its type is {values.dtype}.")
     if values.ndim != 2 or values.numel() == 0:

@@ -60,6 +60,14 @@ def test_unfit_matrices_are_refused_by_every_measure(name, pair):
     assert complaint(measure, x, y * 1j) == kind.format("y", "complex128")
     assert complaint(measure, torch.from_numpy(x * 1j), y) == kind.format("x", "torch.complex128")
     assert complaint(measure, np.full((N, D), "a"), y) == kind.format("x", "<U1")
+    assert complaint(measure, x.astype(object), y) == kind.format(
+        "x", "object; convert it, as with .to_numpy(float)"
+    )
+    assert complaint(measure, x, [[1.0, 2.0], [3.0]]) == (
+        "y must be a matrix of tokens by features, but its rows have different lengths; give rows of equal length."
+    )
+    sparse = torch.from_numpy(y).to_sparse()
+    assert complaint(measure, x, sparse) == "y is a sparse tensor; give a dense one, as with .to_dense()."
     assert complaint(measure, x, np.ma.masked_array(y, mask=y > 1)) == (
         "y is a masked array, but its mask would be ignored; give an array with only the rows that count."
     )
