@@ -70,8 +70,8 @@ def as_tensor(values: Matrix, *, name: str) -> Tensor:
             array = np.asarray(values)
         except ValueError as error:
             raise MeasureError(
-                f"{name} must be a matrix of tokens by features, but its rows have different lengths; give rows of "
-                "equal length."
+                f"{name} must be a matrix of tokens by features, but its rows have different lengths; give "
+                "rows of equal length."
             ) from error
         if array.dtype.kind == "O" and array.ndim == 0:
             raise MeasureError(
