@@ -555,30 +555,16 @@ def test_rows_of_a_measure_of_ones_own_that_no_table_could_hold_are_refused(tmp_
     assert error_text(AblationsError, measure_rows, readings(tokens), settings) == sentence
 
 
-@pytest.mark.parametrize(
-    ("layers", "row", "sentence"),
-    [
-        (
-            "none",
-            {"layer": 0},
-            'a row with a layer, but its card has layers="none"; write layers="all" into the card',
-        ),
-        (
-            "all",
-            {},
-            'a row without a layer, but its card has layers="all"; write layers="none" into the card',
-        ),
-    ],
-)
-def test_rows_whose_layers_the_card_does_not_promise_are_refused(layers, row, sentence, tmp_path, tokens):
+@pytest.mark.parametrize(("layers", "row", "fit"), [("none", {"layer": 0}, "all"), ("all", {}, "none")])
+def test_rows_whose_layers_the_card_does_not_promise_are_refused(layers, row, fit, tmp_path, tokens):
     """A claim could not read them: it asks the card whether the measure has layers."""
-    rows = [{"metric": "rank", "value": 1.0} | row]
-    text = OWN.replace("ROWS", repr(rows)).replace('layers="some"', f'layers="{layers}"')
-    (tmp_path / "mine.py").write_text(text)
+    text = OWN.replace("ROWS", repr([{"metric": "rank", "value": 1.0} | row]))
+    (tmp_path / "mine.py").write_text(text.replace('layers="some"', f'layers="{layers}"'))
     plugins.look_beside(tmp_path / "spec.yaml")
     (settings,) = MEASURES.validate_python(["mine.py:Mine"])
     assert error_text(AblationsError, measure_rows, readings(tokens), settings) == (
-        f'mine.py:Mine: its function rows has yielded {sentence}, or "some" if only some rows have a layer.'
+        f"mine.py:Mine: its function rows has yielded a row {'with' if row else 'without'} a layer, but its card has "
+        f'layers="{layers}"; write layers="{fit}" into the card, or "some" if only some rows have a layer.'
     )
 
 
