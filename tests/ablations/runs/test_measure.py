@@ -563,8 +563,8 @@ def test_rows_whose_layers_the_card_does_not_promise_are_refused(layers, row, fi
     plugins.look_beside(tmp_path / "spec.yaml")
     (settings,) = MEASURES.validate_python(["mine.py:Mine"])
     assert error_text(AblationsError, measure_rows, readings(tokens), settings) == (
-        f"mine.py:Mine: its function rows has yielded a row {'with' if row else 'without'} a layer, but its card has "
-        f'layers="{layers}"; write layers="{fit}" into the card, or "some" if only some rows have a layer.'
+        f"mine.py:Mine: its function rows has yielded a row {'with' if row else 'without'} a layer, but its card "
+        f'has layers="{layers}"; write layers="{fit}" into the card, or "some" if only some rows have a layer.'
     )
 
 
