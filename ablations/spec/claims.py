@@ -210,7 +210,7 @@ def never_measured(
     files: Sequence[Claims], *, measures: Sequence[Measure], arms: Mapping[str, RunSettings]
 ) -> Iterator[str]:
     """Yield a sentence for each claim that can have no verdict, because it reads a metric that the objective of
-    one of its arms does not have.
+    one of its arms does not have. An arm of an effect with several quantities may read any of them.
 
     Args:
         arms: settings of one run of each arm, by the name of the arm.
@@ -219,9 +219,10 @@ def never_measured(
         reasons = dict.fromkeys(
             f"{of.measure} {of.metric} is not measured on {arm}, because {arms[arm].objective.kind} {lack}"
             for effect in claim.parts.values()
-            for of in effect.quantities()
             for arm in effect.arms_needed()
-            if arm in arms and (lack := _lack(of, measures, arms[arm])) is not None
+            if arm in arms and all(_lack(of, measures, arms[arm]) is not None for of in effect.quantities())
+            for of in effect.quantities()
+            if (lack := _lack(of, measures, arms[arm])) is not None
         )
         if reasons:
             yield f"claim {claim.name} cannot be judged: {'; '.join(reasons)}"

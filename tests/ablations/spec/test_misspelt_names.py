@@ -387,6 +387,7 @@ def test_claims_that_a_spec_does_not_run_are_named_with_the_reason(tmp_path):
         ("{measure: validation, metric: pair_accuracy, groups: [next_sentence]}", "has no pair_loss here"),
         ("{measure: validation, metric: loss, groups: [generator]}", None),
         ("{measure: validation, metric: objective_loss}", None),
+        ("{measure: validation, metric: objective_loss}, minus_of: {measure: validation, metric: loss}", None),
         ("{measure: geometry, metric: participation_ratio, layers: top}", None),
     ],
 )
