@@ -18,7 +18,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.ticker import MaxNLocator
 from scipy.optimize import isotonic_regression
 
@@ -174,6 +174,9 @@ Okabe and Ito's yellow, orange and sky blue are left out, as their contrast on w
 readers tell any two of these colours apart as well as the most similar of the four.
 """
 
+TEXT_CONTRAST = 4.5
+"""Least contrast of text with its ground (WCAG 2.1, 1.4.3)."""
+
 GREY = "#767676"
 """Colour of the arm with which the others of a panel are compared; its contrast on white is 4.5."""
 
@@ -257,6 +260,22 @@ def shade(place: int, count: int) -> str:
     return to_hex(colormaps["viridis"](LIGHTEST * place / max(1, count - 1)))
 
 
+def text_colour(colour: str) -> str:
+    """Return a colour for text on white: the given one, or the lightest darker one of its hue with a contrast of
+    `TEXT_CONTRAST`."""
+    rgb = np.array(to_rgb(colour))
+    darker = (to_hex(rgb * share) for share in np.linspace(1, 0, 101))
+    return next(shade for shade in darker if contrast_on_white(shade) >= TEXT_CONTRAST)
+
+
+def contrast_on_white(colour: str) -> float:
+    """Return the contrast of a colour with white, 1 to 21 (WCAG 2.1, definitions of contrast ratio and relative
+    luminance)."""
+    rgb = np.array(to_rgb(colour))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return float(1.05 / (linear @ (0.2126, 0.7152, 0.0722) + 0.05))
+
+
 def _first_rank(group: str) -> int:
     """Return the most frequent rank of a group of ranks; 0 for other groups."""
     match = re.match(r"rank (\d+)", group)
@@ -290,7 +309,7 @@ def name_ends(ax: Axes, ends: Sequence[End]) -> None:
             ha="left",
             va="center",
             size="small",
-            color=end.colour,
+            color=text_colour(end.colour),
             annotation_clip=False,
             arrowprops={
                 "arrowstyle": "-",

@@ -26,6 +26,7 @@ from reports.figures.style import (
     pair_style,
     seeds_style,
     spread,
+    text_colour,
 )
 from tests.support.figures import information, token_information
 from tests.support.many_arms import ARMS
@@ -176,6 +177,15 @@ def test_every_line_has_contrast_on_white_and_on_a_dark_page():
     for colour in {style.colour for style in styles}:
         assert contrast(colour, "white") >= 3, colour  # WCAG 2.2, 1.4.11
         assert contrast(in_the_dark(colour), PAPER) >= 3, colour
+        for text, paper in ((text_colour(colour), "white"), (in_the_dark(text_colour(colour)), PAPER)):
+            assert contrast(text, paper) >= 4.5, colour  # WCAG 2.2, 1.4.3
+
+
+def test_text_is_no_darker_than_its_contrast_needs_and_keeps_its_hue():
+    assert text_colour("#0072B2") == "#0072b2"  # its contrast is 5.2
+    darker = np.array(to_rgb(text_colour("#CC79A7")))
+    assert contrast(to_hex(darker), "white") < 4.7
+    np.testing.assert_allclose(darker / darker[0], np.array(to_rgb("#CC79A7")) / to_rgb("#CC79A7")[0], atol=0.01)
 
 
 def test_colours_of_arms_are_safe_for_colour_blind_readers():
