@@ -64,8 +64,8 @@ from reports.figures.style import (
     arm_styles,
     families,
     label_layers,
+    label_steps,
     spread_out,
-    step_locator,
 )
 from reports.statistics.summaries import bands
 from reports.words import (
@@ -196,7 +196,7 @@ def draw_arms(drawn: ArmLines, *, ax: Axes) -> Axes:
         label_layers(ax, rows["x"].tolist(), leads=leads_on(measure, metric))
     else:
         ax.set_xlabel(AXES[along].label)
-        ax.xaxis.set_major_locator(step_locator(rows["x"].max()))
+        label_steps(ax, rows["x"].max())
     if axis in ("step", "examples"):
         spread_out(ax, rows["x"].astype(int).tolist())
     label = axis_label(measure, metric, group) if axis is None else task_axis_label(measure, metric, group)

@@ -263,9 +263,8 @@ def shade(place: int, count: int) -> str:
 def text_colour(colour: str) -> str:
     """Return a colour for text on white: the given one, or the lightest darker one of its hue with a contrast of
     `TEXT_CONTRAST`."""
-    rgb = np.array(to_rgb(colour))
-    darker = (to_hex(rgb * share) for share in np.linspace(1, 0, 101))
-    return next(shade for shade in darker if contrast_on_white(shade) >= TEXT_CONTRAST)
+    darker = (to_hex(np.array(to_rgb(colour)) * share) for share in np.linspace(1, 0, 101))
+    return next(text for text in (colour, *darker) if contrast_on_white(text) >= TEXT_CONTRAST)
 
 
 def contrast_on_white(colour: str) -> float:
@@ -375,9 +374,11 @@ def spread_out(ax: Axes, places: Sequence[int]) -> None:
     ax.set_xticks([], minor=True)
 
 
-def step_locator(last: float) -> MaxNLocator:
-    """Return a locator of ticks at whole numbers up to `last`, so few that their labels have room."""
-    return MaxNLocator(min(MOST_INTERVALS, TICK_LETTERS // (len(f"{last:.0f}") + 1)), integer=True)
+def label_steps(ax: Axes, last: float) -> None:
+    """Write ticks at whole numbers up to `last`, so few that their labels have room."""
+    intervals = min(MOST_INTERVALS, TICK_LETTERS // (len(count(last)) + 1))
+    ax.xaxis.set_major_locator(MaxNLocator(intervals, integer=True))
+    ax.xaxis.set_major_formatter(lambda step, _: count(step))
 
 
 def label_layers(ax: Axes, layers: Sequence[int], *, leads: bool) -> None:

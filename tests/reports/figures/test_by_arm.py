@@ -9,7 +9,7 @@ from scipy import stats
 from ablations import results
 from ablations.errors import ResultsError
 from reports.figures.lines import written_above
-from reports.figures.style import FIXED_STYLES, arm_styles
+from reports.figures.style import FIXED_STYLES, arm_styles, text_colour
 from tests.support.errors import error_text
 from tests.support.fake_experiment import ARMS, GAIN, LAYERS, rows
 from tests.support.figures import (
@@ -86,7 +86,8 @@ def test_each_line_has_its_name_at_its_end_with_what_makes_it_say_little():
     assert (mlm, untrained) == ("mlm", "untrained")
     assert clm.replace("\n", " ") == "clm (gains too little to interpret)"
     assert mt.replace("\n", " ") == "mt (gains too little to interpret)"
-    assert [text.get_color() for text in ax.texts] == [line.get_color() for line in means(ax).values()]
+    colours = [text_colour(line.get_color()) for line in means(ax).values()]
+    assert [text.get_color() for text in ax.texts] == colours
     for text, line in zip(ax.texts, means(ax).values(), strict=True):
         assert text.xy == (line.get_xdata()[-1], line.get_ydata()[-1])
 
@@ -304,11 +305,15 @@ def test_learning_curves_run_along_the_steps_that_were_validated():
     )
 
 
-def test_axes_of_steps_have_whole_numbers():
+@pytest.mark.parametrize(
+    ("steps", "shown"), [((1, 2), {"1", "2"}), ((4000, 12000), {"4,000", "8,000", "12,000"})], ids=str
+)
+def test_axes_of_steps_have_whole_numbers_with_commas(steps, shown):
     table = results.table(
         {"run_id": "mlm0", "arm": "mlm", "seed": 0, "step": step, "measure": "learning", "metric": "gain"}
         | {"value": 0.1 * step, "floor": 0.0, "unit": "nats", "n": 500}
-        for step in (1, 2)
+        for step in steps
     )
     ax = learning(table, ax=axes())
     assert {tick % 1 for tick in ax.get_xticks()} == {0}
+    assert shown <= {label.get_text() for label in ax.get_xticklabels()}

@@ -182,7 +182,7 @@ def test_every_line_has_contrast_on_white_and_on_a_dark_page():
 
 
 def test_text_is_no_darker_than_its_contrast_needs_and_keeps_its_hue():
-    assert text_colour("#0072B2") == "#0072b2"  # its contrast is 5.2
+    assert text_colour("#0072B2") == "#0072B2"  # its contrast is 5.2
     darker = np.array(to_rgb(text_colour("#CC79A7")))
     assert contrast(to_hex(darker), "white") < 4.7
     np.testing.assert_allclose(darker / darker[0], np.array(to_rgb("#CC79A7")) / to_rgb("#CC79A7")[0], atol=0.01)
