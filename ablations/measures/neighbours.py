@@ -70,14 +70,14 @@ def directions(states_ND: Matrix) -> Tensor:
     Raises:
         MeasureError: no finite matrix, or a row of zeros, which has no direction.
     """
-    x_ND = as_matrix(states_ND, name="states", dtype=torch.float32)
+    x_ND = as_matrix(states_ND, name="states", single=True)
     largest_N1 = x_ND.abs().amax(1, keepdim=True)
     if (zero := largest_N1 == 0).any():
         raise MeasureError(
             f"a cosine needs states that are not 0, but all values are 0 in {int(zero.sum())} of {len(x_ND)} "
             f"rows, first in row {int(zero[:, 0].nonzero()[0])}; leave these tokens out."
         )
-    x_ND = x_ND / largest_N1  # so that no square overflows or vanishes
+    x_ND = (x_ND / largest_N1).float()  # so that no square overflows or vanishes
     return x_ND / x_ND.norm(dim=1, keepdim=True)
 
 

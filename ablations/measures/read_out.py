@@ -160,7 +160,7 @@ def read_out(states_ND: Matrix, labels_N: Labels, sentences_N: Labels, *, seed: 
     Raises:
         MeasureError: arguments that are unfit or of unequal lengths, or fewer than six sentences.
     """
-    states_ND = as_matrix(states_ND, name="states", dtype=torch.float32)
+    states_ND = as_matrix(states_ND, name="states", single=True)
     labels_N, sentences_N = as_labels(labels_N, name="labels"), as_labels(sentences_N, name="sentences")
     require_equal_lengths(states=states_ND, labels=labels_N, sentences=sentences_N)
     split, shuffle = np.random.default_rng(seed).spawn(2)

@@ -197,10 +197,11 @@ class Points:
         Raises:
             MeasureError: the states are no finite matrix.
         """
-        states_ND = as_matrix(states_ND, name="states", dtype=torch.float32)
+        states_ND = as_matrix(states_ND, name="states", single=True)
         largest = max(states_ND.max().item(), -states_ND.min().item(), torch.finfo(torch.float32).tiny)
-        self.x_ND = states_ND / 2.0 ** (math.frexp(largest)[1] - 1)
-        self.x_ND -= self.x_ND[:: math.ceil(len(self.x_ND) / ORIGIN)].median(0).values
+        scaled_ND = states_ND / 2.0 ** (math.frexp(largest)[1] - 1)
+        scaled_ND -= scaled_ND[:: math.ceil(len(scaled_ND) / ORIGIN)].median(0).values
+        self.x_ND = scaled_ND.float()  # only now, as float32 cannot hold small differences of large numbers
 
     def fit(self, *, clusters: int, rng: np.random.Generator, among: np.ndarray | None = None) -> Tensor:
         """Return centres, K x D, that make the squared distances of points to the nearest centre small.

@@ -35,14 +35,19 @@ def centred(x_ND: Tensor) -> Tensor:
     return x_ND - x_ND.mean(0)
 
 
-def as_matrix(values: Matrix, *, name: str, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Return a finite matrix of at least one row and column in `dtype`, without gradients. Errors call it
+def as_matrix(values: Matrix, *, name: str, single: bool = False) -> Tensor:
+    """Return a finite matrix of at least one row and column in float64, without gradients. Errors call it
     `name`.
+
+    Args:
+        single: whether values that float32 holds are returned in float32, which saves half of the memory.
 
     Raises:
         MeasureError: the values are no matrix, are not real numbers, or hold NaN or infinity.
     """
-    values = as_tensor(values, name=name).to(dtype)
+    values = as_tensor(values, name=name)
+    fits = single and values.is_floating_point() and values.dtype != torch.float64
+    values = values.to(torch.float32 if fits else torch.float64)
     if not torch.stack(values.aminmax()).isfinite().all():  # 80 times as fast as isfinite() of all values
         finite = values.isfinite()
         row, column = (~finite).nonzero()[0].tolist()

@@ -287,7 +287,7 @@ def test_no_invertible_linear_map_changes_what_is_read():
     rng = np.random.default_rng(1)
     map_DD = rng.standard_normal((8, 8)) @ np.diag(10.0 ** np.arange(-2, 2, 0.5))
     plain, mapped = (
-        read_out(x_ND, label_N, sentences(2000), seed=0) for x_ND in (states_ND, states_ND @ map_DD + 5)
+        read_out(x_ND, label_N, sentences(2000), seed=0) for x_ND in (states_ND, states_ND @ map_DD + 1e7)
     )
     for a, b in zip(plain, mapped, strict=True):
         assert a.value == pytest.approx(b.value, abs=0.01)  # a probe may stop a pass sooner

@@ -245,7 +245,10 @@ def test_an_empty_cluster_keeps_its_mean_and_does_not_fly_on(monkeypatch):
 # Frame -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("shift", "scale"), [(0, 1), (1000, 1), (0, 1e-12), (0, 1e12), (3e37, 1e37), (0, 1e-37)])
+@pytest.mark.parametrize(
+    ("shift", "scale"),
+    [(0, 1), (1000, 1), (0, 1e-12), (0, 1e12), (3e37, 1e37), (0, 1e-37), (1e8, 1), (1e100, 1e99)],
+)
 def test_fit_finds_separate_groups_wherever_they_lie(shift, scale, monkeypatch):
     for name, value in {"SETTLED": 0, "PASSES": 100, "MOMENTUM": 0}.items():  # to the very end
         monkeypatch.setattr(module, name, value)
