@@ -396,9 +396,11 @@ def claim_rule(judgement: Judgement, parts: Mapping[str, SeedEffects], *, at_loo
     counted = counted_parts(judgement.parts)
     if len(counted) == 1:
         return rule
+    every = "both" if len(counted) == 2 else f"all {len(counted)}"
     if verdict == "supported":
-        every = "both" if len(counted) == 2 else f"all {len(counted)}"
         return f"{every} parts hold; the weakest is {deciding}: {rule}"
+    if verdict == "equivalent":
+        return f"{every} parts make no difference that matters; the clearest is {deciding}: {rule}"
     verdicts = [part.verdict for part in counted.values()]
     held, alike = verdicts.count("supported"), verdicts.count(verdict_of_part(verdict))
     others = f" (and {alike - 1} more)" if alike > 1 else ""
@@ -410,7 +412,6 @@ def claim_rule(judgement: Judgement, parts: Mapping[str, SeedEffects], *, at_loo
 
 _FAILS: dict[Verdict, str] = {
     "contradicted": "is contradicted",
-    "equivalent": "makes no difference that matters",
     "partly": "makes no difference that matters",
     "insufficient evidence": "has too few seeds",
     "undecided": "is undecided",
