@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -309,7 +309,7 @@ def _shown_nats(
 def _translation_scores(
     objective: Translation, tokens: Tokens, settings: ValidationSettings
 ) -> Iterator[dict[str, Any]]:
-    hypotheses, references = translations(objective, tokens, tokens.validation, settings.translations)
+    hypotheses, references = translations(objective, tokens, settings.translations)
     if not references:  # every pair was cut at `max_length`
         return
     shuffled = [references[i] for i in np.random.default_rng(0).permutation(len(references))]
@@ -323,16 +323,15 @@ def _translation_scores(
         }
 
 
-def translations(
-    objective: Translation, tokens: Tokens, split: Split, sentences: int
-) -> tuple[list[str], list[str]]:
-    """Return greedy translations of a split's first sentences, and their references, as text.
+def translations(objective: Translation, tokens: Tokens, sentences: int) -> tuple[list[str], list[str]]:
+    """Return greedy translations of the first sentences of the validation text, and their references: the
+    translations of its files, in NFC.
 
     Pairs as long as `max_length` on either side are left out, because they may have been cut.
     """
     assert tokens.target_tokenizer is not None
     objective.eval()
-    max_length = objective.run.data.max_length
+    split, max_length = tokens.validation, objective.run.data.max_length
     whole = np.flatnonzero((split.lengths < max_length) & (split.target_lengths < max_length))[:sentences]
     order = whole[np.argsort(split.lengths[whole], kind="stable")]  # similar lengths need little padding
     hypotheses: dict[int, str] = {}
@@ -341,25 +340,29 @@ def translations(
         rows = padded(map(split.sentence, chosen)).to(objective.device)
         for i, ids in zip(chosen, objective.translate(rows, max_length=max_length), strict=True):
             hypotheses[i] = decode(tokens.target_tokenizer, ids)
-    references = [decode(tokens.target_tokenizer, split.target_sentence(i).tolist()) for i in whole.tolist()]
-    return [hypotheses[i] for i in whole.tolist()], references
+    return [hypotheses[i] for i in whole.tolist()], [tokens.references[i] for i in whole.tolist()]
+
+
+CHARACTER_WORDS: Final = (
+    rf"(?:{UNSPACED}|[\u2600-\u27bf\u2e80-\u303f\u3100-\u312f\u31a0-\u31ef\u3200-\u33ff\ufe10-\ufe1f\ufe30-\ufe4f"
+    rf"\uff00-\uffef])[{MARKS}]*"
+)
+"""Pattern of the characters that are words of their own in BLEU, each with its marks: those of scripts without
+spaces, and the signs that sacreBLEU's tokenisation `zh` separates, such as full-width punctuation."""
 
 
 def bleu(hypotheses: list[str], references: list[str]) -> float:
     """Return corpus BLEU of sacreBLEU (13a tokenisation, mixed case, exponential smoothing), 0 to 100; NaN
     without sentences.
 
-    Each character of a script without spaces between words (`UNSPACED`), with its marks, is a word, as each Han
-    character is in sacreBLEU's tokenisation `zh`.
+    Each character of `CHARACTER_WORDS` is a word, so Chinese has the number of sacreBLEU's tokenisation `zh`.
+    Japanese, Thai, Lao, Burmese and Khmer are cut in the same way.
     """
     import sacrebleu  # only translation needs it
 
     if not references:
         return math.nan
-    spaced = [
-        [re.sub(rf"{UNSPACED}[{MARKS}]*", r" \g<0> ", text) for text in texts]
-        for texts in (hypotheses, references)
-    ]
+    spaced = [[re.sub(CHARACTER_WORDS, r" \g<0> ", text) for text in texts] for texts in (hypotheses, references)]
     # `force` only silences advice on text with a space before its full stops, as the built-in language has.
     return min(100.0, float(sacrebleu.corpus_bleu(spaced[0], [spaced[1]], force=True).score))  # rounding
 

@@ -302,10 +302,11 @@ def _examples(task: Task, split: Split, rows: list[dict[str, Any]]) -> Examples:
         case "minimal_pairs":
             _check_groups(task, rows)
             for number, (good, bad) in enumerate(zip(first, second or [], strict=True), start=1):
-                if good == bad:  # it would count as half right for any model
+                if _composed(good) == _composed(bad):  # it would count as half right for any model
+                    letters = "" if good == bad else " and letters are composed (Unicode's NFC)"
                     raise DataError(
                         f"{_named(task, split, number)} has the same text on both sides once white space is "
-                        f"single spaces ({shown(good)}), expected two different texts; remove it."
+                        f"single spaces{letters} ({shown(good)}), expected two different texts; remove it."
                     )
             groups = [tuple(str(row[name]) for name in task.groups) for row in rows]
             return Examples(first, second, None, [None] * len(rows), groups)
@@ -337,6 +338,10 @@ def _tagged(task: Task, split: Split, rows: list[dict[str, Any]]) -> Examples:
     if task.metric == "entity_f1":
         _check_entity_tags(task, split, tags)
     return Examples([" ".join(sentence) for sentence in words], None, words, tags)
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
 
 
 def _check_groups(task: Task, rows: Sequence[Mapping[str, Any]]) -> None:

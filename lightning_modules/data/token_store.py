@@ -6,6 +6,7 @@
       train.ids.npy  train.offsets.npy  train.documents.npy  train.target_ids.npy  train.target_offsets.npy
       train.counts_V.npy  train.target_counts_V.npy   number of occurrences of each id in the training text
       ...                                             the same for validation and test, without counts
+      validation.references.json                      the translations of the validation text, as text
 
 Every sentence is START, pieces, END. The folder appears whole or not at all. If two processes want the same
 store, only one makes it. Words are separated by spaces in the text.
@@ -28,7 +29,7 @@ from tokenizers import Tokenizer
 
 from lightning_modules.config import Data
 from lightning_modules.data.corpus import content_address, open_corpus
-from lightning_modules.data.tokenising import write_tokens
+from lightning_modules.data.tokenising import REFERENCES, write_references, write_tokens
 from lightning_modules.data.tokenizer import (
     FIRST_WORD_ID,
     START,
@@ -139,6 +140,12 @@ class Tokens:
         assert self.target_vocab_size is not None, "this text has no translations"
         return Tokenizer.from_file(str(self.folder / "target_tokenizer.json"))
 
+    @cached_property
+    def references(self) -> list[str]:
+        """Translations of the S sentences of the validation text, as they stand in its files, in NFC."""
+        assert self.target_vocab_size is not None, "this text has no translations"
+        return list(read_json(self.folder / REFERENCES, remedy="start `ablate run`, which writes it"))
+
 
 def address(settings: Data, data_root: Path) -> str:
     """Return ten hex digits that identify the text's content and how it is cut into tokens. No sentence is
@@ -186,7 +193,11 @@ def prepare(
         with locked(store / f".{name}.lock", waiting=waiting):
             if not folder.exists():
                 _make(folder, settings, content, data_root, say)
-    return load(folder, check=check)
+    tokens = load(folder, check=check)
+    if tokens.target_vocab_size is not None and not (folder / REFERENCES).exists():  # a store of earlier versions
+        rows = open_corpus(settings, data_root=data_root).rows("validation")
+        write_references(folder, (row.target for row in rows if row.target is not None))
+    return tokens
 
 
 def _make(folder: Path, settings: Data, content: str, data_root: Path, say: Callable[[str], None]) -> None:

@@ -8,6 +8,7 @@ import hashlib
 import io
 import itertools
 import time
+import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -25,12 +26,14 @@ from lightning_modules.config import Data
 from lightning_modules.data import tokenizer as subwords
 from lightning_modules.data.corpus import Corpus, Row, Sentences, SplitName
 from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START, UNKNOWN, word_starts
-from lightning_modules.files import synced
+from lightning_modules.files import synced, write_json
 
 SENTENCES_AT_ONCE = 8192
 SECONDS_OF_SILENCE = 10
 PREFIX = {"source": "", "target": "target_"}
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
+REFERENCES = "validation.references.json"
+"""File with the translations of the validation text, as text."""
 
 
 def write_tokens(
@@ -107,17 +110,22 @@ def _write_split(
         train_S: hashes of the training sentences; None for these themselves.
     """
     hashes: list[NDArray[np.uint64]] = []
+    references: list[str] = []
     documents, spoken = _GrowingArray(folder / f"{split}.documents.npy", np.int32), time.monotonic()
     for batch in _batches(rows):
         sides["source"].add([row.text for row in batch])
         hashes.append(sentence_hashes(row.text for row in batch))
         if "target" in sides:
-            sides["target"].add([row.target for row in batch if row.target is not None])
+            targets = [row.target for row in batch if row.target is not None]
+            sides["target"].add(targets)
+            references += targets if split == "validation" else []
         documents.append(np.array([row.document for row in batch]))
         if time.monotonic() > spoken + SECONDS_OF_SILENCE:
             say(f"data.{split}: {documents.length:,} sentences cut into sub-words so far.")
             spoken = time.monotonic()
     documents.close()
+    if references:
+        write_references(folder, references)
     hashes_S = np.concatenate(hashes)
     report = {
         "sentences": documents.length,
@@ -130,11 +138,18 @@ def _write_split(
     return report, hashes_S
 
 
+def write_references(folder: Path, targets: Iterable[str]) -> None:
+    """Write the translations of the validation text, in NFC as sub-words are. A translation that was cut, has
+    unknown bytes, or has capitals that the tokenizer changes, cannot be made of its ids again."""
+    write_json(folder / REFERENCES, [unicodedata.normalize("NFC", target) for target in targets])
+
+
 def sentence_hashes(texts: Iterable[str]) -> NDArray[np.uint64]:
-    """Return a hash of each sentence, shape S. Different sentences share a hash with probability 2^-64."""
+    """Return a hash of each sentence, shape S. Sentences that differ only in how Unicode composes their letters
+    (NFC or NFD) have equal hashes. Other sentences share a hash with probability 2^-64."""
     hashes = array("Q")
     for text in texts:
-        hashes.frombytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
+        hashes.frombytes(hashlib.blake2b(unicodedata.normalize("NFC", text).encode(), digest_size=8).digest())
     return np.frombuffer(hashes, np.uint64)
 
 

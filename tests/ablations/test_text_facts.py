@@ -51,6 +51,16 @@ def ablate(spec, *arguments):
     return CliRunner().invoke(main, ["text", str(spec), *where, *arguments])
 
 
+def test_a_sentence_in_another_form_of_unicode_is_the_same_sentence(spec):
+    """The sub-words are those of NFC, so a model sees no difference."""
+    composed, decomposed = "the caf\u00e9 was closed", "the cafe\u0301 was closed"
+    with (spec.parent / "train.txt").open("a", encoding="utf-8") as file:
+        file.write(composed + "\n")
+    (spec.parent / "validation.txt").write_text(f"{decomposed}\n{composed}\nno dog barks\n", encoding="utf-8")
+    (text,) = json.loads(ablate(spec, "--json").stdout)["texts"]
+    assert (text["splits"][1]["repeated"], text["splits"][1]["in_training"]) == (1, 2)
+
+
 def test_sentences_are_counted_as_they_are(spec):
     result = ablate(spec, "--json")
     assert result.exit_code == 0, result.output

@@ -245,10 +245,18 @@ def test_perfect_translations_into_a_script_without_spaces_have_full_bleu(script
 
 
 def test_characters_without_spaces_are_words_and_keep_their_marks():
-    """As in sacreBLEU's own tokenisation of Chinese, on Han characters and ASCII, and as in the same text with
+    """As in sacreBLEU's own tokenisation of Chinese, with all its signs, and as in the same text with
     spaces between them, as sacreBLEU reads it; all other text is read as sacreBLEU reads it."""
-    chinese = ["他读2本书, 3.5元 (about USD 0.5)", "我喜欢狗, don't I?"]
-    others = ["他读3本书, 3.5元 (about USD 0.6)", "我也喜欢猫, don't you?"]
+    chinese = [
+        "他读2本书, 3.5元 (about USD 0.5)",
+        "我喜欢狗, don't I?",
+        "他说：「好！」（２０２４ 年），人々〇〇。",
+    ]
+    others = [
+        "他读3本书, 3.5元 (about USD 0.6)",
+        "我也喜欢猫, don't you?",
+        "她说：“好”！（2024年），人々〇。☃ ok、",
+    ]
     assert bleu(chinese, others) == pytest.approx(sacrebleu.corpus_bleu(chinese, [others], tokenize="zh").score)
     thai, cut = "เขาที่บ้าน", "เ ข า ที่ บ้ า น"
     assert bleu([thai], [cut]) == bleu([cut], [thai]) == bleu([cut], [cut]) == 100

@@ -107,7 +107,7 @@ def test_the_floor_of_the_loss_is_the_loss_of_the_token_frequencies(kind, tokens
 
 def test_references_are_the_translations_and_perfect_ones_score_a_hundred(tokens):
     objective = build(settings("translation"), tokens)
-    hypotheses, references = translations(objective, tokens, tokens.validation, 12)
+    hypotheses, references = translations(objective, tokens, 12)
     assert len(hypotheses) == len(references) == 12
     assert references[3] == decode(tokens.target_tokenizer, tokens.validation.target_sentence(3).tolist())
     assert bleu(references, references) == pytest.approx(100)

@@ -326,6 +326,17 @@ def test_minimal_pairs_that_differ_in_white_space_alone_are_refused(tmp_path):
     )
 
 
+def test_minimal_pairs_that_differ_in_how_letters_are_composed_alone_are_refused(tmp_path):
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    pairs = {"sentence_good": ["a b", composed], "sentence_bad": ["b a", decomposed]}
+    write(tmp_path / "blimp/test.parquet", **pairs, field=["x", "x"], paradigm=["y", "y"])
+    assert error_of(TASKS["blimp"], tmp_path) == (
+        "task blimp: example 2 of its test part has the same text on both sides once white space is single spaces "
+        f"and letters are composed (Unicode's NFC) ({in_words(composed)}), expected two different texts; "
+        "remove it."
+    )
+
+
 def parts_of(tmp_path, task, train, test):
     """The error for a task whose training and test part have these answers."""
     for split, labels in (("train", train), ("validation", train), ("test", test)):

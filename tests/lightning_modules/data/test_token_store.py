@@ -15,7 +15,7 @@ import pytest
 from lightning_modules.config import FilesData
 from lightning_modules.data import tokenising
 from lightning_modules.data.corpus import content_address, open_corpus
-from lightning_modules.data.token_store import address, load, prepare
+from lightning_modules.data.token_store import _digest, address, load, prepare
 from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START, UNKNOWN, decode, starts_word, train
 from lightning_modules.errors import DataError, FilesError
 from tests.support.errors import error_text
@@ -178,6 +178,31 @@ def test_the_size_of_batches_does_not_matter(tokens, root, tmp_path, monkeypatch
     assert again.report["splits"] == tokens.report["splits"]
 
 
+def test_references_are_the_translations_as_they_stand_in_the_file(tmp_path):
+    """The ids have neither bytes that training lacks nor what was cut; letters are composed, as in the ids."""
+    train_rows = [{"text": word, "target": f"x y {word}"} for word in WORDS]
+    targets = ["x \u2603 y", "cafe\u0301 x", " ".join(WORDS[:40])]
+    for name, rows in (("train", train_rows), ("validation", [{"text": "a", "target": t} for t in targets])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = settings(test=[], document=None, vocab_size=40)
+    tokens = prepare(data, data_root=tmp_path, store=tmp_path / "store")
+    assert tokens.references == [targets[0], "caf\u00e9 x", targets[2]]
+    for i, text in enumerate(tokens.references):
+        assert decode(tokens.target_tokenizer, tokens.validation.target_sentence(i)) != text
+
+
+def test_a_store_of_an_earlier_version_gets_its_references(copy, root):
+    (copy / "validation.references.json").unlink()
+    path = copy / "tokens.json"
+    manifest = json.loads(path.read_text())
+    del manifest["sha256"], manifest["files"]["validation.references.json"]
+    path.write_text(json.dumps(manifest | {"sha256": _digest(manifest)}))
+    tokens = prepare(settings(), data_root=root, store=copy.parent)
+    assert tokens.folder == copy
+    assert tokens.references == [row.target for row in rows_of(root, "validation")]
+    assert prepare(settings(), data_root=root, store=copy.parent, check="hashes").references == tokens.references
+
+
 def test_without_translations_and_test_split_there_are_none(root, tmp_path):
     tokens = prepare(settings(target=None, test=[]), data_root=root, store=tmp_path)
     assert tokens.test is None
@@ -186,6 +211,8 @@ def test_without_translations_and_test_split_there_are_none(root, tmp_path):
     assert tokens.train.target_ids is None
     with pytest.raises(AssertionError, match="no translations"):
         tokens.train.target_sentence(0)
+    with pytest.raises(AssertionError, match="no translations"):
+        print(tokens.references)
 
 
 def test_a_large_vocabulary_takes_wider_ids(tmp_path):
@@ -341,7 +368,7 @@ def damaged(folder, check="sizes"):
 
 def test_every_file_is_missed_and_every_length_checked(copy):
     names = [path.name for path in copy.iterdir()]
-    assert len(names) == 20  # 3 x 5 arrays, 2 counts, 2 vocabularies, tokens.json
+    assert len(names) == 21  # 3 x 5 arrays, 2 counts, 2 vocabularies, references, tokens.json
     for name in names:
         data = (copy / name).read_bytes()
         (copy / name).write_bytes(data[:-1])
@@ -385,8 +412,7 @@ def test_a_pickle_is_never_loaded(copy):
     np.save(path, np.array([{}] * 9, dtype=object), allow_pickle=True)
     manifest["files"][path.name]["bytes"] = path.stat().st_size
     del manifest["sha256"]
-    from lightning_modules.data.token_store import _digest  # the attacker knows how to sign
-
+    # Whoever attacks knows how to sign.
     (copy / "tokens.json").write_text(json.dumps(manifest | {"sha256": _digest(manifest)}))
     assert damaged(copy) == "train.ids.npy is not an array"
 
