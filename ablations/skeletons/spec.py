@@ -1,4 +1,4 @@
-"""First spec for a user's own text, with comments. Its sizes follow from the text, which is read once.
+"""First spec for a user's own text, with comments. Its sizes follow from the text.
 
 If no file for validation is named, sentences are held out from the end of the text, whole documents if there
 are several. This module needs no torch.
@@ -8,10 +8,11 @@ import itertools
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from ablations.errors import SpecError
 from ablations.messages import ALSO_CALLED
@@ -21,7 +22,7 @@ from ablations.wording import listed, several
 from lightning_modules.config import FilesData
 from lightning_modules.data import corpus, tables
 from lightning_modules.data.corpus import Row
-from lightning_modules.data.tokenizer import sub_words_at_least
+from lightning_modules.data.tokenizer import encode, sub_words_at_least, train
 from lightning_modules.errors import DataError
 from lightning_modules.files import atomic, make_folder
 
@@ -61,8 +62,11 @@ Up to 4 times are nearly as good as new text, and after about 40 times the text 
 FEWEST_STEPS = 200
 OCCURRENCES = 100
 """Average number of occurrences of a sub-word below which its embedding is learned badly."""
-PIECES_PER_WORD = {512: 2.8, 1024: 2.2, 2048: 1.9, 4096: 1.6, 8192: 1.5, 32_768: 1.3}
-"""Approximate sub-words of a word of English prose, by the largest vocabulary that the number holds for."""
+PIECES_PER_WORD = 1.9
+"""Approximate sub-words of a word of English prose, for a vocabulary of 2,048."""
+MOST_SUB_WORDS = 32_768
+SAMPLE = 20_000
+"""Number of sentences that are cut into sub-words, to see how long they are."""
 FEWEST_PIECES = 512
 """Size of a vocabulary below which most sub-words are single letters."""
 HELD_OUT, MOST_HELD_OUT = 0.05, 10_000
@@ -86,10 +90,17 @@ class Text(NamedTuple):
     signs: int
     """Number of different bytes."""
     documents: int
-    long: int
-    """Number of words that 99 of 100 sentences do not exceed."""
     sub_words: int
     """Vocabulary size for which both the text and its translations have enough different words."""
+
+
+class Cut(NamedTuple):
+    """Lengths of a text in sub-words."""
+
+    pieces: float
+    """Mean number of sub-words of a word."""
+    longest: int
+    """Number of tokens that 99 of 100 sentences, and 99 of 100 translations, do not exceed."""
 
 
 class Choice(NamedTuple):
@@ -140,6 +151,8 @@ def write(path: Path, choice: Choice, *, data_root: Path, overwrite: bool = Fals
             f"{listed(choice.texts, 'and')}: all text is one sentence, so no sentence can be held out for "
             "validation; write each sentence in a line or row of its own, or give other text with --validation."
         )
+    vocabulary, is_small = vocabulary_size(text)
+    cut = cut_of(rows.rows("train"), text, vocabulary)
     make_folder(path.absolute().parent)
     if parts:
         held_out = _held_out(rows.rows("train"), text)
@@ -153,9 +166,18 @@ def write(path: Path, choice: Choice, *, data_root: Path, overwrite: bool = Fals
         held_out = 0
     validated = count(corpus.open_corpus(data, data_root=Path.cwd() if parts else data_root).rows("validation"))
     with atomic(path) as temporary:
-        temporary.write_text(
-            skeleton(path, choice, data=data, text=text, validated=validated, held_out=held_out), encoding="utf-8"
+        content = skeleton(
+            path,
+            choice,
+            data=data,
+            text=text,
+            vocabulary=vocabulary,
+            why_vocabulary=_why_vocabulary(text, vocabulary, cut, is_small=is_small),
+            cut=cut,
+            validated=validated,
+            held_out=held_out,
         )
+        temporary.write_text(content, encoding="utf-8")
     load.load(path)
     return [path, *parts]
 
@@ -190,24 +212,16 @@ def count(rows: Iterable[Row]) -> Text:
     different: set[str] = set()
     of_targets: set[str] = set()
     signs: set[int] = set()
-    lengths: Counter[int] = Counter()
     for row in rows:
         of_sentence = row.text.split(" ")
-        length = sum(map(_words_in, of_sentence))
-        sentences, words, document = sentences + 1, words + length, row.document
-        lengths[length] += 1
+        sentences, words, document = sentences + 1, words + sum(map(_words_in, of_sentence)), row.document
         if sentences <= 1_000_000:  # the words of more sentences would only fill the memory
             different.update(of_sentence)
             signs.update(row.text.encode())
             of_targets.update((row.target or "").split())
-    below = 0
-    for long in sorted(lengths):
-        below += lengths[long]
-        if below >= 0.99 * sentences:
-            break
     sides = [side for side in (different, of_targets) if side]
-    sub_words = min(sub_words_at_least(side, limit=max(PIECES_PER_WORD)) for side in sides)
-    return Text(sentences, words, len(different), len(signs), document + 1, long, sub_words)
+    sub_words = min(sub_words_at_least(side, limit=MOST_SUB_WORDS) for side in sides)
+    return Text(sentences, words, len(different), len(signs), document + 1, sub_words)
 
 
 def _words_in(between_spaces: str) -> int:
@@ -216,6 +230,27 @@ def _words_in(between_spaces: str) -> int:
         return 1
     size = len(between_spaces.encode())
     return 1 if size <= LONGEST_WORD else math.ceil(size / BYTES_PER_WORD)
+
+
+def cut_of(rows: Iterable[Row], text: Text, vocabulary: int) -> Cut:
+    """Return the lengths of a text in sub-words. They are trained on `SAMPLE` of its sentences."""
+    sample = list(itertools.islice(rows, 0, None, math.ceil(text.sentences / SAMPLE)))
+    sentences = [row.text for row in sample]
+    targets = [row.target for row in sample if row.target is not None]
+    lengths = [_lengths(side, vocabulary) for side in (sentences, targets) if side]
+    words = sum(_words_in(part) for sentence in sentences for part in sentence.split(" "))
+    longest = max(int(np.quantile(of_side, 0.99, method="higher")) for of_side in lengths)
+    return Cut((sum(lengths[0]) - 2 * len(sentences)) / words, longest)
+
+
+def _lengths(sentences: Sequence[str], vocabulary: int) -> list[int]:
+    """Return the number of tokens of each sentence, cut by sub-words that are trained on these sentences."""
+    try:
+        tokenizer = train(sentences, vocabulary, source="the sentences")
+    except DataError:  # the whole text gives so many sub-words, but these sentences do not
+        words = {word for sentence in sentences for word in sentence.split(" ")}
+        tokenizer = train(sentences, sub_words_at_least(words, limit=vocabulary), source="the sentences")
+    return [len(ids) for ids in encode(tokenizer, sentences)]
 
 
 # Validation ------------------------------------------------------------------------------------------
@@ -254,16 +289,26 @@ def _write_parts(parts: Sequence[Path], rows: Iterable[Row], kept: int, choice: 
 # The spec --------------------------------------------------------------------------------------------
 
 
-def skeleton(path: Path, choice: Choice, *, data: FilesData, text: Text, validated: Text, held_out: int) -> str:
+def skeleton(
+    path: Path,
+    choice: Choice,
+    *,
+    data: FilesData,
+    text: Text,
+    vocabulary: int,
+    why_vocabulary: str,
+    cut: Cut,
+    validated: Text,
+    held_out: int,
+) -> str:
     """Return the content of the spec file."""
     size = SIZES[choice.size]
-    vocabulary, why_vocabulary = vocabulary_size(text)
-    pieces = pieces_per_word(vocabulary)
-    steps, why_steps = (choice.steps, "optimiser steps") if choice.steps else steps_of(text, size, pieces=pieces)
+    of_text = steps_of(text, size, pieces=cut.pieces)
+    steps, why_steps = (choice.steps, "optimiser steps") if choice.steps else of_text
     counts = {"sentence": text.sentences, "word": text.words, "document": text.documents}
     read = ", ".join(several(number_of, noun) for noun, number_of in counts.items())
     arms = "".join(f"  {arm}: {{objective: {{kind: {OBJECTIVES[arm]}}}}}\n" for arm in choice.arms)
-    measures = _measures(int(validated.words * pieces), size, vocabulary)
+    measures = _measures(int(validated.words * cut.pieces), size, vocabulary)
     does = "does" if len(choice.arms) == 1 else "do"
     why_seeds = f"{'an interval' if choice.seeds >= 3 else 'too few for a verdict, which'} needs 3 or more"
     product = f"{several(len(choice.arms) + 1, 'arm')} x {several(choice.seeds, 'seed')}"
@@ -282,7 +327,7 @@ data:
   train: {_names(data.train)}
   validation: {_names(data.validation)}  # {_why_validation(validated, held_out)}
 {_columns(choice, held_out)}  vocab_size: {vocabulary}  # {why_vocabulary}
-  max_length: {_max_length(text, pieces)}  # tokens; 99 of 100 sentences have at most {several(text.long, "word")}
+  max_length: {_max_length(cut)}  # tokens; 99 of 100 sentences have at most {cut.longest}
 encoder: {{{size.encoder}}}  # size {choice.size}: {size.about}
 training:
   max_steps: {steps}  # {why_steps}
@@ -297,21 +342,22 @@ measures:
 """
 
 
-def vocabulary_size(text: Text) -> tuple[int, str]:
-    """Return a number of sub-words that suits a text, and the reason for it."""
-    ideal = max(text.words * PIECES_PER_WORD[2048] / OCCURRENCES, FEWEST_PIECES)
-    size = 2 ** math.floor(math.log2(min(ideal, text.different_words, max(PIECES_PER_WORD))))
-    if size < text.signs + 32 or size > text.sub_words:
-        size = max(FEWEST_SUB_WORDS, min(text.signs + 32, text.sub_words))
-        return size, f"sub-words; few, because the text has few different words, and {text.signs} different bytes"
-    times = text.words * pieces_per_word(size) / size
+def vocabulary_size(text: Text) -> tuple[int, bool]:
+    """Return a number of sub-words that suits a text, and whether it is small because the text has few different
+    words."""
+    ideal = max(text.words * PIECES_PER_WORD / OCCURRENCES, FEWEST_PIECES)
+    size = 2 ** math.floor(math.log2(min(ideal, text.different_words, MOST_SUB_WORDS)))
+    if text.signs + 32 <= size <= text.sub_words:
+        return size, False
+    return max(FEWEST_SUB_WORDS, min(text.signs + 32, text.sub_words)), True
+
+
+def _why_vocabulary(text: Text, vocabulary: int, cut: Cut, *, is_small: bool) -> str:
+    if is_small:
+        return f"sub-words; few, because the text has few different words, and {text.signs} different bytes"
+    times = text.words * cut.pieces / vocabulary
     times = round(times, -1 if times < 1000 else -2)
-    return size, f"sub-words; each then occurs about {times:,.0f} times on average, rare ones less"
-
-
-def pieces_per_word(vocabulary: int) -> float:
-    """Return the approximate number of sub-words of a word, for a vocabulary of this size."""
-    return next(pieces for size, pieces in PIECES_PER_WORD.items() if vocabulary <= size)
+    return f"sub-words; each then occurs about {times:,.0f} times on average, rare ones less"
 
 
 def steps_of(text: Text, size: Size, *, pieces: float) -> tuple[int, str]:
@@ -324,9 +370,8 @@ def steps_of(text: Text, size: Size, *, pieces: float) -> tuple[int, str]:
     return steps, f"optimiser steps; they {read}"
 
 
-def _max_length(text: Text, pieces: float) -> int:
-    tokens = text.long * pieces + 2
-    return next((length for length in (32, 64, 128, 256) if tokens <= length), 512)
+def _max_length(cut: Cut) -> int:
+    return next((length for length in (32, 64, 128, 256) if cut.longest <= length), 512)
 
 
 def name_from_file(path: Path) -> str:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ablations.runs.prepare import prepare_text
 from ablations.runs.workspace import Workspace
-from ablations.skeletons.spec import SIZES, Text, count, name_from_file, pieces_per_word, steps_of, vocabulary_size
+from ablations.skeletons.spec import SIZES, Text, count, cut_of, name_from_file, steps_of, vocabulary_size
 from ablations.spec import load
 from lightning_modules.data import token_store
 from lightning_modules.data.corpus import open_corpus
@@ -132,14 +132,12 @@ def test_on_a_terminal_it_asks_for_what_is_not_said(folder, monkeypatch):
 
 def test_sizes_follow_the_text():
     small, large = (
-        Text(5_000, 60_000, 6_000, 90, 1, 30, 6_100),
-        Text(2_000_000, 30_000_000, 400_000, 200, 1, 50, 33_000),
+        Text(5_000, 60_000, 6_000, 90, 1, 6_100),
+        Text(2_000_000, 30_000_000, 400_000, 200, 1, 33_000),
     )
-    assert vocabulary_size(small) == (
-        1024,
-        "sub-words; each then occurs about 130 times on average, rare ones less",
-    )
-    assert vocabulary_size(large)[0] == 32_768
+    assert vocabulary_size(small) == (1024, False)
+    assert vocabulary_size(large) == (32_768, False)
+    assert vocabulary_size(small._replace(sub_words=700)) == (122, True)
     assert steps_of(small, SIZES["tiny"], pieces=2.2) == (
         690,
         "optimiser steps; they read the text about 10 times",
@@ -183,9 +181,41 @@ def test_text_without_spaces_between_words_is_not_taken_for_a_few_words(folder):
     assert ablate("init", "--text", "chinese.txt").exit_code == 0
     data = prepared(folder, "chinese.yaml").planned[0].run.settings.data
     tokens = token_store.prepare(data, data_root=folder, store=folder / "out" / "tokens")
-    words_in = count(open_corpus(data, data_root=folder).rows("train")).words
-    assert 0.5 <= words_in * pieces_per_word(data.vocab_size) / len(tokens.train.ids) <= 2
-    assert (tokens.train.lengths <= data.max_length).mean() > 0.95
+    rows = open_corpus(data, data_root=folder).rows("train")
+    text = count(rows)
+    cut = cut_of(rows, text, data.vocab_size)
+    assert text.words * cut.pieces == len(tokens.train.ids) - 2 * text.sentences
+    assert (tokens.train.lengths <= data.max_length).mean() >= 0.99
+    assert text.words / cut.pieces > 500
+
+
+@pytest.mark.parametrize("alphabet", ["abcdefgh", "".join(map(chr, range(0x915, 0x939)))], ids=["Latin", "Hindi"])
+def test_few_different_words_are_cut_into_many_sub_words_but_no_sentence_is_cut(alphabet, folder):
+    """The vocabulary is small, so that a word is several sub-words in any script; here with vowel signs."""
+    rng = np.random.default_rng(0)
+    vowel = "\u093f" if alphabet[0] > "z" else ""
+    words = [vowel.join(rng.choice(list(alphabet), 6)) for _ in range(40)]
+    text = "".join(" ".join(rng.choice(words, 12)) + "\n" for _ in range(3_000))
+    (folder / "few.txt").write_text(text, encoding="utf-8")
+    assert ablate("init", "few.yaml", "--text", "few.txt").exit_code == 0
+    data = prepared(folder, "few.yaml").planned[0].run.settings.data
+    tokens = token_store.prepare(data, data_root=folder, store=folder / "out" / "tokens")
+    assert tokens.report["splits"]["train"]["source"]["cut"] <= 0.01 * 3_000
+    assert data.max_length / 2 <= tokens.train.lengths.max()  # and it is no larger than it must be
+
+
+def test_translations_longer_than_their_sentences_decide_the_maximum_length(folder):
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(list("abcdefgh"), 5)) for _ in range(300)]
+    rows = [
+        {"text": " ".join(rng.choice(words, 4)), "target": " ".join(rng.choice(words, 30))} for _ in range(900)
+    ]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = ["--text", "pairs.jsonl", "--target", "target", "--arm", "mt"]
+    assert ablate("init", "pairs.yaml", *asked).exit_code == 0
+    data = prepared(folder, "pairs.yaml").planned[0].run.settings.data
+    tokens = token_store.prepare(data, data_root=folder, store=folder / "out" / "tokens")
+    assert tokens.report["splits"]["train"]["target"]["cut"] <= 0.01 * 900
 
 
 def test_a_text_of_one_line_is_refused_and_leaves_nothing(folder):
