@@ -35,7 +35,7 @@ from ablations.spec.contrasts import Claim, Effect
 from ablations.wording import listed
 from reports.claims.contrasts import effects
 from reports.claims.select import NotMeasured, SeedTable
-from reports.claims.verdicts import ALPHA, DECIDED, Judgement, confidence_of, decide, judge, ways_to_fail
+from reports.claims.verdicts import ALPHA, DECIDED, Judgement, Verdict, confidence_of, decide, judge, ways_to_fail
 from reports.statistics.seed_tests import SeedEffects
 
 
@@ -239,9 +239,7 @@ def levels_at_looks(item: MeasuredClaim, sizes: Sequence[int], level: float) -> 
 
 def _end(item: MeasuredClaim, looks: Looks, size: int, *, level: float) -> End:
     verdict, of_parts = decide(item.parts, smallest_effects(item, item.parts), level=level)
-    # What is open in a claim that is `partly` may still contradict it.
-    may_change = verdict == "partly" and "undecided" in of_parts.values()
-    if verdict in DECIDED and not may_change:
+    if _is_settled(verdict, of_parts):
         return "decided"
     if any(of_parts[name] == "not testable here" and part.in_each_seed for name, part in item.parts.items()):
         return "not testable"  # more seeds cannot change this
@@ -250,6 +248,12 @@ def _end(item: MeasuredClaim, looks: Looks, size: int, *, level: float) -> End:
     if looks.next_size(size) is None:
         return "out of seeds"
     return "futile" if any(item.claim.name in look.futile for look in looks.taken) else "open"
+
+
+def _is_settled(verdict: Verdict, of_parts: Mapping[str, Verdict]) -> bool:
+    """Return whether more seeds are not needed. An undecided part of a claim that is `partly` may still contradict
+    the claim."""
+    return verdict in DECIDED and not (verdict == "partly" and "undecided" in of_parts.values())
 
 
 def _judged(item: MeasuredClaim, level: float, *, over_all_looks: float | None = None) -> Judgement:
@@ -296,7 +300,7 @@ def after_look(outcomes: Mapping[str, Outcome], looks: Looks) -> tuple[dict[str,
 
 
 def is_futile(outcome: Outcome, looks: Looks) -> bool:
-    """Return whether an open claim would hardly be decided even with all seeds that may be added.
+    """Return whether an open claim would hardly be settled even with all seeds that may be added.
 
     Future seeds are simulated from the present ones. Each of `FUTURES` continuations gives the present seeds
     random weights (Bayesian bootstrap, Rubin 1981) and draws from them, with all parts of a seed together.
@@ -309,13 +313,13 @@ def is_futile(outcome: Outcome, looks: Looks) -> bool:
         return False
     level = levels_at_looks(item, looks.sizes, outcome.level)[-1]
     smallest, rng = smallest_effects(item, item.parts), np.random.default_rng(0)
-    decided = 0
+    settled = 0
     for _ in range(FUTURES):
         weights = rng.dirichlet(np.ones(max(len(part.values) for part in item.parts.values())))
         drawn = rng.choice(len(weights), size=looks.sizes[-1], p=weights)
         later = {name: _continued(part, drawn, looks.sizes[-1]) for name, part in item.parts.items()}
-        decided += decide(later, smallest, level=level)[0] in DECIDED
-    return decided < FUTILE_BELOW * FUTURES
+        settled += _is_settled(*decide(later, smallest, level=level))
+    return settled < FUTILE_BELOW * FUTURES
 
 
 def _continued(part: SeedEffects, drawn: NDArray[np.int64], size: int) -> SeedEffects:

@@ -81,15 +81,21 @@ def test_the_first_look_that_decides_gives_the_verdict_whatever_later_seeds_show
     assert at_once.look is None
 
 
-def test_a_claim_that_is_partly_true_goes_on_while_a_part_is_open(tmp_path):
-    """At three seeds one part makes no difference, and the other is undecided: nine seeds contradict it."""
+def two_parts(tmp_path, smallest):
+    """A claim with a part about the arm a and one about b, with the smallest effect of each."""
     path = tmp_path / "claims/some.yaml"
     claims_of(tmp_path, ("more", "a", {"smallest": 0.1}))
-    effect = "{kind: difference, of: {measure: validation, metric: loss}, arm: %s, minus: base, unit: nats}"
-    single, parts = f"    effect: {effect % 'a'}\n", "".join(f"      of-{arm}: {effect % arm}\n" for arm in "ab")
-    text = path.read_text().replace(single, f"    effects:\n{parts}")
+    effect = "{kind: difference, of: {measure: validation, metric: loss}, arm: %s, minus: base, %sunit: nats}"
+    own = {arm: f"smallest_effect: {size}, " for arm, size in smallest.items()}
+    parts = "".join(f"      of-{arm}: {effect % (arm, own[arm])}\n" for arm in "ab")
+    text = path.read_text().replace(f"    effect: {effect % ('a', '')}\n", f"    effects:\n{parts}")
     path.write_text(text.replace("arms: [a, base]", "arms: [a, b, base]"))
-    claims, arms = claims_file.load(path).claims, ["a", "b", "base"]
+    return claims_file.load(path).claims
+
+
+def test_a_claim_that_is_partly_true_goes_on_while_a_part_is_open(tmp_path):
+    """At three seeds one part makes no difference, and the other is undecided: nine seeds contradict it."""
+    claims, arms = two_parts(tmp_path, {"a": 0.1, "b": 0.1}), ["a", "b", "base"]
     lower = [-0.5, -0.1, -0.3, -0.35, -0.25, -0.3, -0.4, -0.2, -0.3]
     rows = table(a=BASE, b=lower, base=[0.0] * 9)
     taken = [looks(*[arms] * count) for count in range(1, 5)]
@@ -214,6 +220,14 @@ def test_a_claim_that_the_seeds_left_would_not_decide_is_given_up(tmp_path):
     three, six = looks(both), looks(both, both, both)
     assert after_look(judged(claims, rows, three), three) == ({"a": 4, "base": 4}, [])  # too few to tell
     assert after_look(judged(claims, rows, six), six) == ({}, ["more"])
+
+
+def test_a_claim_that_is_partly_true_is_given_up_if_the_seeds_left_would_not_decide_its_open_part(tmp_path):
+    claims, arms = two_parts(tmp_path, {"a": 0.1, "b": 1e-5}), ["a", "b", "base"]
+    six = looks(arms, arms, arms)
+    (outcome,) = (found := judged(claims, table(a=BASE, b=NEAR_ZERO, base=[0.0] * 9), six)).values()
+    assert (outcome.judgement.verdict, outcome.look.end) == ("partly", "open")
+    assert after_look(found, six) == ({}, ["more"])
 
 
 def test_a_claim_without_a_whole_seed_is_not_given_up(tmp_path):
