@@ -27,7 +27,7 @@ from reports.page.flips import Answers, answers_of, compare_questions, sides_of
 from reports.page.summary import AS_PLANNED, grouped, notices, summary
 from reports.scores.factors import factors
 from reports.scores.runs import compared_arms, corruptions, joined, other_losses
-from reports.scores.spread import HOW_TO_READ, OF_HEADS, OF_SCORES, spread_panels, spread_tables
+from reports.scores.spread import HOW_TO_READ, OF_HEADS, OF_POOLED, OF_SCORES, spread_panels, spread_tables
 from reports.scores.tables import OverExamples, score_tables
 from reports.statistics.summaries import NO_MEAN, gain, last_step, means_of_arms, multi_bootstrap
 from reports.words import count, is_absent
@@ -134,9 +134,11 @@ def spread_entry(tables: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     if not tables:
         return None
     panels = [panel.entry() for panel in spread_panels(tables)]
-    has_heads = any(row["varying"] == ["heads"] for table in tables for row in table["rows"])
+    rows = [row for table in tables for row in table["rows"]]
+    has_heads = any(row["varying"] == ["heads"] for row in rows)
+    has_pooled = any(len(row["arms"]) > 1 for row in rows)
     has_scores = any(table["number"]["scale"] == 100 for table in tables)
-    further = [*[OF_SCORES] * has_scores, *[OF_HEADS] * has_heads]
+    further = [*[OF_POOLED] * has_pooled, *[OF_SCORES] * has_scores, *[OF_HEADS] * has_heads]
     return {"how_to_read": [*HOW_TO_READ, *further], "tables": list(tables), "panels": panels}
 
 

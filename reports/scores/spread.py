@@ -55,6 +55,12 @@ OF_HEADS = (
 OF_SCORES = "Scores on tasks are means over tasks, times 100."
 """Further sentence on the page if there are such scores."""
 
+OF_POOLED = (
+    "Arms that are pooled have the same seeds, so their runs are not independent: the intervals are no narrower "
+    "than those of one arm."
+)
+"""Further sentence on the page if there are such arms."""
+
 NO_SHARE = Share(None, None, None)
 
 

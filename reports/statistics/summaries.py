@@ -245,7 +245,7 @@ class Spread(NamedTuple):
     """Standard deviation between runs, with its interval."""
 
     sd: float
-    degrees: int
+    degrees: float
     """Degrees of freedom."""
     low: float
     high: float
@@ -263,13 +263,17 @@ def pooled_spread(groups: Sequence[Sequence[float]]) -> Spread | None:
     """Return the standard deviation inside groups of runs, pooled over them; None if no group has two runs.
 
     The 95% interval assumes normal numbers, and comes from the chi-square distribution. Groups of one run do
-    not count.
+    not count. Runs of one seed share draws in all groups, so more groups need not be more evidence. The degrees
+    of freedom are those of groups that differ in nothing but a constant: for groups of equal size those of one
+    group. Then the interval is right, and for groups that share less it is too wide.
     """
     counted = [np.asarray(values, float) for values in groups if len(values) > 1]
-    degrees = sum(len(values) - 1 for values in counted)
-    if not degrees:
+    if not counted:
         return None
-    variance = sum(float(np.square(values - values.mean()).sum()) for values in counted) / degrees
+    free = np.array([len(values) - 1 for values in counted])
+    variance = sum(float(np.square(values - values.mean()).sum()) for values in counted) / float(free.sum())
+    # Satterthwaite. Variances of n and of fewer of the same runs have the covariance 2 sd^4 / (n - 1).
+    degrees = float(free.sum() ** 2 / np.minimum.outer(free, free).sum())
     low, high = variance * degrees / stats.chi2.ppf((0.975, 0.025), degrees)
     return Spread(math.sqrt(variance), degrees, math.sqrt(low), math.sqrt(high))
 
@@ -279,7 +283,7 @@ def share_of_variance(part: Spread, whole: Spread) -> Share | None:
     distribution. None if the other variance is 0.
 
     The interval assumes independent runs. Runs of one seed share what follows from the seed in both arms.
-    This makes the two variances vary together, so the interval is rather too wide than too narrow.
+    This makes the two variances vary together, so the interval is too wide.
     """
     if whole.sd == 0:
         return None

@@ -6,7 +6,8 @@ from scipy import stats
 
 from ablations import results
 from lightning_modules.config.training import SourceSeeds
-from reports.scores.spread import SOURCES, families, spread_tables
+from reports.page.content import spread_entry
+from reports.scores.spread import HOW_TO_READ, SOURCES, families, spread_tables
 from reports.statistics.summaries import pooled_spread, share_of_variance
 from tests.support.seed_sources import ONE_BY_ONE, experiment, runs_of
 
@@ -24,8 +25,30 @@ def test_the_means_of_pooled_groups_do_not_count_and_single_runs_tell_nothing():
     values = [1.0, 2.5, 2.0, 4.0]
     shifted = [value + 100 for value in values]
     assert pooled_spread([values, shifted, [7.0]]).sd == pytest.approx(np.std(values) * (8 / 6) ** 0.5)
-    assert pooled_spread([values, shifted]).degrees == 6
+    # Runs that differ in a constant alone tell the spread no better than one group.
+    assert pooled_spread([values, shifted])[:3] == pytest.approx(pooled_spread([values])[:3])
+    assert pooled_spread([values, shifted]).degrees == 3
     assert pooled_spread([[1.0], []]) is None
+
+
+@pytest.mark.parametrize("sizes", [(8, 8, 8), (8, 3, 3)])
+@pytest.mark.parametrize(("shared", "coverage"), [(1.0, (0.94, 0.975)), (0.9, (0.94, 1.0)), (0.0, (0.95, 1.0))])
+def test_the_intervals_of_pooled_groups_hold_however_much_their_runs_of_a_seed_share(sizes, shared, coverage):
+    """In 95% of experiments if they share all, else in more; Satterthwaite's approximation may be 1% off."""
+    rng = np.random.default_rng(2)
+    experiments, of_rest = 600, 3.0
+    covered = share_covered = 0
+    for _ in range(experiments):
+        source = rng.normal(0, shared**0.5, 8)
+        groups = [source[:size] + rng.normal(0, (1 - shared) ** 0.5, size) for size in sizes]
+        spread = pooled_spread(groups)
+        whole = pooled_spread([source + rng.normal(0, (1 - shared + of_rest**2) ** 0.5, 8)])
+        share = share_of_variance(spread, whole)
+        covered += spread.low <= 1 <= spread.high
+        share_covered += share.low <= 1 / (1 + of_rest**2) <= share.high
+    allowance = 3 * (0.95 * 0.05 / experiments) ** 0.5
+    assert coverage[0] - allowance < covered / experiments < coverage[1] + allowance
+    assert share_covered / experiments > 0.95 - allowance
 
 
 def test_there_is_no_share_of_nothing():
@@ -131,6 +154,22 @@ def test_an_arm_of_one_run_is_no_part_of_a_pooled_spread(tmp_path):
     (row,) = [row for row in spread["rows"] if row["varying"] == ["init"]]
     assert (row["arms"], row["runs"]) == (["init"], 5)
     assert row["sd"] == pytest.approx(table[table["arm"] == "init"]["value"].std(ddof=1))
+
+
+def test_the_page_says_that_pooled_arms_are_no_further_evidence(tmp_path):
+    made = experiment(tmp_path, change=lambda arm, settings: like_init(settings) if arm == "order" else settings)
+    losses = {(row.arm, row.seed): row.value for row in made.table.itertuples()}
+    runs = [run | {"loss": losses[run["arm"], run["seed"]]} for run in runs_without_losses(made)]
+    tables = spread_tables(made, runs)
+    (row,) = [row for row in tables[0]["rows"] if row["varying"] == ["init"]]
+    assert (row["arms"], row["runs"]) == (["init", "order"], 10)
+    assert spread_entry(tables)["how_to_read"] == [
+        *HOW_TO_READ,
+        "Arms that are pooled have the same seeds, so their runs are not independent: the intervals are no "
+        "narrower than those of one arm.",
+    ]
+    (alone,) = [row for row in tables[0]["rows"] if row["varying"] == ["dropout"]]
+    assert spread_entry([tables[0] | {"rows": [alone]}])["how_to_read"] == list(HOW_TO_READ)
 
 
 def like_init(settings):
