@@ -10,7 +10,7 @@ import os
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -131,6 +131,14 @@ class Meter(Callback):
             self._first_step_seconds = time.perf_counter() - self._born
         if due:
             self._write_line(trainer, module)
+
+    def on_exception(self, trainer: L.Trainer, module: L.LightningModule, exception: BaseException) -> None:
+        """Write into state.json at which step training ended. What was written there is up to a second old."""
+        if trainer.is_global_zero and trainer.global_step:
+            with suppress(AblationsError, OSError):  # without a lock or on a full disk; `exception` is what counts
+                self.directory.require_lock()
+                counts = self.progress.state_dict()
+                self.directory.write_state("running", step=trainer.global_step, **counts)
 
     def check(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         """Raise an error if a loss or a gradient since the last check was NaN or infinite.

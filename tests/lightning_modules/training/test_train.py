@@ -277,6 +277,7 @@ def test_a_loss_that_is_no_number_ends_the_run_with_a_sentence(
     assert sentence in capsys.readouterr().err
     assert directory.state().state == "failed"
     assert directory.state().message == sentence
+    assert directory.state().step == 6  # less than a second after the first, which was written
     newest = sorted(directory.checkpoints.glob("step=*"))[-1]
     assert newest.name == "step=0000004.ckpt"
     assert all(tensor.isfinite().all() for tensor in read_checkpoint(newest)["state_dict"].values())
