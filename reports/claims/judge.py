@@ -55,9 +55,11 @@ def judge_claims(experiment: ReportedExperiment) -> Judged:
     rows = SeedTable(needed, copied_arms=experiment.plan.copied_arms, ends=ends)
     context: dict[str, Any] = {"arms": experiment.plan.arms, "measures": experiment.measures}
 
+    failed = [(run.plan.arm, run.plan.seed) for run in experiment.runs if run.state.state == "failed"]
+
     def judged_on(rows: SeedTable) -> dict[str, Outcome]:
         if (looks := experiment.plan.looks) is not None:
-            return outcomes_at_looks(claims.values(), rows, looks, **context)
+            return outcomes_at_looks(claims.values(), rows, looks, failed=failed, **context)
         return outcomes(claims.values(), rows, **context)
 
     by_name = judged_on(rows)

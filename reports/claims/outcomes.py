@@ -178,16 +178,17 @@ def outcomes_at_looks(
     *,
     arms: Collection[str],
     measures: Collection[str],
+    failed: Collection[tuple[str, int]] = (),
     alpha: float = ALPHA,
 ) -> dict[str, Outcome]:
     """Return the outcome of each claim at the look that settled it, or else at its last look, by name.
 
     Args:
+        failed: arm and seed of each run that failed. Claims that wait for such runs name them.
         alpha: chance of any wrong verdict in a family, over all looks.
     """
     tables = {size: rows.of_seeds(set(looks.all_seeds[:size])) for size in looks.sizes}
     context: dict[str, Any] = {"arms": arms, "measures": measures}
-    not_yet = f"no look was taken yet; the first is taken with {looks.sizes[0]} seeds"
     levels = family_levels(claims, **context, alpha=alpha)
     outcomes = {}
     for claim in claims:
@@ -197,8 +198,17 @@ def outcomes_at_looks(
             outcomes[claim.name] = _at_look(items, sizes, looks, level=level)
             continue
         item = measured(claim, rows, **context)
-        outcomes[claim.name] = Outcome(item if item.missing else item._replace(missing=(not_yet,)), None, level)
+        if not item.missing:
+            item = item._replace(missing=(_not_yet(claim, looks, failed),))
+        outcomes[claim.name] = Outcome(item, None, level)
     return outcomes
+
+
+def _not_yet(claim: Claim, looks: Looks, failed: Collection[tuple[str, int]]) -> str:
+    """Return why no look at a claim was taken yet."""
+    waits_for = [f"{arm}, seed {seed}" for arm, seed in failed if arm in claim.needs.arms]
+    why = f"; it waits for runs that failed: {'; '.join(waits_for)}" if waits_for else ""
+    return f"the first look at the claim is taken with {looks.sizes[0]} seeds of its arms{why}"
 
 
 def _at_look(items: Iterable[MeasuredClaim], sizes: Sequence[int], looks: Looks, *, level: float) -> Outcome:

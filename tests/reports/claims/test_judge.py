@@ -263,6 +263,19 @@ def test_arms_that_change_after_a_look_are_on_the_page(tmp_path):
     ]
 
 
+def test_a_claim_that_waits_for_its_first_look_names_the_run_that_failed(tmp_path):
+    experiment = made(tmp_path)
+    looks = Looks(all_seeds=list(SEEDS), sizes=[3, len(SEEDS)], seeds_of=dict.fromkeys(ARMS, 3))
+    first, *others = experiment.runs
+    failed = first._replace(state=first.state.model_copy(update={"state": "failed"}))
+    plan = experiment.plan.model_copy(update={"looks": looks})
+    entries = by_name(judge_claims(experiment._replace(plan=plan, runs=[failed, *others])).entries)
+    assert entries["more"].rule == (
+        "the first look at the claim is taken with 3 seeds of its arms; it waits for runs that failed: "
+        f"{first.plan.arm}, seed {first.plan.seed}"
+    )
+
+
 def test_an_unchanged_file_is_not_marked_and_one_that_came_late_is(tmp_path):
     experiment = made(tmp_path)
     (file,) = judge_claims(experiment).files

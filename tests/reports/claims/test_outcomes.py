@@ -178,8 +178,19 @@ def test_before_the_first_look_a_claim_is_not_judged(tmp_path):
     claims = claims_of(tmp_path, ("more", "a", {}))
     (outcome,) = judged(claims, table(a=CLEAR, base=BASE), looks()).values()
     assert (outcome.judgement, outcome.look) == (None, None)
-    assert outcome.item.missing == ("no look was taken yet; the first is taken with 3 seeds",)
+    assert outcome.item.missing == ("the first look at the claim is taken with 3 seeds of its arms",)
     assert outcome.item.parts
+
+
+def test_a_claim_names_the_failed_runs_that_it_waits_for(tmp_path):
+    """The look at another claim was taken."""
+    claims = claims_of(tmp_path, ("of-a", "a", {}), ("of-b", "b", {}))
+    rows, failed = table(a=CLEAR, b=[np.nan, *CLEAR[1:]], base=BASE), [("b", 10), ("gone", 11)]
+    found = outcomes_at_looks(claims, rows, looks(["a", "base"]), failed=failed, **EXPERIMENT)
+    assert found["of-a"].judgement.verdict == "supported"
+    assert found["of-b"].item.missing == (
+        "the first look at the claim is taken with 3 seeds of its arms; it waits for runs that failed: b, seed 10",
+    )
 
 
 def test_a_condition_that_fails_in_a_seed_ends_it_for_good(tmp_path):
