@@ -7,7 +7,7 @@ import numpy as np
 from pandas import DataFrame
 
 from ablations.spec.contrasts import Claim
-from ablations.wording import several
+from ablations.wording import listed, several
 from reports.claims.outcomes import family_levels, levels_at_looks, may_be_judged, measured, smallest_effects
 from reports.claims.select import SeedTable
 from reports.claims.verdicts import FEWEST_SEEDS
@@ -75,6 +75,8 @@ def claim_powers(
         are_finite = [len(part.values) > 1 and np.isfinite(part.values).all() for part in parts.values()]
         if item.missing or not parts or not all(are_finite):
             why = "; ".join(item.missing) or "one of its effects is a finite number in fewer than two of its seeds"
+            if lacking := [arm for arm in claim.needs.arms if arm not in rows.seeds]:  # the experiment has them
+                why = f"it has no results of {listed(lacking, 'and')}"
             powers.append(f"{claim.name}: the pilot does not tell how much seeds differ: {why}.")
             continue
         level = family_level[claim.name]

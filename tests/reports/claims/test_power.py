@@ -104,7 +104,7 @@ def test_a_pilot_whose_effects_are_no_numbers_tells_no_spread(tmp_path, pilot):
 
 def test_an_arm_that_the_pilot_lacks_is_told(tmp_path, pilot):
     assert claim_powers(claims_of(tmp_path, ("other", "b", {"smallest": 0.2})), pilot, seeds=10, **CONTEXT) == [
-        "other: the pilot does not tell how much seeds differ: the experiment has no arm b."
+        "other: the pilot does not tell how much seeds differ: it has no results of b."
     ]
 
 
