@@ -103,6 +103,8 @@ def duration(seconds: float | None) -> str:
 
 def tuning_remark(tuned: Mapping[str, Any]) -> str:
     """Return the reason to doubt the settings that were chosen for an arm; empty if there is none."""
+    if tuned["chosen"] is None and tuned["trials"] and not tuned["open"]:
+        return "every trial diverged"
     if tuned["open"] or tuned["chosen"] is None:
         return "not tuned yet"
     if tuned["at_edge"]:

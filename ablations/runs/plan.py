@@ -5,7 +5,7 @@ measured from its last checkpoint, or trained again if that is gone.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -183,6 +183,7 @@ def plan(
     out: Path,
     data_root: Path,
     arms: list[str],
+    without_settings: Collection[str] = (),
     slots: int = 1,
     devices: int = 1,
 ) -> Plan:
@@ -194,9 +195,14 @@ def plan(
 
     Args:
         lacking: what the trained runs lack, by identity.
+        without_settings: arms of which every trial diverged. Their runs are not to be trained.
     """
     calibration = Calibration(out)
-    open_ids = {item.run_id for item in planned if item.run_id not in lacking or lacking[item.run_id].names}
+    open_ids = {
+        item.run_id
+        for item in planned
+        if item.run.arm not in without_settings and (item.run_id not in lacking or lacking[item.run_id].names)
+    }
     if 0 < len(open_ids) < slots:  # as in `ablate run`, where slots without a run get no cores
         slots = len(open_ids)
     threads = devices * threads_per_process(slots * devices)
@@ -210,6 +216,8 @@ def plan(
             training = calibration.training_seconds(settings, threads=threads)
             other = calibration.other_seconds(item, experiment.measures)
         record = run_status(item, lacking_of_run).record
+        if item.run.arm in without_settings:
+            record = record.model_copy(update={"without_settings": True})
         is_only_measured = record.is_open and not record.is_to_train  # its time is unknown
         seconds = None if training is None or is_only_measured else training + (other or 0.0)
         costs: dict[str, Any] = {"max_steps": settings.training.max_steps, **cost, "seconds": seconds}

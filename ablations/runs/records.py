@@ -137,17 +137,19 @@ class RunRecord(Record):
     """Estimated seconds of training, and of start, validations and measures if that is known; None if
     unknown."""
     analysed: Analysed | None = None
+    without_settings: bool = False
+    """Whether every trial of the arm diverged, so that the run is neither trained nor measured."""
 
     @property
     def is_to_train(self) -> bool:
         """Return whether the run will be trained: it is not trained yet, or it lacks a measure and its
         checkpoint is not whole."""
-        return self.not_measured is None or bool(self.not_measured and self.checkpoint != "whole")
+        return self.is_open and not (self.not_measured and self.checkpoint == "whole")
 
     @property
     def is_open(self) -> bool:
         """Return whether the run is still to be trained or measured."""
-        return self.not_measured is None or bool(self.not_measured)
+        return not self.without_settings and (self.not_measured is None or bool(self.not_measured))
 
     @property
     def label(self) -> str:

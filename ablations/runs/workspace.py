@@ -319,7 +319,14 @@ class Workspace:
             "devices": devices,
         }
         items = list(self.planned if selected is None else selected)
-        content = plan.plan(self.experiment, items, lacking=self.lacking(), arms=self.arms, **options)
+        content = plan.plan(
+            self.experiment,
+            items,
+            lacking=self.lacking(),
+            arms=self.arms,
+            without_settings=[] if self.search is None else [tuned.arm for tuned in self.search.diverged()],
+            **options,
+        )
         if self.looks is not None:
             content = content.model_copy(update={"looks": self.looks})
         if self.search is None:

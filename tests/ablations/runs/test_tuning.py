@@ -216,6 +216,10 @@ def test_an_arm_of_which_every_trial_diverged_waits_and_says_why_while_the_other
     workspace = opened(spec)
     assert workspace.waiting_arms() == ["mlm"]
     assert {item.run.arm for item in workspace.todo(workspace.planned)} == {"clm", "plain"}
+    content = workspace.plan()
+    assert {run.arm for run in content.runs if run.is_open} == {"clm", "plain"}
+    assert {run.arm for run in content.runs if run.is_to_train} == {"clm", "plain"}
+    assert {run.arm for run in content.runs} == {"mlm", "clm", "plain"}
     assert workspace.warnings()[0] == DIVERGED
     here = runs.ThisMachine(devices=1, slots=1, other_machine=False)
     assert runs.tune_at(here, workspace, ())[1:] == (False, True)

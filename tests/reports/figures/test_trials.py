@@ -101,6 +101,17 @@ def test_there_is_nothing_to_draw_before_a_trial_has_ended():
     assert tuning_panels(tuning(TunedArm(arm="mlm", trials=[trial(None, learning_rate=1)])), arms=["mlm"]) == []
 
 
+def test_an_arm_of_which_every_trial_diverged_is_not_said_to_be_tuned_later(tmp_path):
+    diverged = TunedArm(arm="wild", trials=[trial(None, learning_rate=1)])
+    search = tuning(*TWO_ARMS.arms, diverged, diverged.model_copy(update={"arm": "later", "open_trials": 1}))
+    folder = write(tmp_path, table_rows=[], plan_changes={"tuning": search.model_dump(mode="json")})
+    page.write(folder)
+    report = (folder / "report.md").read_text(encoding="utf-8")
+    remarks = {row.split("|")[1].strip(): row.split("|")[-2].strip() for row in report.splitlines() if "|" in row}
+    assert remarks["wild"] == "every trial diverged"
+    assert remarks["later"] == "not tuned yet"
+
+
 @pytest.mark.parametrize(("part", "words"), [(0.125, "12.5%"), (0.004, "0.4%"), (0.07, "7%"), (1, "100%")])
 def test_the_page_says_how_long_trials_are_and_how_diverged_ones_count(part, words, tmp_path):
     plan = {"tuning": TWO_ARMS.model_copy(update={"part_of_steps": part}).model_dump(mode="json")}
