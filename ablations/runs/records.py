@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from ablations.errors import ResultsError, SpecError
 from ablations.spec.experiment import Experiment, Run, SeedsUntilDecided
@@ -199,6 +199,8 @@ class Tuning(Record):
     part_of_steps: float
     budget: int | None = None
     arms: list[TunedArm]
+    earlier: dict[str, FiniteFloat | None] = {}
+    """Losses of runs of trials that the spec had earlier, by their identity; None where training diverged."""
 
     @property
     def chosen(self) -> dict[str, dict[str, Any]]:

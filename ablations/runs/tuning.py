@@ -1,7 +1,7 @@
 """Trials of tuned arms on disk: their runs, their losses, and the choice that tuned.json keeps. No torch.
 
-The losses come from the logs of the runs. tuned.json keeps them, so that the folders of trials may be
-deleted.
+The losses come from the logs of the runs. tuned.json keeps them, also those of trials that the spec has no
+longer, so that the folders of trials may be deleted.
 """
 
 import math
@@ -169,7 +169,9 @@ def search(experiment: Experiment, *, steps: Mapping[str, int], folder: Path, pl
         tuned.append(record)
         trials += of_arm
         open_trials[name] = unended
-    return Search(Tuning(**written, arms=tuned), trials, open_trials)
+    present = _losses(Tuning(**written, arms=tuned))
+    of_others = {run_id: loss for run_id, loss in kept.items() if run_id not in present}
+    return Search(Tuning(**written, arms=tuned, earlier=of_others), trials, open_trials)
 
 
 def chosen_in_words(tuning: Tuning) -> list[str]:
@@ -263,6 +265,8 @@ def _before(path: Path) -> Tuning | None:
 
 
 def _losses(tuning: Tuning) -> Losses:
-    """Return the losses of ended trials."""
+    """Return the losses of ended trials, also of those that the spec had earlier."""
     trials = [trial for tuned in tuning.arms for trial in tuned.trials]
-    return dict(pair for trial in trials for pair in zip(trial.run_ids, trial.losses, strict=True))
+    return tuning.earlier | {
+        run_id: loss for trial in trials for run_id, loss in zip(trial.run_ids, trial.losses, strict=True)
+    }

@@ -196,6 +196,20 @@ def test_other_values_make_other_trials_and_keep_those_that_are_the_same(spec):
     ]
 
 
+def test_the_losses_of_deleted_trials_stay_while_the_spec_has_other_values(spec):
+    end_all(opened(spec), [3.0, None, 2.0])
+    before = opened(spec)
+    before.write_plan()
+    shutil.rmtree(spec.parent / "out" / "runs")
+    fewer = opened(written(spec.parent, tune={"settings": {"training.learning_rate": RATES[:2]}}))
+    assert rates(fewer) == dict.fromkeys(ARMS, RATES[0])
+    fewer.write_plan()
+    opened(spec).write_plan()  # of a spec that has not changed since
+    after = opened(written(spec.parent))
+    assert after.search.tuning == before.search.tuning
+    assert after.search.open_of([]) == []
+
+
 DIVERGED = (
     "tune: all 3 trials of arm mlm diverged, so its runs are not trained; give other values, such as smaller "
     "learning rates."
