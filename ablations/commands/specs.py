@@ -272,12 +272,19 @@ def plan(
 
     from ablations.runs.identity import with_folders
     from ablations.runs.terminal import plan_table
+    from ablations.runs.tuning import chosen_in_words
     from ablations.runs.workspace import Workspace
     from ablations.spec import grid, load
+    from ablations.wording import listed
 
     if resolved:
         experiment = load.load(options["spec"], overrides=options["overrides"])
         completed = partial(with_folders, data_root=options["data_root"])
+        if experiment.tune is not None:
+            paths = listed(list(experiment.tune.settings), "and")
+            click.echo(
+                f"Tuned arms get other values of {paths}; `ablate plan` names those chosen so far.", err=True
+            )
         click.echo(json.dumps(grid.resolved(experiment, completed=completed), indent=2))
         return
     require_possible(options["out"])
@@ -285,7 +292,8 @@ def plan(
     workspace.require_words()
     content = workspace.plan(slots=slots, devices=devices)
     powers = powers_of(workspace, pilot)
-    notes = [*notes_of(workspace, powers), *content.notes]
+    chosen = [] if content.tuning is None else chosen_in_words(content.tuning)
+    notes = [*chosen, *notes_of(workspace, powers), *content.notes]
     content = content.model_copy(update={"notes": notes})
     if as_json:
         written = content.model_dump(mode="json", exclude_unset=True)

@@ -17,6 +17,12 @@ def test_trials_come_first_and_what_they_choose_is_in_the_runs_and_on_the_page(t
     write_spec(tmp_path, tune=TUNE, seeds=[0], training=training)
     planned = called("plan", tmp_path, data_root)
     assert "2 runs, 2 to do, 3 trials before them" in planned.stdout
+    assert "tuned: " not in planned.stdout
+    resolved = called("plan", tmp_path, data_root, "--resolved")
+    assert resolved.stderr == (
+        "Tuned arms get other values of training.learning_rate; `ablate plan` names those chosen so far.\n"
+    )
+    assert json.loads(resolved.stdout)["arms"]["mlm"]["training"]["learning_rate"] == 1e-3
 
     done = called("run", tmp_path, data_root, "--slots", "2")
     assert done.exit_code == 0, done.output
@@ -40,6 +46,10 @@ def test_trials_come_first_and_what_they_choose_is_in_the_runs_and_on_the_page(t
     )
     assert "training.learning_rate 0.03" in section
     assert (tmp_path / "out/tried/figures/tuning-1.csv").is_file()
+
+    (chosen,) = [line for line in done.stdout.splitlines() if line.startswith("tuned: ")]
+    assert chosen in called("plan", tmp_path, data_root).stdout.splitlines()
+    assert chosen in json.loads(called("plan", tmp_path, data_root, "--json").stdout)["notes"]
 
     for name in runs:
         if name.endswith("-s9"):
