@@ -12,6 +12,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import offset_copy
 from pandas import DataFrame
 
 from ablations.runs.records import TunedArm, Tuning
@@ -29,6 +30,9 @@ ABOVE = "Loss above the arm's best (nats)"
 
 NEAR_TOP = 0.985
 """Height of a diverged trial, as a share of the axes."""
+
+APART, MOST_APART = 8.0, 32.0
+"""Points between crosses of two arms that diverged with one value, and between the outermost of many."""
 
 
 class TrialMarks(NamedTuple):
@@ -50,7 +54,7 @@ class TrialMarks(NamedTuple):
         """Draw the lines, with the legend of the arms below them."""
         ax = figure.subplots()
         for arm in dict.fromkeys(point["arm"] for point in self.points):
-            self._draw_arm(ax, arm, [point for point in self.points if point["arm"] == arm])
+            self._draw_arm(figure, ax, arm, [point for point in self.points if point["arm"] == arm])
         if self.logarithmic:
             ax.set_xscale("log")
         if self.places:
@@ -73,13 +77,14 @@ class TrialMarks(NamedTuple):
         ax.set_xticks([places[i] for i in kept], [labels[i] for i in kept])
         ax.set_xticks([], minor=True)
 
-    def _draw_arm(self, ax: Axes, arm: str, points: Sequence[Mapping[str, Any]]) -> None:
+    def _draw_arm(self, figure: Figure, ax: Axes, arm: str, points: Sequence[Mapping[str, Any]]) -> None:
         style = self.styles[arm]
         ended = [point for point in points if point["above"] is not None]
         look: dict[str, Any] = {"color": style.colour, "linestyle": style.line, "lw": 1.3, "gid": "join"}
         ax.plot([point["x"] for point in ended], [point["above"] for point in ended], **look)
         for point in points:
             diverged, chosen = point["above"] is None, point["chosen"]
+            at_top = offset_copy(ax.get_xaxis_transform(), figure, x=self._aside(point), units="points")
             ax.plot(
                 [point["x"]],
                 [NEAR_TOP if diverged else point["above"]],
@@ -89,12 +94,19 @@ class TrialMarks(NamedTuple):
                 color=style.colour,
                 markeredgecolor="black" if chosen else style.colour if diverged else "white",
                 markeredgewidth=1.2 if chosen or diverged else 0.6,
-                transform=ax.get_xaxis_transform() if diverged else ax.transData,
+                transform=at_top if diverged else ax.transData,
                 zorder=4 if chosen else 3,
                 clip_on=False,
                 gid="diverged" if diverged else "chosen" if chosen else self.gid,
             )
         ax.plot([], [], **look | {"marker": style.marker, "label": arm, "gid": None})
+
+    def _aside(self, point: Mapping[str, Any]) -> float:
+        """Return by how many points a cross is moved aside, so that crosses of several arms can all be seen."""
+        at_x = [other["arm"] for other in self.points if other["above"] is None and other["x"] == point["x"]]
+        if len(at_x) < 2 or point["above"] is not None:
+            return 0.0
+        return (at_x.index(point["arm"]) - (len(at_x) - 1) / 2) * min(APART, MOST_APART / (len(at_x) - 1))
 
 
 def tuning_panels(tuning: Tuning, *, arms: Sequence[str]) -> list[Panel]:

@@ -1,5 +1,7 @@
 """Figures of the search for settings draw each trial where it belongs."""
 
+import itertools
+
 import pytest
 from matplotlib.figure import Figure
 
@@ -56,6 +58,21 @@ def test_each_trial_stands_above_the_best_of_its_arm_and_a_diverged_one_at_the_t
         by_rate.description
         == "mlm: 0.001 3.000, 0.002 2.500, 0.004 diverged. clm: 0.001 4.000, 0.002 4.500, 0.004 4.200."
     )
+
+
+@pytest.mark.parametrize("arms", [1, 2, 4, 40])
+def test_crosses_of_several_arms_at_one_value_stand_side_by_side(arms):
+    names = [f"arm-{i}" for i in range(arms)]
+    figure = Figure(figsize=PANEL_INCHES)
+    searches = tuning(*(searched(name, (3.0, 2.5, None), 2e-3) for name in names))
+    tuning_panels(searches, arms=names)[0].content.draw(figure)
+    ax = figure.axes[0]
+    crosses = [line for line in ax.lines if line.get_gid() == "diverged"]
+    at = [float(line.get_transform().transform(line.get_xydata())[0, 0]) * 72 / figure.dpi for line in crosses]
+    value = float(ax.transData.transform((4e-3, 0))[0]) * 72 / figure.dpi
+    assert sum(at) / arms == pytest.approx(value)
+    apart = [after - before for before, after in itertools.pairwise(at)]
+    assert apart == pytest.approx([min(8, 32 / max(arms - 1, 1))] * (arms - 1))
 
 
 @pytest.mark.parametrize("arms", [2, 40])
@@ -119,3 +136,20 @@ def test_the_page_says_how_long_trials_are_and_how_diverged_ones_count(part, wor
     texts = Page(page.write(folder)).text, (folder / "report.md").read_text(encoding="utf-8")
     assert all(f", for {words} of its steps." in text for text in texts)
     assert "A trial that diverged counts as the worst loss of its arm." in texts[0]
+
+
+OF_OPTUNA = (
+    "Optuna chooses later trials by the losses of earlier ones, so a smaller budget would have found other "
+    "losses. "
+)
+
+
+@pytest.mark.parametrize(("budget", "first", "more"), [(6, OF_OPTUNA, "trials"), (None, "", "values")])
+def test_the_page_says_what_the_expected_best_loss_tells(budget, first, more, tmp_path):
+    plan = {"tuning": TWO_ARMS.model_copy(update={"budget": budget}).model_dump(mode="json")}
+    text = Page(page.write(write(tmp_path, table_rows=[], plan_changes=plan))).text
+    assert (
+        f"counts as the worst loss of its arm. {first}If the expected best loss still falls clearly at the right "
+        f"end, more {more} may find better settings, and arms with fewer trials had a disadvantage."
+    ) in text
+    assert "In the panel of the setting, each mark is a trial." in text
