@@ -105,7 +105,8 @@ class Search:
         for values, arms in arms_at_edge.items():
             sentences.append(
                 f"tune: the best value of {'arm' if len(arms) == 1 else 'arms'} {listed(arms, 'and')} is at the "
-                f"edge of the tried values ({values}), so a better value may be outside; add values on that side."
+                f"edge of the tried values ({values}), so a better value may be outside; add values on that side, "
+                "if the setting takes them."
             )
         return sentences
 

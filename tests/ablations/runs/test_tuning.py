@@ -106,7 +106,7 @@ def test_an_arm_is_tuned_when_all_its_trials_have_ended(spec):
         "tune: 4 trials ended; not tuned yet: clm. For these arms the settings of the spec are shown; `ablate "
         "run` trains the trials first.",
         "tune: the best value of arm mlm is at the edge of the tried values (training.learning_rate 0.001), so "
-        "a better value may be outside; add values on that side.",
+        "a better value may be outside; add values on that side, if the setting takes them.",
     ]
 
 
@@ -114,7 +114,7 @@ def test_arms_with_the_same_value_at_the_edge_share_a_sentence(spec):
     end_all(opened(spec), [3.0, 2.0, 1.0])
     assert opened(spec).warnings()[0] == (
         "tune: the best value of arms mlm and clm is at the edge of the tried values (training.learning_rate "
-        "0.004), so a better value may be outside; add values on that side."
+        "0.004), so a better value may be outside; add values on that side, if the setting takes them."
     )
 
 
