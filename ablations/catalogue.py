@@ -202,7 +202,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             require="ablations.measures.pictures:require",
             metrics=("x", "y"),
             layers="all",
-            version=6,
+            version=7,
         ),
         "structural_probe": Card(
             rows="ablations.tasks.structural_probe:rows",
@@ -216,7 +216,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             metrics=("accuracy", "selectivity", "code_length", "compression", "mix_weight"),
             layers="some",
             groups="tasks",
-            version=8,
+            version=9,
         ),
         "retrieval": Card(
             rows="ablations.tasks.transfer.retrieval:rows",
@@ -257,10 +257,10 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             version=8,
         ),
         "frozen_features": Card(
-            rows="ablations.tasks.transfer.transfer:rows", metrics=_OF_TASKS, groups="tasks", version=7
+            rows="ablations.tasks.transfer.transfer:rows", metrics=_OF_TASKS, groups="tasks", version=8
         ),
         "fine_tuning": Card(
-            rows="ablations.tasks.transfer.transfer:rows", metrics=_OF_TASKS, groups="tasks", version=8
+            rows="ablations.tasks.transfer.transfer:rows", metrics=_OF_TASKS, groups="tasks", version=9
         ),
         "baselines": Card(
             rows="ablations.tasks.baselines:rows",

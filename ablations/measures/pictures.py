@@ -6,6 +6,7 @@ nothing (van der Maaten & Hinton 2008, https://jmlr.org/papers/v9/vandermaaten08
 drawn from `neighbours`.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,12 +16,11 @@ from sklearn.manifold import TSNE
 from tokenizers import Tokenizer
 
 from ablations.errors import MeasureError
-from ablations.measures.reading.labels import spaced_word
+from ablations.measures.reading.labels import JOINED, NEUTRAL, joined_words, spaced_word
 from ablations.measures.reading.sample import NO_LABEL, Sample
 from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import PicturesSettings
 from ablations.measures.similarity.sides import as_matrix, rescaled
-from ablations.wording import times
 from lightning_modules.config import RunSettings
 from lightning_modules.data.tokenizer import space_before
 from lightning_modules.randomness import derive
@@ -82,24 +82,28 @@ def occurrences(
     """Return the occurrences in a picture, as places in the sample, and the group name of each.
 
     A word is cut into sub-words as inside a sentence. A tokenizer that puts no space before a sentence, such as
-    GPT-2's, has another sub-word for its first word, whose occurrences are left out.
+    GPT-2's, has another sub-word for its first word, whose occurrences are left out. A word of a script without
+    spaces between words may be two sub-words: one behind a space, one behind another word. Both count.
 
     Raises:
         MeasureError: a word that is not one sub-word, or that the text has too few of.
     """
     places, names, space = [], [], space_before(tokenizer)
     for word in settings.words:
-        ids = tokenizer.encode(spaced_word(space, word), add_special_tokens=False).ids
-        if len(ids) != 1:
+        cuts = [tokenizer.encode(spaced_word(space, word), add_special_tokens=False).ids]
+        if re.match(JOINED, word):
+            cuts += [ids for ids, _ in joined_words([(NEUTRAL, word)], tokenizer).values()]
+        whole = [ids[0] for ids in cuts if len(ids) == 1]
+        if not whole:
             raise MeasureError(
-                f"pictures show words of one sub-word, but {word!r} has {len(ids)} sub-words; choose a more "
-                "frequent word."
+                f"pictures show words of one sub-word, but {word!r} has {min(map(len, cuts))} sub-words; choose a "
+                "more frequent word."
             )
-        place_P = np.flatnonzero(sample.token_N == ids[0])
+        place_P = np.flatnonzero(np.isin(sample.token_N, whole))
         if len(place_P) < FEWEST:
             raise MeasureError(
-                f"pictures need {FEWEST} occurrences of each word, but {word!r} occurs {times(len(place_P))} in "
-                "the validation text; choose a more frequent word."
+                f"pictures need {FEWEST} occurrences of each word as one sub-word, but {word!r} has "
+                f"{len(place_P)} in the validation text; choose another word."
             )
         rng = np.random.default_rng(derive(0, "picture", word))
         drawn = np.sort(rng.permutation(place_P)[: settings.occurrences])

@@ -20,8 +20,7 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from tokenizers import Encoding, Tokenizer
 
 from ablations.errors import MeasureError
-from ablations.measures.reading.alignment import UNSPACED
-from ablations.measures.reading.labels import spaced_word, spans_of
+from ablations.measures.reading.labels import JOINED, joined_words, spaced_word, spans_of
 from ablations.measures.reading.sample import is_text_token
 from ablations.tasks.datasets import Task
 from ablations.tasks.examples import Examples
@@ -160,14 +159,13 @@ def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, *, ma
     if a space stood before it.
 
     A word begins at the first piece that has a character of it. A space that is a piece of its own has none.
-    Before punctuation, and before a character of a script without spaces, such a space is left out, as in running
-    text. A tokenizer that puts no space before a
-    sentence, such as GPT-2's, reads one before each word that begins with a letter or digit, but for the first
-    word of a sentence.
+    Before punctuation such a space is left out, as in running text. A word of a script without spaces between
+    words is cut without one (`joined_words`), but for the first word of a sentence. A tokenizer that puts no space
+    before a sentence, such as GPT-2's, reads one before each word that begins with another letter or a digit, but
+    for the first word of a sentence.
     """
-    space = space_before(tokenizer)
-    spaced = [(space * (place > 0), word) for sentence in sentences for place, word in enumerate(sentence)]
-    pieces = _word_pieces(spaced, tokenizer)
+    pairs = [pair for sentence in sentences for pair in zip([None, *sentence], sentence, strict=False)]
+    pieces = _word_pieces(pairs, tokenizer)
     rows = []
     for sentence in sentences:
         words = [next(pieces) for _ in sentence]
@@ -188,16 +186,23 @@ def _pieces_of(encoding: Encoding) -> _Pieces:
     return _Pieces(np.array(encoding.ids, dtype=np.int64), np.full(count, -1), spans_P2)
 
 
-def _word_pieces(words: Sequence[tuple[str, str]], tokenizer: Tokenizer) -> Iterator[_Pieces]:
-    """Yield the pieces of each word, given as a space, which may be empty, and the word. The piece that begins
-    the word has number 0, the others -1."""
-    texts = [spaced_word(space, word) for space, word in words]
+def _word_pieces(words: Sequence[tuple[str | None, str]], tokenizer: Tokenizer) -> Iterator[_Pieces]:
+    """Yield the pieces of each word, given as the word before it, if there is one, and the word. The piece that
+    begins the word has number 0, the others -1."""
+    space = space_before(tokenizer)
+    texts = [word if before is None else spaced_word(space, word) for before, word in words]
     encodings = tokenizer.encode_batch(texts, add_special_tokens=False)
-    for (_, word), text, encoding in zip(words, texts, encodings, strict=True):
+    inside = ((before, word) for before, word in words if before is not None and re.match(JOINED, word))
+    cut_inside = joined_words(inside, tokenizer)
+    for (before, word), text, encoding in zip(words, texts, encodings, strict=True):
+        if before is not None and (before, word) in cut_inside:
+            ids, spans = cut_inside[before, word]
+            yield _Pieces(np.array(ids), np.where(np.arange(len(ids)) == 0, 0, -1), np.array(spans))
+            continue
         pieces = _pieces_of(encoding)
         inside_P = np.array([end > start for start, end in spans_of(encoding, text)], dtype=bool)
         word_P = np.where(inside_P & (inside_P.cumsum() == 1), 0, -1)
-        joins = word and (not word[0].isalnum() or re.match(UNSPACED, word))
+        joins = word and (before is not None if re.match(JOINED, word) else not word[0].isalnum())
         kept_P = inside_P if joins else np.ones_like(inside_P)
         yield _Pieces(pieces.ids_P[kept_P], word_P[kept_P], pieces.span_P2[kept_P])
 

@@ -14,14 +14,14 @@ in CCG, modifiers count, and a punctuation mark has a relation to its head.
 
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from ablations.errors import MeasureError
-from ablations.measures.reading.alignment import NO_WORD, align
+from ablations.measures.reading.alignment import NO_WORD, UNSPACED, align
 from ablations.measures.reading.sample import NO_LABEL
 from ablations.wording import shown
 from lightning_modules.data.token_store import Split
@@ -30,6 +30,13 @@ from lightning_modules.data.treebank import ROOT, LabelledSentence
 
 NOTHING = "-"
 """Name of a part without links."""
+
+JOINED: Final = rf"{UNSPACED}|[\u3001-\u303f\uff01-\uff9f]"
+"""Pattern of a character before which no space stands inside a sentence: one of a script without spaces, or the
+punctuation and the letters of full or half width of such scripts."""
+
+NEUTRAL: Final = "1"
+"""Character that sub-words seldom join with a letter after it."""
 
 Span = tuple[int, int]
 """Place in the text of a sub-word's first character, and the place after its last."""
@@ -149,6 +156,34 @@ def spaced_word(space: str, word: str) -> str:
         space: `space_before` of the tokenizer.
     """
     return space * word[:1].isalnum() + word
+
+
+def joined_words(
+    words: Iterable[tuple[str, str]], tokenizer: Tokenizer
+) -> dict[tuple[str, str], tuple[list[int], list[Span]]]:
+    """Return words that follow another without a space (`JOINED`), as they are cut there: the ids of their
+    sub-words, and the characters of the word that each stands for.
+
+    A word is cut behind the word before it. If a sub-word holds the end of that one and the beginning of this one,
+    it is cut behind `NEUTRAL`. If this does not help either, or if the sub-words begin with a space, the word is
+    left out.
+
+    Args:
+        words: each word, behind the word before it.
+    """
+    cut = {}
+    left = list(dict.fromkeys(words))
+    for neutral in ("", NEUTRAL):
+        texts = [(neutral or before) + word for before, word in left]
+        encodings = tokenizer.encode_batch(texts, add_special_tokens=False)
+        for pair, text, encoding in zip(left, texts, encodings, strict=True):
+            border = len(text) - len(pair[1])
+            inside = [i for i, (_, end) in enumerate(encoding.offsets) if end > border]
+            spans = [(encoding.offsets[i][0] - border, encoding.offsets[i][1] - border) for i in inside]
+            if spans and spans[0][0] >= 0 and not encoding.tokens[inside[0]].startswith(SPACES):
+                cut[pair] = [encoding.ids[i] for i in inside], spans
+        left = [pair for pair in left if pair not in cut]
+    return cut
 
 
 # Splits ----------------------------------------------------------------------------------------------

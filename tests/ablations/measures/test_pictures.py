@@ -9,6 +9,7 @@ from ablations.errors import MeasureError
 from ablations.measures.pictures import occurrences, pictures
 from ablations.measures.reading.sample import whole_sentences
 from ablations.measures.settings import PicturesSettings
+from lightning_modules.data.tokenizer import FIRST_WORD_ID, train
 from tests.support.errors import error_text
 
 
@@ -93,8 +94,8 @@ def test_rare_words_are_refused(tokens, sample):
     few = sample.at(np.flatnonzero(sample.token_N != sample.token_N[0]))
     word = tokens.tokenizer.decode([int(sample.token_N[0])]).strip()
     assert error_text(MeasureError, lambda: occurrences(few, asked(word), tokens.tokenizer)) == (
-        f"pictures need 5 occurrences of each word, but {word!r} occurs 0 times in the validation text; choose "
-        "a more frequent word."
+        f"pictures need 5 occurrences of each word as one sub-word, but {word!r} has 0 in the validation text; "
+        "choose another word."
     )
 
 
@@ -112,3 +113,18 @@ def test_a_word_is_cut_as_inside_a_sentence_by_a_tokenizer_without_a_space_befor
     assert set(sample.token_N[place_P].tolist()) == {inside, mark}
     assert alone in token_N
     assert (sample.token_N[place_P] == inside).sum() == 4 * 4
+
+
+def test_a_word_of_a_script_without_spaces_is_found_at_the_start_of_sentences_and_inside_them():
+    """There, it is another sub-word: one without a space before it. The text has 11 bytes; 9 merges are learnt."""
+    texts = ["王様が", "が王様", "王様", "が、王様"]
+    tokenizer = train(texts, FIRST_WORD_ID + 11 + 9, source="the test")
+    ids = tokenizer.encode_batch(texts * 3, add_special_tokens=False)
+    token_N = np.concatenate([encoding.ids for encoding in ids])
+    ends = np.cumsum([0, *(len(encoding.ids) for encoding in ids)])
+    sample = whole_sentences(token_N, ends, np.ones(len(token_N), bool), len(token_N))
+    place_P, _ = occurrences(sample, asked("王様"), tokenizer)
+    assert [tokenizer.decode([i]) for i in sample.token_N[place_P]] == [" 王様", "王様", " 王様", "王様"] * 3
+    assert error_text(MeasureError, lambda: occurrences(sample, asked("様が"), tokenizer)) == (
+        "pictures show words of one sub-word, but '様が' has 2 sub-words; choose a more frequent word."
+    )

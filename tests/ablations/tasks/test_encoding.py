@@ -1,8 +1,12 @@
 """Texts as rows of tokens, and states that do not depend on what they are padded or batched with."""
 
+import itertools
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from ablations.tasks import encoding
 from ablations.tasks.encoding import (
@@ -89,13 +93,67 @@ def test_the_space_before_punctuation_is_left_out(tokens):
     assert row.ids_T[1:-1].tolist() == tokens.tokenizer.encode("the cat!", add_special_tokens=False).ids
 
 
-def test_no_space_stands_before_the_words_of_a_script_without_spaces():
-    """Of bytes, in which a space is a piece of its own."""
-    words, text = ["我们", "学习", ",", "cats"], "我们学习, cats"
-    tokenizer = train([text], FIRST_WORD_ID + len(set(f" {text}".encode())), source="the test")
+def of_bytes(texts, *, merges=0):
+    """Without merges, a space is a piece of its own."""
+    return train(texts, FIRST_WORD_ID + len(set(" ".join(texts).encode())) + merges, source="the test")
+
+
+def of_folder(model, trainer, pre_tokenizer, normalizer=None):
+    """Pieces that occur less than 20 times are not learnt."""
+
+    def trained(texts):
+        tokenizer = Tokenizer(model(unk_token="[UNK]"))
+        tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizer
+        settings = {"special_tokens": ["[UNK]"], "min_frequency": 20, "show_progress": False}
+        tokenizer.train_from_iterator(texts, trainer(**settings))
+        return tokenizer
+
+    return trained
+
+
+SENTENCES_WITHOUT_SPACES = {
+    "zh": ["我们", "学习", "「", "文件", "」", "，", "cats", "！"],
+    "ja": ["王様", "が", "この", "ファイル", "を", "開く", "。"],
+    "th": ["ครู", "เห็น", "บ้าน", "ใหม่"],
+}
+TOKENIZERS = {
+    "bytes": of_bytes,
+    "byte pairs": partial(of_bytes, merges=15),
+    "WordPiece": of_folder(
+        models.WordPiece,
+        trainers.WordPieceTrainer,
+        pre_tokenizers.BertPreTokenizer(),
+        normalizers.BertNormalizer(strip_accents=False),
+    ),
+    "Metaspace": of_folder(models.BPE, trainers.BpeTrainer, pre_tokenizers.Metaspace()),
+    "GPT-2": of_folder(models.BPE, trainers.BpeTrainer, pre_tokenizers.ByteLevel(add_prefix_space=False)),
+}
+
+
+@pytest.mark.parametrize("script", SENTENCES_WITHOUT_SPACES)
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_words_of_a_script_without_spaces_are_cut_as_in_running_text(kind, script):
+    """In the training text words begin sentences and stand in them, so a word is learnt with and without a space
+    before it. Two words stand together too rarely for a piece of both."""
+    words = SENTENCES_WITHOUT_SPACES[script]
+    pairs = ["".join(pair) for pair in itertools.permutations(words, 2)]
+    tokenizer = TOKENIZERS[kind]([*words, "a cats"] * 50 + pairs * 3)
     (row,) = encode_words([words], tokenizer, max_length=LONG).rows
-    assert row.ids_T[1:-1].tolist() == tokenizer.encode(text, add_special_tokens=False).ids[1:]
-    assert row.word_T[row.word_T >= 0].tolist() == [0, 1, 2, 3]
+    running = tokenizer.encode("".join(words).replace("cats", " cats"), add_special_tokens=False)
+    assert row.ids_T[1:-1].tolist() == running.ids
+    assert row.word_T[row.word_T >= 0].tolist() == list(range(len(words)))
+    assert (row.span_T2[row.word_T >= 0, 0] == 0).all()
+    assert row.span_T2[-2, 1] == len(words[-1])
+
+
+def test_a_piece_of_two_words_is_not_read():
+    """Then each is cut by itself, as inside a sentence."""
+    tokenizer = of_bytes(["ファイルを"] * 9 + ["を", "x、を"], merges=15)
+    together, alone = (tokenizer.encode(text, add_special_tokens=False).ids for text in ("ファイルを", "x、を"))
+    assert len(together) == 1
+    (row,) = encode_words([["ファイル", "を"]], tokenizer, max_length=LONG).rows
+    assert row.word_T[row.word_T >= 0].tolist() == [0, 1]
+    assert row.ids_T[-2] == alone[-1]
 
 
 def test_a_tokenizer_that_puts_no_space_before_a_sentence_reads_words_as_in_running_text(tmp_path):
