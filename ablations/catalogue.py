@@ -269,7 +269,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
                 *("probed_majority", "probed_word", "probed_word_window"),
             ),
             groups="tasks",
-            version=6,
+            version=7,
         ),
         "parsing": Card(
             rows="ablations.tasks.language_models.parsing:rows",

@@ -52,8 +52,8 @@ def results_folder(out: Path, name: str) -> Path:
     """
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name) or len(name) > LONGEST_NAME or name in ("runs", "tokens"):
         raise MeasureError(
-            f"--name {name!r} cannot be the name of the folder of results: use at most {LONGEST_NAME} lower-case "
-            "letters, digits and ._- with a letter or a digit first, but not the names runs and tokens."
+            f"--name {name!r} cannot be the name of the folder of results: use at most {LONGEST_NAME} letters "
+            "a-z, digits and ._- with a letter or a digit first, but not the names runs and tokens."
         )
     plan = out / name / "plan.json"
     runs = read_json(plan).get("runs") if plan.exists() else None

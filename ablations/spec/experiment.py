@@ -64,12 +64,12 @@ def _experiment_name(name: str) -> str:
 _SMALL, _OF_ARM = "[a-z0-9][a-z0-9._-]*", "[A-Za-z0-9][A-Za-z0-9._+=,-]*"
 SmallName = Annotated[
     str,
-    AfterValidator(partial(_folder_name, pattern=_SMALL, characters="lower-case letters, digits and ._-")),
+    AfterValidator(partial(_folder_name, pattern=_SMALL, characters="letters a-z, digits and ._-")),
     Field(json_schema_extra={"pattern": f"^{_SMALL}$"}),
 ]
 ArmName = Annotated[
     str,
-    AfterValidator(partial(_folder_name, pattern=_OF_ARM, characters="letters, digits and ._+=,-")),
+    AfterValidator(partial(_folder_name, pattern=_OF_ARM, characters="letters a-z and A-Z, digits and ._+=,-")),
     Field(json_schema_extra={"pattern": f"^{_OF_ARM}$"}),
 ]
 """Name of an arm. It may have the characters of generated names, as in ``mlm,ratio=0.4,norm=pre``."""

@@ -51,7 +51,9 @@ DIVISION: dict[Split, float] = {"train": 0.70, "validation": 0.85, "test": 1.0}
 """End of each split in [0, 1), if one file serves all splits. A hash of the value of `divided_by` gives each
 example its place in [0, 1)."""
 
-SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*\s+(?=([^\s.!?…]))|[。！？।][”’」』）)]*\s*")
+SENTENCE_END = re.compile(r"[.!?…۔؟][\"'”’»)\]]*\s+(?=([^\s.!?…۔؟]))|[。！？।॥။។៕։።፧།༎][”’»」』）)]*\s*")
+"""Pattern of the end of a sentence. Marks that also stand inside a word or number, such as the Urdu stop of
+abbreviations, need white space after them."""
 
 WORD: Final = rf"{UNSPACED}[{MARKS}]*|(?:(?!{UNSPACED})[\w{MARKS}])+"
 """Pattern of a word without punctuation."""

@@ -194,7 +194,8 @@ def _overlap_f1(task: Task, answers: Sequence[str], right: Sequence[str]) -> flo
 
 
 def exact_match(answers: Sequence[str], right: Sequence[str]) -> float:
-    """Return the share of answers that equal the right ones, in lower case, without punctuation and articles."""
+    """Return the share of answers that equal the right ones, in lower case, without punctuation, and in every
+    language without the words a, an and the."""
     return float(np.mean([_words(a) == _words(b) for a, b in zip(answers, right, strict=True)]))
 
 

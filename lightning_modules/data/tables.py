@@ -340,8 +340,7 @@ def _unquoted(field: str) -> str:
 
 
 def _table(path: Path, columns: Columns) -> Iterator[Cells]:
-    """Yield the rows of a csv or tsv file, whose first row names the columns. An empty `target` field means that
-    there is no translation."""
+    """Yield the rows of a csv or tsv file, whose first row names the columns."""
     rows = _fields(path)
     _, header = next(rows, (0, []))
     if not header:
@@ -353,7 +352,7 @@ def _table(path: Path, columns: Columns) -> Iterator[Cells]:
         places.append(None if name is None else header.index(name))
     for number, row in _of_width(path, rows, len(header)):
         text, target, document, label = (None if place is None else row[place] for place in places)
-        yield Cells(number, text, target or None, document, label)
+        yield Cells(number, text, target, document, label)
 
 
 def _of_width(path: Path, rows: Iterator[tuple[int, list[str]]], width: int) -> Iterator[tuple[int, list[str]]]:

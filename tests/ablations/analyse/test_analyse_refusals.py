@@ -358,6 +358,6 @@ def test_names_of_folders_and_arms(tmp_path):
         assert analyse_folder.name_from_folder(tmp_path / name) == small
         assert analyse_folder.results_folder(tmp_path, small) == tmp_path / small
     assert error_text(MeasureError, analyse_folder.results_folder, tmp_path, "../runs") == (
-        "--name '../runs' cannot be the name of the folder of results: use at most 200 lower-case letters, digits "
+        "--name '../runs' cannot be the name of the folder of results: use at most 200 letters a-z, digits "
         "and ._- with a letter or a digit first, but not the names runs and tokens."
     )

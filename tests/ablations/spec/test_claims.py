@@ -33,7 +33,7 @@ def test_a_good_file_is_its_claims(tmp_path):
 
 
 VERDICTS = "supported, contradicted, equivalent or open"
-CHARACTERS = "lower-case letters, digits and ._- and start with a letter or a digit (200 characters at most)"
+CHARACTERS = "letters a-z, digits and ._- and start with a letter or a digit (200 characters at most)"
 BAD = [
     (
         "    source: Devlin et al. 2019, table 5\n",

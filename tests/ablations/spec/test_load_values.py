@@ -188,6 +188,7 @@ VALUES = {
     },
 }
 
+OF_ARM = "letters a-z and A-Z, digits and ._+=,-"
 FOLDER = "and start with a letter or a digit (200 characters at most), but is"
 
 NAMES = {
@@ -197,7 +198,7 @@ NAMES = {
         ),
     },
     "name: trial": {
-        "name: ../trial": f'1:7: name must consist of lower-case letters, digits and ._- {FOLDER} "../trial"',
+        "name: ../trial": f'1:7: name must consist of letters a-z, digits and ._- {FOLDER} "../trial"',
         "name: runs": (
             "1:7: name must not be runs, because the output root has a folder of this name for all runs; choose "
             "another name"
@@ -208,13 +209,14 @@ NAMES = {
         ),
     },
     "mlm: {}": {
-        "../mlm: {}": f'9:3: a name in arms must consist of letters, digits and ._+=,- {FOLDER} "../mlm"',
-        "a b: {}": f'9:3: a name in arms must consist of letters, digits and ._+=,- {FOLDER} "a b"',
+        "../mlm: {}": f'9:3: a name in arms must consist of {OF_ARM} {FOLDER} "../mlm"',
+        "a b: {}": f'9:3: a name in arms must consist of {OF_ARM} {FOLDER} "a b"',
+        "größe: {}": f'9:3: a name in arms must consist of {OF_ARM} {FOLDER} "größe"',
     },
     "measures: [layer_change]": {
         "claims: closer.yaml": '12:9: claims must be a list, but is the text "closer.yaml"; write [closer]',
         "claims: [../secret]": (
-            f'12:10: an entry of claims must consist of lower-case letters, digits and ._- {FOLDER} "../secret"'
+            f'12:10: an entry of claims must consist of letters a-z, digits and ._- {FOLDER} "../secret"'
         ),
     },
 }

@@ -60,11 +60,18 @@ def test_without_target_and_document_a_table_is_one_document_of_bare_sentences(t
     assert not open_corpus(settings, data_root=tmp_path).has_target
 
 
-def test_a_pair_is_skipped_whole(tmp_path):
+@pytest.mark.parametrize("ending", ["jsonl", "parquet", "csv", "tsv"])
+def test_a_pair_is_skipped_whole(tmp_path, ending):
     """Half a pair would shift every translation after it."""
-    rows = [("a", "A"), ("b", " "), ("", "C"), ("d", "D")]
-    settings = files(write_jsonl(tmp_path / "a.jsonl", rows), target="target")
-    assert rows_of(settings, tmp_path) == ([Row("a", "A", 0), Row("d", "D", 0)], 2)
+    rows = [("a", "A"), ("b", " "), ("b", ""), ("", "C"), ("d", "D")]
+    table, path = pd.DataFrame(rows, columns=["text", "target"]), tmp_path / f"a.{ending}"
+    if ending == "jsonl":
+        write_jsonl(path, rows)
+    elif ending == "parquet":
+        table.to_parquet(path)
+    else:
+        table.to_csv(path, index=False, sep="," if ending == "csv" else "\t")
+    assert rows_of(files(path.name, target="target"), tmp_path) == ([Row("a", "A", 0), Row("d", "D", 0)], 3)
 
 
 def test_files_follow_each_other_and_each_starts_a_document(tmp_path):
@@ -114,14 +121,12 @@ def test_splits_are_those_that_are_given_and_can_be_read_again(tmp_path):
     assert rows.skipped == 1  # of the newest reading, not of both
 
 
-def test_csv_without_a_translation_is_refused_like_null(tmp_path):
-    pd.DataFrame({"text": ["a", "b"], "target": ["A", None]}).to_csv(tmp_path / "a.csv", index=False)
+def test_a_translation_that_is_null_is_refused(tmp_path):
     expected = (
         f"{tmp_path}/a.{{}}: there is a sentence in column 'text', but none in 'target'; add the translation, "
         "or remove the row."
     )
-    assert sentence_of(files("a.csv", target="target"), tmp_path) == expected.format("csv, line 3")
-    pd.read_csv(tmp_path / "a.csv").to_parquet(tmp_path / "a.parquet")
+    pd.DataFrame({"text": ["a", "b"], "target": ["A", None]}).to_parquet(tmp_path / "a.parquet")
     assert sentence_of(files("a.parquet", target="target"), tmp_path) == expected.format("parquet, row 2")
     write_jsonl(tmp_path / "a.jsonl", [("a", "A"), ("b", None)])
     assert sentence_of(files("a.jsonl", target="target"), tmp_path) == expected.format("jsonl, line 2")
