@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,7 +18,9 @@ class Page(HTMLParser):
         super().__init__()
         self.source = Path(path).read_text(encoding="utf-8")
         self.tags, self.texts, self.tables, self.open = [], [], [], []
-        self.feed(self.source)
+        self.feed(
+            re.sub("</?bdi>", "", self.source)
+        )  # it gives a part of a text its own direction, and is no text
         assert not self.open, "every tag is closed"
 
     def handle_starttag(self, tag, attributes):

@@ -467,6 +467,19 @@ def test_hostile_text_is_text_in_page_and_markdown(tmp_path):
     assert "<h1># </style>" not in source
 
 
+def test_text_of_the_user_is_drawn_in_its_own_direction(tmp_path):
+    """Arabic begins on the right, also where a sentence of the page begins with English."""
+    arabic = "هل يتعلم النموذج؟"
+    text = TEXT.replace("says: It changes more.", f"says: {arabic}").replace("a paper, table 2", arabic)
+    text = text.replace("published: 0.406 against 0.356", f"published: {arabic}")
+    text = text.replace("because: so it is there", f"because: {arabic}")
+    source = Page(page.write(made(tmp_path, text=text, names=("layers",), question=arabic))).source
+    body = source[source.index("<body>") :].partition("<figure>")[0]
+    directed = re.sub(rf'<bdi>{arabic}</bdi>|<(p|dd)( class="question")? dir="auto">{arabic}</\1>', "", body)
+    assert body.count(arabic) > 5
+    assert arabic not in directed
+
+
 @pytest.mark.parametrize(
     "text",
     ["# x", "- x", "1. x", "+ x", "> x", "a\n\n# b", "*x*", "snake_case", "_x_", "a & b", "`x`", "a|b", "\\",
