@@ -3,13 +3,14 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pkgutil import resolve_name
 
 from rich.console import Console
 
 from ablations.catalogue import Measure, card, suits
 from ablations.errors import MeasureError
-from ablations.measures.reading.texts import Texts
+from ablations.measures.reading.texts import Say, Texts
 from ablations.measures.settings import LabelledSettings
 from ablations.runs.identity import PlannedRun
 from ablations.runs.workspace import Workspace
@@ -38,6 +39,7 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
             measure for each arm.
     """
     unfit: dict[tuple[str, str | None], str] = {}
+    say = partial(console.print, soft_wrap=True)
     for address in dict.fromkeys(item.tokens for item in items):
         runs_on_text = [item for item in items if item.tokens == address]
         with _noted(unfit, runs_on_text):
@@ -45,10 +47,10 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
                 runs_on_text[0].run.settings.data,
                 data_root=workspace.data_root,
                 store=workspace.out / "tokens",
-                progress=lambda line: console.print(line, soft_wrap=True),
+                progress=say,
                 check="hashes",
             )
-            _check(workspace, runs_on_text, prepared, unfit)
+            _check(workspace, runs_on_text, prepared, unfit, say)
     if unfit:
         sentences = [(arm, measure, sentence) for (arm, measure), sentence in unfit.items()]
         raise load.unfit_files(workspace.spec, sentences, overrides=workspace.overrides)
@@ -67,9 +69,13 @@ def _noted(
 
 
 def _check(
-    workspace: Workspace, items: Sequence[PlannedRun], tokens: Tokens, unfit: dict[tuple[str, str | None], str]
+    workspace: Workspace,
+    items: Sequence[PlannedRun],
+    tokens: Tokens,
+    unfit: dict[tuple[str, str | None], str],
+    say: Say,
 ) -> None:
-    """Note in `unfit` what the runs on a text, and their measures, lack."""
+    """Note in `unfit` what the runs on a text, and their measures, lack. `say` gets what they only lose."""
     seen: dict[object, Exception | None] = {}
     for item in items:
         if item.run.settings.training.max_steps:
@@ -87,7 +93,7 @@ def _check(
         with _noted(unfit, measured, measure=settings.kind):  # these files are the same for all runs on the text
             require_own_tasks(settings, workspace.data_root)
             if isinstance(settings, ParsingSettings | StructuralProbeSettings) and settings.treebank and measured:
-                trees_of(texts, settings)
+                trees_of(texts, settings, say=say)
     for group, settings in itertools.product(alike.values(), measures):
         run = group[0].run.settings
         with _noted(unfit, group, measure=settings.kind):

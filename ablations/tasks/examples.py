@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablations.measures.reading.alignment import MARKS, UNSPACED
-from ablations.measures.reading.texts import Readings, Texts
+from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import MeasureSettings
 from ablations.tasks import built_in
 from ablations.tasks.datasets import SPLITS, Split, Task, files_now, own_tasks, task_called
@@ -505,12 +505,14 @@ def _few(classes: set[str]) -> str:
     return ", ".join([*few, "..."] if len(classes) > len(few) else few)
 
 
-def trees_of(texts: Texts, settings: ParsingSettings | StructuralProbeSettings) -> dict[Split, list[GoldTree]]:
+def trees_of(
+    texts: Texts, settings: ParsingSettings | StructuralProbeSettings, *, say: Say = lambda line: None
+) -> dict[Split, list[GoldTree]]:
     """Return the trees that a measure wants by split, from the built-in language or from the treebank of the
     settings.
 
     The treebank is divided among the splits for a structural probe, and whole for parsing, which trains
-    nothing and has only the split test.
+    nothing and has only the split test. `say` gets a sentence on a split that loses most of its dependencies.
 
     Raises:
         DataError: the file is missing or damaged.
@@ -533,6 +535,7 @@ def trees_of(texts: Texts, settings: ParsingSettings | StructuralProbeSettings) 
             longest=settings.longest,
             max_length=texts.data.max_length,
             where=whole if len(sentences) == 1 else f"the {split} part of {whole}",
+            say=say,
         )
         for split, count in settings.trees_wanted.items()
     }

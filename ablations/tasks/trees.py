@@ -14,7 +14,7 @@ the tokenizer, so trees differ between tokenizers. The edges that are left have 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +60,7 @@ def gold_trees(
     longest: int,
     max_length: int,
     where: str,
+    say: Callable[[str], None] = lambda line: None,
 ) -> list[GoldTree]:
     """Return the gold trees of `count` sentences, drawn at random, in a random order. Equal input gives equal
     trees.
@@ -69,6 +70,8 @@ def gold_trees(
 
     Args:
         where: name of the sentences for errors.
+        say: gets a sentence if the trees have less than half of the dependencies between words that are not
+            punctuation.
 
     Raises:
         MeasureError: there is no such sentence, or a sentence does not have the words of its text.
@@ -76,8 +79,11 @@ def gold_trees(
     trees: list[GoldTree] = []
     order = np.random.default_rng(derive(0, "parsing")).permutation(len(sentences)).tolist()
     fitting = (number for number in order if FEWEST_WORDS <= len(_kept(sentences[number])) <= longest)
+    dependencies = 0
     for place, number in enumerate(fitting):
         if len(trees) < count:
+            words = set(_kept(sentences[number]))
+            dependencies += sum(sentences[number].heads[word] in words for word in words)
             tree = gold_tree(sentences[number], tokenizer)
             if tree.words >= FEWEST_WORDS and tree.edges and len(tree.ids_T) <= max_length:
                 trees.append(tree._replace(place=place))
@@ -88,6 +94,13 @@ def gold_trees(
             f"{where}: none of the {several(len(sentences), 'sentence')} has a tree with {FEWEST_WORDS} to "
             f"{longest} words (without punctuation) and at most {max_length} sub-words; give another treebank, or "
             "raise the measure's `longest`."
+        )
+    left = sum(len(tree.edges) for tree in trees)
+    if left < dependencies / 2:
+        say(
+            f"{where}: its trees have {left:,} of {dependencies:,} dependencies. The others lead to words without "
+            f"a sub-word of their own, or stand in sentences with fewer than {FEWEST_WORDS} such words or more "
+            f"than {max_length} sub-words; a smaller data.vocab_size may keep more."
         )
     return trees
 

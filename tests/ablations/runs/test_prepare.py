@@ -1,5 +1,6 @@
 """Preparation of runs: what is checked before the first one starts."""
 
+import io
 import re
 
 import numpy as np
@@ -137,6 +138,18 @@ def test_a_treebank_without_the_trees_that_a_measure_needs_is_refused_before_a_r
     workspace = workspace_of(tmp_path, measures=[{"kind": measure, "treebank": "a.conllu"}])
     error = error_text(AblationsError, lambda: prepare_text(workspace, workspace.planned, Console(quiet=True)))
     assert error.endswith(f": measure {measure}: {sentence.format(path=tmp_path / 'a.conllu')}")
+
+
+def test_a_treebank_that_loses_most_of_its_trees_is_announced_before_a_run_starts(tmp_path):
+    """Two of its three sentences are longer than `max_length`."""
+    sentence = "1\ta\ta\tNOUN\t_\t_\t0\troot\t_\t_\n"
+    sentence += "".join(f"{i}\ta\ta\tNOUN\t_\t_\t1\tdep\t_\t_\n" for i in range(2, 4))
+    more = "".join(f"{i}\ta\ta\tNOUN\t_\t_\t1\tdep\t_\t_\n" for i in range(4, 40))
+    (tmp_path / "a.conllu").write_text("\n".join([sentence, *[sentence + more] * 2, ""]), encoding="utf-8")
+    measures = [{"kind": "parsing", "treebank": "a.conllu", "longest": 50}]
+    workspace, console = workspace_of(tmp_path, measures=measures), Console(file=io.StringIO())
+    prepare_text(workspace, workspace.planned, console)
+    assert "\na.conllu: its trees have 2 of 78 dependencies. The others lead to" in console.file.getvalue()
 
 
 def test_documents_are_needed_of_the_text_that_is_read():

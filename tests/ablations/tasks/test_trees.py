@@ -97,6 +97,24 @@ def test_sentences_are_chosen_by_their_length_without_punctuation(tokenizer):
     )
 
 
+@pytest.mark.parametrize(("contracted", "said"), [(0, False), (2, False), (3, True)])
+def test_trees_that_lose_most_of_their_dependencies_are_announced(contracted, said, tokenizer):
+    """Two words of a contracted sentence have no sub-word, so it has none of its 4 dependencies; others have 4."""
+    whole = labelled("a dog sees b c", [1, 2, ROOT, 2, 3])
+    words = "du ple a dog b"
+    cut = labelled(words, [ROOT, 0, 0, 0, 0], text="du a", forms=("du", "", "a", "", ""))
+    lines = []
+    gold_trees(
+        [whole] * 2 + [cut] * contracted, tokenizer, count=9, longest=9, max_length=64, where="a", say=lines.append
+    )
+    sentence = (
+        "a: its trees have 8 of 20 dependencies. The others lead to words without a sub-word of their own, or "
+        "stand in sentences with fewer than 3 such words or more than 64 sub-words; a smaller data.vocab_size "
+        "may keep more."
+    )
+    assert lines == [sentence] * said
+
+
 def test_more_sentences_are_asked_for_and_the_first_ones_stay(tokenizer):
     sentences = [labelled("a dog sees" + " b" * i, [1, 2, ROOT, *[2] * i]) for i in range(7)]
 
