@@ -74,7 +74,7 @@ def _decided_on_real_text(published: list[Published], place: str) -> str:
     ]
     preliminary = any(claim.is_partial and claim.entry.verdict in DECIDED for claim in measured)
     note = "\n\\* Preliminary: the experiment has not ended.\n" * preliminary
-    heads = "|claim|verdict|effect|seeds|in the literature|\n|---|---|---|--:|---|\n"
+    heads = "|claim|verdict|effect|seeds|published|\n|---|---|---|--:|---|\n"
     others = {
         verdict: [str(claim.entry.number) for claim in measured if claim.entry.verdict == verdict]
         for verdict in UNDECIDED
@@ -98,13 +98,18 @@ def _verdict(entry: ClaimEntry) -> str:
 
 
 def _with_most_seeds(claims: list[Published]) -> list[Published]:
-    """Return the claims that were measured, without those that another experiment judges with more seeds."""
+    """Return the claims that were measured, without those that another experiment judges with more seeds, or could
+    test with as many."""
+
+    def weight(claim: Published) -> tuple[int, bool]:
+        return claim.entry.n, claim.entry.verdict != "not testable here"
+
     measured = [claim for claim in claims if claim.entry.verdict in (*DECIDED, *UNDECIDED)]
-    most: dict[str, int] = {}
+    most: dict[str, tuple[int, bool]] = {}
     for claim in measured:
         number = str(claim.entry.number)
-        most[number] = max(most.get(number, 0), claim.entry.n)
-    return [claim for claim in measured if claim.entry.n == most[str(claim.entry.number)]]
+        most[number] = max(most.get(number, weight(claim)), weight(claim))
+    return [claim for claim in measured if weight(claim) == most[str(claim.entry.number)]]
 
 
 def _all_numbered(published: list[Published], place: str) -> str:
