@@ -50,7 +50,7 @@ class EncoderSettings(Settings):
     )
     """Width inside the feed-forward layers. The default is four times `hidden_size`. For `swiglu`, which has
     three matrices instead of two, the default is two thirds of that, rounded to a multiple of 8. The number
-    of weights is then the same (Shazeer 2020, section 2)."""
+    of weights is then nearly the same (Shazeer 2020, section 2)."""
     dropout: float = Field(0.1, ge=0, lt=1)
     """Dropout rate of the embeddings and of the output of each sub-layer."""
     norm: Literal["post", "pre"] = "post"
@@ -75,7 +75,7 @@ class EncoderSettings(Settings):
     )
     initialisation: Literal["normal", "glorot"] = "normal"
     """Initial weights. `normal`: all normal, with BERT's standard deviation of 0.02 at a width of 768, which
-    is scaled with 1 / sqrt(width). `glorot`: matrices uniform (Glorot and Bengio 2010, equation 16) and
+    is scaled with 1 / sqrt(`hidden_size`), in a generator too. `glorot`: matrices uniform (Glorot and Bengio 2010, equation 16) and
     embeddings normal with variance 1 / width."""
     layer_norm_epsilon: float = Field(1e-12, gt=0)
     """Epsilon: the number that layer norms add to the variance, and RMS norms to the mean square."""

@@ -234,7 +234,7 @@ def read_folder(folder: Path) -> Pretrained:
             supported = " or ".join(json.dumps(value) for value in values if value is not None)
             raise DataError(
                 f"init.path: {folder} has a {architecture.name} with {name}: {json.dumps(config[name])}, but "
-                f"the encoder supports only {supported}; use another model."
+                f"`init` reads only {supported}; use another model."
             )
     try:
         config = {"vocab_size": {"bert": 30522, "gpt2": 50257}[kind], "type_vocab_size": 2} | config

@@ -114,12 +114,11 @@ def test_folders_that_the_encoder_cannot_hold_are_one_sentence(root):
     )
     edit(folder, hidden_act="relu")
     assert refusal(root) == (
-        f'init.path: {folder} has a BERT with hidden_act: "relu", but the encoder supports only "gelu"; use '
-        "another model."
+        f'init.path: {folder} has a BERT with hidden_act: "relu", but `init` reads only "gelu"; use another model.'
     )
     edit(root / "gpt2", activation_function="gelu_fast")
     assert refusal(root, "gpt2") == (
-        f'init.path: {root / "gpt2"} has a GPT-2 with activation_function: "gelu_fast", but the encoder supports '
+        f'init.path: {root / "gpt2"} has a GPT-2 with activation_function: "gelu_fast", but `init` reads '
         'only "gelu_new" or "gelu_pytorch_tanh" or "gelu" or "relu"; use another model.'
     )
     edit(folder, hidden_act="gelu", model_type="roberta")
