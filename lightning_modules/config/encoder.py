@@ -75,8 +75,8 @@ class EncoderSettings(Settings):
     )
     initialisation: Literal["normal", "glorot"] = "normal"
     """Initial weights. `normal`: all normal, with BERT's standard deviation of 0.02 at a width of 768, which
-    is scaled with 1 / sqrt(`hidden_size`), in a generator too. `glorot`: matrices uniform (Glorot and Bengio 2010, equation 16) and
-    embeddings normal with variance 1 / width."""
+    is scaled with 1 / sqrt(`hidden_size`), in a generator too. `glorot`: matrices uniform (Glorot and Bengio
+    2010, equation 16) and embeddings normal with variance 1 / width."""
     layer_norm_epsilon: float = Field(1e-12, gt=0)
     """Epsilon: the number that layer norms add to the variance, and RMS norms to the mean square."""
     attention_dropout: float = Field(0.0, ge=0, lt=1)

@@ -116,8 +116,8 @@ def test_pages_have_the_verdicts_that_are_published(name):
 
 
 def test_a_claim_is_listed_by_the_experiment_with_most_seeds_on_real_text(tmp_path):
-    """Counter-examples: 3a with 8 seeds counts, although only 5 seeds decide; 4 is decided on another text; 6 could
-    be tested in one of two experiments of 3 seeds."""
+    """Counter-examples: 3a with 8 seeds counts, although only 5 seeds decide; 4 is decided on another text; 6 was
+    testable in one of two experiments of 3 seeds."""
     judged = {
         "five": ("files", {"3a": ("contradicted", 5), "6": ("undecided", 3), "9": ("not run", None)}),
         "eight": ("files", {"3a": ("undecided", 8), "4": ("not testable here", 3), "6": ("not testable here", 3)}),
