@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from ablations.cli import main
 from ablations.runs.places import place
+from lightning_modules.data.tokenizer import decode, read_tokenizer
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -69,7 +70,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(("page", "sections"), [("start.md", 4), ("howto.md", 13)])
+@pytest.mark.parametrize(("page", "sections"), [("start.md", 4), ("howto.md", 14)])
 def test_commands_run_as_they_stand(page, sections, here):
     assert len(re.findall("^## ", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE)) >= sections
     assert {"validate", "run"} <= {words[0] for words in follow(page)}
@@ -91,7 +92,9 @@ def test_a_wrong_option_in_a_page_is_noticed(here, monkeypatch):
             follow("wrong.md")
 
 
-def test_the_lines_of_pandas_read_a_published_table(here):
+def test_python_code_reads_a_published_table_and_trains_a_tokenizer_that_joins_vowel_signs(here):
+    sentence = "\u0930\u093e\u091c\u093e \u0915\u093f\u0924\u093e\u092c."  # the words of Hindi for king and book
+    (here / "my-text.txt").write_text(f"{sentence}\n" * 20, encoding="utf-8")
     folder = here / "out" / "article-tiny"
     folder.mkdir(parents=True)
     shutil.copy(ROOT / "experiments" / "results" / "article-tiny" / "results.parquet", folder)
@@ -102,6 +105,10 @@ def test_the_lines_of_pandas_read_a_published_table(here):
     assert isinstance(names["loss"], pd.DataFrame)
     assert set(names["loss"]["arm"]) == {"mlm", "clm", "mt", "untrained"}
     assert (here / "mine.svg").read_text(encoding="utf-8").count("<svg") == 1
+    given = read_tokenizer(here / "my-tokenizer")
+    tokenizer = given.renumbered(given.vocab_size(given.rows))
+    assert len(tokenizer.encode(sentence).ids) == 3
+    assert decode(tokenizer, tokenizer.encode(sentence).ids) == sentence
 
 
 OF_THE_ENGINES = (
@@ -142,5 +149,5 @@ def test_no_page_is_longer_than_it_must_be():
     """A section of the how-tos is at most a screen."""
     page = (DOCS / "howto.md").read_text(encoding="utf-8")
     sections = page.split("\n## ")[1:]
-    assert len(sections) == 13
+    assert len(sections) == 14
     assert max(len(section.splitlines()) for section in sections) <= 35
