@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -94,9 +94,12 @@ class Text(NamedTuple):
     """Vocabulary size for which both the text and its translations have enough different words."""
 
 
-class Cut(NamedTuple):
-    """Lengths of a text in sub-words."""
+class Vocabulary(NamedTuple):
+    """Number of sub-words for a text, and the lengths of the text in them."""
 
+    size: int
+    why: str
+    """Comment on the size in the spec."""
     pieces: float
     """Mean number of sub-words of a word."""
     longest: int
@@ -151,8 +154,7 @@ def write(path: Path, choice: Choice, *, data_root: Path, overwrite: bool = Fals
             f"{listed(choice.texts, 'and')}: all text is one sentence, so no sentence can be held out for "
             "validation; write each sentence in a line or row of its own, or give other text with --validation."
         )
-    vocabulary, is_small = vocabulary_size(text)
-    cut = cut_of(rows.rows("train"), text, vocabulary)
+    vocabulary = vocabulary_of(rows.rows("train"), text)
     make_folder(path.absolute().parent)
     if parts:
         held_out = _held_out(rows.rows("train"), text)
@@ -166,17 +168,8 @@ def write(path: Path, choice: Choice, *, data_root: Path, overwrite: bool = Fals
         held_out = 0
     validated = count(corpus.open_corpus(data, data_root=Path.cwd() if parts else data_root).rows("validation"))
     with atomic(path) as temporary:
-        content = skeleton(
-            path,
-            choice,
-            data=data,
-            text=text,
-            vocabulary=vocabulary,
-            why_vocabulary=_why_vocabulary(text, vocabulary, cut, is_small=is_small),
-            cut=cut,
-            validated=validated,
-            held_out=held_out,
-        )
+        sizes: dict[str, Any] = {"vocabulary": vocabulary, "validated": validated, "held_out": held_out}
+        content = skeleton(path, choice, data=data, text=text, **sizes)
         temporary.write_text(content, encoding="utf-8")
     load.load(path)
     return [path, *parts]
@@ -232,15 +225,24 @@ def _words_in(between_spaces: str) -> int:
     return 1 if size <= LONGEST_WORD else math.ceil(size / BYTES_PER_WORD)
 
 
-def cut_of(rows: Iterable[Row], text: Text, vocabulary: int) -> Cut:
-    """Return the lengths of a text in sub-words. They are trained on `SAMPLE` of its sentences."""
+def vocabulary_of(rows: Iterable[Row], text: Text) -> Vocabulary:
+    """Return the vocabulary for a text. The lengths come from sub-words that are trained on `SAMPLE` of its
+    sentences."""
+    size, is_small = vocabulary_size(text)
     sample = list(itertools.islice(rows, 0, None, math.ceil(text.sentences / SAMPLE)))
     sentences = [row.text for row in sample]
     targets = [row.target for row in sample if row.target is not None]
-    lengths = [_lengths(side, vocabulary) for side in (sentences, targets) if side]
+    lengths = [_lengths(side, size) for side in (sentences, targets) if side]
     words = sum(_words_in(part) for sentence in sentences for part in sentence.split(" "))
+    pieces = (sum(lengths[0]) - 2 * len(sentences)) / words
+    times = text.words * pieces / size
+    why = (
+        f"each then occurs about {round(times, -1 if times < 1000 else -2):,.0f} times on average, rare ones less"
+    )
+    if is_small:
+        why = f"few, because the text has few different words, and {text.signs} different bytes"
     longest = max(int(np.quantile(of_side, 0.99, method="higher")) for of_side in lengths)
-    return Cut((sum(lengths[0]) - 2 * len(sentences)) / words, longest)
+    return Vocabulary(size, f"sub-words; {why}", pieces, longest)
 
 
 def _lengths(sentences: Sequence[str], vocabulary: int) -> list[int]:
@@ -295,20 +297,18 @@ def skeleton(
     *,
     data: FilesData,
     text: Text,
-    vocabulary: int,
-    why_vocabulary: str,
-    cut: Cut,
+    vocabulary: Vocabulary,
     validated: Text,
     held_out: int,
 ) -> str:
     """Return the content of the spec file."""
     size = SIZES[choice.size]
-    of_text = steps_of(text, size, pieces=cut.pieces)
+    of_text = steps_of(text, size, pieces=vocabulary.pieces)
     steps, why_steps = (choice.steps, "optimiser steps") if choice.steps else of_text
     counts = {"sentence": text.sentences, "word": text.words, "document": text.documents}
     read = ", ".join(several(number_of, noun) for noun, number_of in counts.items())
     arms = "".join(f"  {arm}: {{objective: {{kind: {OBJECTIVES[arm]}}}}}\n" for arm in choice.arms)
-    measures = _measures(int(validated.words * cut.pieces), size, vocabulary)
+    measures = _measures(int(validated.words * vocabulary.pieces), size, vocabulary.size)
     does = "does" if len(choice.arms) == 1 else "do"
     why_seeds = f"{'an interval' if choice.seeds >= 3 else 'too few for a verdict, which'} needs 3 or more"
     product = f"{several(len(choice.arms) + 1, 'arm')} x {several(choice.seeds, 'seed')}"
@@ -326,8 +326,8 @@ data:
   kind: files
   train: {_names(data.train)}
   validation: {_names(data.validation)}  # {_why_validation(validated, held_out)}
-{_columns(choice, held_out)}  vocab_size: {vocabulary}  # {why_vocabulary}
-  max_length: {_max_length(cut)}  # tokens; 99 of 100 sentences have at most {cut.longest}
+{_columns(choice, held_out)}  vocab_size: {vocabulary.size}  # {vocabulary.why}
+  max_length: {_max_length(vocabulary.longest)}  # tokens; 99 of 100 sentences have at most {vocabulary.longest}
 encoder: {{{size.encoder}}}  # size {choice.size}: {size.about}
 training:
   max_steps: {steps}  # {why_steps}
@@ -352,14 +352,6 @@ def vocabulary_size(text: Text) -> tuple[int, bool]:
     return max(FEWEST_SUB_WORDS, min(text.signs + 32, text.sub_words)), True
 
 
-def _why_vocabulary(text: Text, vocabulary: int, cut: Cut, *, is_small: bool) -> str:
-    if is_small:
-        return f"sub-words; few, because the text has few different words, and {text.signs} different bytes"
-    times = text.words * cut.pieces / vocabulary
-    times = round(times, -1 if times < 1000 else -2)
-    return f"sub-words; each then occurs about {times:,.0f} times on average, rare ones less"
-
-
 def steps_of(text: Text, size: Size, *, pieces: float) -> tuple[int, str]:
     """Return a number of steps that suits a text with `pieces` sub-words a word, and the reason for it."""
     tokens = text.words * pieces + 2 * text.sentences
@@ -370,8 +362,8 @@ def steps_of(text: Text, size: Size, *, pieces: float) -> tuple[int, str]:
     return steps, f"optimiser steps; they {read}"
 
 
-def _max_length(cut: Cut) -> int:
-    return next((length for length in (32, 64, 128, 256) if cut.longest <= length), 512)
+def _max_length(longest: int) -> int:
+    return next((length for length in (32, 64, 128, 256) if longest <= length), 512)
 
 
 def name_from_file(path: Path) -> str:
