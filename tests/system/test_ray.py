@@ -57,6 +57,11 @@ def local(tmp_path_factory):
     command.kill()
 
 
+def heed_interrupts():
+    """Let the new process heed SIGINT. Jobs that a script starts in the background ignore it, and so do theirs."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Grid:
     """A spec and its output root."""
 
@@ -73,7 +78,9 @@ class Grid:
         where = [str(self.spec), "--out", str(self.out), "--on", "ray", "--place", str(self.place)]
         with self.log.open("wb") as log:
             command = [sys.executable, *(program or ("-m", "ablations.cli")), "run", *where]
-            return subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
+            return subprocess.Popen(
+                command, env=self.environment, stdout=log, stderr=log, preexec_fn=heed_interrupts
+            )
 
     def printed(self):
         return self.log.read_text()
