@@ -33,8 +33,11 @@ pytestmark = [pytest.mark.ray, pytest.mark.skipif(find_spec("ray") is None, reas
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A cluster of two nodes with two cores each, the first of which declares a GPU. The last test ends it."""
+    """A cluster of two nodes with two cores each, the first of which declares a GPU. It ignores SIGINT, like one
+    that a script starts in the background. The last test ends it."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     with ray_nodes(2) as nodes:
+        signal.signal(signal.SIGINT, before)
         nodes.environment |= {"PYTHONPATH": str(ROOT)}
         yield nodes
 

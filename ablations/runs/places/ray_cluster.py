@@ -377,6 +377,7 @@ def attempt(folder: str, number: int) -> None:
         FilesError: this node does not see the folder.
         UnfinishedError: something is left that is worth another attempt.
     """
+    ray_nodes.heed_cancelling()
     path = Path(folder)
     if not (path / "array.json").is_file():
         raise FilesError(

@@ -7,6 +7,7 @@ torchrun do.
 """
 
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -65,9 +66,17 @@ def train(job_files: JobFiles) -> int:
     return next((code for code in codes if code != ExitCode.DONE), int(ExitCode.DONE))
 
 
+def heed_cancelling() -> None:
+    """Let Ray cancel the task that calls this. Ray interrupts a task as SIGINT does, which does nothing where a
+    script started Ray in the background, because such a Ray ignores SIGINT."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def train_there(folder: str, number: int, index: int, address: str, port: int) -> int:
     """Train on another node of the run, as a task of Ray. Returns the exit code of a process that failed, or
     DONE."""
+    heed_cancelling()
     ranks = _start(arrays.read(Path(folder))[number], index, address, port)
     try:
         while all(rank.poll() in (None, 0) for rank in ranks) and None in [rank.returncode for rank in ranks]:
