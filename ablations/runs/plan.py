@@ -198,31 +198,30 @@ def plan(
         without_settings: arms of which every trial diverged. Their runs are not to be trained.
     """
     calibration = Calibration(out)
-    open_ids = {
-        item.run_id
+    records = [
+        run_status(item, lacking.get(item.run_id)).record.model_copy(
+            update={"without_settings": True} if item.run.arm in without_settings else {}
+        )
         for item in planned
-        if item.run.arm not in without_settings and (item.run_id not in lacking or lacking[item.run_id].names)
-    }
-    if 0 < len(open_ids) < slots:  # as in `ablate run`, where slots without a run get no cores
-        slots = len(open_ids)
+    ]
+    open_runs = len({item.run_id for item, record in zip(planned, records, strict=True) if record.is_open})
+    if 0 < open_runs < slots:  # as in `ablate run`, where slots without a run get no cores
+        slots = open_runs
     threads = devices * threads_per_process(slots * devices)
     runs, left_out = [], dict[str, None]()
     before: RunSettings | None = None
-    for item in planned:
+    for item, record in zip(planned, records, strict=True):
         settings, lacking_of_run = item.run.settings, lacking.get(item.run_id)
         if before is None or not settings.differs_in_seed_alone(before):
             before = settings
             cost = {"tokens": tokens(settings), "parameters": parameters(settings), "flops": flops(settings)}
             training = calibration.training_seconds(settings, threads=threads)
             other = calibration.other_seconds(item, experiment.measures)
-        record = run_status(item, lacking_of_run).record
-        if item.run.arm in without_settings:
-            record = record.model_copy(update={"without_settings": True})
         is_only_measured = record.is_open and not record.is_to_train  # its time is unknown
         seconds = None if training is None or is_only_measured else training + (other or 0.0)
         costs: dict[str, Any] = {"max_steps": settings.training.max_steps, **cost, "seconds": seconds}
         runs.append(record.model_copy(update=costs))
-        if item.run_id in open_ids and (other is None or is_only_measured):
+        if record.is_open and (other is None or is_only_measured):
             measures = for_run(experiment.measures, settings, data_root=data_root)
             missing = measures if lacking_of_run is None else lacking_of_run.missing
             left_out |= dict.fromkeys(measure.kind for measure in missing)
