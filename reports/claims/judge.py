@@ -63,7 +63,8 @@ def judge_claims(experiment: ReportedExperiment) -> Judged:
         return outcomes(claims.values(), rows, **context)
 
     by_name = judged_on(rows)
-    readings = {name: _entries(files, judged_on(read(rows))) for name, read in READINGS.items()}
+    others = {name: read(rows) for name, read in READINGS.items()}
+    readings = {name: _entries(files, judged_on(other)) for name, other in others.items() if other is not None}
     entries = [
         replace(_with_seeds(entry, experiment, rows), readings=_readings_of(number, entry, readings))
         for number, entry in enumerate(_entries(files, by_name))
@@ -72,9 +73,11 @@ def judge_claims(experiment: ReportedExperiment) -> Judged:
     return Judged(experiment, described, claims, by_name, entries)
 
 
-def _after_final_norm(rows: SeedTable) -> SeedTable:
+def _after_final_norm(rows: SeedTable) -> SeedTable | None:
     """Return the table with the rows of a top layer after the final norm, where it was measured there too, in
-    place of those before it."""
+    place of those before it. Returns None if it was measured there nowhere."""
+    if not any(cell.group == AFTER_FINAL_NORM for of_key in rows.cells.values() for cell in of_key):
+        return None
     cells = {}
     for key, of_key in rows.cells.items():
         after = {cell[1:5]: cell._replace(group=None) for cell in of_key if cell.group == AFTER_FINAL_NORM}
@@ -82,8 +85,10 @@ def _after_final_norm(rows: SeedTable) -> SeedTable:
     return rows.with_cells(cells)
 
 
-def _by_debiased_cka(rows: SeedTable) -> SeedTable:
-    """Return the table with rows of `debiased_cka` under the name of `pwcca`."""
+def _by_debiased_cka(rows: SeedTable) -> SeedTable | None:
+    """Return the table with rows of `debiased_cka` under the name of `pwcca`; None if it has none."""
+    if not any(metric == "debiased_cka" for *_, metric in rows.cells):
+        return None
     return rows.with_cells(
         {
             key: rows.cells.get((*key[:3], "debiased_cka"), []) if key[3] == "pwcca" else cells
@@ -92,12 +97,12 @@ def _by_debiased_cka(rows: SeedTable) -> SeedTable:
     )
 
 
-READINGS: dict[str, Callable[[SeedTable], SeedTable]] = {
+READINGS: dict[str, Callable[[SeedTable], SeedTable | None]] = {
     "after the final norm": _after_final_norm,
     "by CKA": _by_debiased_cka,
 }
-"""Other rows of the same runs on which claims are judged again. Papers seldom say whether they read the top layer
-before or after a final norm, and two indices of similarity need not agree."""
+"""Other rows of the same runs on which claims are judged again, if there are any. Papers seldom say whether they
+read the top layer before or after a final norm, and two indices of similarity need not agree."""
 
 
 def _readings_of(

@@ -5,6 +5,7 @@ A = arms, S = seeds, K = positions: layers, steps or groups.
 """
 
 import copy
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -92,7 +93,7 @@ class SeedTable:
             self.seed_of[run] = seed
             if seed not in self.seeds.setdefault(arm, []):
                 self.seeds[arm].append(seed)
-            if np.isnan(cell.value) and cell.layer is None:  # a layer without a number is still a layer
+            if math.isnan(cell.value) and cell.layer is None:  # a layer without a number is still a layer
                 continue
             if cell.left_out:
                 self.blocks[measure, metric] = max(len(cell.left_out), self.blocks.get((measure, metric), 0))
@@ -202,7 +203,7 @@ def read(
     if axis == "steps":
         positions = _steps_in_common(rows, of, positions, arms, beside)
     numbers = {
-        run: {place: value for place, value in of_run.items() if not np.isnan(value)}
+        run: {place: value for place, value in of_run.items() if not math.isnan(value)}
         for run, of_run in numbers.items()
     }
     if axis == "layers":
@@ -420,8 +421,10 @@ def _with_groups(rows: SeedTable, of: Quantity, arms: Iterable[str]) -> Quantity
     Raises:
         NotMeasured: both lists lack groups.
     """
+    if not of.groups:
+        return of
     measured = _groups_there(rows, of, arms)
-    if not of.groups or measured <= {None}:  # without any rows the caller raises
+    if measured <= {None}:  # without any rows the caller raises
         return of
     lists = [groups for groups in (of.groups, of.or_groups) if groups]
     lacking = [
@@ -438,7 +441,7 @@ def _groups_there(rows: SeedTable, of: Quantity, arms: Iterable[str]) -> set[str
     """Return the groups that any run of the arms has."""
     runs = [(arm, seed) for arm in arms for seed in rows.seeds.get(arm, [])]
     cells = (cell for arm, seed in runs for cell in rows.every(arm, seed, of.measure, of.metric))
-    return {cell.group for cell in cells if not np.isnan(cell.value)}
+    return {cell.group for cell in cells if not math.isnan(cell.value)}
 
 
 def _numbers(
@@ -452,7 +455,8 @@ def _numbers(
         value = _value(cell, of)
         if position is None or not _is_selected(cell.group, of):
             continue
-        if np.isnan(value) and not (np.isnan(cell.value) and axis == "layers" and of.layer in (None, position)):
+        is_unknown_layer = math.isnan(cell.value) and axis == "layers" and of.layer in (None, position)
+        if math.isnan(value) and not is_unknown_layer:
             continue
         if cell.other_run_id is not None and rows.seed_of.get(cell.other_run_id, seed) != seed:
             continue  # distances between two seeds are read by `apart` alone
@@ -460,7 +464,7 @@ def _numbers(
         if group in by_group:
             raise NotMeasured(f"{_named(of)} has several numbers for one place of the effect; name fewer groups")
         by_group[group] = value
-    has_numbers = not all(np.isnan(value) for by_group in numbers.values() for value in by_group.values())
+    has_numbers = not all(math.isnan(value) for by_group in numbers.values() for value in by_group.values())
     return numbers if has_numbers else {}
 
 
@@ -503,7 +507,7 @@ def _expected(
 ) -> frozenset[str | None]:
     """Return the groups of which any run has a number. A mean over fewer would be a mean over other tasks."""
     by_groups = [by_group for run in cells_by_run.values() for by_group in run.values()]
-    return frozenset(group for by_group in by_groups for group, value in by_group.items() if not np.isnan(value))
+    return frozenset(group for by_group in by_groups for group, value in by_group.items() if not math.isnan(value))
 
 
 def _means(cells: dict[float, dict[str | None, float]], groups: frozenset[str | None]) -> dict[float, float]:

@@ -11,6 +11,7 @@ import pandas as pd
 from ablations import results
 from ablations.spec import claims as claims_file
 from ablations.spec import grid, load
+from ablations.spec.contrasts import Claim
 from reports.claims.select import SeedTable
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +90,13 @@ def _run(arm, seed):
 
 def frame(claim, seeds):
     """The rows that a claim needs, of so many seeds; `value` is still 1, as every `floor` is."""
+    return _frame(claim.model_dump_json(), seeds).copy()
+
+
+@functools.cache
+def _frame(source, seeds):
+    """As `frame`; many tests ask for the same rows."""
+    claim = Claim.model_validate_json(source)
     names, measures = claim.needs.arms, {"validation", *claim.needs.measures}  # every run has some validation
     kinds = {effect.kind for effect in claim.parts.values()}
     courses = [

@@ -35,9 +35,9 @@ def start_grid(folder, data_root, out="out", slots=2):
     return process
 
 
-def finish_grid(folder, data_root, out="out", slots=2):
-    """Run the same command to its end, launched from this process; returns what it prints."""
-    done = ablate(*arguments(folder, data_root, out, slots))
+def finish_grid(folder, data_root, out="out"):
+    """Run the same command to its end in one slot, launched from this process; returns what it prints."""
+    done = ablate(*arguments(folder, data_root, out, slots=1))
     assert done.exit_code == 0, done.output
     return done.stdout
 
@@ -150,7 +150,7 @@ def test_two_grids_at_once_train_every_run_once(tmp_path, data_root, undrawn):
     write_spec(tmp_path, training={"max_steps": 100, "tokens_per_step": 128, "validate_every": 250}, **ONE_ARM)
     first = start_grid(tmp_path, data_root, slots=1)
     wait_until(lambda: list(tmp_path.glob("out/runs/*/metrics.jsonl")), first)
-    finish_grid(tmp_path, data_root, slots=1)
+    finish_grid(tmp_path, data_root)
     output, _ = first.communicate(timeout=LIMIT)
     assert first.returncode == 0, output
     runs = list((tmp_path / "out/runs").iterdir())
