@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ablations import yamlfile
-from ablations.catalogue import RunMeasure, distance_settings, for_run, tasks_not_run
+from ablations.catalogue import Measure, RunMeasure, distance_settings, for_run, tasks_not_run
 from ablations.errors import SpecError
 from ablations.runs.calibration import Calibration, flops, makespan, tokens
 from ablations.runs.identity import PlannedRun
@@ -197,7 +197,6 @@ def plan(
         lacking: what the trained runs lack, by identity.
         without_settings: arms of which every trial diverged. Their runs are not to be trained.
     """
-    calibration = Calibration(out)
     records = [
         run_status(item, lacking.get(item.run_id)).record.model_copy(
             update={"without_settings": True} if item.run.arm in without_settings else {}
@@ -208,27 +207,17 @@ def plan(
     if 0 < open_runs < slots:  # as in `ablate run`, where slots without a run get no cores
         slots = open_runs
     threads = devices * threads_per_process(slots * devices)
-    runs, left_out = [], dict[str, None]()
-    before: RunSettings | None = None
-    for item, record in zip(planned, records, strict=True):
-        settings, lacking_of_run = item.run.settings, lacking.get(item.run_id)
-        if before is None or not settings.differs_in_seed_alone(before):
-            before = settings
-            cost = {"tokens": tokens(settings), "parameters": parameters(settings), "flops": flops(settings)}
-            training = calibration.training_seconds(settings, threads=threads)
-            other = calibration.other_seconds(item, experiment.measures)
-        is_only_measured = record.is_open and not record.is_to_train  # its time is unknown
-        seconds = None if training is None or is_only_measured else training + (other or 0.0)
-        costs: dict[str, Any] = {"max_steps": settings.training.max_steps, **cost, "seconds": seconds}
-        runs.append(record.model_copy(update=costs))
-        if record.is_open and (other is None or is_only_measured):
-            measures = for_run(experiment.measures, settings, data_root=data_root)
-            missing = measures if lacking_of_run is None else lacking_of_run.missing
-            left_out |= dict.fromkeys(measure.kind for measure in missing)
+    about: dict[str, Any] = {
+        "lacking": lacking,
+        "calibration": Calibration(out),
+        "threads": threads,
+        "data_root": data_root,
+    }
+    runs, left_out = _with_costs(experiment.measures, planned, records, **about)
     pairs = _pairs_to_compare(experiment, planned, runs, out)
-    left_out |= {"run_distance": None} if pairs else {}
+    left_out += ["run_distance"] if pairs else []
     uncounted = (
-        f"The time does not include {listed(list(left_out), 'and')}. Measures take extra time, which is unknown "
+        f"The time does not include {listed(left_out, 'and')}. Measures take extra time, which is unknown "
         "until one run has been measured here without interruption."
     )
     return Plan(
@@ -237,7 +226,7 @@ def plan(
         arms=arms,
         runs=runs,
         pairs_to_compare=pairs,
-        left_out=list(left_out),
+        left_out=left_out,
         notes=[
             *_operations(planned),
             *checkpoint_sentences(runs),
@@ -249,6 +238,37 @@ def plan(
         ],
         seconds=_total(runs, slots=slots, is_partial=bool(left_out)),
     )
+
+
+def _with_costs(
+    measures: Sequence[Measure],
+    planned: Sequence[PlannedRun],
+    records: Sequence[RunRecord],
+    *,
+    lacking: Mapping[str, Lacking],
+    calibration: Calibration,
+    threads: int,
+    data_root: Path,
+) -> tuple[list[RunRecord], list[str]]:
+    """Return the runs with their costs, and the kinds of measures whose time the costs leave out."""
+    runs, left_out = [], dict[str, None]()
+    before: RunSettings | None = None
+    for item, record in zip(planned, records, strict=True):
+        settings, lacking_of_run = item.run.settings, lacking.get(item.run_id)
+        if before is None or not settings.differs_in_seed_alone(before):
+            before = settings
+            cost = {"tokens": tokens(settings), "parameters": parameters(settings), "flops": flops(settings)}
+            training = calibration.training_seconds(settings, threads=threads)
+            other = calibration.other_seconds(item, measures)
+        is_only_measured = record.is_open and not record.is_to_train  # its time is unknown
+        seconds = None if training is None or is_only_measured else training + (other or 0.0)
+        costs: dict[str, Any] = {"max_steps": settings.training.max_steps, **cost, "seconds": seconds}
+        runs.append(record.model_copy(update=costs))
+        if record.is_open and (other is None or is_only_measured):
+            wanted = for_run(measures, settings, data_root=data_root)
+            missing = wanted if lacking_of_run is None else lacking_of_run.missing
+            left_out |= dict.fromkeys(measure.kind for measure in missing)
+    return runs, list(left_out)
 
 
 def _pairs_to_compare(
