@@ -15,9 +15,10 @@ Letters: S sentences, N their tokens one after the other, V vocabulary, W words,
 """
 
 import hashlib
+import itertools
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from pathlib import Path
@@ -62,6 +63,18 @@ class Split:
     target_ids: NDArray[np.unsignedinteger] | None = None
     """Translations, in ids of the target's vocabulary; None if the text has none."""
     target_offsets: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of_sentences(cls, sentences: Sequence[Sequence[int]], *, vocab_size: int) -> "Split":
+        """Return sentences, which are lists of ids from START to END, as a split in memory. Each is a document of
+        its own."""
+        lengths = [len(ids) for ids in sentences]
+        ids_N = np.fromiter(itertools.chain.from_iterable(sentences), dtype=np.int64, count=sum(lengths))
+        return cls(
+            ids=ids_N.astype(np.min_scalar_type(vocab_size - 1)),
+            offsets=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
+            documents=np.arange(len(sentences), dtype=np.int32),
+        )
 
     def __len__(self) -> int:
         return len(self.documents)

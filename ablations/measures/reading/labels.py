@@ -202,14 +202,8 @@ def labelled_split(
         MeasureError: a sentence does not have the words of its text.
     """
     encodings = tokenizer.encode_batch([sentence.text for sentence in sentences], add_special_tokens=False)
-    kept = [encoding.ids[: max_length - 2] for encoding in encodings]
-    lengths = [len(ids) + 2 for ids in kept]
-    ids_N = np.fromiter((i for ids in kept for i in (START, *ids, END)), dtype=np.int64, count=sum(lengths))
-    split = Split(
-        ids=ids_N.astype(np.min_scalar_type(tokenizer.get_vocab_size() - 1)),
-        offsets=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
-        documents=np.arange(len(sentences), dtype=np.int32),
-    )
+    ids = [[START, *encoding.ids[: max_length - 2], END] for encoding in encodings]
+    split = Split.of_sentences(ids, vocab_size=tokenizer.get_vocab_size())
     spans = (spans_of(*both) for both in zip(encodings, (sentence.text for sentence in sentences), strict=True))
     return split, token_labels(sentences, spans, length=max_length - 2)
 

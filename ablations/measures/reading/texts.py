@@ -1,11 +1,11 @@
-"""Texts that the measures of a checkpoint read (the validation text, or a treebank), and the states of their
-tokens, layer by layer.
+"""Texts that the measures of a checkpoint read (the validation text, a treebank, or sentences), and the states
+of their tokens, layer by layer.
 
 Letters: N tokens, D width.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ablations.errors import MeasureError
 from ablations.measures.reading.labels import Labels, labelled_split, labels_of_split
 from ablations.measures.reading.sample import Sample, first_tokens, is_text_token
 from ablations.measures.settings import LabelledSettings, StateSettings
@@ -23,7 +24,7 @@ from lightning_modules.config import Data, LanguageData
 from lightning_modules.data.packing import consecutive, pack
 from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.token_store import Split, Tokens
-from lightning_modules.data.tokenizer import PAD
+from lightning_modules.data.tokenizer import END, PAD, encode
 from lightning_modules.data.treebank import language_sentences, read_treebank
 from lightning_modules.errors import CheckpointError
 from lightning_modules.model.encoder import Encoder
@@ -170,6 +171,24 @@ class Texts:
         return self._once(
             path, settings.tokens, lambda: treebank_text(self.tokens, place, settings.tokens, length)
         )
+
+    def sentences(self, sentences: Sequence[str]) -> Reading:
+        """Return sentences of your own with all their tokens, cut by the tokenizer of the run as in training. A
+        sentence of more than `data.max_length` tokens is cut.
+
+        Frequency ranks are those of the training text.
+
+        Raises:
+            MeasureError: there is no sentence, or one has no sub-word.
+        """
+        tokenizer, length = self.tokens.tokenizer, self.data.max_length
+        ids = [[*whole[:-1][: length - 1], END] for whole in encode(tokenizer, sentences)]
+        if empty := [number for number, of_sentence in enumerate(ids) if len(of_sentence) == 2]:
+            raise MeasureError(f"sentences[{empty[0]}] has no sub-word; leave it out.")
+        if not ids:
+            raise MeasureError("there is no sentence; give one or more.")
+        split = Split.of_sentences(ids, vocab_size=tokenizer.get_vocab_size())
+        return Reading(split, first_tokens(split, len(split.ids), counts_V=self.tokens.source_counts_V))
 
     def _once(self, path: str | None, count: int, read: Callable[[], Reading]) -> Reading:
         if (path, count) not in self._read:

@@ -258,11 +258,7 @@ def _vectors(
 
 
 def _tfidf(tokens: Tokens, rows: EncodedTexts) -> csr_matrix:
-    split = Split(
-        ids=np.concatenate([row.ids_T for row in rows.rows]).astype(np.uint64),
-        offsets=np.append(0, rows.lengths_N.cumsum()),
-        documents=np.arange(len(rows), dtype=np.int32),
-    )
+    split = Split.of_sentences([row.ids_T for row in rows.rows], vocab_size=tokens.vocab_size)
     return tfidf_features(split, train=tokens.train, vocab_size=tokens.vocab_size).astype(np.float32)
 
 

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from ablations.errors import MeasureError
 from ablations.measures.reading import texts as module
 from ablations.measures.reading.texts import Readings, layer_states, validation_text
 from ablations.measures.settings import StateSettings
 from lightning_modules.config import LanguageData
 from lightning_modules.data.token_store import load, prepare
+from lightning_modules.data.tokenizer import END, START, decode
 from lightning_modules.errors import CheckpointError
 from lightning_modules.objectives import build
 from tests.support.errors import error_text
@@ -38,6 +40,30 @@ def test_the_states_are_those_of_the_checkpoint(trained, data_root, tokens):
 
     fresh = Readings.of_run(trained.path, data_root=data_root, step=0)
     assert np.array_equal(fresh.states(reading)[-1], initial_LND[-1])
+
+
+def test_sentences_of_ones_own_have_the_states_that_they_have_in_the_validation_text(trained, data_root):
+    readings = Readings.of_run(trained.path, data_root=data_root)
+    stored = readings.texts.validation(StateSettings(tokens=100))
+    sentences = [stored.split.sentence(i) for i in range(stored.sample.sentences)]
+    texts = [decode(readings.tokens.tokenizer, ids) for ids in sentences]
+    mine = readings.texts.sentences(texts)
+    assert np.array_equal(mine.split.ids, np.concatenate(sentences))
+    assert mine.sample.digest == stored.sample.digest
+    assert np.array_equal(mine.sample.rank_N, stored.sample.rank_N)
+    expected_LND = readings.states(stored)
+    readings.forget_states()
+    assert all(np.array_equal(*pair) for pair in zip(readings.states(mine), expected_LND, strict=True))
+
+
+def test_sentences_of_ones_own_are_cut_and_must_have_sub_words(trained, data_root):
+    texts = Readings.of_run(trained.path, data_root=data_root).texts
+    long = texts.sentences(["a b c " * 200, "a"])
+    assert long.split.lengths.tolist()[0] == trained.settings().data.max_length
+    assert [long.split.sentence(0)[place] for place in (0, -1)] == [START, END]
+    assert long.sample.sentence_N[-1] == 1
+    assert error_text(MeasureError, texts.sentences, ["a", ""]) == "sentences[1] has no sub-word; leave it out."
+    assert error_text(MeasureError, texts.sentences, []) == "there is no sentence; give one or more."
 
 
 def test_a_step_that_was_not_kept_is_refused(trained, data_root):
