@@ -105,7 +105,13 @@ class Language:
         self.tables = Tables(self.lexicon, _stream(derive(seed, "preferences")).__next__)
 
     def document(self, split: str, index: int) -> tuple[Sentence, ...]:
-        """Return a document of 5 to 20 sentences on one topic. It does not depend on what else was generated."""
+        """Return a document of 5 to 20 sentences on one topic. It does not depend on what else was generated.
+
+        Args:
+            split: "train", "validation" or "test", as runs and tasks read them. Any other name gives documents
+                that none of these has.
+            index: number of the document, from 0.
+        """
         return tuple(self.document_sentences(split, index))
 
     def document_sentences(self, split: str, index: int) -> Iterator[Sentence]:
