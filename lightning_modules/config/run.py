@@ -83,6 +83,9 @@ class HuggingFaceInit(Settings):
     """Special ids to which GPT-2's head gives no probability: [PAD], [UNK], [CLS] and [MASK], without those that
     the folder has a row for. For the folder of an exported run they are those of that run. The program fills it
     in."""
+    segments: bool = Field(False, exclude_if=lambda has_segments: not has_segments)
+    """Whether the folder has embeddings of two segments. The run keeps them, so that tasks of pairs read the
+    second text as the model did in its training. The program fills it in."""
 
 
 class RunSettings(Settings):
@@ -97,6 +100,11 @@ class RunSettings(Settings):
     seed: int = Field(ge=0)
     """Seed of the run. Initial weights, data order, corruption and dropout each derive their own seed from
     it, or from the seed that `training.seeds` gives them."""
+
+    @property
+    def has_segments(self) -> bool:
+        """Return whether the encoder has embeddings of two segments."""
+        return self.training.input_format in PAIR_FORMATS or (self.init is not None and self.init.segments)
 
     def differs_in_seed_alone(self, other: "RunSettings") -> bool:
         """Return whether the sections of both runs are the same objects (`is`), as in the runs of one arm. Then
@@ -171,7 +179,7 @@ def parameters(run: RunSettings) -> int:
         run.encoder,
         vocab_size=run.data.vocab_size,
         max_length=run.data.max_length,
-        segments=run.training.input_format in PAIR_FORMATS,
+        segments=run.has_segments,
     )
 
 

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from lightning_modules.config import EncoderSettings, RunSettings, Settings, TranslationSettings
 from lightning_modules.config.objectives import StockOutput
-from lightning_modules.config.training import PAIR_FORMATS
 from lightning_modules.data.tokenizer import END, MASK, PAD, START
 from lightning_modules.errors import AblationsError
 from lightning_modules.model.parts import Parts, decoder_output_parts, head_parts, is_tied, stack_parts
@@ -239,7 +238,7 @@ def traits(run: RunSettings, output: StockOutput) -> dict[str, Trait]:
     values = by_path(encoder, "encoder") | {
         "encoder.attention_window": window,
         "objective.sees": sees,
-        "training.input_format": run.training.input_format if run.training.input_format in PAIR_FORMATS else "any",
+        "training.input_format": run.training.input_format if run.has_segments else "any",
     }
     if encoder.intermediate_size == 4 * encoder.hidden_size:
         values["encoder.intermediate_size"] = WIDE

@@ -13,7 +13,7 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lightning_modules.config import PAIR_FORMATS, RunSettings
+from lightning_modules.config import RunSettings
 from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.sequences import PairLoss
 from lightning_modules.data.token_store import Split, Tokens
@@ -112,10 +112,9 @@ class Objective(L.LightningModule, ABC):
 
     def build_encoder(self) -> Encoder:
         """Return the encoder, whose initial weights are the same bits in every objective."""
-        segments = self.run.training.input_format in PAIR_FORMATS
-        return Encoder(
-            self.run.encoder, vocab_size=self.vocab_size, max_length=self.run.data.max_length, segments=segments
-        )
+        run = self.run
+        sizes = {"vocab_size": self.vocab_size, "max_length": run.data.max_length}
+        return Encoder(run.encoder, **sizes, segments=run.has_segments)
 
     def fit_to_text(self, tokens: Tokens, split: Split) -> None:
         """Learn what `make_batch` has to know about the training text. It is called once, before training.

@@ -139,6 +139,11 @@ class Pretrained(NamedTuple):
         """Return the folder's row of each of our ids; None for an id that the folder does not have."""
         return self.tokenizer.order(self.config["vocab_size"])
 
+    @property
+    def segments(self) -> int:
+        """Return the number of segments that have an embedding."""
+        return int(self.config["type_vocab_size"]) if "segments" in self.architecture.body else 0
+
     def unscored(self) -> tuple[int, ...]:
         """Return our special ids to which a GPT-2 head gives no probability: those of the run that was exported
         to the folder; in a folder from elsewhere those that have no row.
@@ -179,10 +184,11 @@ def with_folder(run: RunSettings, data_root: Path) -> RunSettings:
             f"init.content is {init.content}, but the content of {folder} is {content}; name the folder with "
             "this content, or remove init.content."
         )
-    filled_in: dict[str, Any] = {"content": content}
+    filled_in: dict[str, Any] = {"content": content, "segments": pretrained.segments >= 2}
     if pretrained.architecture.head == "tied":
         filled_in["unscored"] = pretrained.unscored()
-        _require_equal(init, "init", "unscored", filled_in["unscored"], folder)
+    for key in filled_in.keys() & {"segments", "unscored"}:
+        _require_equal(init, "init", key, filled_in[key], folder)
     objective = run.objective.model_copy(update={"head": pretrained.architecture.head})
     return run.model_copy(
         update={
@@ -293,8 +299,7 @@ def _require_fit(run: RunSettings, pretrained: Pretrained) -> None:
             f"init.path: the tokenizer of {folder} has {tokenizer.rows:,} ids, but config.json says "
             f"{config['vocab_size']:,}; save the model's own tokenizer in this folder."
         )
-    segments = config["type_vocab_size"] if "segments" in architecture.body else 0
-    if run.training.input_format in PAIR_FORMATS and segments < 2:
+    if run.training.input_format in PAIR_FORMATS and pretrained.segments < 2:
         raise DataError(
             f"training.input_format is {run.training.input_format}, but the model of {folder} has no embeddings "
             "of two segments; use sentences or full_sentences."

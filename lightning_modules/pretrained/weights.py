@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from lightning_modules.config import PAIR_FORMATS, RunSettings
+from lightning_modules.config import RunSettings
 from lightning_modules.data.tokenizer import END
 from lightning_modules.errors import DataError
 from lightning_modules.model.parts import IN_A_BLOCK, SIDE_BY_SIDE, Parts
@@ -54,9 +54,9 @@ def state_of(pretrained: Pretrained, run: RunSettings, *, head: bool) -> dict[st
     row_V = torch.tensor([end if row is None else row for row in pretrained.order()])
     state = {"encoder.tokens.weight": parts["tokens.weight"][row_V]}
     positions_PD = parts["positions.weight"][: run.data.max_length]
-    if run.training.input_format in PAIR_FORMATS:
+    if run.has_segments:
         state["encoder.segments.weight"] = parts["segments.weight"][:2]  # some folders have more
-    elif "segments.weight" in parts:  # without segments, all tokens are in the first one
+    elif "segments.weight" in parts:  # there is one segment, or the run is older than `init.segments`
         positions_PD = positions_PD + parts["segments.weight"][0]
     state["encoder.positions.weight"] = positions_PD
     above = "final_norm" if run.encoder.norm == "pre" else "embedding_norm"

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from lightning_modules.config import parameters
 from lightning_modules.data.tokenizer import END, MASK, PAD
 from lightning_modules.errors import DataError
 from lightning_modules.model.heads import UNSCORED
@@ -86,13 +87,32 @@ def test_a_gpt2_with_special_ids_of_its_own_scores_them(tmp_path):
 
 
 @pytest.mark.parametrize("segments", [2, 4])
-def test_a_run_of_pairs_reads_both_segments(segments, tmp_path):
+def test_both_segments_are_read_also_in_runs_of_sentences(segments, tmp_path):
+    """Tasks of pairs need them. Runs that were planned without `init.segments` keep the first segment alone."""
     stock = tiny_pretrained.bert(tmp_path / "bert", type_vocab_size=segments)
     pairs = {"document": "target"}
-    run = resolved(tmp_path, "bert", data=pairs, training={"input_format": "segment_pair"})
-    assert compare(run, stock, segments=True) < 1e-5
-    alone = resolved(tmp_path, "bert")
-    assert compare(alone, stock, segments=True) > 1e-3
+    for run in (
+        resolved(tmp_path, "bert", data=pairs, training={"input_format": "segment_pair"}),
+        resolved(tmp_path, "bert"),
+    ):
+        assert run.init.segments
+        assert compare(run, stock, segments=True) < 1e-5
+        assert compare(run, stock) < 1e-5
+        assert parameters(run) == sum(weight.numel() for weight in loaded(run).parameters())
+    older = run.model_copy(update={"init": run.init.model_copy(update={"segments": False})})
+    assert compare(older, stock) < 1e-5
+    assert compare(older, stock, segments=True) > 1e-3
+
+
+def test_a_folder_of_one_segment_gives_none(tmp_path):
+    stock = tiny_pretrained.bert(tmp_path / "bert", type_vocab_size=1)
+    run = resolved(tmp_path, "bert")
+    assert not run.init.segments
+    assert "segments" not in run.model_dump(mode="json")["init"]
+    assert compare(run, stock) < 1e-5
+    assert error_text(DataError, resolved, tmp_path, "bert", init={"segments": True}) == (
+        f"init.segments is true, but the model of {tmp_path / 'bert'} has false; leave init.segments out."
+    )
 
 
 def test_an_encoder_without_a_head_starts_with_the_head_of_the_seed(tmp_path):
@@ -112,7 +132,11 @@ def test_an_encoder_without_a_head_starts_with_the_head_of_the_seed(tmp_path):
 def test_random_weights_are_those_of_the_seed_in_the_same_shape(tmp_path):
     tiny_pretrained.bert(tmp_path / "bert")
     run = resolved(tmp_path, "bert", init={"weights": "random"})
-    fresh = build(run.model_copy(update={"init": None}), SimpleNamespace(vocab_size=run.data.vocab_size))
+    training = run.training.model_copy(
+        update={"input_format": "segment_pair"}
+    )  # which has segments without a folder
+    alone = run.model_copy(update={"init": None, "training": training})
+    fresh = build(alone, SimpleNamespace(vocab_size=run.data.vocab_size))
     for name, weight in loaded(run).state_dict().items():
         assert torch.equal(weight, fresh.state_dict()[name])
 
