@@ -265,8 +265,8 @@ def _with_costs(
         costs: dict[str, Any] = {"max_steps": settings.training.max_steps, **cost, "seconds": seconds}
         runs.append(record.model_copy(update=costs))
         if record.is_open and (other is None or is_only_measured):
-            wanted = for_run(measures, settings, data_root=data_root)
-            missing = wanted if lacking_of_run is None else lacking_of_run.missing
+            needed = for_run(measures, settings, data_root=data_root)
+            missing = needed if lacking_of_run is None else lacking_of_run.missing
             left_out |= dict.fromkeys(measure.kind for measure in missing)
     return runs, list(left_out)
 

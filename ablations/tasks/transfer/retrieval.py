@@ -258,7 +258,7 @@ def _vectors(
 
 
 def _tfidf(tokens: Tokens, rows: EncodedTexts) -> csr_matrix:
-    split = Split.of_sentences([row.ids_T for row in rows.rows], vocab_size=tokens.vocab_size)
+    split = Split.of_sentences([row.ids_T.tolist() for row in rows.rows], vocab_size=tokens.vocab_size)
     return tfidf_features(split, train=tokens.train, vocab_size=tokens.vocab_size).astype(np.float32)
 
 
