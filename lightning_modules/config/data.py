@@ -61,8 +61,9 @@ class ColumnSettings(TextSettings):
     target: str | None = Field(None, min_length=1)
     """Column with the translation of each sentence; translation arms need it."""
     document: str | None = Field(None, min_length=1)
-    """Column that says which document a sentence belongs to; the rows of a document must stand together. Without
-    it, blank lines end documents in txt files, and any other file is one document."""
+    """Column that says which document a sentence belongs to. The rows of a document must stand together, and each
+    sentence must have a document. Without the column, blank lines end documents in txt files, and any other file
+    is one document."""
     half: Half | None = None
     """Half of the training rows to train on, drawn by row numbers (line numbers in other formats than parquet). A
     task may learn from the other half of a parquet file. The input format must be `sentences`."""

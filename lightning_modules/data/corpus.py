@@ -13,7 +13,6 @@ since its import takes a second, and reading rows with it imports torch.
 
 import hashlib
 import json
-import math
 import re
 import stat
 import tempfile
@@ -104,10 +103,13 @@ class Sentences:
         """Yield the sentences of the split from the start.
 
         Raises:
-            DataError: a row is not text, a translation is missing, or no sentence is left at the end.
+            DataError: a row is not text, a translation or a document is missing, the rows of a document do not
+                stand together, or no sentence is left at the end.
         """
-        self.skipped, document, last = 0, -1, None
-        for i, source in enumerate(self._sources):
+        self.skipped, document = 0, -1
+        for source in self._sources:
+            last: tuple[Any] | None = None
+            seen: set[int] = set()
             for cells in source.cells():
                 if self._half is not None and half_of(cells.number) != self._half:
                     continue
@@ -115,14 +117,32 @@ class Sentences:
                 if not text or target == "":
                     self.skipped += 1
                     continue
-                is_missing = isinstance(cells.document, float) and math.isnan(cells.document)
-                key = None if is_missing else cells.document
-                if last != (i, key):
-                    document, last = document + 1, (i, key)
+                if last != (cells.document,):
+                    document, last = document + 1, (cells.document,)
+                    if self._columns.document is not None:
+                        self._require_new(cells, source, seen)
                 yield Row(text, target, document)
         if document < 0:
             names = ", ".join(source.name for source in self._sources)
             raise DataError(f"{names}: all rows are empty (data.{self._split}); give a file with text.")
+
+    def _require_new(self, cells: Cells, source: Source, seen: set[int]) -> None:
+        """Add the hash of a row's document to those seen; a DataError if it is there, or if the row has none."""
+        key, column = cells.document, self._columns.document
+        where = f"{source.name}, {source.unit} {cells.number}"
+        if key is None or key == "" or key != key:  # NaN, a missing number of pandas, differs from itself
+            raise DataError(
+                f"{where}: there is a sentence in column {self._columns.text!r}, but no document in {column!r}; "
+                "write the name of its document, or remove the row."
+            )
+        name = hash(repr(key))  # 64 bits; names themselves need more memory
+        if name in seen:
+            raise DataError(
+                f"{where}: document {key!r:.40} (column {column!r}) begins a second time, but the rows of a "
+                "document must stand together; sort the rows by this column without changing their order inside "
+                "a document, or give each document a name of its own."
+            )
+        seen.add(name)
 
     def _sentences(self, cells: Cells, source: Source) -> tuple[str, str | None]:
         where = f"{source.name}, {source.unit} {cells.number}"

@@ -91,22 +91,36 @@ def test_files_follow_each_other_and_each_starts_a_document(tmp_path):
     assert skipped == 0  # blank lines are the end of a document, not sentences
 
 
-def test_documents_are_contiguous_rows_and_rise_by_one_over_what_is_left(tmp_path):
-    rows = [("a", "", "x"), ("", "", "y"), ("b", "", "z"), ("c", "", "z"), ("d", "", "x")]
+def test_documents_are_contiguous_rows_of_a_file_and_rise_by_one_over_what_is_left(tmp_path):
+    rows = [("a", "", -1), ("", "", "y"), ("b", "", -2), ("c", "", -2), ("d", "", [1])]
     settings = files([write_jsonl(tmp_path / "a.jsonl", rows)] * 2, document="document")
     assert [row.document for row in rows_of(settings, tmp_path)[0]] == [0, 1, 1, 2, 3, 4, 4, 5]
 
 
-def test_missing_documents_of_neighbouring_rows_are_one_document_in_every_format(tmp_path):
-    """A missing number is NaN in parquet files of pandas, and NaN differs from itself."""
-    numbers = [1.0, float("nan"), float("nan"), 2.0]
-    table = pa.table({"text": list("abcd"), "document": pa.array(numbers, pa.float64(), from_pandas=False)})
+@pytest.mark.parametrize("names", [list("xyx"), [1, 2, 1], [[1], [2], [1]]])
+def test_a_document_whose_rows_do_not_stand_together_is_refused(tmp_path, names):
+    """Pairs of sentences from "different" documents could be of the same one."""
+    write_jsonl(tmp_path / "a.jsonl", zip("abc", names, strict=True), names=("text", "document"))
+    assert sentence_of(files("a.jsonl", document="document"), tmp_path) == (
+        f"{tmp_path}/a.jsonl, line 3: document {names[0]!r} (column 'document') begins a second time, but the "
+        "rows of a document must stand together; sort the rows by this column without changing their order inside "
+        "a document, or give each document a name of its own."
+    )
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_sentence_without_a_document_is_refused(tmp_path, missing):
+    """Such sentences were one document with their neighbours, whatever they are."""
+    table = pa.table({"text": list("abc"), "document": pa.array([1.0, 2.0, missing], from_pandas=False)})
     pq.write_table(table, tmp_path / "a.parquet")
-    lines = [json.dumps({"text": text, "document": number}) for text, number in zip("abcd", numbers, strict=True)]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    for name in ("a.parquet", "a.jsonl"):
-        rows, _ = rows_of(files((name,), document="document"), tmp_path)
-        assert [row.document for row in rows] == [0, 1, 1, 2], name
+    write_jsonl(tmp_path / "a.jsonl", [("a", 1.0), ("b", 2.0), ("c", missing)], names=("text", "document"))
+    (tmp_path / "a.csv").write_text("text,document\na,1\nb,2\nc,\n")
+    for place in ("parquet, row 3", "jsonl, line 3", "csv, line 4"):
+        name = "a." + place.partition(",")[0]
+        assert sentence_of(files(name, document="document"), tmp_path) == (
+            f"{tmp_path}/a.{place}: there is a sentence in column 'text', but no document in 'document'; write "
+            "the name of its document, or remove the row."
+        )
 
 
 def test_splits_are_those_that_are_given_and_can_be_read_again(tmp_path):

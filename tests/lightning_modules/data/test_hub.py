@@ -31,8 +31,9 @@ def no_network(monkeypatch):
 def folder(tmp_path):
     folder = tmp_path / "data set"
     folder.mkdir()
-    pq.write_table(pa.Table.from_pylist(ROWS * 700), folder / "train-00000-of-00002.parquet")
-    pq.write_table(pa.Table.from_pylist(ROWS), folder / "train-00001-of-00002.parquet")
+    train = [row | {"document": row["document"] + 2 * i} for i in range(701) for row in ROWS]
+    pq.write_table(pa.Table.from_pylist(train[:-3]), folder / "train-00000-of-00002.parquet")
+    pq.write_table(pa.Table.from_pylist(train[-3:]), folder / "train-00001-of-00002.parquet")
     pq.write_table(pa.Table.from_pylist(ROWS), folder / "validation.parquet")
     return folder
 
