@@ -148,9 +148,13 @@ class Workspace:
         """Return a list of one sentence on the settings from the command line; an empty list without any."""
         if not self.changed_spec.overrides:
             return []
+        name = self.changed_spec.name
+        others = f", so those of {name} stay as they are."
+        if self.experiment.name == name:  # --set name=NAME with the name that the spec has
+            others = f" and replace those of {name}; give another name to keep them."
         return [
             f"Changed by {given_settings.OPTION}: {listed(self.changed_spec.sentences, 'and')}. The results go "
-            f"to {self.folder}, so those of {self.changed_spec.name} stay as they are."
+            f"to {self.folder}{others}"
         ]
 
     def unmatched(self) -> list[str]:

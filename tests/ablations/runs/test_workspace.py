@@ -196,6 +196,11 @@ def test_results_of_changed_settings_have_a_folder_of_their_own_that_says_so(spe
         "Changed by --set: seeds=[1] (the spec says [0, 1]) and training.max_steps=6 (the spec says 4). The "
         f"results go to {changed.folder}, so those of it stay as they are."
     ]
+    same_folder = opened(spec, overrides=["training.max_steps=6", "name=it"])
+    assert same_folder.changed() == [
+        "Changed by --set: training.max_steps=6 (the spec says 4). The results go to "
+        f"{spec.parent}/out/it and replace those of it; give another name to keep them."
+    ]
     plan = json.loads((changed.folder / "plan.json").read_text(encoding="utf-8"))
     assert (plan["given"], plan["changed_from"]) == (
         ["seeds=[1] (the spec says [0, 1])", "training.max_steps=6 (the spec says 4)"],
