@@ -83,15 +83,17 @@ class Lexicon(Settings):
 
 
 class Cloze(Lexicon):
-    """Selection of words of a lexicon only (Zhang and Hashimoto 2021). As many tokens of a sentence are hidden
-    as with `uniform`, or all words of the lexicon if they are fewer."""
+    """Selection of tokens of the words of a lexicon only (Zhang and Hashimoto 2021). As many tokens of a sentence
+    are hidden as with `uniform`, or all tokens of these words if they are fewer. Each token is hidden by itself:
+    other tokens of the same word may stay visible. Punctuation at a word is not hidden."""
 
     kind: Literal["cloze"]
 
 
 class GenericWords(Lexicon):
-    """Selection of words that are not in a lexicon. As many tokens of a sentence are hidden as with `uniform`,
-    or all of these words if they are fewer."""
+    """Selection of tokens of the words that are not in a lexicon. As many tokens of a sentence are hidden as with
+    `uniform`, or all tokens of these words if they are fewer. Each token is hidden by itself.
+    Punctuation at a word of the lexicon counts as another word."""
 
     kind: Literal["generic"]
 
