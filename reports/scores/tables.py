@@ -278,13 +278,15 @@ def split(rows: DataFrame) -> dict[Key, TaskScore]:
     """Return the scores in rows of `_last_rows` by group, metric and place: means, intervals and chance levels."""
     key = ["group", "metric", "place"]
     numbers = rows.groupby([*key, "arm"], dropna=False, sort=False).ngroup()
-    summary = bands(rows.assign(line=numbers, x=0)).set_index("line")
-    floors, sizes = rows.groupby(numbers)["floor"].mean(), rows.groupby(numbers)["n"].min().astype(float)
+    # Plain dictionaries: to take a row or a number from a DataFrame takes a hundred times as long.
+    summaries = bands(rows.assign(line=numbers, x=0)).set_index("line").to_dict("index")
+    floors = rows.groupby(numbers)["floor"].mean().to_dict()
+    sizes = rows.groupby(numbers)["n"].min().astype(float).to_dict()
     scores: dict[Key, TaskScore] = {}
     for (group, metric, place), part in rows.assign(line=numbers).groupby(key, dropna=False, sort=False):
         cells = {}
-        for arm, line in part.drop_duplicates("arm").set_index("arm")["line"].items():
-            summary_row = summary.loc[line]
+        for arm, line in dict(zip(part["arm"].tolist(), part["line"].tolist(), strict=True)).items():
+            summary_row = summaries[line]
             if summary_row["seeds"]:
                 cells[str(arm)] = {name: float(summary_row[name]) for name in ("mean", "low", "high")} | {
                     "band": str(summary_row["band"]),

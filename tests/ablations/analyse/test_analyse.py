@@ -116,7 +116,7 @@ def test_the_command_writes_what_the_measures_make_of_the_states_of_stock_classe
 
 def test_information_and_neighbours_know_the_models_special_tokens(place):
     folder = tiny_models.save(place / "bert")
-    table = quietly(folder, place)
+    table = quietly(folder, place, measures=[INFORMATION, NEAR])
     layers, sample = by_hand(tiny_models.model("bert").eval(), tiny_models.tokenizer(), TEXT)
     own = table[(table["arm"] == "bert") & (table["measure"] == "token_information")]
     assert set(own["group"].dropna()) == {"previous token", "next token"}

@@ -9,6 +9,7 @@ import torch
 
 from ablations.errors import MeasureError
 from ablations.measures import read_out as module
+from ablations.measures.information import probes
 from ablations.measures.information.plug_in import entropy
 from ablations.measures.information.probes import Examples, Whitening, fit_linear, fit_mlp
 from ablations.measures.jackknife import standard_error
@@ -26,11 +27,19 @@ def wanted(**changes):
     return ReadOutSettings(kind="read_out", **{"about": ABOUT} | changes)
 
 
+@pytest.fixture
+def few_hidden_steps(monkeypatch):
+    """Hidden units soon give up, for a test of which rows there are and of linear probes. 100 steps without
+    progress take 15 times as long as a linear probe."""
+    monkeypatch.setattr(probes, "HIDDEN_STEPS", 4)
+
+
 def planted(ids_N, vectors_VD, noise, rng):
     states_ND = vectors_VD[np.maximum(ids_N, 0)] + noise * rng.standard_normal((len(ids_N), vectors_VD.shape[1]))
     return states_ND.astype(np.float32)
 
 
+@pytest.mark.usefixtures("few_hidden_steps")
 def test_layers_that_hold_the_token_or_a_neighbour_let_just_that_be_read():
     """Three planted layers: the input token, both neighbours in one sum, and noise."""
     sample, rng = zipf_sample(4000, 30), np.random.default_rng(1)
@@ -56,6 +65,7 @@ def test_layers_that_hold_the_token_or_a_neighbour_let_just_that_be_read():
             assert abs(share[group, layer, metric]) < 0.02
 
 
+@pytest.mark.usefixtures("few_hidden_steps")
 def test_floor_ceiling_and_error_are_those_of_the_very_tokens(monkeypatch):
     sample = zipf_sample(1200, 20)
     questions = questions_of(sample, wanted(), None)
@@ -84,6 +94,7 @@ def test_floor_ceiling_and_error_are_those_of_the_very_tokens(monkeypatch):
             assert row["standard_error"] == standard_error(read.left_out)
 
 
+@pytest.mark.usefixtures("few_hidden_steps")
 def test_masked_tokens_are_read_from_states_that_do_not_show_them():
     """The state of a place says what it shows: the output label of a hidden token is not there to be read."""
     sample, rng = zipf_sample(6000, 12), np.random.default_rng(1)
@@ -150,7 +161,7 @@ def gaussian_channel(tokens, *, apart, types=20, width=8, seed=0):
 
 def test_context_beside_the_token_hides_it_from_clusters_but_not_from_probes():
     found = {}
-    for size in (0, 0.5, 1, 2, 3):
+    for size in (0, 1, 3):
         states_ND, label_N = beside_context(size)
         read = read_out(states_ND, label_N, sentences(6000), seed=0)
         clusters = token_information(states_ND, label_N, sentences(6000), clusters=100, seed=0)
@@ -159,7 +170,7 @@ def test_context_beside_the_token_hides_it_from_clusters_but_not_from_probes():
             assert 0.96 * entropy(label_N) < probe.value <= entropy(label_N)
     assert found[0] > 0.9 * entropy(label_N)
     assert found[3] < 0.5 * found[0]
-    assert found[3] < found[2] < found[1] < found[0]
+    assert found[3] < found[1] < found[0]
 
 
 @pytest.mark.parametrize("apart", [0.3, 0.6, 1.5])
@@ -225,8 +236,7 @@ def test_states_without_information_read_0(seed):
             assert abs(number) < max(4 * standard_error(probe.left_out), 0.005)
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_few_tokens_unlike_all_others_do_not_decide_the_number(place):
+def test_few_tokens_unlike_all_others_do_not_decide_the_number():
     """States determine their token, also by a direction in which they hardly vary. Ten lie far away in it: to be
     scored, to stop by, or to fit on."""
     rng = np.random.default_rng(0)
@@ -234,12 +244,14 @@ def test_few_tokens_unlike_all_others_do_not_decide_the_number(place):
     states_ND = rng.standard_normal((40, 24))[label_N]
     states_ND[:, 0] *= 1e-3
     before = read_out(states_ND, label_N, sentences(6000), seed=0)
-    states_ND[place * SENTENCE : (place + 1) * SENTENCE, 0] = 30.0
-    after = read_out(states_ND, label_N, sentences(6000), seed=0)
-    for sooner, later in zip(before, after, strict=True):
-        assert sooner.value > 0.98 * entropy(label_N)
-        # Each of ten tokens costs at most ln 1,000 nats and the surprise of its label; the rest stays what it is.
-        assert sooner.value - 0.1 < later.value <= entropy(label_N)
+    for place in range(3):
+        far_ND = states_ND.copy()
+        far_ND[place * SENTENCE : (place + 1) * SENTENCE, 0] = 30.0
+        after = read_out(far_ND, label_N, sentences(6000), seed=0)
+        for sooner, later in zip(before, after, strict=True):
+            assert sooner.value > 0.98 * entropy(label_N)
+            # Each of ten tokens costs at most ln 1,000 nats and the surprise of its label; the rest stays.
+            assert sooner.value - 0.1 < later.value <= entropy(label_N), place
 
 
 def test_a_sentence_says_nothing_about_others():
@@ -293,6 +305,7 @@ def test_no_invertible_linear_map_changes_what_is_read():
         assert a.value == pytest.approx(b.value, abs=0.01)  # a probe may stop a pass sooner
 
 
+@pytest.mark.usefixtures("few_hidden_steps")
 def test_equal_seeds_give_equal_numbers_whatever_the_global_state():
     states_ND, label_N, _ = gaussian_channel(1000, apart=0.6)
     first = read_out(states_ND, label_N, sentences(1000), seed=0)
@@ -301,10 +314,11 @@ def test_equal_seeds_give_equal_numbers_whatever_the_global_state():
     assert read_out(states_ND, label_N, sentences(1000), seed=1) != first
 
 
+@pytest.mark.usefixtures("few_hidden_steps")
 def test_the_standard_error_is_about_the_spread_over_texts():
     """Of the same probes: where these are as good as the truth, that is all of it."""
     values, errors = [], []
-    for seed in range(12):
+    for seed in range(24):
         rng = np.random.default_rng(seed)
         label_N = rng.integers(2, size=2000)
         states_ND = 1.5 * label_N[:, None] + rng.standard_normal((2000, 2))
@@ -313,7 +327,7 @@ def test_the_standard_error_is_about_the_spread_over_texts():
         assert np.mean(found.left_out) == pytest.approx(found.value, abs=1e-3)
         values.append(found.value)
         errors.append(standard_error(found.left_out))
-    assert np.mean(errors) == pytest.approx(np.std(values, ddof=1), rel=0.7)  # 3 standard errors of a spread of 12
+    assert np.mean(errors) == pytest.approx(np.std(values, ddof=1), rel=0.5)  # 3 standard errors of a spread of 24
 
 
 def test_a_constant_layer_and_a_single_label_read_0():

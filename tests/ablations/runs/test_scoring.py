@@ -14,6 +14,7 @@ from ablations.measures.reading.texts import Readings
 from ablations.results import table
 from ablations.runs import rows as run_rows
 from ablations.runs.worker import measure, measure_rows
+from ablations.tasks import linear
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.examples import Source, examples_of, read_examples
 from ablations.tasks.transfer.heads import FrozenStates
@@ -63,6 +64,14 @@ def settings(kind="masked_lm", **training):
             "seed": 0,
         }
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hardly_learned_mixes():
+    """Probing learns a mix of layers for each of ten blocks of its code, which takes most of the time here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(linear, "STEPS", 5)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from ablations.errors import MeasureError
-from ablations.tasks import probing
+from ablations.tasks import linear, probing
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.examples import Examples
 from ablations.tasks.linear import learned_mix, mixed
@@ -66,6 +66,12 @@ def found():
     return table(planted())
 
 
+@pytest.fixture
+def hardly_learned_mix(monkeypatch):
+    """For tests of single layers: a mix is learned for each of ten blocks, which takes most of the time."""
+    monkeypatch.setattr(linear, "STEPS", 5)
+
+
 def test_every_layer_and_the_mix_have_all_metrics(found):
     metrics = ("accuracy", "selectivity", "code_length", "compression")
     wanted = {(metric, layer) for metric in metrics for layer in (*range(LAYERS), None)}
@@ -77,12 +83,15 @@ def test_every_layer_and_the_mix_have_all_metrics(found):
 
 
 def test_the_code_is_of_the_training_labels_alone_and_noise_costs_little_more_than_frequencies(found):
-    """Whatever strength of the probe the validation part would choose."""
+    """Whatever strength of the probe the validation part would choose. What it cannot change is the same again."""
     parts = planted()
     shuffled = np.random.default_rng(1).permutation(parts["validation"].label_N)
     other = table(parts | {"validation": replace(parts["validation"], label_N=shuffled)})
     for layer in (*range(LAYERS), None):
-        assert other["code_length", layer]["value"] == found["code_length", layer]["value"]
+        assert other["code_length", layer] == found["code_length", layer]
+        assert other["compression", layer] == found["compression", layer]
+    for layer in range(LAYERS):
+        assert other["mix_weight", layer] == found["mix_weight", layer]
     for layer in set(range(LAYERS)) - {KNOWS}:
         row = found["code_length", layer]
         assert row["floor"] * 0.97 < row["value"] < row["floor"] * 1.05
@@ -116,6 +125,7 @@ def test_the_mix_finds_the_layer_that_knows(found):
     assert found["code_length", None]["value"] < 0.5 * found["code_length", 0]["value"]
 
 
+@pytest.mark.usefixtures("hardly_learned_mix")
 def test_a_mix_is_probed_as_a_layer_of_the_same_information_is(found):
     """The mean of a layer, itself again and its negative is the layer, but for its scale."""
     negative = {
@@ -144,6 +154,7 @@ def test_floors_are_those_of_the_labels_frequencies(found):
         assert found["code_length", layer]["floor"] == pytest.approx(uniform / found["compression", 0]["floor"])
 
 
+@pytest.mark.usefixtures("hardly_learned_mix")
 def test_errors_are_binomial_and_larger_where_examples_share_a_sentence(found):
     row = found["accuracy", KNOWS]
     p, n = row["value"], row["n"]
@@ -153,6 +164,7 @@ def test_errors_are_binomial_and_larger_where_examples_share_a_sentence(found):
     assert in_fours["standard_error"] != row["standard_error"]
 
 
+@pytest.mark.usefixtures("hardly_learned_mix")
 def test_a_probe_that_can_memorise_has_no_selectivity_where_labels_are_kinds():
     """In layer 1 each kind of input has a direction of its own, so that any labels of kinds can be read."""
     rows = table(of_layers(planted(memorises=1), 1, KNOWS))
@@ -164,19 +176,17 @@ def test_a_probe_that_can_memorise_has_no_selectivity_where_labels_are_kinds():
     assert rows["accuracy", 1]["value"] - knowledge["value"] < 0.5
 
 
-def test_a_control_task_of_one_label_gives_no_selectivity():
+@pytest.mark.usefixtures("hardly_learned_mix")
+def test_a_control_task_of_one_label_gives_no_selectivity(found):
     """If no word is in ten training texts, all texts are of one kind."""
     parts = of_layers(planted(), KNOWS)
     of_one_kind = {
         split: replace(part, control_N=np.full_like(part.control_N, "a")) for split, part in parts.items()
     }
-    assert {metric for metric, _ in table(parts)} - {metric for metric, _ in table(of_one_kind)} == {"selectivity"}
+    assert {metric for metric, _ in found} - {metric for metric, _ in table(of_one_kind)} == {"selectivity"}
 
 
-def test_the_same_states_give_the_same_rows(found):
-    assert table(planted()) == found
-
-
+@pytest.mark.usefixtures("hardly_learned_mix")
 def test_a_layer_has_the_same_rows_whatever_other_layers_there_are(found):
     again = table(of_layers(planted(), KNOWS))
     for metric in ("accuracy", "selectivity", "code_length", "compression"):
@@ -276,6 +286,7 @@ def words_of(seed, count=60):
     return Examples([" ".join(sentence) for sentence in words], None, words, tags)
 
 
+@pytest.mark.usefixtures("hardly_learned_mix")
 def test_sentences_are_probed_at_every_layer_of_an_encoder(objective, tokens):
     splits = {split: texts_of(seed, 400) for seed, split in enumerate(("train", "validation", "test"))}
     rows = list(
@@ -290,6 +301,7 @@ def test_sentences_are_probed_at_every_layer_of_an_encoder(objective, tokens):
     assert {row["group"] for row in rows} == {"language_tense"}
 
 
+@pytest.mark.usefixtures("hardly_learned_mix")
 def test_words_are_probed_up_to_so_many_of_whole_sentences(objective, tokens):
     splits = {split: words_of(seed) for seed, split in enumerate(("train", "validation", "test"))}
     chosen = probing_settings("language_parts_of_speech", examples=100)

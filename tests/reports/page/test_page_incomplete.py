@@ -53,7 +53,7 @@ def test_what_is_incomplete_is_said_first(incomplete, broken):
     assert "10 of 12 runs done; 3 notes on what is missing or wrong" in incomplete.text  # beside the question
 
 
-def test_what_is_wrong_stands_before_what_is_as_planned_under_a_heading_of_its_own(tmp_path):
+def test_what_is_wrong_stands_before_what_is_as_planned_under_a_heading_of_its_own(tmp_path, undrawn):
     left_out = "parsing: not run for clm: causal_lm does not predict hidden words."
     quick = "probing: measured with effort quick, on a part of the data: no evidence."
     failed = {"state": "failed", "step": 120, "message": "step 120: the loss is not finite."}
@@ -106,7 +106,7 @@ def test_before_the_first_run_there_is_a_page(tmp_path):
     assert strict_json(folder / "report.json")["figures"] == []
 
 
-def test_arms_and_metrics_without_rows_are_named_or_left_out(tmp_path):
+def test_arms_and_metrics_without_rows_are_named_or_left_out(tmp_path, undrawn):
     kept = [
         row
         for row in rows(seeds=(0,))
@@ -156,7 +156,7 @@ def test_arms_of_another_depth_without_rows_of_a_group_are_left_out_of_its_panel
     assert label["without_rows"] == ["mt"]
 
 
-def test_columns_that_no_arm_has_are_left_out_and_others_come_in(tmp_path):
+def test_columns_that_no_arm_has_are_left_out_and_others_come_in(tmp_path, undrawn):
     kept = [row for row in rows() if row["metric"] not in ("bleu", "chrf")]
     pairs = [
         {"run_id": row["run_id"], "arm": row["arm"], "seed": row["seed"], "step": row["step"]}
@@ -173,7 +173,7 @@ def test_columns_that_no_arm_has_are_left_out_and_others_come_in(tmp_path):
     assert arms[1][header.index("Next sentence (accuracy, %)")] == NONE
 
 
-def test_learning_curves_are_a_figure_with_the_steps_in_its_table(tmp_path):
+def test_learning_curves_are_a_figure_with_the_steps_in_its_table(tmp_path, undrawn):
     learned = [
         {"run_id": row["run_id"], "arm": row["arm"], "seed": row["seed"], "step": step, "measure": "learning"}
         | {"metric": "gain", "value": step / 400, "floor": 0.0, "unit": "nats", "n": 900}
@@ -190,7 +190,7 @@ def test_learning_curves_are_a_figure_with_the_steps_in_its_table(tmp_path):
     assert strict_json(folder / "report.json")["figures"][0]["panels"][0]["without_rows"] == ["mt", "untrained"]
 
 
-def test_figures_that_a_page_no_longer_has_are_gone_and_a_users_own_files_stay(tmp_path):
+def test_figures_that_a_page_no_longer_has_are_gone_and_a_users_own_files_stay(tmp_path, undrawn):
     folder = write(tmp_path)
     page.write(folder)
     own = [folder / "figures/own.svg", folder / "own.csv"]
@@ -236,7 +236,7 @@ def test_absent_facts_are_dashes(tmp_path, undrawn):
     assert "None" not in shown.text
 
 
-def test_what_does_not_fit_together_is_said(tmp_path):
+def test_what_does_not_fit_together_is_said(tmp_path, undrawn):
     late = [row | {"step": 256} if (row["arm"], row["seed"]) == ("mlm", 1) else row for row in rows()]
     late = [row | {"n": 30_000} if (row["arm"], row["metric"]) == ("mt", "plug_in") else row for row in late]
     late = [row for row in late if (row["arm"], row["seed"]) != ("clm", 2)]
@@ -256,7 +256,7 @@ def test_what_does_not_fit_together_is_said(tmp_path):
     ]
 
 
-def test_a_loss_that_was_not_measured_leaves_training_unknown(tmp_path):
+def test_a_loss_that_was_not_measured_leaves_training_unknown(tmp_path, undrawn):
     folder = write(
         tmp_path, arms=("mlm",), table_rows=[row for row in rows(("mlm",)) if row["measure"] != "validation"]
     )
@@ -283,7 +283,7 @@ def test_runs_of_different_origin_show_every_difference(tmp_path, undrawn):
     assert "Devices, threads 1; 0, 1, 1" in shown
 
 
-def test_a_run_trained_by_another_experiment_has_the_name_of_this_one(tmp_path):
+def test_a_run_trained_by_another_experiment_has_the_name_of_this_one(tmp_path, undrawn):
     folder = write(tmp_path, arms=("mlm",))
     made = plan(("mlm",))
     for run in made["runs"]:

@@ -1,6 +1,7 @@
 """Tables of scores: their numbers, and what is called above, at and below chance."""
 
 import io
+import itertools
 
 import numpy as np
 import pandas as pd
@@ -253,6 +254,7 @@ def test_series_are_folded_in_the_order_of_their_numbers(tables):
 
 def test_no_layer_is_chosen_by_its_score(scores):
     """Raising one middle layer to 1 changes the curve and nothing in the table."""
+    scores = scores[scores["measure"].isin(["probing", "baselines"])]
     best = (scores["measure"] == "probing") & (scores["layer"] == 3).fillna(False)
     raised = scores.assign(value=scores["value"].where(~best, 1.0))
     before, after = (repr(score_tables(table, arms=ARMS)) for table in (scores, raised))
@@ -317,18 +319,23 @@ def test_of_scores_that_are_0_or_1_in_all_runs_so_many_answers_decide(seeds, val
     assert table["rows"][0]["arms"]["mlm"]["verdict"] == expected
 
 
-@pytest.mark.parametrize("floor", [0.05, 0.25, 0.5, 0.9])
-@pytest.mark.parametrize("answers", [1, 2, 3, 5, 8, 20, 100])
-def test_guesses_that_are_all_alike_are_rarely_called_better_or_worse_than_guesses(floor, answers):
+def test_guesses_that_are_all_alike_are_rarely_called_better_or_worse_than_guesses():
     """Of forty scores at chance one looks better: the exact binomial test with one tail, for one run and three."""
-    for value, tail, beyond in ((1.0, "greater", "above"), (0.0, "less", "below")):
-        p = stats.binomtest(int(value * answers), answers, floor, alternative=tail).pvalue
-        error = share_error(np.full(answers, value))
-        runs = ([score("mlm", 0, value, standard_error=error)], [score("mlm", seed, value) for seed in range(3)])
-        for made in runs:
-            made = [row | {"floor": floor, "n": answers} for row in made]
-            (table,) = score_tables(results.table(made), arms=["mlm"])
-            assert table["rows"][0]["arms"]["mlm"]["verdict"] == ("at" if p > 0.025 else beyond)
+    made, expected = [], {}
+    for floor, answers in itertools.product([0.05, 0.25, 0.5, 0.9], [1, 2, 3, 5, 8, 20, 100]):
+        for value, tail, beyond in ((1.0, "greater", "above"), (0.0, "less", "below")):
+            p = stats.binomtest(int(value * answers), answers, floor, alternative=tail).pvalue
+            error = share_error(np.full(answers, value))
+            for seeds, known in ((1, error), (3, None)):
+                task = f"{answers} answers, {value} right, chance {floor}, {seeds} runs"
+                about = {"floor": floor, "n": answers}
+                made += [
+                    score("mlm", seed, value, standard_error=known, task=task) | about for seed in range(seeds)
+                ]
+                expected[task] = "at" if p > 0.025 else beyond
+    (table,) = score_tables(results.table(made), arms=["mlm"])
+    assert {row["task"]: row["arms"]["mlm"]["verdict"] for row in table["rows"]} == expected
+    assert set(expected.values()) == {"above", "at", "below"}
 
 
 def test_a_mean_of_0_over_runs_that_differ_is_judged_by_their_interval():
@@ -364,10 +371,11 @@ def test_a_chance_below_0_and_correlations_of_any_task_are_explained(tables):
 
 def test_of_scores_that_are_at_chance_nearly_all_are_called_so():
     rng = np.random.default_rng(5)
-    made = [score("mlm", seed, 0.5 + rng.normal(), task=f"t{i}") for i in range(400) for seed in range(4)]
+    made = [score("mlm", seed, 0.5 + rng.normal(), task=f"t{i}") for i in range(150) for seed in range(4)]
     (table,) = score_tables(results.table(made), arms=["mlm"])
     called = np.mean([row["arms"]["mlm"]["verdict"] == "at" for row in table["rows"]])
-    assert abs(called - 0.95) < 3 * np.sqrt(0.95 * 0.05 / 400)
+    # With 1.96 instead of Student's t, 86% would be called so, which is 5 standard errors less.
+    assert abs(called - 0.95) < 3 * np.sqrt(0.95 * 0.05 / 150)
 
 
 def test_sentences_say_what_the_marks_say():
