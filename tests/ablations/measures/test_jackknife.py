@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ablations.measures.jackknife import sentence_blocks, standard_error
+from ablations.measures.jackknife import kept_without, sentence_blocks, standard_error
 
 
 def sentences(*lengths):
@@ -29,6 +29,18 @@ def test_names_of_sentences_do_not_matter_and_few_sentences_make_few_blocks():
     assert sentence_blocks(np.array([4, 4, 4])).tolist() == [0, 0, 0]
     one_long = sentence_blocks(sentences(1000, 1, 1))
     assert sorted(set(one_long.tolist())) == [0, 1]  # the two short ones end in the last tenth, and are one block
+
+
+def test_a_sentence_belongs_to_the_block_of_its_middle():
+    block_N = sentence_blocks(sentences(9, 2, 9, 2), 2)  # the border is behind token 11, in the third sentence
+    assert block_N.tolist() == [0] * 11 + [1] * 11
+    assert sentence_blocks(sentences(3, 9, 2), 2).tolist() == [0] * 3 + [1] * 11  # begins in the first half
+
+
+def test_neighbouring_clusters_go_into_different_blocks():
+    kept = kept_without(np.arange(20))
+    assert len(kept) == 10
+    assert [np.flatnonzero(~kept_N).tolist() for kept_N in kept] == [[block, block + 10] for block in range(10)]
 
 
 def test_the_error_of_a_mean_is_that_of_the_means_of_the_blocks():

@@ -305,6 +305,16 @@ def test_no_invertible_linear_map_changes_what_is_read():
         assert a.value == pytest.approx(b.value, abs=0.01)  # a probe may stop a pass sooner
 
 
+def test_hidden_units_that_are_kept_do_not_depend_on_the_global_state():
+    states_ND = np.random.default_rng(0).standard_normal((1500, 2))
+    label_N = ((states_ND[:, 0] > 0) ^ (states_ND[:, 1] > 0)).astype(int)
+    values = []
+    for state in (1, 5):
+        torch.manual_seed(state)
+        values.append(read_out(states_ND, label_N, sentences(1500), seed=0).mlp.value)
+    assert values[0] == values[1] > 0.5
+
+
 @pytest.mark.usefixtures("few_hidden_steps")
 def test_equal_seeds_give_equal_numbers_whatever_the_global_state():
     states_ND, label_N, _ = gaussian_channel(1000, apart=0.6)

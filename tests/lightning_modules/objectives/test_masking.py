@@ -204,6 +204,16 @@ def test_fixed_counts_hide_at_least_one_token():
     assert ours.selected_N.sum() == 150
 
 
+def test_a_sentence_that_follows_itself_in_the_next_epoch_is_masked_as_alone():
+    """Static masks of two epochs have one copy, but the two sentences are two."""
+    arguments = {"masking": MaskingSettings(copies=1, ratio=0.2), "vocab_size": V, "seed": 0}
+    epochs = [text([9], epoch=epoch) for epoch in (0, 1)]
+    both = masked({name: np.concatenate([epoch[name] for epoch in epochs]) for name in epochs[0]}, **arguments)
+    alone = [masked(epoch, **arguments) for epoch in epochs]
+    assert np.array_equal(both.selected_N, np.concatenate([one.selected_N for one in alone]))
+    assert np.array_equal(both.shown_N, np.concatenate([one.shown_N for one in alone]))
+
+
 @pytest.mark.parametrize("copies", [1, 3])
 def test_static_masks_come_back_after_their_copies(copies):
     arguments = {"masking": MaskingSettings(copies=copies), "vocab_size": V, "seed": 0}
@@ -297,9 +307,10 @@ def test_a_schedule_of_the_corruption_leaves_the_share_predicted(predict):
         assert asked == round(predict * 10_000)
 
 
-def test_all_showings_of_a_step_are_what_each_is_alone():
+@pytest.mark.parametrize("lengths", [[9, 14, 6], [9]], ids=["three sentences", "one, which follows itself"])
+def test_all_showings_of_a_step_are_what_each_is_alone(lengths):
     masking = MaskingSettings(ratio=0.2, predict=0.5)
-    flat = text([9, 14, 6])
+    flat = text(lengths)
     both = {name: np.tile(values, 3) for name, values in flat.items()}
     showing_N = np.repeat([0, 1, 2], len(flat["ids_N"]))
     whole = masked(both, masking=masking, vocab_size=V, seed=5, showing_N=showing_N)

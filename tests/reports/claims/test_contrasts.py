@@ -39,6 +39,12 @@ PAIRS = {"measure": "minimal_pairs", "metric": "accuracy"}
         (LOSS, {"arm": "a", "minus": "b"}, {"a": {"n": 1200, "floor": 5.25}, "b": {"n": 1200, "floor": 5.25}}, ()),
         (LOSS, {"arm": "a", "at_least": 1}, {"a": {"n": 1200, "floor": 5.25}, "b": {"n": 800, "floor": 5.25}}, ()),
         (
+            LOSS | {"read": "gain"},
+            {"arm": "a", "minus": "b"},
+            {"a": {"n": 1200, "floor": 5.25}, "b": {"n": 800, "floor": 5.5}},
+            (),
+        ),
+        (
             LOSS,
             {"arm": "a", "minus": "b"},
             {"a": {"n": 1200, "floor": 5.25}, "b": {"n": 1200, "floor": 5.5}},
@@ -57,7 +63,7 @@ PAIRS = {"measure": "minimal_pairs", "metric": "accuracy"}
             ),
         ),
     ],
-    ids=["same", "one arm", "chance level", "pairs"],
+    ids=["same", "one arm", "gain", "chance level", "pairs"],
 )  # fmt: skip
 def test_arms_that_were_measured_on_different_text_or_examples_are_noted(of, arms, facts, notes):
     named = {key: of[key] for key in ("measure", "metric")}
