@@ -364,7 +364,8 @@ def _body(rows: ScoreRows, text: TableText, listing: Listing) -> Iterator[dict[s
                 continue
             judged = score.judged and not is_absent(part.floor)
             decides = judged and not decided
-            shown = {arm: _cell(cell, score, judged=judged) for arm, cell in cells.items()}
+            verdicts = {arm: _verdict(cell, arm, rows, entry, score) for arm, cell in cells.items() if judged}
+            shown = {arm: _cell(cell, score, verdicts.get(arm, "")) for arm, cell in cells.items()}
             row = {
                 "task": entry.group,
                 "label": entry.label,
@@ -414,11 +415,30 @@ def _said_already(score: ScoreRow, entry: Entry, text: TableText) -> bool:
     return has_score and score.metric == "accuracy" and metric_words(entry.group) == "accuracy"
 
 
-def _cell(cell: Cell, score: ScoreRow, *, judged: bool) -> Cell:
-    """Return a cell with the result of `beside_chance`. It has no interval if seeds cannot differ."""
+def _cell(cell: Cell, score: ScoreRow, verdict: str) -> Cell:
+    """Return a cell with its verdict. It has no interval if seeds cannot differ."""
     if score.constant and cell["low"] == cell["high"]:
         cell = cell | {"low": float("nan"), "high": float("nan"), "band": ""}
-    return cell | {"verdict": beside_chance(cell, cell["floor"]) if judged else "", "difference": None}
+    return cell | {"verdict": verdict, "difference": None}
+
+
+NO_SHARES = frozenset({"matthews", "f1", "macro_f1", "entity_f1", "pearson", "spearman"})
+"""Metrics of tasks that do not say how many answers are right."""
+
+
+def _verdict(cell: Cell, arm: str, rows: ScoreRows, entry: Entry, score: ScoreRow) -> str:
+    """Return the result of `beside_chance`.
+
+    If all runs have the same correlation or F1, its interval has no width, and it is no number of right answers.
+    Then the accuracy of the same answers decides; without one the verdict is empty.
+    """
+    task = known_task(entry.group) if score.metric in ("score", "shuffled_score") else None
+    metric = task.metric if task else score.metric
+    if metric not in NO_SHARES or cell["low"] != cell["high"] or abs(cell["mean"] - cell["floor"]) <= ROUNDING:
+        return beside_chance(cell, cell["floor"])
+    accuracy = rows.parts.get((entry.group, "accuracy", "")) if score.metric == "score" else None
+    of_answers = accuracy.cells.get(arm) if accuracy else None
+    return beside_chance(of_answers, of_answers["floor"]) if of_answers else ""
 
 
 HIGHEST_TAIL = 0.025

@@ -338,6 +338,33 @@ def test_guesses_that_are_all_alike_are_rarely_called_better_or_worse_than_guess
     assert set(expected.values()) == {"above", "at", "below"}
 
 
+@pytest.mark.parametrize("seeds", [1, 3])
+@pytest.mark.parametrize(
+    ("task", "value", "floor", "accuracy", "of_most_frequent", "n", "expected"),
+    [
+        ("cola", 1.0, 0.0, 1.0, 0.5, 4, "at"),  # all right: one guess in sixteen
+        ("cola", 1.0, 0.0, 1.0, 0.5, 6, "above"),
+        ("cola", 0.0, 0.0, 0.5, 0.5, 60, "at"),  # always the same answer
+        ("mrpc", 0.0, 0.0645, 58 / 60, 58 / 60, 60, "at"),  # two positives, never found
+        ("mrpc", 0.0, 0.0645, 0.0, 58 / 60, 60, "below"),
+        ("cola", 1.0, 0.0, None, None, 4, ""),
+        ("cola", 0.0, 0.0, None, None, 4, "at"),
+        ("wnut17", 1.0, 0.1, None, None, 2, ""),
+    ],
+)
+def test_equal_correlations_and_f1_are_judged_by_their_number_of_right_answers(
+    task, value, floor, accuracy, of_most_frequent, n, expected, seeds
+):
+    made = []
+    for seed in range(seeds):
+        made.append(score("mlm", seed, value, task=task, floor=floor, n=n, standard_error=0.0))
+        if accuracy is not None:
+            more = {"metric": "accuracy", "floor": of_most_frequent, "n": n, "standard_error": 0.0}
+            made.append(score("mlm", seed, accuracy, task=task, **more))
+    (table,) = score_tables(results.table(made), arms=["mlm"])
+    assert table["rows"][0]["arms"]["mlm"]["verdict"] == expected
+
+
 def test_a_mean_of_0_over_runs_that_differ_is_judged_by_their_interval():
     made = [
         score("mlm", seed, value, measure="probing", metric="selectivity", floor=0.02, n=10_000)
