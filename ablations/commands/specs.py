@@ -322,7 +322,7 @@ def text(as_json: bool, **options: Unpack[SpecOptions]) -> None:
     training examples of the task. It cuts the text into tokens and keeps them in the output root, so `run` does
     not do this again.
     """
-    from ablations import text_facts
+    from ablations.runs import text_facts
     from ablations.runs.workspace import Workspace
     from lightning_modules.data import token_store
 
@@ -340,8 +340,9 @@ def text(as_json: bool, **options: Unpack[SpecOptions]) -> None:
             store=workspace.out / "tokens",
             progress=lambda line: click.echo(line, err=True),
         )
-        tasks = text_facts.task_names(workspace.experiment.measures, runs.values(), data_root=workspace.data_root)
-        facts = text_facts.text_facts(data, tokens.report, tasks, data_root=workspace.data_root)
+        root = workspace.data_root
+        tasks = text_facts.measures_by_task(workspace.experiment.measures, runs.values(), data_root=root)
+        facts = text_facts.text_facts(data, tokens, tasks, data_root=root)
         if as_json:
             content = {name: [fact._asdict() for fact in part] for name, part in facts._asdict().items()}
             texts.append({"arms": [*runs], **content, "notes": text_facts.warnings(facts, tokens.report)})

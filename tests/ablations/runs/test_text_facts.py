@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from ablations.cli import main
-from ablations.text_facts import ROWS
+from ablations.runs.text_facts import ROWS
 from tests.support.spec_files import write_spec
 
 LONG = "a " * 40 + "dog"
@@ -109,7 +109,7 @@ def test_test_examples_of_tasks_that_are_training_sentences_are_counted(spec, ta
     assert result.exit_code == 0, result.output
     (text,) = json.loads(result.stdout)["texts"]
     assert text["tasks"] == [
-        {"task": "pairs.yaml", "examples": 4, "in_training": 3, "repeated": None, "new_class": None}
+        {"task": "pairs.yaml", "examples": 4, "in_training": 3, "repeated": None, "new_class": None, "cut": None}
     ]
     assert text["notes"][-1] == (
         "pairs.yaml: 3 test examples (75%) have a text that is also a sentence of data.train, so scores may "
@@ -131,7 +131,9 @@ def test_words_of_a_tagging_task_are_in_the_training_text_whatever_white_space_i
     (spec.parent / "own.yaml").write_text(json.dumps(task), encoding="utf-8")
     measures = [{"kind": "baselines", "tasks": ["own.yaml"]}]
     (text,) = json.loads(ablate(spec, "--json", "--set", f"measures={json.dumps(measures)}").stdout)["texts"]
-    assert text["tasks"] == [{"task": "own.yaml", "examples": 1, "in_training": 1, "repeated": 0, "new_class": 0}]
+    assert text["tasks"] == [
+        {"task": "own.yaml", "examples": 1, "in_training": 1, "repeated": 0, "new_class": 0, "cut": 0}
+    ]
 
 
 @pytest.mark.parametrize("kind", ["classification", "tagging"])
@@ -162,10 +164,67 @@ def test_test_examples_that_repeat_a_training_example_or_have_a_new_class_are_co
     result = ablate(spec, "--json", "--set", f"measures={json.dumps(measures)}")
     assert result.exit_code == 0, result.output
     (text,) = json.loads(result.stdout)["texts"]
-    assert text["tasks"] == [{"task": "own.yaml", "examples": 4, "in_training": 0, "repeated": 1, "new_class": 2}]
+    assert text["tasks"] == [
+        {"task": "own.yaml", "examples": 4, "in_training": 0, "repeated": 1, "new_class": 2, "cut": 0}
+    ]
     assert text["notes"][-2:] == [
         "own.yaml: 1 test example (25%) have the texts of a training example of this task, so scores may look "
         "better than they are; remove them from one of the two parts.",
         "own.yaml: 2 test examples (50%) have a class of no training example, so no answer to them can be right; "
-        "write the same classes into all parts, or remove them.",
+        "write the same classes into all parts, take more training examples, or remove them.",
     ]
+
+
+def own_classes(spec, parts, **measure):
+    """Write a task of sentences with classes beside the spec, and return what overrides the spec's measures."""
+    for part, rows in parts.items():
+        written = "".join(json.dumps({"sentence": text, "label": label}) + "\n" for text, label in rows)
+        (spec.parent / f"{part}.jsonl").write_text(written, encoding="utf-8")
+    task = {
+        "kind": "classification",
+        "metric": "accuracy",
+        "text": ["sentence"],
+        "files": {part: f"{part}.jsonl" for part in parts},
+    }
+    (spec.parent / "own.yaml").write_text(json.dumps(task), encoding="utf-8")
+    measures = [{"kind": "frozen_features", "tasks": ["own.yaml"], **measure}]
+    return ["--set", f"measures={json.dumps(measures)}"]
+
+
+def test_classes_are_counted_among_the_training_examples_that_the_measure_takes(spec):
+    """Of twenty classes, ten training examples have at most ten."""
+    parts = {
+        part: [(f"{part} {i}", f"class {i % 20}") for i in range(count)]
+        for part, count in (("train", 200), ("validation", 20), ("test", 20))
+    }
+    all_examples, few = (own_classes(spec, parts, **more) for more in ({}, {"examples": 10}))
+    facts = [
+        json.loads(ablate(spec, "--json", *each).stdout)["texts"][0]["tasks"][0] for each in (all_examples, few)
+    ]
+    assert facts[0]["new_class"] == 0
+    assert 10 <= facts[1]["new_class"] < 20
+
+
+def test_run_notes_what_is_wrong_with_own_tasks(spec):
+    """The page shows the warnings of plan.json."""
+    long = " ".join(["the"] * 40)
+    parts = {
+        "train": [(f"train {i}", "ab"[i % 2]) for i in range(20)],
+        "validation": [("validation 0", "a"), ("validation 1", "b")],
+        "test": [(long, "a"), ("train 0", "a"), ("test 2", "c"), ("test 3", "b")],
+    }
+    override = own_classes(spec, parts)
+    sentences = [
+        "own.yaml: 1 test example (25%) have the texts of a training example of this task, so scores may look "
+        "better than they are; remove them from one of the two parts.",
+        "own.yaml: 1 test example (25%) have a class of no training example, so no answer to them can be right; "
+        "write the same classes into all parts, take more training examples, or remove them.",
+        "own.yaml: 1 test example (25%) have more than 32 tokens (data.max_length), so encoders do not read them "
+        "to their end, but baselines do; raise data.max_length.",
+    ]
+    (text,) = json.loads(ablate(spec, "--json", *override).stdout)["texts"]
+    assert [note for note in text["notes"] if note.startswith("own.yaml")] == sentences
+    where = ["--out", str(spec.parent / "out"), "--data-root", str(spec.parent)]
+    result = CliRunner().invoke(main, ["plan", str(spec), *where, *override, "--json"])
+    assert result.exit_code == 0, result.output
+    assert [note for note in json.loads(result.stdout)["notes"] if note.startswith("own.yaml:")] == sentences

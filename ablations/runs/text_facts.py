@@ -1,12 +1,13 @@
 """Facts about the text of an experiment before anything is trained: lengths, unknown tokens, cut and repeated
 sentences, sentences of validation and of tasks that are also in the training text, and test examples of tasks
-that repeat a training example or have a class of none.
+that are cut, repeat a training example or have a class of none.
 
 Two sentences of a text are the same if they have the same words in the same order. Texts of tasks are compared
 without white space.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,14 +20,23 @@ from ablations.catalogue import Measure, for_run
 from ablations.runs import doubts
 from ablations.runs.terminal import console_for_tables, print_plainly
 from ablations.tasks.datasets import task_called
-from ablations.tasks.settings import NEXT_SENTENCE, RetrievalSettings, TaskSettings
+from ablations.tasks.settings import (
+    NEXT_SENTENCE,
+    BaselinesSettings,
+    PartSettings,
+    RetrievalSettings,
+    TaskSettings,
+)
 from ablations.wording import listed, several
+from lightning_modules import plugins
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.data.corpus import open_corpus
 from lightning_modules.data.tokenising import sentence_hashes
+from lightning_modules.errors import AblationsError
 
 if TYPE_CHECKING:
     from ablations.tasks.examples import Examples
+    from lightning_modules.data.token_store import Tokens
 
 
 class SplitFacts(NamedTuple):
@@ -55,7 +65,8 @@ class SplitFacts(NamedTuple):
 
 
 class TaskFacts(NamedTuple):
-    """Facts about the test examples of a task."""
+    """Facts about the test examples of a task that a measure takes, beside the training examples that it takes. If
+    measures take different examples, it is the measure with the largest share of classes that are not there."""
 
     task: str
     examples: int
@@ -66,6 +77,8 @@ class TaskFacts(NamedTuple):
     have no training examples."""
     new_class: int | None
     """Number of examples with a class or tag of no training example; None for tasks without classes."""
+    cut: int | None
+    """Number of examples that are cut at `data.max_length`; None for minimal pairs, and before tokens are made."""
 
 
 class TextFacts(NamedTuple):
@@ -75,27 +88,37 @@ class TextFacts(NamedTuple):
     tasks: list[TaskFacts]
 
 
-def task_names(measures: Sequence[Measure], runs: Iterable[RunSettings], *, data_root: Path) -> list[str]:
-    """Return the tasks with test examples and existing files that are measured on some runs, each once."""
-    parts = [part for run in runs for part in for_run(measures, run, data_root=data_root)]
-    names = [part.task_name for part in parts if isinstance(part, TaskSettings | RetrievalSettings)]
-    return [name for name in dict.fromkeys(names) if name != NEXT_SENTENCE]
+MeasuresByTask = dict[str, list[TaskSettings | RetrievalSettings]]
 
 
-def text_facts(data: Data, report: Mapping[str, Any], tasks: Iterable[str], *, data_root: Path) -> TextFacts:
+def measures_by_task(
+    measures: Sequence[Measure], runs: Iterable[RunSettings], *, data_root: Path
+) -> MeasuresByTask:
+    """Return, for each task with test examples and existing files, the measures of it on some runs. In place of
+    baselines it has the measures whose examples they take."""
+    by_task: MeasuresByTask = {}
+    for settings in (part for run in runs for part in for_run(measures, run, data_root=data_root)):
+        if isinstance(settings, TaskSettings | RetrievalSettings) and settings.task_name != NEXT_SENTENCE:
+            taking = settings.compared_measures if isinstance(settings, BaselinesSettings) else (settings,)
+            of_task = by_task.setdefault(settings.task_name, [])
+            of_task += [measure for measure in taking if measure not in of_task]
+    return by_task
+
+
+def text_facts(data: Data, tokens: "Tokens", tasks: MeasuresByTask, *, data_root: Path) -> TextFacts:
     """Return the facts about each split of a text and about tasks. The text is read once.
 
     Args:
         data: settings of the text.
-        report: report of its token store.
-        tasks: names of tasks whose files exist.
+        tokens: its tokens.
+        tasks: measures of tasks whose files exist, by the task.
         data_root: folder to which relative paths refer.
 
     Raises:
         DataError: a file of a task is damaged.
     """
     facts = []
-    for split, counted in report["splits"].items():
+    for split, counted in tokens.report["splits"].items():
         source, lengths = counted["source"], counted["source"]["whole_length_percentiles"]
         facts.append(
             SplitFacts(
@@ -113,31 +136,78 @@ def text_facts(data: Data, report: Mapping[str, Any], tasks: Iterable[str], *, d
             )
         )
     train_S = np.empty(0, np.uint64)
-    if names := list(tasks):
+    if tasks:
         corpus = open_corpus(data, data_root=data_root)
         train_S = _joined_hashes(row.text for row in corpus.rows("train"))
-    return TextFacts(facts, [_task_facts(name, data, train_S, data_root) for name in names])
+    of_tasks = [_task_facts(name, of_task, data, tokens, train_S, data_root) for name, of_task in tasks.items()]
+    return TextFacts(facts, of_tasks)
 
 
-def _task_facts(name: str, data: Data, train_S: NDArray[np.uint64], data_root: Path) -> TaskFacts:
-    from ablations.tasks.examples import read_examples  # imports torch, which only tasks need
+def warnings_of_own_tasks(
+    measures: Sequence[Measure],
+    arms: Mapping[str, RunSettings],
+    tokens: Mapping[str, "Tokens | None"],
+    *,
+    data_root: Path,
+) -> list[str]:
+    """Return the sentences of `warnings` on tasks of the user's own, without those on the training text, which is
+    not read. Damaged tasks are left out.
+
+    Args:
+        arms: settings of one run of each arm.
+        tokens: tokens of each arm's text; None before they are made.
+    """
+    sentences: dict[str, list[str]] = {arm: [] for arm in arms}
+    for arm, run in arms.items():
+        for name, of_task in measures_by_task(measures, [run], data_root=data_root).items():
+            if plugins.is_text(name):
+                with suppress(AblationsError):  # runs are refused with this error before they start
+                    facts = _task_facts(name, of_task, run.data, tokens[arm], np.empty(0, np.uint64), data_root)
+                    sentences[arm] += _shared([facts], run.data.max_length)
+    return doubts.by_arm(sentences)
+
+
+def _task_facts(
+    name: str,
+    measures: Sequence[TaskSettings | RetrievalSettings],
+    data: Data,
+    tokens: "Tokens | None",
+    train_S: NDArray[np.uint64],
+    data_root: Path,
+) -> TaskFacts:
+    from ablations.tasks.encoding import encode_examples  # imports torch, which only tasks need
+    from ablations.tasks.examples import part, read_examples
 
     seed = getattr(data, "seed", None)
     task = task_called(name)
-    test = read_examples(task, "test", data_root=data_root, language_seed=seed)
-    shared_N = np.zeros(len(test), np.bool_)
-    for texts in filter(None, (test.first, test.second)):
-        shared_N |= np.isin(_joined_hashes(texts), train_S)
-    repeated = new_class = None
-    if task.kind != "minimal_pairs":
-        train = read_examples(task, "train", data_root=data_root, language_seed=seed)
-        repeated = int(np.isin(_example_hashes(test), _example_hashes(train)).sum())
+    all_test = read_examples(task, "test", data_root=data_root, language_seed=seed)
+    if task.kind == "minimal_pairs":
+        return TaskFacts(name, len(all_test), _count_shared(all_test, train_S), None, None, None)
+    all_train = read_examples(task, "train", data_root=data_root, language_seed=seed)
+    learning = [settings for settings in measures if isinstance(settings, PartSettings)]
+    taken = [(part(all_train, each, "train"), part(all_test, each, "test")) for each in learning]
+    facts = []
+    for train, test in taken or [(all_train, all_test)]:
+        new_class = cut = None
         if task.kind in ("classification", "tagging"):
             classes = train.classes
             new_class = sum(
                 not classes.issuperset([right] if test.words is None else right) for right in test.answers
             )
-    return TaskFacts(name, len(test), int(shared_N.sum()), repeated, new_class)
+        if tokens is not None:
+            encoded = encode_examples(task, test, tokens.tokenizer, max_length=data.max_length)
+            cut = sum(row.cut for row in encoded.rows)
+        repeated = int(np.isin(_example_hashes(test), _example_hashes(train)).sum())
+        facts.append(TaskFacts(name, len(test), _count_shared(test, train_S), repeated, new_class, cut))
+    return max(facts, key=lambda each: (each.new_class or 0) / each.examples)
+
+
+def _count_shared(test: "Examples", train_S: NDArray[np.uint64]) -> int:
+    """Return the number of examples with a text that is also a sentence of the training text."""
+    shared_N = np.zeros(len(test), np.bool_)
+    for texts in filter(None, (test.first, test.second)):
+        shared_N |= np.isin(_joined_hashes(texts), train_S)
+    return int(shared_N.sum())
 
 
 def _joined_hashes(texts: Iterable[str]) -> NDArray[np.uint64]:
@@ -154,31 +224,44 @@ def _example_hashes(examples: "Examples") -> NDArray[np.uint64]:
 
 def warnings(facts: TextFacts, report: Mapping[str, Any]) -> list[str]:
     """Return a sentence for everything in a text that was probably not intended."""
-    return [*doubts.unfit_text({"": report}), *_shared(facts)]
+    return [*doubts.unfit_text({"": report}), *_shared(facts.tasks, report["settings"]["max_length"])]
 
 
-def _shared(facts: TextFacts) -> Iterator[str]:
-    for task in facts.tasks:
+CUT_SHARE = 0.05
+"""Smallest share of cut test examples that gives a warning."""
+
+
+def _shared(tasks: Iterable[TaskFacts], max_length: int) -> Iterator[str]:
+    for task in tasks:
         shares = (
             (
                 task.in_training,
+                doubts.SHARED_SHARE,
                 "have a text that is also a sentence of data.train, so scores may look better than they are; "
                 "remove them from the examples or from the training text",
             ),
             (
                 task.repeated,
+                doubts.SHARED_SHARE,
                 "have the texts of a training example of this task, so scores may look better than they are; "
                 "remove them from one of the two parts",
             ),
             (
                 task.new_class,
+                doubts.SHARED_SHARE,
                 "have a class of no training example, so no answer to them can be right; write the same classes "
-                "into all parts, or remove them",
+                "into all parts, take more training examples, or remove them",
+            ),
+            (
+                task.cut,
+                CUT_SHARE,
+                f"have more than {max_length} tokens (data.max_length), so encoders do not read them to their "
+                "end, but baselines do; raise data.max_length",
             ),
         )
-        for count, problem in shares:
+        for count, least, problem in shares:
             share = (count or 0) / max(1, task.examples)
-            if count and share >= doubts.SHARED_SHARE:
+            if count and share >= least:
                 yield f"{task.task}: {several(count, 'test example')} ({share:.0%}) {problem}."
 
 
@@ -202,7 +285,9 @@ def show(arms: Sequence[str], facts: TextFacts, report: Mapping[str, Any]) -> No
         console.print()
         _print_title(console, "Test examples of its tasks")
         console.print(
-            _table(("task", "examples", "in data.train", "in its train part", "class not there"), facts.tasks)
+            _table(
+                ("task", "examples", "in data.train", "in its train part", "class not there", "cut"), facts.tasks
+            )
         )
     print_plainly(warnings(facts, report), console)
 
