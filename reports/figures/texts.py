@@ -32,7 +32,8 @@ PROBES = FigureText(
         "Each point is the score of a linear classifier on examples it has not seen. It is trained on the "
         "frozen states of one layer. The chance level is the accuracy of always giving the most frequent "
         "answer. Selectivity is the accuracy minus that of the same classifier on a control task with random "
-        "answers for each word type (Hewitt and Liang 2019). This subtracts what the probe memorises. "
+        "answers, one for each word type (Hewitt and Liang 2019), or for the rarest word of a sentence that is in "
+        "ten or more training texts (ours). This subtracts what the probe memorises. "
         "Compression is how many times shorter the code of the answers becomes if the states are known (Voita "
         "and Titov 2020). At 1 the states say nothing about the answers.",
         "A probe shows what can be read from the states, not what the model uses. Compare with the untrained "

@@ -173,7 +173,9 @@ PROBING = TableText(
     how_to_read=(
         "A probe is a linear classifier on frozen states. It learns its mix of layers on the training part. No "
         "best layer is chosen: its score would be the highest of several on the same examples. Selectivity is "
-        "the accuracy minus that on a control task with random answers for each word (Hewitt and Liang 2019). "
+        "the accuracy minus that on a control task with random answers. In tasks of words, each word has one "
+        "(Hewitt and Liang 2019). In tasks of sentences and pairs, it belongs to the rarest word of the text that "
+        "is in ten or more training texts (ours); without such words there is no selectivity. "
         "Compression is how many times shorter the code of the answers is if the states are known (Voita and "
         "Titov 2020). In these two rows, chance is a probe that knows only how frequent the answers are. For "
         "selectivity it is the score of the most frequent answer minus the score of the most frequent answer on "

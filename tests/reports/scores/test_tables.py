@@ -393,6 +393,7 @@ def test_a_chance_below_0_and_correlations_of_any_task_are_explained(tables):
         "For selectivity it is the score of the most frequent answer minus the score of the most frequent answer "
         "on the control task, so it may be negative."
     )
+    assert "In tasks of sentences and pairs, it belongs to the rarest word" in tables["probing"]["how_to_read"][0]
     assert "The correlation is with the numbers of the task, such as" in tables["retrieval"]["how_to_read"][0]
 
 
