@@ -424,7 +424,7 @@ def read_task(plugin: Plugin) -> Task:
     return Task(name=plugin.name, **fields)
 
 
-READING_VERSION = "2"
+READING_VERSION = "3"
 """Version of the reading of declared tasks. It is raised when the same files give other examples in a declared
 task, and the tasks of the catalogue do not change."""
 

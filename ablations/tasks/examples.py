@@ -29,7 +29,7 @@ from ablations.tasks.settings import ParsingSettings, PartSettings, StructuralPr
 from ablations.tasks.trees import GoldTree, gold_trees
 from ablations.wording import shown
 from lightning_modules.data.corpus import half_of
-from lightning_modules.data.tables import format_of, parquet_table, whole_rows
+from lightning_modules.data.tables import format_of, numbered_rows, parquet_table
 from lightning_modules.data.treebank import LabelledSentence, language_sentences, read_treebank
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
@@ -119,9 +119,9 @@ class Examples:
 def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: int | None = None) -> Examples:
     """Read all examples of a split.
 
-    Texts and words have single spaces, as the sentences of a corpus have. Questions and contexts of spans keep
-    their white space, as the places of answers count it. The context of a span is the sentence of the paragraph
-    that holds the answer, because the encoders here read sentences.
+    Texts, words, classes and tags have single spaces, as the sentences of a corpus have. Questions and contexts of
+    spans keep their white space, as the places of answers count it. The context of a span is the sentence of the
+    paragraph that holds the answer, because the encoders here read sentences.
 
     Args:
         language_seed: seed of the built-in language, from which its tasks are made.
@@ -209,10 +209,13 @@ def _rows(task: Task, split: Split, data_root: Path) -> Iterator[dict[str, Any]]
 def _table(task: Task, place: Path, columns: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the rows that `where` keeps, with their numbers from 1."""
     if format_of(place) in (".jsonl", ".csv", ".tsv"):
-        rows = list(whole_rows(place))
-        if rows:  # an object of jsonl may lack a column: a gap, as in other formats
-            task.require_columns(place, list(dict.fromkeys(itertools.chain.from_iterable(rows))))
-        rows = [{name: row.get(name) for name in columns} for row in rows]
+        lines = list(numbered_rows(place))
+        if lines:  # an object of jsonl may lack a column: a gap, as in other formats
+            task.require_columns(
+                place, list(dict.fromkeys(itertools.chain.from_iterable(row for _, row in lines)))
+            )
+        rows = [{name: row.get(name) for name in columns} for _, row in lines]
+        places = [f"line {line}" for line, _ in lines]
     else:
         damaged = f"task {task.name}: {place} cannot be read as parquet"
         rows = parquet_table(
@@ -222,18 +225,19 @@ def _table(task: Task, place: Path, columns: list[str]) -> Iterator[tuple[int, d
             damaged=damaged,
             remedy="copy it again",
         )
+        places = [f"row {number}" for number in range(1, len(rows) + 1)]
     holds = _held(task)
-    for number, row in enumerate(rows, start=1):
+    for number, (where, row) in enumerate(zip(places, rows, strict=True), start=1):
         if any(value not in _spellings(row[name]) for name, value in task.where.items()):
             continue
         if (empty := next((name for name in columns if _is_missing(row[name])), None)) is not None:
             raise DataError(
-                f"task {task.name}: {place}, row {number}: {empty} is empty, expected a value; remove the row."
+                f"task {task.name}: {place}, {where}: {empty} is empty, expected a value; remove the row."
             )
         for name, (expected, fits) in holds.items():
             if not fits(row[name]):
                 raise DataError(
-                    f"task {task.name}: {place}, row {number}: {name} is {shown(row[name])}, expected {expected}; "
+                    f"task {task.name}: {place}, {where}: {name} is {shown(row[name])}, expected {expected}; "
                     f"correct or remove the row, or leave the task out."
                 )
         yield number, row
@@ -315,7 +319,7 @@ def _examples(task: Task, split: Split, rows: list[dict[str, Any]]) -> Examples:
         case "regression":
             return Examples(first, second, None, [float(row[task.label]) for row in rows])
         case _:
-            return Examples(first, second, None, [str(row[task.label]) for row in rows])
+            return Examples(first, second, None, [_spaced(row[task.label]) for row in rows])
 
 
 def _named(task: Task, split: Split, number: int) -> str:
@@ -335,11 +339,15 @@ def _tagged(task: Task, split: Split, rows: list[dict[str, Any]]) -> Examples:
             raise DataError(
                 f"{_named(task, split, number)} has an empty word or tag, expected text; correct or remove it."
             )
-    words = [[" ".join(str(entry).split()) for entry in each] for each in words]
-    tags = [[str(entry) for entry in each] for each in tags]
+    words, tags = ([[_spaced(entry) for entry in each] for each in column] for column in (words, tags))
     if task.metric == "entity_f1":
         _check_entity_tags(task, split, tags)
     return Examples([" ".join(sentence) for sentence in words], None, words, tags)
+
+
+def _spaced(value: Any) -> str:
+    """Return a value as text with single spaces and none around it."""
+    return " ".join(str(value).split())
 
 
 def _composed(text: str) -> str:

@@ -369,20 +369,25 @@ def _of_width(path: Path, rows: Iterator[tuple[int, list[str]]], width: int) -> 
 
 
 def whole_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a jsonl, csv or tsv file with all their columns. Empty fields of csv and tsv are
-    None.
+    """Yield the rows of a jsonl, csv or tsv file with all their columns, as `numbered_rows`."""
+    return (row for _, row in numbered_rows(path))
+
+
+def numbered_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of a jsonl, csv or tsv file with all their columns, each with the number of its last line.
+    Empty fields of csv and tsv are None.
 
     Raises:
         DataError: the file, or a line of it, cannot be read, or two columns have the same name.
     """
     if format_of(path) == ".jsonl":
-        yield from (row for _, row in _objects(path, different=True))
+        yield from _objects(path, different=True)
         return
     rows = _fields(path)
     _, header = next(rows, (0, []))
     _require_different(path, header)
-    for _, row in _of_width(path, rows, len(header)):
-        yield {name: field or None for name, field in zip(header, row, strict=True)}
+    for number, row in _of_width(path, rows, len(header)):
+        yield number, {name: field or None for name, field in zip(header, row, strict=True)}
 
 
 # Parquet ---------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ TABLE = {"kind": "files", "train": "text.csv", "validation": "text.csv", "vocab_
         (
             TABLE,
             {"kind": "frozen_features", "tasks": ["cola.yaml"]},
-            "measure frozen_features: task cola.yaml: {path}/classes.csv, row 2: b is empty, expected a value; "
+            "measure frozen_features: task cola.yaml: {path}/classes.csv, line 3: b is empty, expected a value; "
             "remove the row.",
         ),
     ],

@@ -94,7 +94,9 @@ def test_a_task_of_more_than_a_page_of_text_is_refused(folder):
 
 def test_a_row_of_text_without_a_value_is_refused(folder):
     (folder / "train.tsv").write_text("animal\tsentence\n\ta dog\n")
-    with pytest.raises(ValueError, match=r"train.tsv, row 1: animal is empty, expected a value; remove the row\."):
+    with pytest.raises(
+        ValueError, match=r"train.tsv, line 2: animal is empty, expected a value; remove the row\."
+    ):
         read_examples(task_called("animals.yaml"), "train", data_root=folder)
 
 

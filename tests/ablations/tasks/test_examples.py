@@ -116,7 +116,7 @@ def test_a_place_that_is_no_number_of_characters_is_refused(place, tmp_path):
     (tmp_path / "one.jsonl").write_text(json.dumps(row))
     task = replace(TASKS["xquad"], files={"test": "one.jsonl"}, start="at", divided_by=None)
     assert error_text(DataError, read_examples, task, "test", data_root=tmp_path).endswith(
-        f"row 1: at is {in_words(place)}, expected a number of characters; correct or remove the row, or leave "
+        f"line 1: at is {in_words(place)}, expected a number of characters; correct or remove the row, or leave "
         "the task out."
     )
 
@@ -214,7 +214,7 @@ def test_a_file_that_is_missing_or_damaged_or_lacks_something_is_named(tmp_path)
     )
     (tmp_path / "labels.jsonl").write_text('{"sentence": "a", "label": 1}\n{"sentence": "b", "label": NaN}\n')
     assert error_of(replace(TASKS["sst2"], files={"test": "labels.jsonl"}), tmp_path) == (
-        f"task sst2: {tmp_path / 'labels.jsonl'}, row 2: label is empty, expected a value; remove the row."
+        f"task sst2: {tmp_path / 'labels.jsonl'}, line 2: label is empty, expected a value; remove the row."
     )
     place.write_bytes(b"PAR1 and nothing else")
     said = error_of(TASKS["sst2"], tmp_path)
@@ -374,6 +374,24 @@ def test_a_part_without_examples_is_refused(changes, content, tmp_path):
         )
 
 
+def test_a_value_that_is_missing_in_text_is_named_by_its_last_line(tmp_path):
+    """As other errors of the file: the header is line 1, empty lines count, and a quoted field has several."""
+    (tmp_path / "mine.csv").write_text('sentence,label\n\n"a\nb",pos\n,pos\n', encoding="utf-8")
+    task = replace(TASKS["sst2"], name="my.yaml", files={"test": "mine.csv"})
+    assert error_of(task, tmp_path) == (
+        f"task my.yaml: {tmp_path / 'mine.csv'}, line 5: sentence is empty, expected a value; remove the row."
+    )
+
+
+def test_white_space_makes_no_other_class_or_tag(tmp_path):
+    (tmp_path / "mine.csv").write_text('sentence,label\na,"pos "\nb,pos\nc,"very  good"\n', encoding="utf-8")
+    task = replace(TASKS["sst2"], name="my.yaml", files={"test": "mine.csv"})
+    assert read_examples(task, "test", data_root=tmp_path).answers == ["pos", "pos", "very good"]
+    (tmp_path / "mine.jsonl").write_text(json.dumps({"tokens": ["a", "b"], "ner_tags": ["O ", "O"]}))
+    tags = replace(TASKS["wikigold"], name="my.yaml", metric="accuracy", files={"test": "mine.jsonl"})
+    assert read_examples(tags, "test", data_root=tmp_path).answers == [["O", "O"]]
+
+
 @pytest.mark.parametrize("value", ["true", "True", "1", "1.0"])
 def test_only_rows_that_where_keeps_must_be_complete(value, tmp_path):
     """Other rows of the file belong to other tasks, which may have other columns."""
@@ -400,7 +418,7 @@ def test_an_object_without_a_column_has_a_gap_there(lacking, tmp_path):
     task.check_heads(tmp_path)
     assert read_examples(task, "test", data_root=tmp_path).first == ["a", "c"]
     assert error_of(replace(task, where={}), tmp_path) == (
-        f"task my.yaml: {tmp_path / 'mine.jsonl'}, row {lacking + 1}: label is empty, expected a value; remove "
+        f"task my.yaml: {tmp_path / 'mine.jsonl'}, line {lacking + 1}: label is empty, expected a value; remove "
         "the row."
     )
     (tmp_path / "mine.jsonl").write_text("\n".join(json.dumps({"sentence": "a", name: 1}) for name in "uv"))
