@@ -171,7 +171,7 @@ def copies(arms: Sequence[str]) -> list[str]:
 def validated_on_training(arms: Mapping[str, Data], data_root: Path) -> list[str]:
     """Return a sentence for each file or split that is both training and validation text; missing files are
     left out."""
-    return by_arm({arm: list(_shared(data, data_root)) for arm, data in arms.items()})
+    return _by_arm({arm: list(_shared(data, data_root)) for arm, data in arms.items()})
 
 
 def unfit_text(
@@ -188,10 +188,10 @@ def unfit_text(
         arm: [*_unknown(report), *_dropped(report), *_in_training(report), *_repeated(report, measures)]
         for arm, report in arms.items()
     }
-    return by_arm(facts)
+    return _by_arm(facts)
 
 
-def by_arm(sentences_by_arm: Mapping[str, Iterable[str]]) -> list[str]:
+def _by_arm(sentences_by_arm: Mapping[str, Iterable[str]]) -> list[str]:
     """Return each sentence once. It begins with the names of its arms, unless these are all arms."""
     arms: dict[str, list[str]] = {}
     for arm, sentences in sentences_by_arm.items():

@@ -13,6 +13,7 @@ from ablations.errors import MeasureError
 from ablations.measures.reading.texts import Say, Texts
 from ablations.measures.settings import LabelledSettings
 from ablations.runs.identity import PlannedRun
+from ablations.runs.text_facts import warnings_of_own_tasks
 from ablations.runs.workspace import Workspace
 from ablations.spec import load
 from ablations.tasks.datasets import task_called
@@ -42,15 +43,19 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
     say = partial(console.print, soft_wrap=True)
     for address in dict.fromkeys(item.tokens for item in items):
         runs_on_text = [item for item in items if item.tokens == address]
+        runs, data = [item.run.settings for item in runs_on_text], runs_on_text[0].run.settings.data
         with _noted(unfit, runs_on_text):
             prepared = token_store.prepare(
-                runs_on_text[0].run.settings.data,
+                data,
                 data_root=workspace.data_root,
                 store=workspace.out / "tokens",
                 progress=say,
                 check="hashes",
             )
             _check(workspace, runs_on_text, prepared, unfit, say)
+            measures, root = workspace.experiment.measures, workspace.data_root
+            for sentence in warnings_of_own_tasks(measures, runs, data, prepared, data_root=root):
+                say(sentence)
     if unfit:
         sentences = [(arm, measure, sentence) for (arm, measure), sentence in unfit.items()]
         raise load.unfit_files(workspace.spec, sentences, overrides=workspace.overrides)

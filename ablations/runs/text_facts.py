@@ -78,7 +78,7 @@ class TaskFacts(NamedTuple):
     new_class: int | None
     """Number of examples with a class or tag of no training example; None for tasks without classes."""
     cut: int | None
-    """Number of examples that are cut at `data.max_length`; None for minimal pairs, and before tokens are made."""
+    """Number of examples that are cut at `data.max_length`; None for minimal pairs."""
 
 
 class TextFacts(NamedTuple):
@@ -144,34 +144,28 @@ def text_facts(data: Data, tokens: "Tokens", tasks: MeasuresByTask, *, data_root
 
 
 def warnings_of_own_tasks(
-    measures: Sequence[Measure],
-    arms: Mapping[str, RunSettings],
-    tokens: Mapping[str, "Tokens | None"],
-    *,
-    data_root: Path,
-) -> list[str]:
-    """Return the sentences of `warnings` on tasks of the user's own, without those on the training text, which is
+    measures: Sequence[Measure], runs: Iterable[RunSettings], data: Data, tokens: "Tokens", *, data_root: Path
+) -> Iterator[str]:
+    """Yield the sentences of `warnings` on tasks of the user's own, without those on the training text, which is
     not read. Damaged tasks are left out.
 
     Args:
-        arms: settings of one run of each arm.
-        tokens: tokens of each arm's text; None before they are made.
+        runs: settings of runs on one text.
+        data: settings of this text.
+        tokens: its tokens.
     """
-    sentences: dict[str, list[str]] = {arm: [] for arm in arms}
-    for arm, run in arms.items():
-        for name, of_task in measures_by_task(measures, [run], data_root=data_root).items():
-            if plugins.is_text(name):
-                with suppress(AblationsError):  # runs are refused with this error before they start
-                    facts = _task_facts(name, of_task, run.data, tokens[arm], np.empty(0, np.uint64), data_root)
-                    sentences[arm] += _shared([facts], run.data.max_length)
-    return doubts.by_arm(sentences)
+    for name, of_task in measures_by_task(measures, runs, data_root=data_root).items():
+        if plugins.is_text(name):
+            with suppress(AblationsError):  # runs are refused with this error before they start
+                facts = _task_facts(name, of_task, data, tokens, np.empty(0, np.uint64), data_root)
+                yield from _shared([facts], data.max_length)
 
 
 def _task_facts(
     name: str,
     measures: Sequence[TaskSettings | RetrievalSettings],
     data: Data,
-    tokens: "Tokens | None",
+    tokens: "Tokens",
     train_S: NDArray[np.uint64],
     data_root: Path,
 ) -> TaskFacts:
@@ -188,15 +182,14 @@ def _task_facts(
     taken = [(part(all_train, each, "train"), part(all_test, each, "test")) for each in learning]
     facts = []
     for train, test in taken or [(all_train, all_test)]:
-        new_class = cut = None
+        new_class = None
         if task.kind in ("classification", "tagging"):
             classes = train.classes
             new_class = sum(
                 not classes.issuperset([right] if test.words is None else right) for right in test.answers
             )
-        if tokens is not None:
-            encoded = encode_examples(task, test, tokens.tokenizer, max_length=data.max_length)
-            cut = sum(row.cut for row in encoded.rows)
+        encoded = encode_examples(task, test, tokens.tokenizer, max_length=data.max_length)
+        cut = sum(row.cut for row in encoded.rows)
         repeated = int(np.isin(_example_hashes(test), _example_hashes(train)).sum())
         facts.append(TaskFacts(name, len(test), _count_shared(test, train_S), repeated, new_class, cut))
     return max(facts, key=lambda each: (each.new_class or 0) / each.examples)

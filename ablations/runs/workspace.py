@@ -31,7 +31,7 @@ from ablations.spec import claims as claims_file
 from ablations.spec import given_settings, grid, load
 from ablations.spec.experiment import Experiment, Run
 from ablations.spec.figures import keep_published, published_points
-from ablations.tasks.datasets import files_now, keep_tasks, own_tasks
+from ablations.tasks.datasets import files_now, keep_tasks
 from ablations.wording import listed
 from lightning_modules import plugins
 from lightning_modules.config import Data, RunSettings
@@ -490,18 +490,7 @@ class Workspace:
                 {arm: reports[item.tokens] for arm, item in arms.items()},
                 [settings.kind for settings in self.experiment.measures],
             ),
-            *self._warnings_of_own_tasks({arm: item.tokens for arm, item in arms.items()}, settings_by_arm),
         ]
-
-    def _warnings_of_own_tasks(self, addresses: Mapping[str, str], arms: Mapping[str, RunSettings]) -> list[str]:
-        measures = self.experiment.measures
-        if not own_tasks(measures):
-            return []
-        from ablations.runs.text_facts import warnings_of_own_tasks  # reading tasks imports torch
-
-        load_tokens = functools.cache(lambda address: token_store.load(self.out / "tokens" / address))
-        tokens = {arm: load_tokens(at) if _token_report(self.out, at) else None for arm, at in addresses.items()}
-        return warnings_of_own_tasks(measures, arms, tokens, data_root=self.data_root)
 
     def require_words(self) -> None:
         """Refuse arms that are not trained yet and need words, if their text has none.
