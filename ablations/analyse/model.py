@@ -25,7 +25,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from ablations.errors import MeasureError
-from ablations.wording import listed, several
+from ablations.wording import listed, several, shown
+from lightning_modules.files import read_file
 from lightning_modules.model.parts import EXPORTED
 
 WEIGHTS = (
@@ -69,6 +70,9 @@ OPTIONS_OF_PARTS = {
 }
 """Options of tokenizer_config.json by the part of tokenizer.json that they change, with their names there."""
 
+MOST_LAYERS = 10_000
+"""Highest number of layers in config.json. More would take hours to make, or fill the memory."""
+
 LONGEST_REASON = 300
 """Highest number of characters of a library's error that our own sentences repeat."""
 
@@ -109,8 +113,9 @@ def checked_config(folder: Path) -> dict[str, Any]:
         raise MeasureError(
             f"{folder} is not a folder; name a folder with the config.json, weights and tokenizer of a model."
         )
+    _require_ordinary(folder)
     try:
-        config = json.loads((folder / "config.json").read_bytes())
+        config = _json(folder / "config.json")
         kind = config.get("model_type")
     except FileNotFoundError:
         raise MeasureError(
@@ -131,6 +136,16 @@ def checked_config(folder: Path) -> dict[str, Any]:
             f"{folder}: models of model_type {kind!r} cannot be analysed, because it is not tested which of their "
             "states are the outputs of blocks; use a model of a type that `ablate analyse --help` lists."
         )
+    if config.get("transformers_weights") is not None:
+        raise MeasureError(
+            f"{folder / 'config.json'} names a file of weights (transformers_weights), but only usual names are "
+            "read; rename this file to model.safetensors, and remove the entry."
+        )
+    entries = [entry for part in (config, *config.values()) if isinstance(part, dict) for entry in part.items()]
+    if any("layer" in name and isinstance(value, int) and value > MOST_LAYERS for name, value in entries):
+        raise MeasureError(
+            f"{folder / 'config.json'} gives more than {MOST_LAYERS:,} layers; write or copy it again."
+        )
     if not weight_files_of_any_format(folder):
         raise MeasureError(f"{folder} has no weights; expected {listed(WEIGHTS)} beside config.json.")
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
@@ -140,11 +155,26 @@ def checked_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def _require_ordinary(folder: Path) -> None:
+    """Raise a MeasureError if a pipe or a device is in a folder, also through a link: it may have no end."""
+    for path in map(folder.joinpath, os.listdir(folder) if os.access(folder, os.R_OK) else ()):
+        if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+            raise MeasureError(f"{path} is a pipe or a device, which may have no end; remove it from the folder.")
+
+
+def _json(path: Path) -> Any:
+    """Return the content of a JSON file, otherwise raise an OSError or a ValueError."""
+    try:
+        return json.loads(read_file(path))
+    except RecursionError:
+        raise ValueError("it has too many brackets inside each other") from None
+
+
 def weight_files_of_any_format(folder: Path) -> list[Path]:
     """Return the files with the weights: one file, or the parts that an index names. Empty if there are none.
 
     Raises:
-        MeasureError: the index cannot be read.
+        MeasureError: the index cannot be read, or names a part that is not directly in the folder.
     """
     for name in WEIGHTS:
         if not (folder / name).is_file():
@@ -152,10 +182,16 @@ def weight_files_of_any_format(folder: Path) -> list[Path]:
         if not name.endswith(".json"):
             return [folder / name]
         try:
-            parts = json.loads((folder / name).read_bytes())["weight_map"].values()
-            return [folder / part for part in sorted(set(parts))]
+            parts = sorted(set(_json(folder / name)["weight_map"].values()))
+            outside = [part for part in parts if Path(part).name != part or "\0" in part]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise MeasureError(f"{folder / name} is not an index of weights; write or copy it again.") from error
+        if outside:
+            raise MeasureError(
+                f"{folder / name} names {outside[0]!r}, expected the name of a file beside it; copy the folder "
+                "again."
+            )
+        return [folder / part for part in parts]
     return []
 
 
@@ -165,6 +201,7 @@ def tokenizer_of(folder: Path) -> Any:
     Raises:
         MeasureError: the folder has no tokenizer, or it cannot be loaded.
     """
+    _require_ordinary(folder)
     with library() as transformers, warnings.catch_warnings():
         # MarianTokenizer recommends sacremoses for a function that it never calls when it cuts a text.
         warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")
@@ -199,9 +236,9 @@ def _take_parts(tokenizer: Tokenizer, folder: Path) -> None:
     transformers makes the tokenizers of some classes anew from the vocabulary alone, with parts that are usual
     for the class. Options in tokenizer_config.json win over tokenizer.json, as they do in transformers.
     """
-    written = json.loads((folder / "tokenizer.json").read_bytes())
+    written = _json(folder / "tokenizer.json")
     try:
-        options = json.loads((folder / "tokenizer_config.json").read_bytes())
+        options = _json(folder / "tokenizer_config.json")
     except FileNotFoundError:
         options = {}
     options = {name: value for name, value in options.items() if value is not None}
@@ -247,7 +284,7 @@ def saved_step(folder: Path, config: dict[str, Any]) -> int | None:
     if isinstance(exported, dict) and isinstance(exported.get("step"), int):
         return exported["step"]
     try:
-        step = json.loads((folder / "trainer_state.json").read_bytes())["global_step"]
+        step = _json(folder / "trainer_state.json")["global_step"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return step if isinstance(step, int) else None
@@ -342,7 +379,9 @@ def load(folder: Path, *, tokenizer_folder: Path | None = None) -> HuggingFaceMo
             model.
     """
     config = checked_config(folder)
-    with library() as transformers:
+    with library() as transformers, warnings.catch_warnings():
+        # torch asks for a report of pickles of another version; whether it can read them is said below.
+        warnings.filterwarnings("ignore", message="Detected pickle protocol")
         try:
             whole, loading = _auto_class(transformers, config["model_type"]).from_pretrained(
                 folder, output_loading_info=True, ignore_mismatched_sizes=True, **OPTIONS, **LOCAL
@@ -367,6 +406,8 @@ def load(folder: Path, *, tokenizer_folder: Path | None = None) -> HuggingFaceMo
             f"{folder}: the model cannot read two tokens ({reason(error)}); correct its config.json, or copy the "
             f"folder again."
         ) from error
+    if len(states) < 2:
+        raise MeasureError(f"{folder}: the model has no layers; correct their number in its config.json.")
     _require_weights(model, whole, states, loading, folder)
     return HuggingFaceModel(
         folder=folder,
@@ -375,7 +416,7 @@ def load(folder: Path, *, tokenizer_folder: Path | None = None) -> HuggingFaceMo
         model=model,
         accepts=frozenset(inspect.signature(model.forward).parameters),
         tokenizer=tokenizer,
-        max_length=_max_length(model.config, tokenizer),
+        max_length=_max_length(model.config, tokenizer, folder),
         ids=whole.get_input_embeddings().num_embeddings,
         heads=model.config.num_attention_heads,
         layers=len(states) - 1,
@@ -493,12 +534,25 @@ def require_ids(model: HuggingFaceModel, largest: int) -> None:
         )
 
 
-def _max_length(config: Any, tokenizer: Any) -> int | None:
-    """Return the lower of the limits of the model's positions and its tokenizer; None without a limit."""
+def _max_length(config: Any, tokenizer: Any, folder: Path) -> int | None:
+    """Return the lower of the limits of the model's positions and its tokenizer; None without a limit.
+
+    Raise a MeasureError if the tokenizer's is no number, or the lower one leaves no room for text.
+    """
     positions = getattr(config, "max_position_embeddings", None)
     is_absolute_esm = config.model_type == "esm" and config.position_embedding_type == "absolute"
     if positions and (config.model_type in AFTER_PADDING or is_absolute_esm):
         # MPNet counts from 1 whatever its padding is. The model cannot use the positions below its first.
         positions -= (1 if config.model_type == "mpnet" else config.pad_token_id) + 1
-    limits = [limit for limit in (positions, tokenizer.model_max_length) if limit and 0 < limit < NO_LIMIT]
-    return min(limits, default=None)
+    of_tokenizer = tokenizer.model_max_length
+    if not isinstance(of_tokenizer, int | float):
+        written = f"{folder}: model_max_length in tokenizer_config.json is {shown(of_tokenizer)}"
+        raise MeasureError(f"{written}, expected a number; correct it.")
+    limits = [int(limit) for limit in (positions, of_tokenizer) if limit and 0 < limit < NO_LIMIT]
+    longest, special = min(limits, default=None), tokenizer.num_special_tokens_to_add()
+    if longest is not None and longest <= special:
+        raise MeasureError(
+            f"{folder}: the model reads at most {several(longest, 'token')}, but {special} special tokens stand "
+            "around a sentence; correct model_max_length in tokenizer_config.json or positions in config.json."
+        )
+    return longest

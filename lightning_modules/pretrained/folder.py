@@ -16,11 +16,14 @@ from lightning_modules.config.encoder import EmbeddingSettings
 from lightning_modules.config.run import UNSCORED_IDS, HuggingFaceInit
 from lightning_modules.data.tokenizer import MASK, FolderTokenizer, content_of, read_tokenizer
 from lightning_modules.errors import DataError
-from lightning_modules.files import sha256
+from lightning_modules.files import read_file, sha256
 from lightning_modules.model.parts import BERT_BODY, BERT_HEAD, EXPORTED, GPT2_BODY
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+
+UNREADABLE = (OSError, ValueError, TypeError, AttributeError, RecursionError)
+"""Errors of reading JSON that is damaged, too deep, or has another form."""
 
 FREE = frozenset({"dropout", "attention_dropout", "feed_forward_dropout", "initialisation"})
 """Settings of the encoder that a spec may give beside a folder. They change no shape and no evaluated state."""
@@ -221,13 +224,13 @@ def read_folder(folder: Path) -> Pretrained:
             f"init.path: {folder} is not a folder; name a folder with config.json, tokenizer and {WEIGHTS}."
         )
     try:
-        config = json.loads((folder / "config.json").read_bytes())
+        config = json.loads(read_file(folder / "config.json"))
         kind = config.get("model_type")
     except FileNotFoundError:
         raise DataError(
             f"init.path: {folder} has no config.json; name the folder of a Hugging Face model."
         ) from None
-    except (OSError, ValueError, AttributeError) as error:
+    except UNREADABLE as error:
         raise DataError(f"{folder / 'config.json'} cannot be read ({error}); copy the folder again.") from error
     architecture = ARCHITECTURES.get(kind) if isinstance(kind, str) else None
     if architecture is None:
@@ -311,6 +314,11 @@ def _require_fit(run: RunSettings, pretrained: Pretrained) -> None:
 def _require_weights(pretrained: Pretrained, *, head: bool) -> None:
     """Raise a DataError if weights are missing, or have other sizes than config.json says."""
     folder, architecture, config, _, encoder = pretrained
+    if config.get("transformers_weights") is not None:
+        raise DataError(
+            f"{folder / 'config.json'} names a file of weights (transformers_weights), but `init` reads only "
+            f"{WEIGHTS}; rename this file to {WEIGHTS}, and remove the entry."
+        )
     shapes = {plain_name(name, architecture): shape for name, shape in shapes_of(folder).items()}
     if missing := sorted(set(_needed(pretrained)) - set(shapes)):
         raise DataError(
@@ -369,20 +377,25 @@ def weight_files(folder: Path) -> list[Path]:
     """Return the paths of the files with the weights: one file, or the files that an index names.
 
     Raises:
-        DataError: there is no file with weights, or the index cannot be read.
+        DataError: there is no file with weights, or the index cannot be read or names a file outside the folder.
     """
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     try:
-        parts = json.loads((folder / INDEX).read_bytes())["weight_map"].values()
-        return [folder / part for part in sorted(set(parts))]
+        parts = sorted(set(json.loads(read_file(folder / INDEX))["weight_map"].values()))
+        outside = [part for part in parts if Path(part).name != part or "\0" in part]
     except FileNotFoundError:
         raise DataError(
             f"init.path: {folder} has no {WEIGHTS}; save the model there in this format, with "
             f"`save_pretrained` of transformers."
         ) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (*UNREADABLE, KeyError) as error:
         raise DataError(f"{folder / INDEX} is not an index of weights; copy the folder again.") from error
+    if outside:
+        raise DataError(
+            f"{folder / INDEX} names {outside[0]!r}, expected the name of a file beside it; copy the folder again."
+        )
+    return [folder / part for part in parts]
 
 
 def shapes_of(folder: Path) -> dict[str, list[int]]:
@@ -394,6 +407,8 @@ def shapes_of(folder: Path) -> dict[str, list[int]]:
     shapes: dict[str, list[int]] = {}
     for path in weight_files(folder):
         try:
+            if not path.is_file():  # a pipe would wait for ever
+                raise FileNotFoundError(path)
             with path.open("rb") as stream:
                 length = int.from_bytes(stream.read(8), "little")
                 header = json.loads(stream.read(length))
@@ -401,7 +416,7 @@ def shapes_of(folder: Path) -> dict[str, list[int]]:
             shapes |= {name: about["shape"] for name, about in weights.items()}
             whole = 8 + length + max((about["data_offsets"][1] for about in weights.values()), default=0)
             size = path.stat().st_size
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, MemoryError) as error:
+        except (*UNREADABLE, LookupError, OverflowError, MemoryError) as error:
             raise DataError(f"{path} cannot be read as safetensors; copy the folder again.") from error
         if size != whole:
             raise DataError(

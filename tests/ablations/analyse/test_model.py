@@ -1,9 +1,11 @@
 """Models from Hugging Face folders: every layer's states, and nothing executed."""
 
 import json
+import pickle
 import re
 import shutil
 import socket
+import warnings
 
 import numpy as np
 import pytest
@@ -301,11 +303,15 @@ def test_a_pickle_that_is_more_than_tensors_is_not_opened(tmp_path):
     marker = tmp_path / "executed"
     with (folder / "pytorch_model.bin").open("wb") as file:
         torch.save({"weight": Touch(marker)}, file)
-    refused(
-        folder,
+    sentence = (
         f"{folder}: its weights contain other things than tensors, so they were not opened; save them as "
-        "safetensors.",
+        "safetensors."
     )
+    refused(folder, sentence)
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Touch(marker), protocol=4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch warns of this protocol
+        refused(folder, sentence)
     assert not marker.exists()
 
 

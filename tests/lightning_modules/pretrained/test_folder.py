@@ -1,6 +1,7 @@
 """Settings that follow from a folder, and what is refused before anything runs."""
 
 import json
+import os
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -160,6 +161,51 @@ def test_folders_that_the_encoder_cannot_hold_are_one_sentence(root):
         f"`save_pretrained` of transformers."
     )
     assert resolved(root, "bert", init={"weights": "random"}).init.weights == "random"
+
+
+def test_weights_outside_of_the_folder_or_under_another_name_are_refused(root):
+    folder = root / "bert"
+    edit(folder, transformers_weights="real.safetensors")
+    assert refusal(root) == (
+        f"{folder / 'config.json'} names a file of weights (transformers_weights), but `init` reads only "
+        "model.safetensors; rename this file to model.safetensors, and remove the entry."
+    )
+    assert resolved(root, "bert", init={"weights": "random"}).init.weights == "random"
+    edit(folder, transformers_weights=None)
+    (folder / "model.safetensors").unlink()
+    index = folder / "model.safetensors.index.json"
+    for part in ("/dev/null", "../gpt2/model.safetensors"):
+        index.write_text(json.dumps({"weight_map": {"a": part}}))
+        assert refusal(root) == (
+            f"{index} names {part!r}, expected the name of a file beside it; copy the folder again."
+        )
+
+
+def test_pipes_and_json_that_is_too_deep_are_refused(root):
+    """A pipe would wait for ever."""
+    folder = root / "bert"
+    deep = "[" * 100_000
+    weights, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    weights.write_bytes(len(deep).to_bytes(8, "little") + deep.encode())
+    assert refusal(root) == f"{weights} cannot be read as safetensors; copy the folder again."
+    weights.unlink()
+    index.write_text(json.dumps({"weight_map": {"a": "pipe"}}))
+    os.mkfifo(folder / "pipe")
+    assert refusal(root) == f"{folder / 'pipe'} cannot be read as safetensors; copy the folder again."
+    index.write_text(deep)
+    not_an_index = f"{index} is not an index of weights; copy the folder again."
+    assert refusal(root) == not_an_index
+    index.unlink()
+    os.mkfifo(index)
+    assert refusal(root) == not_an_index
+    config = folder / "config.json"
+    config.write_text(deep)
+    assert refusal(root).startswith(f"{config} cannot be read (maximum recursion depth exceeded")
+    config.unlink()
+    os.mkfifo(config)
+    assert refusal(root) == (
+        f"{config} cannot be read ([Errno 6] it is not an ordinary file: '{config}'); copy the folder again."
+    )
 
 
 @pytest.mark.parametrize(
