@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from ablations.errors import ResultsError
 from lightning_modules.files import read_file, write_whole
+from lightning_modules.training.run_directory import RunDirectory
 
 COLUMNS: dict[str, str] = {
     "experiment": "string",
@@ -162,48 +163,60 @@ def read(path: Path, *, remedy: str = "start `ablate run` again") -> pd.DataFram
 SEAL, UNSEALED = b"sha256", b"0" * 64
 """Key of the SHA-256 (hex) of a parquet file in its metadata, and the value while the hash is computed."""
 
+RUN_ID = b"run_id"
+"""Key of the identity of the run, in the metadata of a parquet file in the folder of a run."""
 
-def sealed(table: pd.DataFrame, **options: Any) -> bytes:
+
+def sealed(table: pd.DataFrame, *, run_id: str | None = None, **options: Any) -> bytes:
     """Return the bytes of a parquet file in which `read_sealed` notices every changed byte.
 
     Args:
+        run_id: identity of the run whose rows these are, if they are of one run.
         options: options of pyarrow's ParquetWriter.
     """
     arrow = pa.Table.from_pandas(table, preserve_index=False)
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, arrow.schema, **options) as writer:
         writer.write_table(arrow)
-        writer.add_key_value_metadata({SEAL: UNSEALED})
+        writer.add_key_value_metadata({SEAL: UNSEALED} | ({RUN_ID: run_id.encode()} if run_id else {}))
     written = sink.getvalue().to_pybytes()
     return written.replace(UNSEALED, hashlib.sha256(written).hexdigest().encode())
 
 
-def read_sealed(path: Path, *, remedy: str, columns: Sequence[str] | None = None) -> pa.Table:
+def read_sealed(
+    path: Path, *, remedy: str, columns: Sequence[str] | None = None, directory: RunDirectory | None = None
+) -> pa.Table:
     """Return the table of a file that `sealed` made. Files of earlier versions have no seal to check.
 
     Args:
         columns: columns to read; those that the file lacks are ignored. By default all.
         remedy: what a user should do after deleting the file, for the error.
+        directory: folder of the run whose rows they must be; None for rows of several runs.
 
     Raises:
-        ResultsError: the file cannot be read, was cut short or has changed since it was written.
+        ResultsError: the file cannot be read, was cut short, has changed since it was written, or has the rows
+            of another run.
     """
     try:
         written = read_file(path)
         file = pq.ParquetFile(pa.BufferReader(written))
         notes = file.metadata.metadata or {}
         seal = notes.get(SEAL)
-        if not notes.keys() <= {SEAL, b"ARROW:schema", b"pandas"}:  # the name of the seal may have changed
+        if not notes.keys() <= {SEAL, RUN_ID, b"ARROW:schema", b"pandas"}:  # the name of the seal may have changed
             raise ValueError("it has changed since it was written")
         if seal is not None and hashlib.sha256(written.replace(seal, UNSEALED)).hexdigest().encode() != seal:
             raise ValueError("it has changed since it was written")
         if file.metadata.num_rows > len(written):  # a row takes a byte at least, unless the file is made to grow
             raise ValueError("it has more rows than bytes")
-        return file.read(columns=columns, use_threads=False)
+        table = file.read(columns=columns, use_threads=False)
+        run_id = notes[RUN_ID].decode() if RUN_ID in notes else None
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
         reason = reason.partition("\n")[0].rstrip(".")
         raise ResultsError(f"{path} is not a complete parquet file ({reason}); delete it and {remedy}.") from error
+    if directory is not None and not directory.is_of_this_run(run_id):
+        raise ResultsError(f"{path} has the rows of another run ({run_id}); delete it and {remedy}.")
+    return table
 
 
 def _columns(frame: pd.DataFrame, *, source: str) -> pd.DataFrame:

@@ -70,20 +70,24 @@ def rows(run_dir: Path) -> pd.DataFrame:
     """Return a run's rows with `ROW_COLUMNS`, whichever measures wrote them; empty before the first measure.
 
     Raises:
-        ResultsError: their file is damaged.
+        ResultsError: their file is damaged, or has the rows of another run.
     """
     return rows_of_all([run_dir]).drop(columns="run")
 
 
 def rows_of_all(run_dirs: Sequence[Path]) -> pd.DataFrame:
     """Return the rows of several runs, in their order, with `ROW_COLUMNS` and `run`, the index of the run's
-    folder."""
+    folder.
+
+    Raises:
+        ResultsError: a file is damaged, or has the rows of another run.
+    """
     # By schema: a column without values may be of any type.
     tables: dict[Hashable, list[pa.Table]] = defaultdict(list)
     for i, run_dir in enumerate(run_dirs):
         path = run_dir / "measures.parquet"
         if path.exists():
-            arrow = read_sealed(path, remedy=MEASURES_AGAIN)
+            arrow = read_sealed(path, remedy=MEASURES_AGAIN, directory=RunDirectory(run_dir))
             arrow = arrow.append_column("run", pa.array([i] * len(arrow), pa.int64()))
             tables[*arrow.column_names, *arrow.schema.types].append(arrow)
     if not tables:
@@ -179,7 +183,7 @@ def _measured(run_dir: Path, name: str = "measures.parquet") -> list[MeasuredSte
     path = run_dir / name
     if not path.exists():
         return []
-    table = read_sealed(path, remedy=MEASURES_AGAIN, columns=MeasuredStep._fields)
+    table = read_sealed(path, remedy=MEASURES_AGAIN, columns=MeasuredStep._fields, directory=RunDirectory(run_dir))
     columns = (table[name].to_pylist() for name in table.column_names)
     return [
         MeasuredStep(**dict(zip(table.column_names, kind, strict=True)))
@@ -233,19 +237,22 @@ def progress(directory: RunDirectory) -> int:
 def put(run_dir: Path, new: pd.DataFrame) -> None:
     """Write the rows of one measure at one step into a run's file, in place of its earlier ones; whole or not
     at all."""
-    write_whole(run_dir / "measures.parquet", sealed(instead(rows(run_dir), new)))
+    table = instead(rows(run_dir), new)
+    write_whole(run_dir / "measures.parquet", sealed(table, run_id=RunDirectory(run_dir).run_id))
 
 
 def put_predictions(run_dir: Path, new: pd.DataFrame) -> None:
     """Write the predictions of one measure at one step into a run's file, in place of its earlier ones; whole
     or not at all."""
-    write_whole(run_dir / PREDICTIONS, sealed_predictions(instead(predictions(run_dir), new)))
+    table = instead(predictions(run_dir), new)
+    write_whole(run_dir / PREDICTIONS, sealed_predictions(table, run_id=RunDirectory(run_dir).run_id))
 
 
-def sealed_predictions(table: pd.DataFrame) -> bytes:
-    """Return the bytes of a file of predictions: parquet in which a changed byte is noticed."""
+def sealed_predictions(table: pd.DataFrame, *, run_id: str | None = None) -> bytes:
+    """Return the bytes of a file of predictions: parquet in which a changed byte is noticed. `run_id` is as in
+    `sealed`."""
     # Texts repeat with each metric and step: a large dictionary page holds each once.
-    return sealed(table, compression="zstd", dictionary_pagesize_limit=2**26)
+    return sealed(table, run_id=run_id, compression="zstd", dictionary_pagesize_limit=2**26)
 
 
 def predictions(run_dir: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
@@ -253,14 +260,15 @@ def predictions(run_dir: Path, columns: Sequence[str] | None = None) -> pd.DataF
     kept.
 
     Raises:
-        ResultsError: the file is damaged.
+        ResultsError: the file is damaged, or has the predictions of another run.
     """
     names = list(PREDICTION_COLUMNS if columns is None else columns)
     path = run_dir / PREDICTIONS
     types = {name: PREDICTION_COLUMNS[name] for name in names}
     if not path.exists():
         return pd.DataFrame(columns=names).astype(types)
-    return read_sealed(path, remedy=MEASURES_AGAIN, columns=names).to_pandas().astype(types)
+    table = read_sealed(path, remedy=MEASURES_AGAIN, columns=names, directory=RunDirectory(run_dir))
+    return table.to_pandas().astype(types)
 
 
 def instead(before: pd.DataFrame, new: pd.DataFrame, by: Sequence[str] = ("key", "step")) -> pd.DataFrame:

@@ -17,14 +17,19 @@ from torch import Tensor, nn
 
 from lightning_modules.errors import CheckpointError
 from lightning_modules.files import atomic
+from lightning_modules.training.run_directory import RunDirectory
+
+RUN_ID = "run_id"
+"""Key of the identity of the run in a checkpoint."""
 
 
 class AtomicCheckpoints(CheckpointIO):
-    """Lightning's checkpoint format, with our own writer and reader."""
+    """Lightning's checkpoint format with the identity of the run, and with our own writer and reader."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        whose = {RUN_ID: RunDirectory(Path(path).parent.parent).run_id}
         with atomic(Path(path)) as temporary, temporary.open("wb") as file:
-            torch.save(checkpoint, file)
+            torch.save(checkpoint | whose, file)
 
     def load_checkpoint(
         self, path: str | Path, map_location: Any = None, weights_only: Any = None
@@ -44,7 +49,8 @@ def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
 
     Raises:
         CheckpointError: the environment would let it execute code; or the file is missing, cut short or
-            changed since it was written, or holds anything but tensors and plain values.
+            changed since it was written, holds anything but tensors and plain values, or is of another run.
+        RunDirectoryError: the folder of the run has a name of its own, and its run.json cannot be read.
     """
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
         raise CheckpointError(
@@ -68,8 +74,13 @@ def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
         ) from error
     if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
         raise _foreign(path)
-    if not isinstance(content.get("global_step"), int):
+    if not isinstance(content.get("global_step"), int) or not isinstance(content.get(RUN_ID), str | None):
         raise _foreign(path)
+    if not RunDirectory(path.parent.parent).is_of_this_run(run_id := content.get(RUN_ID)):
+        raise CheckpointError(
+            f"{path}: the checkpoint is of another run ({run_id}); restore it, or delete {path.parent.parent}, "
+            "then `ablate run` trains the run again."
+        )
     return content
 
 

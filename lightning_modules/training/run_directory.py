@@ -15,6 +15,7 @@ import json
 import math
 import os
 import platform
+import re
 import shutil
 import stat
 import time
@@ -127,6 +128,25 @@ class RunDirectory:
         """Descriptor of the lock, and the text that this process wrote into it. None without the lock."""
         self._log: bytearray | None = None
         """Content of metrics.jsonl as the training of this process wrote it. None if it trains nothing."""
+
+    @cached_property
+    def run_id(self) -> str | None:
+        """Identity of the run, by which its folder is named; None if somebody gave the folder another name."""
+        match = re.search(r"-s\d+-([0-9a-f]{10})$", self.path.name)
+        return match and match[1]
+
+    def is_of_this_run(self, run_id: str | None) -> bool:
+        """Return whether a file that says for which run it was written is of the run of this folder.
+
+        In a folder with another name, the run is the one of run.json.
+
+        Args:
+            run_id: what the file says; None for a file that says nothing, as those of earlier versions.
+
+        Raises:
+            RunDirectoryError: run.json is needed, and cannot be read.
+        """
+        return run_id is None or run_id == (self.run_id or self.description().get("run_id"))
 
     @cached_property
     def checkpoints(self) -> Path:

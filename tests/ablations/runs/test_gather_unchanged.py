@@ -14,6 +14,7 @@ from ablations.errors import ResultsError
 from ablations.runs import gather, measure_pairs
 from ablations.runs import rows as run_rows
 from lightning_modules.config import MaskingSettings
+from lightning_modules.files import write_json
 from lightning_modules.training.run_directory import RunDirectory, RunDirectoryError
 from tests.support.errors import error_text
 
@@ -210,3 +211,36 @@ def test_a_damaged_record_is_no_record(runs, read_files, tmp_path, damage):
         read_files.clear()
         pd.testing.assert_frame_equal(update(runs, tmp_path), table)
         assert len(read_files) == 4
+
+
+def test_rows_and_predictions_of_another_run_are_refused(tmp_path):
+    """Their checksum is right, so it shows nothing."""
+    here, other = (tmp_path / f"mlm-s{seed}-{seed:010}" for seed in (1, 2))
+    for run_dir in (here, other):
+        run_rows.put(run_dir, pd.DataFrame([{**dict.fromkeys(run_rows.ROW_COLUMNS), **ROWS, "value": 3.0}]))
+        run_rows.put_predictions(run_dir, pd.DataFrame({"key": ["k"], "step": [20], "task": ["cola"]}))
+    readers = {
+        "measures.parquet": (run_rows.rows, run_rows._measured),
+        "predictions.parquet": (lambda run_dir: run_rows.predictions(run_dir, ["task"]),),
+    }
+    for name, functions in readers.items():
+        path = here / name
+        assert path.stat().st_size == (other / name).stat().st_size
+        path.write_bytes((other / name).read_bytes())
+        for read in functions:
+            assert len(read(other)) == 1
+            assert error_text(ResultsError, read, here) == (
+                f"{path} has the rows of another run (0000000002); delete it and `ablate run` measures the run "
+                "again."
+            )
+
+
+def test_rows_are_read_from_a_folder_with_another_name_and_those_of_earlier_versions_from_any(tmp_path):
+    run_dir = tmp_path / "mlm-s1-0000000001"
+    run_rows.put(run_dir, pd.DataFrame([{**dict.fromkeys(run_rows.ROW_COLUMNS), **ROWS, "value": 3.0}]))
+    write_json(run_dir / "run.json", {"run_id": "0000000001"})
+    run_dir = run_dir.rename(tmp_path / "mine")
+    assert len(run_rows.rows(run_dir)) == 1
+    put(run_dir, 2.5)
+    run_dir = run_dir.rename(tmp_path / "mlm-s2-0000000002")
+    assert run_rows.rows(run_dir)["value"].tolist() == [2.5]

@@ -283,3 +283,43 @@ def test_a_run_whose_lock_file_was_removed_leaves_the_folder_to_others_and_can_g
     assert max(json.loads(line)["step"] for line in lines) == 3  # nothing was written after
     assert directory.state().state == "interrupted"  # and no failure, as the folder is another's
     assert start_here(directory) == ExitCode.DONE
+
+
+def test_a_checkpoint_of_another_run_is_refused(train_run):
+    """Both files have as many bytes, so the size shows nothing."""
+    directory = train_run(settings())
+    other = train_run(settings(seed=1), "other-s1-0123456789")
+    whole = directory.last_checkpoint.read_bytes()
+    assert other.last_checkpoint.stat().st_size == len(whole)
+    kept = directory.checkpoint_at(4)
+    for path in (directory.last_checkpoint, kept):
+        path.write_bytes((other.checkpoints / path.name).read_bytes())
+        assert error_text(CheckpointError, read_checkpoint, path) == (
+            f"{path}: the checkpoint is of another run (0123456789); restore it, or delete {directory.path}, then "
+            "`ablate run` trains the run again."
+        )
+    directory.last_checkpoint.write_bytes(whole)
+    assert read_checkpoint(directory.last_checkpoint)["run_id"] == "0000000000"
+
+
+def test_a_checkpoint_of_the_same_run_is_read_from_a_folder_with_another_name_or_arm(train_run):
+    directory = train_run(settings(training={"max_steps": 1}))
+    for name in ("arm-s0-0000000000", "mine"):
+        directory = RunDirectory(directory.path.rename(directory.path.with_name(name)))
+        assert read_checkpoint(directory.last_checkpoint)["global_step"] == 1
+    content = directory.description()
+    write_json(directory.path / "run.json", content | {"run_id": "0123456789"})
+    assert error_text(CheckpointError, read_checkpoint, directory.last_checkpoint) == (
+        f"{directory.last_checkpoint}: the checkpoint is of another run (0000000000); restore it, or delete "
+        f"{directory.path}, then `ablate run` trains the run again."
+    )
+
+
+def test_a_checkpoint_of_an_earlier_version_names_no_run_and_goes_on(make_run):
+    directory, whole = make_run(settings()), make_run(settings(), out="whole")
+    assert start_here(directory, StopAfter(5)) == ExitCode.INTERRUPTED
+    content = read_checkpoint(directory.last_checkpoint)
+    del content["run_id"]
+    torch.save(content, directory.last_checkpoint)
+    assert (start_here(directory), start_here(whole)) == (ExitCode.DONE, ExitCode.DONE)
+    assert directory.last_weights.read_bytes() == whole.last_weights.read_bytes()
