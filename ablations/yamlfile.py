@@ -21,6 +21,7 @@ from ruamel.yaml.reader import ReaderError
 
 from ablations.errors import Fault, KeyPath, Problem, SpecProblems
 from ablations.wording import REFUSED, nearest
+from lightning_modules.files import open_ordinary
 
 LARGEST_FILE = 256 * 1024
 """Largest size of a file in bytes. A spec is a page of text, so a larger file was named by mistake."""
@@ -166,11 +167,15 @@ def _stop(file: str | Path, sentence: str, place: Mark = START) -> NoReturn:
 def text_of(path: Path) -> str:
     """Return the text of a file, without its byte-order mark.
 
+    A pipe is read only if its path lies in /dev or /proc, as that of `<(command)` does: nobody might write to
+    another one, such as one in a folder of results from somebody else.
+
     Raises:
         SpecProblems: it cannot be read, is too large or is no UTF-8.
     """
     try:
-        with path.open("rb") as file:
+        is_named_by_shell = path.is_relative_to("/dev") or path.is_relative_to("/proc")
+        with open(path, "rb", opener=None if is_named_by_shell else open_ordinary) as file:
             content = file.read(LARGEST_FILE + 1)
     except (FileNotFoundError, NotADirectoryError):
         meant = nearest(path.name, [sibling.name for sibling in path.parent.glob("*.yaml")])

@@ -101,6 +101,20 @@ def open_no_link(path: str | Path, flags: int) -> int:
     return descriptor
 
 
+def open_ordinary(path: str, flags: int) -> int:
+    """Open a file or a folder as `os.open` does, but no pipe and no device: reading them could wait forever.
+
+    Raises:
+        OSError: ENXIO, it is a pipe or a device.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for its writer
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        os.close(descriptor)
+        raise OSError(errno.ENXIO, "it is not an ordinary file", str(path))
+    return descriptor
+
+
 LARGEST_FILE = 2**30
 """Largest number of bytes that `read_file` reads. No record, log or table of a run comes near it."""
 
@@ -111,11 +125,8 @@ def read_file(path: str | Path) -> bytes:
     Raises:
         OSError: ENXIO, it is no file but a pipe or a device. EFBIG, it is larger than LARGEST_FILE.
     """
-    with open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.ENXIO, "it is not an ordinary file", str(path))
-        if status.st_size > LARGEST_FILE:
+    with open(path, "rb", buffering=0, opener=open_ordinary) as file:
+        if os.fstat(file.fileno()).st_size > LARGEST_FILE:
             raise OSError(errno.EFBIG, f"it is larger than {LARGEST_FILE // 2**20} MiB", str(path))
         return file.read()
 
@@ -250,7 +261,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path, *, remedy: str = "delete it and start again") -> Any:
-    """Return the content of a JSON file.
+    """Return the content of a JSON file. All its texts can be written as UTF-8.
 
     Args:
         remedy: what a user should do about a damaged file, for the error.
@@ -259,7 +270,11 @@ def read_json(path: Path, *, remedy: str = "delete it and start again") -> Any:
         FilesError: the file is missing, not readable or no JSON.
     """
     try:
-        return json.loads(read_file(path))
+        written = read_file(path)
+        content = json.loads(written.decode("utf-8-sig"))
+        if b"\\u" in written:  # half of a pair of surrogates is valid JSON, but no file can hold it as text
+            json.dumps(content, ensure_ascii=False).encode()
+        return content
     except FileNotFoundError:
         raise FilesError(f"{path} does not exist.") from None
     except OSError as error:

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from ablations import results, yamlfile
-from ablations.errors import ResultsError
-from ablations.runs import gather, rows
+from ablations.errors import ResultsError, SpecError
+from ablations.runs import gather, plan, records, rows
 from ablations.runs.calibration import Calibration
 from ablations.runs.launch import Outcome
 from ablations.runs.places import arrays
 from ablations.runs.progress import carry_out, display
-from ablations.runs.records import RunRecord, RunState, RunStatus
+from ablations.runs.records import DataRecord, RunRecord, RunState, RunStatus, last_plan
 from ablations.runs.terminal import status_table
 from ablations.wording import REFUSED, printable
 from lightning_modules.errors import AblationsError, ExitCode, FilesError
@@ -71,6 +71,42 @@ def test_what_is_planted_for_a_file_of_a_run_is_one_sentence(tmp_path, name, pla
     assert str(error.value).endswith(".")
     assert "\n" not in str(error.value)
     assert time.monotonic() - begin < 2
+
+
+@pytest.mark.parametrize("planted", ["a pipe", "a device without an end"])
+def test_a_spec_of_somebody_else_is_not_waited_for(tmp_path, planted):
+    path = tmp_path / "spec.yaml"
+    PLANTED[planted](path)
+    begin = time.monotonic()
+    assert error_text(SpecError, yamlfile.read, path) == (
+        f"{path}: this file cannot be read: it is not an ordinary file"
+    )
+    plan.write(
+        records.Plan(experiment="it", arms=[], runs=[]), tmp_path, spec=b"a: 1\n", claims=[], data=DataRecord()
+    )
+    assert path.read_bytes() == b"a: 1\n"
+    assert time.monotonic() - begin < 2
+
+
+def test_a_pipe_of_the_shell_is_read():
+    ends = os.pipe()
+    os.write(ends[1], b"a: 1\n")
+    os.close(ends[1])
+    assert yamlfile.read(Path(f"/dev/fd/{ends[0]}")).content == {"a": 1}
+    os.close(ends[0])
+
+
+@pytest.mark.parametrize("half", [b'"\\ud800"', b'"\\uDFFF"', b'"\xed\xa0\x80"'])
+def test_half_a_surrogate_pair_in_a_plan_is_one_sentence(tmp_path, half):
+    """Every file into which its text is written would end in an error of Python."""
+    claims = b'{"name": "first", "planned_claims": {"first-claim": %s}}' % half
+    written = b'{"experiment": "it", "arms": [], "runs": [], "claim_files": [%s]}' % claims
+    (tmp_path / "plan.json").write_bytes(written)
+    text = error_text(FilesError, last_plan, tmp_path)
+    assert text.startswith(f"{tmp_path / 'plan.json'} is not a complete JSON file (")
+    assert text.endswith(f"); {records.PLAN_AGAIN}.")
+    (tmp_path / "plan.json").write_bytes(written.replace(half, b'"\\ud83d\\ude00"'))
+    assert last_plan(tmp_path).claim_files[0].planned_claims == {"first-claim": "\U0001f600"}
 
 
 REREAD = {
