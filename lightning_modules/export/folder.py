@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from safetensors.torch import save
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.processors import TemplateProcessing
@@ -27,7 +28,9 @@ from lightning_modules.export.pre_norm import GPT2_DECODER, PRE_NORM, XLM_ROBERT
 from lightning_modules.export.stock import Decoder, EncoderDecoder, ExportError, State, Stock, choose
 from lightning_modules.files import sha256, whole_folder, write_json, write_whole
 from lightning_modules.model.parts import EXPORTED, unscored_ids
-from lightning_modules.training.checkpoint import read_checkpoint
+from lightning_modules.objectives import build
+from lightning_modules.objectives.objective import Objective
+from lightning_modules.training.checkpoint import read_checkpoint, require_fit, unfit
 from lightning_modules.training.run_directory import RunDirectory
 
 
@@ -70,7 +73,8 @@ def export(run_dir: Path, folder: Path, *, encoder_alone: bool = False, origin: 
 
     Raises:
         ExportError: no stock class holds the settings of the run.
-        CheckpointError: the run has no checkpoint that can be read.
+        CheckpointError: the run has no checkpoint that can be read, or its weights are not those of a model with
+            the settings of the run, or are not finite.
         RunDirectoryError: run.json or the log of the run has changed.
         DataError: the token store of the run is missing or damaged.
         FilesError: the folder is not empty, or cannot be written.
@@ -92,7 +96,7 @@ def export_series(
     weights.
 
     Raises:
-        CheckpointError: the run has kept no checkpoint of a step, or one cannot be read.
+        CheckpointError: the run has kept no checkpoint of a step, or one is refused as in `export`.
         ExportError: no stock class holds the settings of the run.
         FilesError: the folder is not empty, or cannot be written.
     """
@@ -127,6 +131,8 @@ class _Source(NamedTuple):
     output: StockOutput
     token_store: Path
     """Folder that has the run's tokenizers, as they were written."""
+    module: Objective
+    """Module of the run whose weights have a name and a shape, but no numbers."""
 
     @property
     def class_name(self) -> str:
@@ -147,8 +153,10 @@ def _source(run_dir: Path, *, encoder_alone: bool, origin: Origin | None) -> _So
     stock = choose(STOCKS, run, output, where=str(run_dir))
     tokens = token_store.load(directory.path.absolute().parent.parent / "tokens" / description["tokens"])
     losses = validation_losses(directory) | dict(origin.losses if origin else {})
+    with torch.device("meta"):
+        module = build(run, tokens)
     complete = Origin(questions=origin.questions if origin else {}, losses=losses)
-    return _Source(directory, run, description, complete, stock, output, tokens.folder)
+    return _Source(directory, run, description, complete, stock, output, tokens.folder, module)
 
 
 def validation_losses(directory: RunDirectory) -> dict[int, float]:
@@ -173,6 +181,9 @@ def _write(source: _Source, checkpoint: Path, folder: Path) -> None:
     run, stock, output = source.run, source.stock, source.output
     read = read_checkpoint(checkpoint)
     state: State = read["state_dict"]
+    require_fit(checkpoint, state, source.module)
+    if (wrong := next((name for name, tensor in state.items() if not tensor.isfinite().all()), None)) is not None:
+        raise unfit(checkpoint, f"{wrong} has a number that is not finite")
     config = stock.full_config(state, run, output)
     generator = ELECTRA_GENERATOR if output != "states" and has_stock_generator(run) else None
     facts = Facts(

@@ -7,6 +7,7 @@ last good file. Ours writes beside the target, syncs and renames.
 import os
 import pickle
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,12 @@ def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
             f"{path}: the checkpoint is damaged or incomplete; restore it, or delete {path.parent.parent}, then "
             "`ablate run` trains the run again."
         ) from error
-    if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
+    if not isinstance(content, dict) or not isinstance(state := content.get("state_dict"), dict):
         raise _foreign(path)
-    if not isinstance(content.get("global_step"), int) or not isinstance(content.get(RUN_ID), str | None):
+    step = content.get("global_step")
+    if type(step) is not int or not 0 <= step < 2**63 or not isinstance(content.get(RUN_ID), str | None):
+        raise _foreign(path)
+    if not all(isinstance(name, str) and _is_plain(tensor) for name, tensor in state.items()):
         raise _foreign(path)
     if not RunDirectory(path.parent.parent).is_of_this_run(run_id := content.get(RUN_ID)):
         raise CheckpointError(
@@ -82,6 +86,18 @@ def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
             "then `ablate run` trains the run again."
         )
     return content
+
+
+def _is_plain(tensor: Any) -> bool:
+    """Return whether an object is a dense tensor that holds all of its numbers. One that repeats a single number
+    could ask for all memory."""
+    return (
+        isinstance(tensor, Tensor)
+        and tensor.layout == torch.strided
+        and not tensor.is_nested
+        and not tensor.is_meta
+        and tensor.numel() * tensor.itemsize <= tensor.untyped_storage().nbytes()
+    )
 
 
 def _require_whole(path: Path) -> None:
@@ -105,15 +121,45 @@ def _foreign(path: Path) -> CheckpointError:
     )
 
 
+def require_fit(path: Path, state: Mapping[str, Tensor], module: nn.Module) -> None:
+    """Check that the weights of a checkpoint are those of a module.
+
+    Raises:
+        CheckpointError: one is missing, unknown, of another shape, or of another kind of number.
+    """
+    expected = module.state_dict()
+    wrong = ""
+    for name in [*expected, *(state.keys() - expected.keys())]:
+        if name not in expected:
+            wrong = f"{name!r} is unknown"
+        elif name not in state:
+            wrong = f"{name} is missing"
+        elif state[name].shape != expected[name].shape:
+            wrong = f"{name} has the shape {tuple(state[name].shape)} in place of {tuple(expected[name].shape)}"
+        elif state[name].is_floating_point() != expected[name].is_floating_point():
+            wrong = f"{name} has the type {state[name].dtype} in place of {expected[name].dtype}"
+        if wrong:
+            raise unfit(path, wrong)
+
+
+def unfit(path: Path, why: str) -> CheckpointError:
+    """Return the error of a checkpoint whose weights are not those of the run."""
+    return CheckpointError(
+        f"{path}: the weights are not those of a model with the settings of the run ({why}); restore it, or "
+        f"delete {path.parent.parent}, then `ablate run` trains the run again."
+    )
+
+
 def load_weights(module: nn.Module, path: Path) -> int:
     """Load a checkpoint's weights into a module and return their step.
 
     The module is moved to the GPU if there is one, and put into evaluation mode.
 
     Raises:
-        CheckpointError: as `read_checkpoint`.
+        CheckpointError: as `read_checkpoint` and `require_fit`.
     """
     content = read_checkpoint(path)
+    require_fit(path, content["state_dict"], module)
     module.load_state_dict(content["state_dict"])
     module.to("cuda" if torch.cuda.is_available() else "cpu").eval()
     return int(content["global_step"])

@@ -173,9 +173,10 @@ class RunDirectory:
         return self.checkpoints / f"step={step:07d}.ckpt"
 
     def kept_checkpoints(self) -> dict[int, Path]:
-        """Return the checkpoints that were kept for analysis, by step, in ascending order."""
+        """Return the checkpoints that were kept for analysis, by step, in ascending order. Files with other names
+        are ignored."""
         paths = sorted(self.checkpoints.glob("step=*.ckpt"))
-        return {int(path.stem.removeprefix("step=")): path for path in paths}
+        return {int(path.stem[5:]): path for path in paths if re.fullmatch("step=[0-9]+", path.stem)}
 
     def description(self) -> dict[str, Any]:
         """Return the content of run.json: run_id, arm, seed, tokens (address of the token store), settings.

@@ -256,3 +256,26 @@ def test_a_run_that_cannot_be_exported_is_refused_before_anything_is_written(mak
         "--all-steps out to export the last checkpoint."
     )
     assert not (tmp_path / "exported").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda weight: torch.zeros(3), "has the shape (3,) in place of (320, 16)"),
+        (lambda weight: weight.fill_(torch.nan), "has a number that is not finite"),
+    ],
+)
+def test_weights_that_the_settings_do_not_have_or_that_are_not_finite_are_not_exported(
+    change, why, trained, tmp_path
+):
+    directory, name = trained("masked_lm"), "encoder.tokens.weight"
+    for path in (directory.last_checkpoint, directory.checkpoint_at(4)):
+        content = torch.load(path, weights_only=True)
+        content["state_dict"][name] = change(content["state_dict"][name])
+        torch.save(content, path)
+        write = export if path == directory.last_checkpoint else export_series
+        assert error_text(CheckpointError, write, directory.path, tmp_path / "exported") == (
+            f"{path}: the weights are not those of a model with the settings of the run ({name} {why}); restore "
+            f"it, or delete {directory.path}, then `ablate run` trains the run again."
+        )
+        assert not (tmp_path / "exported").exists()

@@ -10,7 +10,8 @@ import torch
 
 from lightning_modules.errors import CheckpointError, ExitCode
 from lightning_modules.files import write_json
-from lightning_modules.training.checkpoint import read_checkpoint
+from lightning_modules.objectives import build
+from lightning_modules.training.checkpoint import load_weights, read_checkpoint
 from lightning_modules.training.run_directory import RunBusyError, RunDirectory, RunDirectoryError, checksum
 from tests.support.errors import error_text
 from tests.support.start_here import start_here
@@ -63,7 +64,25 @@ def test_a_checkpoint_that_is_compressed_is_refused_before_it_is_read(checkpoint
         read_checkpoint(checkpoint)
 
 
-@pytest.mark.parametrize("content", [[1, 2], {"state_dict": 3, "global_step": 1}, {"state_dict": {}}, {}])
+WEIGHTS: dict[object, object] = {
+    "text": "x",
+    "none": None,
+    "sparse": torch.eye(3).to_sparse(),
+    "meta": torch.empty(3, device="meta"),
+    "repeated": torch.zeros(1, 1).expand(10**6, 10**6),
+    5: torch.zeros(1),
+}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *([1, 2], {"state_dict": 3, "global_step": 1}, {"state_dict": {}}, {}),
+        *({"state_dict": {}, "global_step": step} for step in (-5, 2**63, True, 1.0)),
+        {"state_dict": {}, "global_step": 1, "run_id": [1]},
+        *({"state_dict": {name: weight}, "global_step": 1} for name, weight in WEIGHTS.items()),
+    ],
+)
 def test_plain_values_that_are_no_checkpoint_are_refused(tmp_path, content):
     torch.save(content, tmp_path / "last.ckpt")
     assert error_text(CheckpointError, read_checkpoint, tmp_path / "last.ckpt") == (
@@ -323,3 +342,37 @@ def test_a_checkpoint_of_an_earlier_version_names_no_run_and_goes_on(make_run):
     torch.save(content, directory.last_checkpoint)
     assert (start_here(directory), start_here(whole)) == (ExitCode.DONE, ExitCode.DONE)
     assert directory.last_weights.read_bytes() == whole.last_weights.read_bytes()
+
+
+WRONG = {
+    "is missing": lambda state, name: state.pop(name),
+    "has the shape (3,) in place of (320, 16)": lambda state, name: state.update({name: torch.zeros(3)}),
+    "has the type torch.int64 in place of torch.float32": lambda state, name: state.update(
+        {name: state[name].long()}
+    ),
+    "has the type torch.complex64 in place of torch.float32": lambda state, name: state.update(
+        {name: state[name].cfloat()}
+    ),
+    "'evil' is unknown": lambda state, name: state.update(evil=state[name]),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_weights_that_the_settings_do_not_have_are_not_loaded(wrong, train_run, tokens):
+    directory = train_run(settings(training={"max_steps": 1}))
+    content, name = read_checkpoint(directory.last_checkpoint), "encoder.tokens.weight"
+    WRONG[wrong](content["state_dict"], name)
+    torch.save(content, directory.last_checkpoint)
+    module = build(directory.settings(), tokens)
+    assert error_text(CheckpointError, load_weights, module, directory.last_checkpoint) == (
+        f"{directory.last_checkpoint}: the weights are not those of a model with the settings of the run "
+        f"({wrong if 'unknown' in wrong else f'{name} {wrong}'}); restore it, or delete {directory.path}, then "
+        "`ablate run` trains the run again."
+    )
+
+
+def test_a_file_among_the_checkpoints_without_a_step_in_its_name_is_ignored(train_run):
+    directory = train_run(settings(training={"max_steps": 1}))
+    for name in ("step=abc.ckpt", "step=.ckpt", "step=-1.ckpt", "step=\u0661.ckpt"):
+        (directory.checkpoints / name).write_bytes(b"x")
+    assert [*directory.kept_checkpoints()] == [0, 1]
