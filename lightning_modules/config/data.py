@@ -32,11 +32,11 @@ class LanguageData(TextSettings):
     kind: Literal["language"]
     seed: int = Field(0, ge=0)
     """Seed of the language and of its text. It does not depend on the seed of a run."""
-    train: int = Field(100_000, ge=1)
+    train: int = Field(100_000, ge=1, lt=SETTING_LIMIT)
     """Sentences to train on."""
-    validation: int = Field(4_000, ge=1)
+    validation: int = Field(4_000, ge=1, lt=SETTING_LIMIT)
     """Sentences of other documents, for validation and for the layer measures."""
-    test: int = Field(4_000, ge=1)
+    test: int = Field(4_000, ge=1, lt=SETTING_LIMIT)
     """Sentences held back for a final test. Neither training nor measures read them."""
     vocab_size: int = Field(1024, ge=16, lt=SETTING_LIMIT)
     max_length: int = Field(64, ge=8, lt=SETTING_LIMIT)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from lightning_modules.config.settings import SETTING_LIMIT, Settings
+from lightning_modules.config.settings import MOST_LAYERS, SETTING_LIMIT, WIDEST, Settings
 
 
 class EmbeddingSettings(Settings):
@@ -34,9 +34,9 @@ def default_intermediate_size(width: int, activation: str) -> int:
 class EncoderSettings(Settings):
     """Settings of the encoder, which all objectives share."""
 
-    num_hidden_layers: int = Field(6, ge=1)
+    num_hidden_layers: int = Field(6, ge=1, le=MOST_LAYERS)
     """Number of blocks. There is one more hidden state than blocks, because layer 0 is the embeddings."""
-    hidden_size: int = Field(256, ge=1)
+    hidden_size: int = Field(256, ge=1, le=WIDEST)
     """Width of every hidden state."""
     num_attention_heads: int = Field(4, ge=1)
     """Number of heads of each attention; must divide `hidden_size`."""
@@ -46,7 +46,9 @@ class EncoderSettings(Settings):
     two linear maps, one of which goes through x * sigmoid(x) (Shazeer 2020, equation 6, here with biases, as
     in all linear maps)."""
     intermediate_size: int = Field(
-        default_factory=lambda data: default_intermediate_size(data["hidden_size"], data["activation"]), ge=1
+        default_factory=lambda data: default_intermediate_size(data["hidden_size"], data["activation"]),
+        ge=1,
+        lt=SETTING_LIMIT,
     )
     """Width inside the feed-forward layers. The default is four times `hidden_size`. For `swiglu`, which has
     three matrices instead of two, the default is two thirds of that, rounded to a multiple of 8. The number
@@ -120,7 +122,7 @@ class EncoderSettings(Settings):
 class DecoderSettings(Settings):
     """Settings of the decoder of translation. Its width and heads are the encoder's. No measure reads it."""
 
-    num_hidden_layers: int = Field(6, ge=1)
+    num_hidden_layers: int = Field(6, ge=1, le=MOST_LAYERS)
     """Number of blocks of the decoder."""
 
 

@@ -24,7 +24,7 @@ from lightning_modules.config.encoder import (
     vocabulary_weights,
 )
 from lightning_modules.config.masking import MaskingSettings
-from lightning_modules.config.settings import SETTING_LIMIT, Settings, kind_of_part, or_plugin
+from lightning_modules.config.settings import MOST_LAYERS, SETTING_LIMIT, Settings, kind_of_part, or_plugin
 from lightning_modules.errors import PluginError
 from lightning_modules.plugins import Plugin, guarded
 
@@ -271,7 +271,7 @@ class GeneratorSettings(Settings):
 
     shrink: int = Field(4, ge=1)
     """Factor by which the generator is narrower than the encoder; it has fewer heads by this factor too."""
-    num_hidden_layers: int | None = Field(None, ge=1)
+    num_hidden_layers: int | None = Field(None, ge=1, le=MOST_LAYERS)
     """Number of blocks of the generator; as many as the encoder has unless given."""
 
 
@@ -408,7 +408,7 @@ class SkipGramSettings(ObjectiveSettings):
     sees: Literal["itself"] = "itself"
     window: int = Field(5, ge=1, lt=SETTING_LIMIT)
     """Largest distance of a predicted neighbour. Each token draws its own distance from 1 to this number."""
-    negatives: int = Field(5, ge=1)
+    negatives: int = Field(5, ge=1, lt=SETTING_LIMIT)
     """Number of random tokens that each neighbour is told from."""
     subsample: float | None = Field(1e-3, gt=0)
     """Frequency above which occurrences of a token are left out, with probability 1 - sqrt(subsample /

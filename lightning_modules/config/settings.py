@@ -14,6 +14,14 @@ from lightning_modules.plugins import Plugin
 SETTING_LIMIT = 2**31
 """Bound of sizes and distances in tokens. Larger numbers do not fit into the arrays that hold them."""
 
+MOST_LAYERS, WIDEST = 10_000, 1_000_000
+"""Largest number of blocks and largest width. No machine trains more, and a wrong number is found before it is
+tried."""
+
+LARGEST_RATE = 1_000_000
+"""Largest learning rate and epsilon of Adam. No training needs more, and torch ends with an error on numbers that
+fp32 does not hold."""
+
 
 class Settings(BaseModel):
     """Base of all settings. Unknown keys are errors, values are not converted to other types, and settings

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from lightning_modules.config.settings import SETTING_LIMIT, Settings, from_name
+from lightning_modules.config.settings import LARGEST_RATE, SETTING_LIMIT, Settings, from_name
 
 
 class Natural(Settings):
@@ -153,12 +153,12 @@ class SourceSeeds(Settings):
 class TrainingSettings(Settings):
     """Settings of training: number and size of steps, order of the text, and optimiser."""
 
-    max_steps: int = Field(1000, ge=0)
+    max_steps: int = Field(1000, ge=0, lt=SETTING_LIMIT)
     """Optimiser steps. With 0 the model stays untrained: the run writes its first checkpoint and is done."""
-    tokens_per_step: int = Field(8192, ge=8)
+    tokens_per_step: int = Field(8192, ge=8, lt=SETTING_LIMIT)
     """Number of source tokens of a step over all devices. Special tokens count, padding does not. Steps come
     close to this number and never exceed it."""
-    accumulate: int = Field(1, ge=1)
+    accumulate: int = Field(1, ge=1, lt=SETTING_LIMIT)
     """Number of micro-batches into which each device divides its share of a step, if a step needs more memory
     than there is. They are computed one by one. Masks, gradient and log are those of the whole step; dropout
     draws other numbers. It is no part of a run's identity."""
@@ -179,7 +179,7 @@ class TrainingSettings(Settings):
     optimizer: Optimizer = AdamW(kind="adamw")
     """Optimiser: `adamw`, `muon` or `sgd`, or a mapping with a kind and its settings, as in
     `{kind: sgd, momentum: 0.9}`."""
-    learning_rate: float = Field(5e-4, gt=0)
+    learning_rate: float = Field(5e-4, gt=0, le=LARGEST_RATE)
     """Largest learning rate, which is reached after a linear warm-up."""
     schedule: Literal["linear", "inverse_sqrt", "cosine", "constant", "wsd"] = "linear"
     """Decay of the learning rate after the warm-up. Three schedules reach 0 at `max_steps`. `linear`: a
@@ -193,7 +193,7 @@ class TrainingSettings(Settings):
     """Decay rate of Adam's running mean of the gradient."""
     adam_beta2: float = Field(0.98, ge=0, lt=1)
     """Decay rate of Adam's running mean of the squared gradient."""
-    adam_epsilon: float = Field(1e-6, gt=0)
+    adam_epsilon: float = Field(1e-6, gt=0, le=LARGEST_RATE)
     """Number that Adam adds to the square root of the mean of the squared gradient."""
     weight_decay: float = Field(0.01, ge=0)
     """Weight decay of matrices, with every optimiser. Biases, norms and embeddings have none."""

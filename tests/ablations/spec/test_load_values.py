@@ -17,12 +17,30 @@ VALUES = {
             '5:24: encoder.hidden_size must be a valid integer, but is the text "1_024"; write 1024'
         ),
         "hidden_size: 64.5": "5:24: encoder.hidden_size must be a valid integer, but is 64.5",
+        "hidden_size: 1000001": (
+            "5:24: encoder.hidden_size must be less than or equal to 1000000, but is 1000001; lower it"
+        ),
+        "hidden_size: 64, num_hidden_layers: 1000000000000": (
+            "5:47: encoder.num_hidden_layers must be less than or equal to 10000, but is 1000000000000; lower it"
+        ),
         "hidden_size: 64, dropout: 1": (
             "5:37: encoder.dropout must be less than 1, but is 1; lower it (1% is written 0.01)"
         ),
     },
     "max_steps: 20": {
         "max_steps: 1e3": "7:23: training.max_steps must be a valid integer, but is 1000.0; write 1000",
+        "max_steps: 2147483648": (
+            "7:23: training.max_steps must be less than 2147483648, but is 2147483648; lower it"
+        ),
+        "max_steps: 20, tokens_per_step: 2147483648": (
+            "7:44: training.tokens_per_step must be less than 2147483648, but is 2147483648; lower it"
+        ),
+        "learning_rate: 1e308": (
+            "7:27: training.learning_rate must be less than or equal to 1000000, but is 1e+308; lower it"
+        ),
+        "max_steps: 20, adam_epsilon: 1e308": (
+            "7:41: training.adam_epsilon must be less than or equal to 1000000, but is 1e+308; lower it"
+        ),
         "max_steps: yes": '7:23: training.max_steps must be a valid integer, but is the text "yes"',
         "max_steps: true": "7:23: training.max_steps must be a valid integer, but is true",
         "max_steps: -1": "7:23: training.max_steps must be greater than or equal to 0, but is -1; raise it",
