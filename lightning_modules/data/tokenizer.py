@@ -55,6 +55,10 @@ LONGEST_PART = 2**16
 """Largest number of bytes between two places where text is always cut, such as spaces. The time of training
 grows with the square: 13 seconds for 50,000 bytes, hours for a million."""
 
+_RUNS = re.compile(r"[\S\x1c-\x1f]+|\s+")
+"""Runs with and without white space. The characters U+001C to U+001F are white space to Python, but not to the
+tokenizer."""
+
 NAMES = {
     PAD: ("pad_token",),
     UNKNOWN: ("unk_token",),
@@ -105,7 +109,11 @@ def _checked(texts: Iterable[str], source: str) -> Iterator[str]:
     """Yield the texts; a DataError for one that has a part longer than LONGEST_PART."""
     cut = pre_tokenizers.ByteLevel(add_prefix_space=True)
     for text in texts:
-        if len(text) > LONGEST_PART // 4:  # a character has at most four bytes
+        # Only long text is cut here, which is as slow as training: a character has at most four bytes, and a part
+        # at most one space before its run.
+        if len(text) > LONGEST_PART // 4 and any(
+            run.end() - run.start() >= LONGEST_PART // 4 for run in _RUNS.finditer(text)
+        ):
             part = max((part for part, _ in cut.pre_tokenize_str(unicodedata.normalize("NFC", text))), key=len)
             if len(part) > LONGEST_PART:
                 raise DataError(

@@ -26,6 +26,7 @@ from lightning_modules.data.tokenizer import (
     SPECIAL_TOKENS,
     START,
     UNKNOWN,
+    _checked,
     decode,
     encode,
     read_tokenizer,
@@ -223,6 +224,20 @@ def test_text_without_spaces_that_would_train_for_hours_is_refused_at_once():
         "words, or remove the sentence."
     )
     assert train(["aa ab", "to " * 33_000], 12, source="a text as long").get_vocab_size() == 12
+
+
+@pytest.mark.parametrize("part", ["a" * 2**17, "!\x1c" * 2**16, " \t" * 2**16, "\u3000" * 2**16])
+def test_every_kind_of_long_part_is_found(part):
+    with pytest.raises(DataError, match=r"bytes without a space in one sentence"):
+        train(["aa ab", f"to {part} go"], 12, source="a text")
+
+
+def test_a_long_text_of_short_words_is_not_cut_an_extra_time(monkeypatch):
+    """That took half of the time of training."""
+    with monkeypatch.context() as patch:
+        patch.setattr("lightning_modules.data.tokenizer.pre_tokenizers.ByteLevel", lambda **_: None)
+        text = "to " * 100_000
+        assert [*_checked([text], "a text")] == [text]
 
 
 def test_an_error_while_reading_the_text_is_the_error_that_is_seen():
