@@ -179,7 +179,7 @@ def _forms(form: dict[str, Any]) -> list[str]:
 
 def _limits(form: dict[str, Any]) -> str:
     words = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
-    limits = [f"{word} {form[key]:g}" for key, word in words.items() if key in form]
+    limits = [f"{word} {form[key]:,.12g}" for key, word in words.items() if key in form]
     return f" {' and '.join(limits)}" if limits else ""
 
 

@@ -55,7 +55,7 @@ def test_the_entries_say_what_the_models_say(sections):
         assert training[name].endswith(" ".join(field.description.split()))
     assert sections["`training.optimizer`, kind `muon`"].keys() == Muon.model_fields.keys() - {"kind"}
     assert training["accumulate"].startswith(
-        "a whole number at least 1; `1` unless given. Number of micro-batches "
+        "a whole number at least 1 and below 2,147,483,648; `1` unless given. Number of micro-batches "
     )
     assert training["precision"].startswith("`32-true` or `bf16-mixed`; `32-true` unless given. ")
     assert training["loggers"].startswith("a list of `tensorboard` or `wandb`; `[tensorboard]` unless given. ")
