@@ -66,7 +66,7 @@ class SplitFacts(NamedTuple):
 
 class TaskFacts(NamedTuple):
     """Facts about the test examples of a task that a measure takes, beside the training examples that it takes. If
-    measures take different examples, it is the measure with the largest share of classes that are not there."""
+    measures take different examples, it is the measure of which most test examples have one fault."""
 
     task: str
     examples: int
@@ -74,11 +74,11 @@ class TaskFacts(NamedTuple):
     """Number of examples with a text that is also a sentence of the training text."""
     repeated: int | None
     """Number of examples whose texts are those of a training example of the task; None for minimal pairs, which
-    have no training examples."""
+    have no training examples, and for retrieval, which learns from none."""
     new_class: int | None
     """Number of examples with a class or tag of no training example; None for tasks without classes."""
     cut: int | None
-    """Number of examples that are cut at `data.max_length`; None for minimal pairs."""
+    """Number of examples that are cut at `data.max_length`; None for minimal pairs and retrieval."""
 
 
 class TextFacts(NamedTuple):
@@ -180,8 +180,10 @@ def _task_facts(
     all_train = read_examples(task, "train", data_root=data_root, language_seed=seed)
     learning = [settings for settings in measures if isinstance(settings, PartSettings)]
     taken = [(part(all_train, each, "train"), part(all_test, each, "test")) for each in learning]
+    if not taken:  # retrieval learns from no examples of the task, and reads each text of a pair alone
+        return TaskFacts(name, len(all_test), _count_shared(all_test, train_S), None, None, None)
     facts = []
-    for train, test in taken or [(all_train, all_test)]:
+    for train, test in taken:
         new_class = None
         if task.kind in ("classification", "tagging"):
             classes = train.classes
@@ -192,7 +194,7 @@ def _task_facts(
         cut = sum(row.cut for row in encoded.rows)
         repeated = int(np.isin(_example_hashes(test), _example_hashes(train)).sum())
         facts.append(TaskFacts(name, len(test), _count_shared(test, train_S), repeated, new_class, cut))
-    return max(facts, key=lambda each: (each.new_class or 0) / each.examples)
+    return max(facts, key=lambda each: max(each.new_class or 0, each.cut or 0, each.repeated or 0) / each.examples)
 
 
 def _count_shared(test: "Examples", train_S: NDArray[np.uint64]) -> int:
@@ -279,7 +281,8 @@ def show(arms: Sequence[str], facts: TextFacts, report: Mapping[str, Any]) -> No
         _print_title(console, "Test examples of its tasks")
         console.print(
             _table(
-                ("task", "examples", "in data.train", "in its train part", "class not there", "cut"), facts.tasks
+                ("task", "examples", "in data.train", "in its train part", "class not in it", "cut at max_length"),
+                facts.tasks,
             )
         )
     print_plainly(warnings(facts, report), console)

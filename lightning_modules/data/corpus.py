@@ -130,7 +130,8 @@ class Sentences:
         """Add the hash of a row's document to those seen; a DataError if it is there, or if the row has none."""
         key, column = cells.document, self._columns.document
         where = f"{source.name}, {source.unit} {cells.number}"
-        if key is None or key == "" or key != key:  # NaN, a missing number of pandas, differs from itself
+        is_blank = isinstance(key, str) and not key.strip()
+        if key is None or is_blank or key != key:  # NaN, a missing number of pandas, differs from itself
             raise DataError(
                 f"{where}: there is a sentence in column {self._columns.text!r}, but no document in {column!r}; "
                 "write the name of its document, or remove the row."

@@ -430,7 +430,9 @@ def _verdict(cell: Cell, arm: str, rows: ScoreRows, entry: Entry, score: ScoreRo
     """Return the result of `beside_chance`.
 
     If all runs have the same correlation or F1, its interval has no width, and it is no number of right answers.
-    Then the accuracy of the same answers decides; without one the verdict is empty.
+    Then the accuracy of the same answers decides. The verdict is empty without an accuracy, and if the accuracy
+    is on the other side of its chance level: answers may be better than chance by Matthews and worse than always
+    the most frequent class.
     """
     task = known_task(entry.group) if score.metric in ("score", "shuffled_score") else None
     metric = task.metric if task else score.metric
@@ -438,7 +440,9 @@ def _verdict(cell: Cell, arm: str, rows: ScoreRows, entry: Entry, score: ScoreRo
         return beside_chance(cell, cell["floor"])
     accuracy = rows.parts.get((entry.group, "accuracy", "")) if score.metric == "score" else None
     of_answers = accuracy.cells.get(arm) if accuracy else None
-    return beside_chance(of_answers, of_answers["floor"]) if of_answers else ""
+    verdict = beside_chance(of_answers, of_answers["floor"]) if of_answers else ""
+    other_side = "below" if cell["mean"] > cell["floor"] else "above"
+    return "" if verdict == other_side else verdict
 
 
 HIGHEST_TAIL = 0.025

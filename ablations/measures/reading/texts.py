@@ -179,10 +179,13 @@ class Texts:
         Frequency ranks are those of the training text.
 
         Raises:
-            MeasureError: there is no sentence, or one has no sub-word.
+            MeasureError: there is no sentence, one has no sub-word, or `sentences` is a single text.
         """
+        if isinstance(sentences, str):
+            raise MeasureError("sentences must be a list of texts, but is one text; write it in brackets.")
         tokenizer, length = self.tokens.tokenizer, self.data.max_length
-        ids = [[*whole[:-1][: length - 1], END] for whole in encode(tokenizer, sentences)]
+        texts = [" ".join(text.split()) for text in sentences]  # as in a corpus
+        ids = [[*whole[:-1][: length - 1], END] for whole in encode(tokenizer, texts)]
         if empty := [number for number, of_sentence in enumerate(ids) if len(of_sentence) == 2]:
             raise MeasureError(f"sentences[{empty[0]}] has no sub-word; leave it out.")
         if not ids:

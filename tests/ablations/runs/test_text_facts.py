@@ -226,3 +226,28 @@ def test_run_says_what_is_wrong_with_own_tasks(spec):
     where = ["--out", str(spec.parent / "out"), "--data-root", str(spec.parent)]
     result = CliRunner().invoke(main, ["run", str(spec), *where, *override, "--set", "training.max_steps=0"])
     assert [line for line in result.output.splitlines() if line.startswith("own.yaml:")] == sentences
+
+
+def test_retrieval_reads_each_text_of_a_pair_alone_and_learns_from_none(spec):
+    """Both texts together would be cut; and a copy of a training pair cannot help it."""
+    half = " ".join(["the"] * 20)
+    for part in ("train", "validation", "test"):
+        rows = [{"a": f"{half} {i}", "b": f"{half} {i}", "y": i} for i in range(12)]
+        (spec.parent / f"{part}.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+        )
+    task = {
+        "kind": "regression",
+        "metric": "spearman",
+        "text": ["a", "b"],
+        "label": "y",
+        "files": {part: f"{part}.jsonl" for part in ("train", "validation", "test")},
+    }
+    (spec.parent / "own.yaml").write_text(json.dumps(task), encoding="utf-8")
+    measures = [{"kind": "retrieval", "tasks": ["own.yaml"]}]
+    result = ablate(spec, "--json", "--set", f"measures={json.dumps(measures)}")
+    assert result.exit_code == 0, result.output
+    (text,) = json.loads(result.stdout)["texts"]
+    assert text["tasks"] == [
+        {"task": "own.yaml", "examples": 12, "in_training": 0, "repeated": None, "new_class": None, "cut": None}
+    ]

@@ -108,6 +108,13 @@ def test_a_document_whose_rows_do_not_stand_together_is_refused(tmp_path, names)
     )
 
 
+def test_white_space_is_no_name_of_a_document(tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", [("a", "x"), ("b", " ")], names=("text", "document"))
+    assert "line 2: there is a sentence in column 'text', but no document" in sentence_of(
+        files("a.jsonl", document="document"), tmp_path
+    )
+
+
 @pytest.mark.parametrize("missing", [None, float("nan")])
 def test_a_sentence_without_a_document_is_refused(tmp_path, missing):
     """Such sentences were one document with their neighbours, whatever they are."""

@@ -347,6 +347,7 @@ def test_guesses_that_are_all_alike_are_rarely_called_better_or_worse_than_guess
         ("cola", 0.0, 0.0, 0.5, 0.5, 60, "at"),  # always the same answer
         ("mrpc", 0.0, 0.0645, 58 / 60, 58 / 60, 60, "at"),  # two positives, never found
         ("mrpc", 0.0, 0.0645, 0.0, 58 / 60, 60, "below"),
+        ("cola", 0.4, 0.0, 0.85, 0.9, 1000, ""),  # more than chance, but less accurate than one answer to all
         ("cola", 1.0, 0.0, None, None, 4, ""),
         ("cola", 0.0, 0.0, None, None, 4, "at"),
         ("wnut17", 1.0, 0.1, None, None, 2, ""),

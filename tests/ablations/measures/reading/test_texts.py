@@ -63,6 +63,11 @@ def test_sentences_of_ones_own_are_cut_and_must_have_sub_words(trained, data_roo
     assert [long.split.sentence(0)[place] for place in (0, -1)] == [START, END]
     assert long.sample.sentence_N[-1] == 1
     assert error_text(MeasureError, texts.sentences, ["a", ""]) == "sentences[1] has no sub-word; leave it out."
+    plain, spaced = (texts.sentences([text]).split.ids.tolist() for text in ("a b", " a  b\n"))
+    assert plain == spaced
+    assert error_text(MeasureError, texts.sentences, "a b") == (
+        "sentences must be a list of texts, but is one text; write it in brackets."
+    )
     assert error_text(MeasureError, texts.sentences, []) == "there is no sentence; give one or more."
 
 
