@@ -28,6 +28,7 @@ from ablations.errors import MeasureError
 from ablations.wording import listed, several, shown
 from lightning_modules.files import read_file
 from lightning_modules.model.parts import EXPORTED
+from lightning_modules.pretrained.folder import name_elsewhere
 
 WEIGHTS = (
     "model.safetensors",
@@ -183,12 +184,12 @@ def weight_files_of_any_format(folder: Path) -> list[Path]:
             return [folder / name]
         try:
             parts = sorted(set(_json(folder / name)["weight_map"].values()))
-            outside = [part for part in parts if Path(part).name != part or "\0" in part]
+            elsewhere = name_elsewhere(parts)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise MeasureError(f"{folder / name} is not an index of weights; write or copy it again.") from error
-        if outside:
+        if elsewhere is not None:
             raise MeasureError(
-                f"{folder / name} names {outside[0]!r}, expected the name of a file beside it; copy the folder "
+                f"{folder / name} names {elsewhere!r}, expected the name of a file beside it; copy the folder "
                 "again."
             )
         return [folder / part for part in parts]

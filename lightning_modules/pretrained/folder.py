@@ -5,7 +5,7 @@ This module needs no torch. From the weights it reads only names, shapes and a h
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -373,6 +373,11 @@ def plain_name(name: str, architecture: Architecture) -> str:
     return renamed.removeprefix(architecture.prefix)
 
 
+def name_elsewhere(names: Iterable[str]) -> str | None:
+    """Return the first name that is not that of a file directly in a folder; None if there is none."""
+    return next((name for name in names if Path(name).name != name or "\0" in name), None)
+
+
 def weight_files(folder: Path) -> list[Path]:
     """Return the paths of the files with the weights: one file, or the files that an index names.
 
@@ -383,7 +388,7 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / WEIGHTS]
     try:
         parts = sorted(set(json.loads(read_file(folder / INDEX))["weight_map"].values()))
-        outside = [part for part in parts if Path(part).name != part or "\0" in part]
+        elsewhere = name_elsewhere(parts)
     except FileNotFoundError:
         raise DataError(
             f"init.path: {folder} has no {WEIGHTS}; save the model there in this format, with "
@@ -391,9 +396,9 @@ def weight_files(folder: Path) -> list[Path]:
         ) from None
     except (*UNREADABLE, KeyError) as error:
         raise DataError(f"{folder / INDEX} is not an index of weights; copy the folder again.") from error
-    if outside:
+    if elsewhere is not None:
         raise DataError(
-            f"{folder / INDEX} names {outside[0]!r}, expected the name of a file beside it; copy the folder again."
+            f"{folder / INDEX} names {elsewhere!r}, expected the name of a file beside it; copy the folder again."
         )
     return [folder / part for part in parts]
 

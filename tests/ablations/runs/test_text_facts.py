@@ -136,6 +136,16 @@ def test_words_of_a_tagging_task_are_in_the_training_text_whatever_white_space_i
     ]
 
 
+def own_task(spec, rows, task, **measure):
+    """Write a task and its rows by part beside the spec, and return what overrides the spec's measures."""
+    for part, of_part in rows.items():
+        written = "".join(json.dumps(row) + "\n" for row in of_part)
+        (spec.parent / f"{part}.jsonl").write_text(written, encoding="utf-8")
+    task = task | {"files": {part: f"{part}.jsonl" for part in rows}}
+    (spec.parent / "own.yaml").write_text(json.dumps(task), encoding="utf-8")
+    return ["--set", f"measures={json.dumps([{'tasks': ['own.yaml']} | measure])}"]
+
+
 @pytest.mark.parametrize("kind", ["classification", "tagging"])
 def test_test_examples_that_repeat_a_training_example_or_have_a_new_class_are_counted(kind, spec):
     """A pair of texts is repeated only if both are, in their order."""
@@ -145,23 +155,15 @@ def test_test_examples_that_repeat_a_training_example_or_have_a_new_class_are_co
         "test": [("a  dog", "b", "x y"), ("b", "b", "z x"), ("c", "b", "Y X"), ("never", "c", "y y")],
     }
     is_pair = kind == "classification"
-    for part, rows in parts.items():
-        lines = (
-            (first, second, label[0]) if is_pair else (f"{first} {second}".split()[:2], label.split())
-            for first, second, label in rows
-        )
-        names = ("first", "second", "label") if is_pair else ("words", "label")
-        written = "".join(json.dumps(dict(zip(names, line, strict=True))) + "\n" for line in lines)
-        (spec.parent / f"{part}.jsonl").write_text(written, encoding="utf-8")
-    task = {
-        "kind": kind,
-        "metric": "accuracy",
-        "text": ["first", "second"] if is_pair else ["words"],
-        "files": {part: f"{part}.jsonl" for part in parts},
-    }
-    (spec.parent / "own.yaml").write_text(json.dumps(task), encoding="utf-8")
-    measures = [{"kind": "baselines", "tasks": ["own.yaml"]}]
-    result = ablate(spec, "--json", "--set", f"measures={json.dumps(measures)}")
+
+    def row(first, second, label):
+        if is_pair:
+            return {"first": first, "second": second, "label": label[0]}
+        return {"words": f"{first} {second}".split()[:2], "label": label.split()}
+
+    rows = {part: [row(*of_row) for of_row in of_part] for part, of_part in parts.items()}
+    task = {"kind": kind, "metric": "accuracy", "text": ["first", "second"] if is_pair else ["words"]}
+    result = ablate(spec, "--json", *own_task(spec, rows, task, kind="baselines"))
     assert result.exit_code == 0, result.output
     (text,) = json.loads(result.stdout)["texts"]
     assert text["tasks"] == [
@@ -177,18 +179,9 @@ def test_test_examples_that_repeat_a_training_example_or_have_a_new_class_are_co
 
 def own_classes(spec, parts, **measure):
     """Write a task of sentences with classes beside the spec, and return what overrides the spec's measures."""
-    for part, rows in parts.items():
-        written = "".join(json.dumps({"sentence": text, "label": label}) + "\n" for text, label in rows)
-        (spec.parent / f"{part}.jsonl").write_text(written, encoding="utf-8")
-    task = {
-        "kind": "classification",
-        "metric": "accuracy",
-        "text": ["sentence"],
-        "files": {part: f"{part}.jsonl" for part in parts},
-    }
-    (spec.parent / "own.yaml").write_text(json.dumps(task), encoding="utf-8")
-    measures = [{"kind": "frozen_features", "tasks": ["own.yaml"], **measure}]
-    return ["--set", f"measures={json.dumps(measures)}"]
+    rows = {part: [{"sentence": text, "label": label} for text, label in rows] for part, rows in parts.items()}
+    task = {"kind": "classification", "metric": "accuracy", "text": ["sentence"]}
+    return own_task(spec, rows, task, kind="frozen_features", **measure)
 
 
 def test_classes_are_counted_among_the_training_examples_that_the_measure_takes(spec):
@@ -231,21 +224,10 @@ def test_run_says_what_is_wrong_with_own_tasks(spec):
 def test_retrieval_reads_each_text_of_a_pair_alone_and_learns_from_none(spec):
     """Both texts together would be cut; and a copy of a training pair cannot help it."""
     half = " ".join(["the"] * 20)
-    for part in ("train", "validation", "test"):
-        rows = [{"a": f"{half} {i}", "b": f"{half} {i}", "y": i} for i in range(12)]
-        (spec.parent / f"{part}.jsonl").write_text(
-            "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
-        )
-    task = {
-        "kind": "regression",
-        "metric": "spearman",
-        "text": ["a", "b"],
-        "label": "y",
-        "files": {part: f"{part}.jsonl" for part in ("train", "validation", "test")},
-    }
-    (spec.parent / "own.yaml").write_text(json.dumps(task), encoding="utf-8")
-    measures = [{"kind": "retrieval", "tasks": ["own.yaml"]}]
-    result = ablate(spec, "--json", "--set", f"measures={json.dumps(measures)}")
+    pairs = [{"a": f"{half} {i}", "b": f"{half} {i}", "y": i} for i in range(12)]
+    task = {"kind": "regression", "metric": "spearman", "text": ["a", "b"], "label": "y"}
+    rows = dict.fromkeys(("train", "validation", "test"), pairs)
+    result = ablate(spec, "--json", *own_task(spec, rows, task, kind="retrieval"))
     assert result.exit_code == 0, result.output
     (text,) = json.loads(result.stdout)["texts"]
     assert text["tasks"] == [
