@@ -242,7 +242,7 @@ class _Composer(Composer):
         return node
 
 
-@lru_cache(maxsize=32)  # a command reads its spec and each file of claims several times
+@lru_cache(maxsize=128)  # a command reads its spec and each file of claims several times
 def composed(file: str, text: str, example: str = "name: my-experiment") -> Node:
     """Return the root node of the only document in a text. The node is cached, so callers must not change it.
 

@@ -22,6 +22,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: SYSTEM not in item.path.parents)
 
 
+def pytest_collection_finish() -> None:
+    """Let the collector of garbage pass over the modules, which stay: it would search them in all tests."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def forked_workers() -> Iterator[None]:
     """Workers that a test has started by this process do not import for seconds each, and have one thread.
@@ -66,12 +72,10 @@ def undrawn() -> Iterator[None]:
 
 
 @pytest.fixture
-def small_heap() -> Iterator[None]:
+def small_heap() -> None:
     """The garbage collector does not look at the objects of other tests, which a command would not have."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

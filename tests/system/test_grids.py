@@ -119,7 +119,7 @@ def test_a_grid_stopped_and_killed_and_continued_ends_with_the_same_bits(tmp_pat
     saved = read_checkpoint(stopped / "checkpoints/last.ckpt")["global_step"]
     assert 0 < saved < 200
 
-    process = start_grid(tmp_path, data_root, "killed")
+    process = start_grid(tmp_path, data_root, "killed", slots=1)
     wait_until(lambda: last_logged(stopped) > saved + 10, process)
     kill_everything(process)
     assert states(out)[stopped] == "running"  # nobody was left to write anything else
