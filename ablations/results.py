@@ -163,6 +163,10 @@ def read(path: Path, *, remedy: str = "start `ablate run` again") -> pd.DataFram
 SEAL, UNSEALED = b"sha256", b"0" * 64
 """Key of the SHA-256 (hex) of a parquet file in its metadata, and the value while the hash is computed."""
 
+MOST_ROWS = 1_000_000
+"""Number of rows that a file of any size may have. Equal rows take nearly no bytes, so a larger table may have ten
+rows a byte."""
+
 RUN_ID = b"run_id"
 """Key of the identity of the run, in the metadata of a parquet file in the folder of a run."""
 
@@ -206,8 +210,8 @@ def read_sealed(
             raise ValueError("it has changed since it was written")
         if seal is not None and hashlib.sha256(written.replace(seal, UNSEALED)).hexdigest().encode() != seal:
             raise ValueError("it has changed since it was written")
-        if file.metadata.num_rows > len(written):  # a row takes a byte at least, unless the file is made to grow
-            raise ValueError("it has more rows than bytes")
+        if file.metadata.num_rows > max(MOST_ROWS, 10 * len(written)):  # it is made to fill the memory
+            raise ValueError(f"it has {file.metadata.num_rows:,} rows in {len(written):,} bytes")
         table = file.read(columns=columns, use_threads=False)
         run_id = notes[RUN_ID].decode() if RUN_ID in notes else None
     except (pa.ArrowException, OSError, ValueError) as error:

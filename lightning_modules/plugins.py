@@ -12,7 +12,7 @@ import linecache
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -117,6 +117,22 @@ def load(name: str, *, sha256: str | None = None) -> Plugin:
     if sha256 not in (None, plugin.sha256):
         raise _changed(name, plugin.path)
     return plugin
+
+
+def add_text(name: str, folder: Path, *, check: Callable[[Plugin], object]) -> None:
+    """Load a file that is read and not executed from a folder of results, unless the spec has loaded one of this
+    name.
+
+    Args:
+        check: is called with the plugin, and may raise an error, before it counts as loaded.
+
+    Raises:
+        PluginError: the file cannot be read.
+    """
+    if name not in _search.loaded:
+        plugin = _of_file(name, folder / name)
+        check(plugin)
+        _search.loaded[name] = plugin
 
 
 def loaded() -> list[Plugin]:

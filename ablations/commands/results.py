@@ -106,13 +106,21 @@ def report(place: Path, overrides: tuple[str, ...], out: Path, data_root: Path, 
     if not place.is_dir():
         workspace = Workspace.open(place, overrides=overrides, out=out, data_root=data_root)
         require_runs(workspace.folder, workspace.out / "runs", planned={item.run_id for item in workspace.planned})
-        written = write_page(workspace, redraw=True)
+        written, unread = write_page(workspace, redraw=True), []
     else:
         refuse_settings(overrides, place)
         folder = page.restore(folder_of(place, out=out), out)
         has_claims = experiment_folder.read_plan(folder).claims
-        written = page.write(folder, write_claims(folder)[1] if has_claims else None)
-    sys.exit(GOOD if show_page(written, published) else FAILED)
+        judged = write_claims(folder)[1] if has_claims else None
+        written = page.write(folder, judged)
+        unread = (
+            [f"claims of {entry.name}: {entry.rule}" for entry in judged.entries if entry.needs is None]
+            if judged
+            else []
+        )
+    for sentence in unread:
+        click.secho(f"failed: {sentence}", fg="red", err=True)
+    sys.exit(GOOD if show_page(written, published) and not unread else FAILED)
 
 
 def refuse_settings(overrides: tuple[str, ...], place: Path) -> None:

@@ -402,6 +402,17 @@ def kept_tasks(folder: Path) -> list[str]:
     return sorted(names & files)
 
 
+def load_kept_tasks(folder: Path) -> None:
+    """Load the user's own tasks of a folder of results. Those that are loaded for the present spec stay.
+
+    Raises:
+        PluginError: a file cannot be read.
+        SpecProblems: a file declares no task.
+    """
+    for name in kept_tasks(folder):
+        plugins.add_text(name, folder, check=read_task)
+
+
 def loaded_task(name: str) -> Task | None:
     """Return the task of that name among the files loaded for the present spec; None if there is none."""
     return next((read_task(plugin) for plugin in plugins.loaded() if plugin.name == name), None)

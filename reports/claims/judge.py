@@ -17,7 +17,9 @@ from ablations.runs.records import PlannedClaims
 from ablations.spec import claims as claims_file
 from ablations.spec.claims import Claims
 from ablations.spec.contrasts import Claim
+from ablations.tasks.datasets import load_kept_tasks
 from ablations.wording import listed, several
+from lightning_modules.errors import PluginError
 from reports.claims.entries import ClaimEntry, PartEntry
 from reports.claims.outcomes import MeasuredClaim, Outcome, outcomes, outcomes_at_looks, smallest_effects
 from reports.claims.select import SeedTable
@@ -298,9 +300,12 @@ def _files(experiment: ReportedExperiment) -> Iterator[tuple[PlannedClaims, Clai
             )
             continue
         try:
+            load_kept_tasks(path.parent.parent)  # their names are groups that claims read
             yield file, claims_file.load(path)
         except SpecProblems as error:
             yield file, str(error.problems[0])
+        except PluginError as error:
+            yield file, str(error).removesuffix(".")
 
 
 def _change(name: str, loaded: Claims | str, file: PlannedClaims) -> str | None:

@@ -36,6 +36,14 @@ def test_a_table_has_every_column_in_order_and_type_and_null_for_what_is_absent(
     assert table.loc[0, "layer"] == 0  # the embeddings, not an absence
 
 
+def test_a_table_of_many_equal_rows_is_read_though_a_row_takes_less_than_a_byte(tmp_path):
+    path = tmp_path / "predictions.parquet"
+    table = pd.DataFrame({"example": np.arange(20_000) % 100, "points": 1.0, "arm": "mlm"})
+    path.write_bytes(results.sealed(table))
+    assert path.stat().st_size < len(table) / 2
+    pd.testing.assert_frame_equal(results.read_sealed(path, remedy="").to_pandas(), table)
+
+
 def test_no_rows_are_the_empty_table_of_the_same_types():
     empty = results.table([])
     assert len(empty) == 0

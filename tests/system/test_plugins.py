@@ -34,6 +34,26 @@ MEASURES = [
 ]
 
 
+CLAIM = """\
+version: 1
+claims:
+  - name: ahead-knows-animals
+    says: The arm that reads ahead knows animals better.
+    source: ours
+    needs: {arms: [ahead, rare], measures: [frozen_features]}
+    effect:
+      kind: difference
+      of: {measure: frozen_features, metric: score, groups: [my_task.yaml]}
+      arm: ahead
+      minus: rare
+    smallest_effect: 0.1
+    expect: supported
+    because: it reads both sides
+    family: animals
+"""
+"""Claim on a task of one's own."""
+
+
 def ablate(*arguments):
     return CliRunner().invoke(main, [str(argument) for argument in arguments], catch_exceptions=False)
 
@@ -49,7 +69,10 @@ def folder(tmp_path_factory, data_root):
     for split in ("train", "validation", "test"):
         rows = [f"{word} {number}\t{word}\n" for number in range(10) for word in ("yes", "no")]
         (folder / f"animals.{split}.tsv").write_text("sentence\tanimal\n" + "".join(rows))
-    write_spec(folder, arms=ARMS, measures=MEASURES, seeds=[0], figures=["my_figure.py:LossByChange"])
+    (folder / "claims").mkdir()
+    (folder / "claims/animals.yaml").write_text(CLAIM)
+    figures = ["my_figure.py:LossByChange"]
+    write_spec(folder, arms=ARMS, measures=MEASURES, seeds=[0], figures=figures, claims=["animals"])
     return folder
 
 
@@ -131,8 +154,21 @@ def test_a_published_folder_has_the_task_and_no_code(folder, out, tmp_path):
     assert (published / "my_task.yaml").read_bytes() == (folder / "my_task.yaml").read_bytes()
     assert (published / "findings.md").read_text() == "by a person"
     assert not list(published.rglob("*.py"))
-    ablate("report", published, "--out", tmp_path / "again")
+    plugins.look_beside(None)  # as in a new process
+    again = ablate("report", published, "--out", tmp_path / "again")
+    assert "failed: claims" not in again.stderr  # the user's own figure fails, as its code is not published
     assert (tmp_path / "again" / "tried" / "my_task.yaml").is_file()
+    claims = [
+        json.loads((root / "tried" / "claims.json").read_text())["claims"] for root in (out, tmp_path / "again")
+    ]
+    assert claims[0] == claims[1]
+    assert [claim["verdict"] for claim in claims[0]] == ["insufficient evidence"]  # one seed
+    (published / "my_task.yaml").unlink()
+    plugins.look_beside(None)
+    lost = ablate("report", published, "--out", tmp_path / "lost")
+    assert lost.exit_code == 1
+    assert "failed: claims of animals: " in lost.stderr
+    assert "an entry of claims.ahead-knows-animals.of.groups must be a group of frozen_features" in lost.stderr
 
 
 def test_a_user_who_names_the_spec_trusts_what_it_names(folder, out):
