@@ -350,9 +350,14 @@ def write(content: Plan, folder: Path, *, spec: bytes, claims: Sequence[Claims],
         data = before.data
     write_whole(folder / "spec.yaml", spec)
     claims_file.keep(claims, folder)
-    started = len({run.run_id for run in content.runs if run.state != "planned"})
+    started = {run.run_id: run for run in content.runs if run.state != "planned"}
+    joined = started.keys() - {run.run_id for run in before.runs}
+    runs = folder.parent / "runs"
+    times = [RunDirectory(runs / started[name].folder).provenance().get("started") for name in joined]
     claims_before = [file.model_dump(mode="json") for file in before.claim_files]
-    planned = claims_file.planned(claims, claims_before, runs_started=started, at=utc_now())
+    planned = claims_file.planned(
+        claims, claims_before, runs_started=len(started), joined=sorted(filter(None, times)), at=utc_now()
+    )
     whole = content.model_dump(mode="json", exclude_unset=True) | {
         "spec_sha256": hashlib.sha256(spec).hexdigest(),
         "created": created or utc_now(),

@@ -304,18 +304,25 @@ def _layers_lacking(claim: Claim, layers: Mapping[str, int]) -> list[tuple[int, 
 
 
 def planned(
-    files: Sequence[Claims], before: Sequence[dict[str, Any]], *, runs_started: int, at: str
+    files: Sequence[Claims],
+    before: Sequence[dict[str, Any]],
+    *,
+    runs_started: int,
+    at: str,
+    joined: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """Return a plan's records of its files of claims, with the hashes that each had when the first run
     started.
 
     A file that changes before the first run gets new hashes. Later the old hashes are kept, so that a change
-    is visible. A file that is added later records how many runs had started by then. A file that the spec no
-    longer names keeps its record, because fewer claims of a family are judged less strictly.
+    is visible. A file that is added later records how many runs had started by then. Runs that had started
+    before that and are in the spec only now, such as those of earlier seeds, are added to them. A file that the
+    spec no longer names keeps its record, because fewer claims of a family are judged less strictly.
 
     Args:
         files: the files as they are now.
         before: records of the previous plan.
+        joined: times at which the runs started that have started and that the previous plan did not have.
     """
     planned_before = {entry["name"]: entry for entry in before}
     entries = []
@@ -329,6 +336,9 @@ def planned(
                 "planned_claims": file.digests,
                 "runs_before": runs_started,
             }
+        else:
+            earlier = sum(started < entry["planned"] for started in joined)
+            entry = entry | {"runs_before": (entry["runs_before"] or 0) + earlier}
         entries.append(entry | {"sha256": file.sha256})
     names = {file.name for file in files}
     return entries + [entry for entry in before if runs_started and entry["name"] not in names]

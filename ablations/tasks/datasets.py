@@ -15,6 +15,7 @@ documents count. In plain text these are blank lines, as for formats of sentence
 import hashlib
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -31,7 +32,7 @@ from ablations.wording import listed
 from lightning_modules import plugins
 from lightning_modules.config import Data, FilesData, LanguageData, Settings
 from lightning_modules.config.data import Half, is_plain_text
-from lightning_modules.errors import DataError
+from lightning_modules.errors import DataError, PluginError
 from lightning_modules.files import sha256, write_whole
 from lightning_modules.plugins import Plugin
 
@@ -403,14 +404,15 @@ def kept_tasks(folder: Path) -> list[str]:
 
 
 def load_kept_tasks(folder: Path) -> None:
-    """Load the user's own tasks of a folder of results. Those that are loaded for the present spec stay.
+    """Load the user's own tasks of a folder of results, except files that cannot be read. Those that are loaded
+    for the present spec stay.
 
     Raises:
-        PluginError: a file cannot be read.
         SpecProblems: a file declares no task.
     """
     for name in kept_tasks(folder):
-        plugins.add_text(name, folder, check=read_task)
+        with suppress(PluginError):
+            plugins.add_text(name, folder, check=read_task)
 
 
 def loaded_task(name: str) -> Task | None:

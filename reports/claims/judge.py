@@ -19,7 +19,6 @@ from ablations.spec.claims import Claims
 from ablations.spec.contrasts import Claim
 from ablations.tasks.datasets import load_kept_tasks
 from ablations.wording import listed, several
-from lightning_modules.errors import PluginError
 from reports.claims.entries import ClaimEntry, PartEntry
 from reports.claims.outcomes import MeasuredClaim, Outcome, outcomes, outcomes_at_looks, smallest_effects
 from reports.claims.select import SeedTable
@@ -304,8 +303,6 @@ def _files(experiment: ReportedExperiment) -> Iterator[tuple[PlannedClaims, Clai
             yield file, claims_file.load(path)
         except SpecProblems as error:
             yield file, str(error.problems[0])
-        except PluginError as error:
-            yield file, str(error).removesuffix(".")
 
 
 def _change(name: str, loaded: Claims | str, file: PlannedClaims) -> str | None:

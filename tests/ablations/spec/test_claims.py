@@ -357,6 +357,15 @@ def test_until_the_first_run_a_plan_has_the_claims_of_today_and_then_those_of_th
     assert json.loads(json.dumps(second)) == second
 
 
+def test_runs_that_come_into_a_plan_later_and_started_before_its_claims_are_counted(tmp_path):
+    files = [claims_file.load(write(tmp_path))]
+    first = claims_file.planned(files, [], runs_started=0, at="2026-12-02")
+    at = {"runs_started": 4, "at": "2026-12-04"}
+    (pooled,) = claims_file.planned(files, first, joined=["2026-12-01", "2026-12-01", "2026-12-03"], **at)
+    assert pooled == first[0] | {"runs_before": 2}
+    assert claims_file.planned(files, [pooled], **at) == [pooled]
+
+
 def test_the_folder_of_results_keeps_a_copy(tmp_path):
     loaded = claims_file.load(write(tmp_path))
     out = tmp_path / "out"
