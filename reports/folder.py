@@ -69,8 +69,10 @@ class ReportedExperiment(NamedTuple):
     spec: str
     runs: list[ReportedRun]
     table: pd.DataFrame
-    """Results of the planned runs alone; empty before anything is measured. If some runs start from a trained
-    model, the column STARTS_TRAINED marks them. If runs read different texts, the column TEXT tells them apart."""
+    """Results of the planned runs alone; empty before anything is measured. A measure of a run is there only if
+    it was measured at the run's last step, so that no earlier number stands for it. If some runs start from a
+    trained model, the column STARTS_TRAINED marks them. If runs read different texts, the column TEXT tells them
+    apart."""
     foreign_rows: int
     """Rows of results.parquet that belong to no run of the plan."""
     folder: Path | None = None
@@ -81,6 +83,8 @@ class ReportedExperiment(NamedTuple):
     """Kinds of measures that the spec asks for."""
     quick: tuple[str, ...] = ()
     """Kinds of measures with `effort: quick`: they read a part of the data, which is no evidence."""
+    begun: frozenset[tuple[str, str]] = frozenset()
+    """Run id and measure of rows that the table lacks, because they are of earlier steps than the run's last."""
 
 
 Some = TypeVar("Some", bound=BaseModel)
@@ -109,6 +113,7 @@ def read(folder: Path) -> ReportedExperiment:
         table["arm"] = table["arm"].map(arms)
     planned_runs = pd.MultiIndex.from_tuples([(run.run_id, run.arm) for run in plan.runs] or [("", "")])
     is_planned = pd.MultiIndex.from_frame(table[["run_id", "arm"]]).isin(planned_runs)
+    is_begun = is_planned & _is_begun(table, plan.runs)
     measures = _measures(spec) if spec.is_file() else []
     started = [run.plan.run_id for run in runs if run.starts_trained]
     if started:
@@ -120,13 +125,26 @@ def read(folder: Path) -> ReportedExperiment:
         plan=plan,
         spec=printable(spec.read_text(encoding="utf-8", errors="replace")) if spec.is_file() else "",
         runs=runs,
-        table=table[is_planned].reset_index(drop=True),
+        table=table[is_planned & ~is_begun].reset_index(drop=True),
         foreign_rows=int((~is_planned).sum()),
         folder=folder,
         made_from=_digest(folder, plan, texts),
         measures=tuple(kind for kind, _ in measures),
         quick=tuple(kind for kind, effort in measures if effort == "quick"),
+        begun=frozenset(zip(table["run_id"][is_begun], table["measure"][is_begun], strict=True)),
     )
+
+
+def _is_begun(table: pd.DataFrame, runs: Iterable[RunRecord]) -> "pd.Series[bool]":
+    """Return whether each row is of a measure that the run has at earlier steps than its last one alone.
+
+    Two runs of different length have no last step in common, so the rows of such a pair count as complete.
+    """
+    ends = {run.run_id: run.max_steps for run in runs if run.max_steps is not None}
+    end, other_end = (table[name].map(ends).astype("Int64") for name in ("run_id", "other_run_id"))
+    of_a_run = table.groupby(["run_id", "arm", "measure", "other_run_id"], dropna=False)["step"]
+    is_early = (of_a_run.transform("max") < end).fillna(False)
+    return (is_early & (table["other_run_id"].isna() | (other_end == end).fillna(False))).astype(bool)
 
 
 def read_plan(folder: Path) -> Plan:

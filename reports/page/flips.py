@@ -57,10 +57,11 @@ class ComparedArm(NamedTuple):
         return self.published is None and not any(RunDirectory(path).is_trained() for path in self.runs.values())
 
     def predictions(self, columns: Sequence[str] | None) -> Iterator[tuple[int, DataFrame]]:
-        """Yield the predictions of each run with its seed: all columns that are kept, or only the given ones."""
+        """Yield the predictions of each run at its last step, with its seed: all columns that are kept, or only
+        the given ones."""
         for seed, path in self.runs.items():
             if os.path.exists(f"{path}/{run_rows.PREDICTIONS}"):
-                yield seed, run_rows.predictions(path, columns)
+                yield seed, _at_last_step(path, columns)
         if self.published is not None:
             for seed in self.published["seed"].unique():
                 yield int(seed), self.published[self.published["seed"] == seed]
@@ -116,8 +117,8 @@ def publish_predictions(folder: Path, to: Path) -> None:
     """Write the predictions of all runs of an experiment into one file of a published folder, if runs keep
     any.
 
-    The file has the predictions at the last step of each measure, without texts and answers. Without
-    predictions the file is removed.
+    The file has the predictions at the last step of each run, without texts and answers. Without predictions
+    the file is removed.
 
     Raises:
         ResultsError: a file of predictions is damaged.
@@ -129,9 +130,7 @@ def publish_predictions(folder: Path, to: Path) -> None:
         return
     names = [name for name in PUBLISHED_COLUMNS if name in PREDICTION_COLUMNS]
     parts = [
-        _at_last_step(run_rows.predictions(folder.parent / "runs" / run.folder, names)).assign(
-            arm=run.arm, seed=run.seed
-        )
+        _at_last_step(folder.parent / "runs" / run.folder, names).assign(arm=run.arm, seed=run.seed)
         for run in experiment_folder.read_plan(folder).runs
         if (folder.parent / "runs" / run.folder / run_rows.PREDICTIONS).exists()
     ]
@@ -153,8 +152,11 @@ def _read_published(path: Path) -> DataFrame:
     return table
 
 
-def _at_last_step(table: DataFrame) -> DataFrame:
-    return table[table["step"] == table.groupby("key")["step"].transform("max")]
+def _at_last_step(run_dir: Path, columns: Sequence[str] | None) -> DataFrame:
+    """Return the predictions of a run at its last step; none of a measure that has only earlier ones."""
+    table = run_rows.predictions(run_dir, columns)
+    last = table.groupby("key")["step"].transform("max").clip(lower=RunDirectory(run_dir).state().step)
+    return table[table["step"] == last]
 
 
 def compare_examples(
@@ -212,14 +214,14 @@ Answers = dict[Question, dict[int, DataFrame]]
 
 
 def answers_of(side: ComparedArm, columns: Sequence[str] | None = None) -> Answers:
-    """Return the predictions of an arm or a run at the last step of each measure.
+    """Return the predictions of a side at the last step of each run.
 
     Raises:
         ResultsError: a file is damaged.
     """
     answers: Answers = {}
     for seed, table in side.predictions(columns):
-        for names, part in _at_last_step(table).groupby([*Question._fields], sort=False):
+        for names, part in table.groupby([*Question._fields], sort=False):
             answers.setdefault(Question(*map(str, names)), {})[seed] = part.set_index("example")
     return answers
 

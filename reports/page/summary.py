@@ -11,7 +11,6 @@ from ablations.wording import by_kind, listed, several
 from reports.figures.curves import TRAINED_GAIN
 from reports.folder import ReportedExperiment, ReportedRun
 from reports.scores.runs import gains, minimal_pairs_by_task
-from reports.statistics.summaries import last_step
 from reports.words import TIMES, count, duration, number
 
 AS_PLANNED = "measures"
@@ -25,6 +24,9 @@ MOST_NAMED = 6
 
 BETWEEN_RUNS = "run_distance"
 """Measure of pairs of runs; the rows of a pair belong to one of its two runs."""
+
+MISSING = {False: ("without rows", "computes them"), True: ("only partly measured", "measures the rest")}
+"""What is missing of a measure and what a command does about it, by whether the measure has any row."""
 
 
 def summary(experiment: ReportedExperiment) -> str:
@@ -99,7 +101,7 @@ def _result_notices(experiment: ReportedExperiment) -> Iterable[str]:
         for run in experiment.runs
         if run.state.state == "done"
         and (run.plan.arm, run.plan.seed) not in measured
-        and not run.plan.not_measured  # `_unmeasured` reports these
+        and not _lacking(experiment, run)  # `_unmeasured` reports these
     ]
     if missing:
         remedy = _remedy(experiment, "measure")
@@ -111,7 +113,6 @@ def _result_notices(experiment: ReportedExperiment) -> Iterable[str]:
             "the plan has no such run and arm."
         )
     yield from _incomparable(table, experiment.plan.arms)
-    yield from _at_other_steps(table, experiment.plan.arms)
 
 
 def _incomparable(table: DataFrame, arms: list[str]) -> Iterable[str]:
@@ -142,21 +143,6 @@ def _incomparable(table: DataFrame, arms: list[str]) -> Iterable[str]:
             )
 
 
-def _at_other_steps(table: DataFrame, arms: list[str]) -> Iterable[str]:
-    """Yield sentences on arms that were measured at different steps."""
-    by_steps: dict[str, list[str]] = {}
-    # Pairs of runs are left out: their last common step may be early for both.
-    last = last_step(table[table["other_run_id"].isna()])
-    steps_by_arm = last.groupby("arm")["step"].unique()
-    for arm in arms:
-        steps = sorted(step for step in steps_by_arm.get(arm, ()) if not pd.isna(step))
-        if len(steps) > 1:
-            by_steps.setdefault(listed([count(step) for step in steps], "and"), []).append(arm)
-    for steps_listed, names in by_steps.items():
-        verb = "was" if len(names) == 1 else "were"
-        yield f"{_few(names)} {verb} measured at different steps: {steps_listed}."
-
-
 def _sizes(rows: DataFrame, arms: list[str]) -> str:
     """Return each n of some rows with its arms: ``30,000 in mt; 38,112 in mlm``. Empty if all have the same n."""
     arms_by_size = {size: set(rows.loc[rows["n"] == size, "arm"]) for size in sorted(rows["n"].unique())}
@@ -168,31 +154,48 @@ def _sizes(rows: DataFrame, arms: list[str]) -> str:
 
 
 def _unmeasured(experiment: ReportedExperiment) -> Iterable[str]:
-    """Yield sentences on measures of the spec without rows: first those that were refused, with the reason."""
+    """Yield sentences on measures of the spec without rows, or without all of them: first those that were
+    refused, with the reason."""
     done = [run for run in experiment.runs if run.state.state == "done"]
+    begun = _with_any_row(experiment)
     refused: dict[tuple[str, str], list[ReportedRun]] = {}
-    lacking: dict[str, list[ReportedRun]] = {}
+    lacking: dict[tuple[str, bool], list[ReportedRun]] = {}
     for run in done:
-        for name in run.plan.not_measured or ():
+        for name in _lacking(experiment, run):
             if name in run.plan.refused:
                 refused.setdefault((name, run.plan.refused[name]), []).append(run)
             else:
-                lacking.setdefault(name, []).append(run)
+                lacking.setdefault((name, (run.plan.run_id, name) in begun), []).append(run)
     for (name, why), runs in refused.items():
         yield f"Asked for, but refused: {name}{_of(runs, done)}: {why}"
     if _lacks_distances(experiment, done):
-        lacking[BETWEEN_RUNS] = done
-    together: dict[tuple[str, str, str], list[str]] = {}
+        lacking[BETWEEN_RUNS, False] = done
+    together: dict[tuple[str, str, str, str], list[str]] = {}
     place = {kind: i for i, kind in enumerate(experiment.measures)}  # empty if the spec cannot be read
-    for name in sorted(lacking, key=lambda name: place.get(_kind(name), len(place))):
+    for name, is_begun in sorted(lacking, key=lambda of: place.get(_kind(of[0]), len(place))):
+        extent, adds = MISSING[is_begun]
         by_remedy: dict[str, list[ReportedRun]] = {}
-        for run in lacking[name]:
+        for run in lacking[name, is_begun]:
             by_remedy.setdefault(_checkpoint_needed(run), []).append(run)
         for checkpoint, runs in by_remedy.items():
-            remedy = _trained_again(checkpoint, _number_of(runs)) or f"{_remedy(experiment, 'run')} computes them"
-            together.setdefault((_kind(name), _of(runs, done), remedy), []).append(name)
-    for (_, those, remedy), names in together.items():
-        yield f"Asked for, but without rows: {by_kind(names)}{those}; {remedy}."
+            remedy = _trained_again(checkpoint, _number_of(runs)) or f"{_remedy(experiment, 'run')} {adds}"
+            together.setdefault((_kind(name), extent, _of(runs, done), remedy), []).append(name)
+    for (_, extent, those, remedy), names in together.items():
+        yield f"Asked for, but {extent}: {by_kind(names)}{those}; {remedy}."
+
+
+def _lacking(experiment: ReportedExperiment, run: ReportedRun) -> list[str]:
+    """Return the measures that a run lacks: by the plan, and those that were not measured at its last step."""
+    names = list(run.plan.not_measured or ())
+    early = {measure for run_id, measure in experiment.begun if run_id == run.plan.run_id}
+    return names + sorted(early.difference(map(_kind, names)))
+
+
+def _with_any_row(experiment: ReportedExperiment) -> set[tuple[str, str]]:
+    """Return run and name of every measure with rows, as the plan names it: with its task if it has one."""
+    rows = experiment.table[["run_id", "measure", "group"]].drop_duplicates()
+    with_task = zip(rows["run_id"], rows["measure"] + " " + rows["group"].fillna(""), strict=True)
+    return {*experiment.begun, *zip(rows["run_id"], rows["measure"], strict=True), *with_task}
 
 
 def _checkpoint_needed(run: ReportedRun) -> str:
@@ -229,7 +232,8 @@ def _of(runs: list[ReportedRun], done: list[ReportedRun]) -> str:
 def _lacks_distances(experiment: ReportedExperiment, done: list[ReportedRun]) -> bool:
     """Return whether runs were to be compared with each other and no pair was."""
     planned = BETWEEN_RUNS in experiment.measures and experiment.plan.pairs_to_compare != 0
-    return planned and len(done) > 1 and BETWEEN_RUNS not in set(experiment.table["measure"])
+    compared = {*experiment.table["measure"], *(measure for _, measure in experiment.begun)}
+    return planned and len(done) > 1 and BETWEEN_RUNS not in compared
 
 
 def _with_rows(table: pd.DataFrame) -> set[tuple[str, int]]:

@@ -11,9 +11,10 @@ from scipy import stats
 
 from ablations.cli import main
 from ablations.errors import ResultsError
+from reports.folder import read_plan
 from reports.page import page
 from reports.page.diff import difference
-from reports.page.flips import ComparedArm, compare_examples
+from reports.page.flips import ComparedArm, compare_examples, publish_predictions, sides_of
 from reports.page.page import publish, restore
 from reports.statistics.summaries import multi_bootstrap
 from tests.support.errors import error_text
@@ -173,6 +174,19 @@ def test_only_numbers_of_the_same_settings_and_the_last_step_are_compared(sides,
         "a and other have no predictions of the same measure, task and settings; measure both with the same "
         "settings."
     )
+
+
+def test_predictions_before_the_last_step_of_a_run_are_neither_compared_nor_published(experiment, tmp_path):
+    """As after a stop between two checkpoints."""
+    path = experiment.parent / "runs" / folder_name("mlm", 0)
+    (path / "predictions.parquet").unlink()
+    write_run(path, A[0], step=2)
+    sides = [sides_of(experiment, read_plan(experiment))[arm] for arm in ("mlm", "clm")]
+    (task,) = compare_examples(*sides)["tasks"]
+    assert [seed["before"] for seed in task["seeds"]] == [1, 2]
+    publish_predictions(experiment, tmp_path)
+    published = pd.read_parquet(tmp_path / "predictions.parquet")
+    assert sorted(published.loc[published["arm"] == "mlm", "seed"].unique()) == [1, 2]
 
 
 def test_the_command_shows_arms_and_runs(experiment):

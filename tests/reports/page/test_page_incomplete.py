@@ -237,8 +237,7 @@ def test_absent_facts_are_dashes(tmp_path, undrawn):
 
 
 def test_what_does_not_fit_together_is_said(tmp_path, undrawn):
-    late = [row | {"step": 256} if (row["arm"], row["seed"]) == ("mlm", 1) else row for row in rows()]
-    late = [row | {"n": 30_000} if (row["arm"], row["metric"]) == ("mt", "plug_in") else row for row in late]
+    late = [row | {"n": 30_000} if (row["arm"], row["metric"]) == ("mt", "plug_in") else row for row in rows()]
     late = [row for row in late if (row["arm"], row["seed"]) != ("clm", 2)]
     late += [
         row | {"run_id": "fffffffff" + str(row["seed"])} for row in rows(("mt",)) if row["measure"] == "validation"
@@ -252,7 +251,31 @@ def test_what_does_not_fit_together_is_said(tmp_path, undrawn):
         "12 rows of results.parquet not shown: the plan has no such run and arm.",
         "token_information plug_in was measured on different numbers of tokens (30,000 in mt; 38,112 in mlm, "
         "clm and untrained), so do not compare the curves of these arms.",
-        "mlm was measured at different steps: 256 and 500.",
+    ]
+
+
+def test_a_run_measured_before_its_last_step_alone_has_no_score(tmp_path, undrawn):
+    """As after a stop between two checkpoints."""
+    complete = [row for row in rows() if (row["arm"], row["seed"], row["measure"]) != ("mlm", 1, "validation")]
+    early = [row | {"step": 2} for row in rows() if row not in complete]
+    reports = []
+    for name, some in (("complete", complete), ("early", complete + early)):
+        page.write(folder := write(tmp_path / name, table_rows=some))
+        reports.append(strict_json(folder / "report.json"))
+    without, shown = (
+        {key: part for key, part in told.items() if key not in ("made_from", "notices")} for told in reports
+    )
+    assert shown == without
+    assert [(run["loss"], run["gain"]) for run in shown["runs"][:3]].index((None, None)) == 1
+    assert [notice["text"] for notice in reports[1]["notices"]] == [
+        "Asked for, but only partly measured: validation of mlm (seed 1); `ablate run` measures the rest."
+    ]
+    early = [row | {"step": 2} for row in rows() if (row["arm"], row["seed"]) == ("clm", 2)]
+    others = [row for row in rows() if (row["arm"], row["seed"]) != ("clm", 2)]
+    page.write(folder := write(tmp_path / "all", table_rows=others + early))
+    assert [notice["text"] for notice in strict_json(folder / "report.json")["notices"]] == [
+        f"Asked for, but only partly measured: {name} of clm (seed 2); `ablate run` measures the rest."
+        for name in ("layer_change", "token_information", "validation")
     ]
 
 

@@ -8,7 +8,7 @@ import pytest
 from reports import folder as experiment_folder
 from reports.page import page
 from reports.page.summary import grouped, notices, summary
-from tests.support.fake_experiment import rows, write
+from tests.support.fake_experiment import rows, run_of, write
 from tests.support.html_page import Page
 
 
@@ -62,6 +62,20 @@ def test_what_a_plan_says_is_missing_counts_task_by_task_and_no_table(tmp_path):
     # None of the three has rows here: what has no file is no part of the plan, and no two runs compare.
     assert told(planned(folder)) == []
     assert "all done" in summary(experiment_folder.read(folder))
+
+
+def test_a_task_with_rows_of_some_steps_is_not_said_to_have_none(tmp_path):
+    loss = next(row for row in rows(("mlm",), (0,)) if row["measure"] == "validation")
+    scores = [
+        loss | {"measure": "probing", "metric": "accuracy", "group": task, "step": step}
+        for task, step in (("ud_pos", 500), ("tree_depth", 2))
+    ]
+    folder = write(tmp_path, arms=("mlm", "clm"), seeds=(0,), table_rows=[*rows(("mlm", "clm"), (0,)), *scores])
+    assert told(planned(folder, mlm={"not_measured": ["probing tree_depth", "probing cola"]})) == [
+        "Asked for, but only partly measured: probing (tree_depth) of mlm (seed 0); `ablate run` measures the "
+        "rest.",
+        "Asked for, but without rows: probing (cola) of mlm (seed 0); `ablate run` computes them.",
+    ]
 
 
 @pytest.mark.parametrize("checkpoint", ["gone", "damaged"])
@@ -133,6 +147,21 @@ def test_of_distances_each_run_needs_no_rows_of_its_own(tmp_path):
     ]
     folder = write(tmp_path, table_rows=[*rows(), *between])
     assert told(asking(folder, "layer_change", "run_distance")) == []
+
+
+def test_distances_before_the_last_step_count_only_for_runs_that_do_not_share_it(tmp_path):
+    """Runs of other lengths may have no later step in common."""
+    change = next(row for row in rows(("mlm",), (0,)) if row["measure"] == "layer_change")
+    between = [
+        change | {"measure": "run_distance", "other_run_id": run_of(arm, 0)["run_id"], "group": arm, "step": 0}
+        for arm in ("clm", "untrained")
+    ]
+    folder = asking(write(tmp_path, table_rows=[*rows(), *between]), "run_distance")
+    table = experiment_folder.read(folder).table
+    assert [*table.loc[table["measure"] == "run_distance", "group"]] == ["untrained"]
+    assert told(folder) == [
+        "Asked for, but only partly measured: run_distance of mlm (seed 0); `ablate run` measures the rest."
+    ]
 
 
 def test_one_run_alone_has_no_distances(tmp_path):
