@@ -188,8 +188,8 @@ def compare_examples(
             raise ResultsError(f"{side.name}: no run of it is trained yet; start `ablate run`.")
         if not table:
             raise ResultsError(
-                f"{side.name}: its predictions were not kept; set `predictions: true` in a measure of its spec, "
-                "as in {kind: minimal_pairs, predictions: true}, and start `ablate run` again."
+                f"{side.name}: no predictions of its last step are kept; set `predictions: true` in a measure "
+                "of its spec, as in {kind: minimal_pairs, predictions: true}, and start `ablate run` again."
             )
     if before.is_run and after.is_run:  # two runs are paired even if their seeds differ
         (first,), (second,) = before.runs, after.runs

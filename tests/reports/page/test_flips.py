@@ -184,6 +184,11 @@ def test_predictions_before_the_last_step_of_a_run_are_neither_compared_nor_publ
     sides = [sides_of(experiment, read_plan(experiment))[arm] for arm in ("mlm", "clm")]
     (task,) = compare_examples(*sides)["tasks"]
     assert [seed["before"] for seed in task["seeds"]] == [1, 2]
+    runs = [ComparedArm(run.name, {0: run}, is_run=True) for run in (path, sides[1].runs[0])]
+    assert error_text(ResultsError, compare_examples, *runs) == (
+        f"{path.name}: no predictions of its last step are kept; set `predictions: true` in a measure "
+        "of its spec, as in {kind: minimal_pairs, predictions: true}, and start `ablate run` again."
+    )
     publish_predictions(experiment, tmp_path)
     published = pd.read_parquet(tmp_path / "predictions.parquet")
     assert sorted(published.loc[published["arm"] == "mlm", "seed"].unique()) == [1, 2]
@@ -227,8 +232,8 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(experiment):
         f"{experiment}:mln", f"{experiment}:clm"
     )
     assert refusal(f"{experiment}:mlm", f"{experiment}:mt") == (
-        f"{experiment}:mt: its predictions were not kept; set `predictions: true` in a measure of its spec, as in "
-        "{kind: minimal_pairs, predictions: true}, and start `ablate run` again. "
+        f"{experiment}:mt: no predictions of its last step are kept; set `predictions: true` in a measure "
+        "of its spec, as in {kind: minimal_pairs, predictions: true}, and start `ablate run` again. "
     )
     for seed in SEEDS:
         (experiment.parent / "runs" / folder_name("mt", seed) / "state.json").unlink()
@@ -261,7 +266,7 @@ def test_a_published_folder_gives_the_same_comparison_without_texts(experiment, 
         "folder in the output root, such as out/NAME:ARM.\n"
     )
     other = ablate(f"{published}:mlm", f"{published}:mt")
-    assert "mt: its predictions were not kept; set `predictions: true` in a measure of its spec" in other.stderr
+    assert "mt: no predictions of its last step are kept; set `predictions: true` in a measure" in other.stderr
     whole = ablate(published, published, "--json")
     assert json.loads(whole.stdout)["same_runs"] == 4 * len(SEEDS)
 
