@@ -112,6 +112,15 @@ class Card(NamedTuple):
     metrics: tuple[str, ...]
     layers: LayersOfRows = "none"
     """Which numbers of the measure belong to a layer or to two layers."""
+    first_layer: int = 0
+    """Lowest layer that has numbers."""
+    changes: tuple[str, ...] = ()
+    """Metrics with a number for each change from a layer to the next, in place of one for each layer. Claims read
+    them from layer 1 on."""
+    units: Mapping[str, str] = MappingProxyType({})
+    """Unit of each metric that is not a plain number, such as a share or a score."""
+    has_ceiling: bool = False
+    """Whether rows have their largest possible value (`ceiling`)."""
     groups: Literal["tasks", "treebanks"] | None = None
     """Whether each number belongs to a task of the catalogue (or a part of one), to a treebank, or to
     neither."""
@@ -133,6 +142,7 @@ class Card(NamedTuple):
 
 _RANKED = ("recall_at_1", "recall_at_20", "reciprocal_rank", "spearman")
 _OF_TEXT = ("copied", "distinct_1", "distinct_2", "fluency", "length")
+_SIMILARITIES = ("pwcca", "debiased_cka")
 _OF_TASKS = ("score", "accuracy", "spearman", "exact_match", "shuffled_score")
 
 CARDS: Final[Mapping[str, Card]] = MappingProxyType(
@@ -140,8 +150,10 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
         "layer_change": Card(
             rows="ablations.measures.layer_change:rows",
             require="ablations.measures.layer_change:require",
-            metrics=("pwcca", "debiased_cka"),
+            metrics=_SIMILARITIES,
             layers="all",
+            changes=_SIMILARITIES,
+            units=dict.fromkeys(_SIMILARITIES, "distance"),
             need=Need(
                 lambda objective: objective.has_layers, ("has one layer, so there is no change between layers")
             ),
@@ -152,6 +164,8 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             require="ablations.measures.token_information:require",
             metrics=("cross_fitted", "plug_in"),
             layers="all",
+            units=dict.fromkeys(("cross_fitted", "plug_in"), "nats"),
+            has_ceiling=True,
             need=PREDICTS_ITS_TEXT,
             version=8,
         ),
@@ -160,14 +174,17 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             require="ablations.measures.read_out:require",
             metrics=("linear", "mlp"),
             layers="all",
+            units=dict.fromkeys(("linear", "mlp"), "nats"),
+            has_ceiling=True,
             need=PREDICTS_ITS_TEXT,
             version=4,
         ),
         "run_distance": Card(
             rows="",
             require="ablations.measures.layer_change:require",
-            metrics=("pwcca", "debiased_cka"),
+            metrics=_SIMILARITIES,
             layers="all",
+            units=dict.fromkeys(_SIMILARITIES, "distance"),
             version=4,
         ),
         "neighbours": Card(
@@ -178,6 +195,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
                 *("same_relation", "same_left_part", "same_right_part"),
             ),
             layers="all",
+            units={"position_distance": "tokens"},
             version=4,
         ),
         "geometry": Card(
@@ -185,12 +203,16 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             require="ablations.measures.geometry:require",
             metrics=("anisotropy", "self_similarity", "effective_rank", "participation_ratio", "update_norm"),
             layers="all",
+            changes=("update_norm",),
+            units=dict.fromkeys(("effective_rank", "participation_ratio"), "dimensions"),
         ),
         "influence": Card(
             rows="ablations.measures.influence:rows",
             require="ablations.measures.influence:require",
             metrics=("pwcca",),
             layers="all",
+            first_layer=1,
+            units={"pwcca": "distance"},
             need=Need(
                 lambda objective: objective.has_one_attention,
                 "has no single attention from which a token could be hidden",
@@ -215,6 +237,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             rows="ablations.tasks.probing:rows",
             metrics=("accuracy", "selectivity", "code_length", "compression", "mix_weight"),
             layers="some",
+            units={"code_length": "nats"},
             groups="tasks",
             version=9,
         ),
@@ -235,6 +258,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
                 *("loss", "perplexity", "objective_loss", "bleu", "chrf", "pair_accuracy"),
                 *("observed_clean", "observed_replaced", "recovered_replaced"),
             ),
+            units=dict.fromkeys(("loss", "objective_loss"), "nats"),
             metric_needs=MappingProxyType(
                 {
                     **dict.fromkeys(("loss", "perplexity"), HAS_VOCABULARY_LOSS),
@@ -274,6 +298,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
         "parsing": Card(
             rows="ablations.tasks.language_models.parsing:rows",
             metrics=("uuas", "uuas_adjacent", "uuas_random", "uuas_minus_adjacent", "conditional_information"),
+            units={"conditional_information": "nats"},
             groups="treebanks",
             need=PREDICTS_HIDDEN,
             version=7,
@@ -281,12 +306,17 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
         "conditional_independence": Card(
             rows="ablations.tasks.language_models.conditional_independence:rows",
             metrics=("joint_minus_chain", "joint", "chain"),
+            units=dict.fromkeys(("joint_minus_chain", "joint", "chain"), "nats"),
             need=PREDICTS_HIDDEN,
             version=4,
         ),
         "generation": Card(
             rows="ablations.tasks.language_models.generation:rows",
             metrics=(*_OF_TEXT, *(f"{metric}_of_text" for metric in _OF_TEXT)),
+            units={
+                **dict.fromkeys(("fluency", "fluency_of_text"), "nats"),
+                **dict.fromkeys(("length", "length_of_text"), "tokens"),
+            },
             need=DRAWS_SENTENCES,
             version=4,
         ),
@@ -354,6 +384,12 @@ LOGGED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 """Metrics of measures that no spec asks for: they are read from a run's log if `validation` is measured."""
 
+UNITS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
+    {(kind, metric): unit for kind, card in CARDS.items() for metric, unit in card.units.items()}
+    | {("learning", metric): "nats" for metric in LOGGED["learning"]}
+)
+"""Unit of each metric that is not a plain number, by measure and metric. Plugins are not included."""
+
 METRICS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {**{kind: card.metrics for kind, card in CARDS.items()}, **LOGGED}
 )
@@ -389,6 +425,18 @@ def measures_of_tables() -> list[str]:
 def layers_of(measure: str) -> Literal["all", "some", "none"]:
     """Return whether all, some or none of the numbers of a measure belong to a layer, or to a pair of layers."""
     return "none" if measure in LOGGED else card(measure).layers
+
+
+def has_ceiling(measure: str) -> bool:
+    """Return whether rows of a measure may have their largest possible value (`ceiling`)."""
+    return plugins.is_name(measure) or (measure not in LOGGED and card(measure).has_ceiling)
+
+
+def layers_with_numbers(measure: str, metric: str, *, top: int) -> range:
+    """Return the layers of which claims can read a metric, in an encoder with so many layers. The changes from
+    a layer to the next count from layer 1 on, and the last one belongs to the layer below the top."""
+    facts = card(measure)
+    return range(1, top) if metric in facts.changes else range(facts.first_layer, top + 1)
 
 
 def _kinds(fits: Callable[[Card], bool]) -> frozenset[str]:

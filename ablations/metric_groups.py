@@ -18,6 +18,7 @@ from ablations.measures.settings import (
     InfluenceSettings,
     LayerChangeSettings,
     QuestionSettings,
+    ValidationSettings,
 )
 from ablations.tasks.datasets import TASKS, task_called
 from ablations.tasks.settings import (
@@ -35,6 +36,7 @@ from ablations.wording import FEW, guess, listed, shown
 from lightning_modules import plugins
 from lightning_modules.config import InputFormat
 from lightning_modules.config.masking import Tag
+from lightning_modules.config.training import word_order_name
 
 
 @cache
@@ -246,4 +248,7 @@ def groups_made(settings: Any, data_kinds: Collection[str]) -> tuple[str, ...] |
             return tuple(map(settings.group_of, settings.ratios))
         case GenerationSettings():
             return ("causal_lm", *(f"iterations={count}" for count in settings.iterations))
+        case ValidationSettings():
+            orders = map(word_order_name, settings.word_orders)
+            return (*_TREATMENTS, "causal_lm", "generator", *_PAIR_TASKS, *settings.input_formats, *orders)
     return None

@@ -237,11 +237,10 @@ def _checked(path: Path, *, overrides: tuple[str, ...], data_root: Path | None) 
     claim_files = claims_file.load_named(experiment.claims, spec=path)
     groups = claims_file.groups_of_measures(list(experiment.measures), {s.data.kind for s in arms.values()})
     kinds = [settings.kind for settings in experiment.measures]
-    layers = {arm: settings.encoder.num_hidden_layers for arm, settings in arms.items()}
     distance = distance_settings(experiment.measures)
     not_run = claims_file.not_run(
         claim_files,
-        layers=layers,
+        arms=arms,
         measures=kinds,
         groups=groups,
         across_seeds=distance is None or distance.across_seeds,

@@ -46,17 +46,13 @@ def longest_first(items: Sequence[PlannedRun]) -> list[PlannedRun]:
 
 def evaluations(run: RunSettings) -> int:
     """Return the number of validations while a run is trained."""
-    return -(-run.training.max_steps // run.training.validate_every)
+    return len(run.training.validated_steps)
 
 
 def measured_checkpoints(settings: Measure, run: RunSettings) -> int:
     """Return how many checkpoints a measure reads: the last one, or all that are kept of step 0, the powers
     of two and the last step."""
-    steps, keep = run.training.max_steps, run.training.keep_checkpoints
-    if settings.checkpoints == "last":
-        return 1
-    saved = len({0, steps} | {2**i for i in range(steps.bit_length())})
-    return saved if keep == "all" else min(saved, keep)
+    return 1 if settings.checkpoints == "last" else len(run.training.kept_steps)
 
 
 VERSION: Literal[4] = 4

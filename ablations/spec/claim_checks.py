@@ -12,7 +12,17 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from ablations.catalogue import OF_TASKS, OF_TREEBANKS, SHARES, card, layers_of, measures_of_tables, metrics_of
+from ablations.catalogue import (
+    OF_TASKS,
+    OF_TREEBANKS,
+    SHARES,
+    UNITS,
+    card,
+    has_ceiling,
+    layers_of,
+    measures_of_tables,
+    metrics_of,
+)
 from ablations.errors import Fault, KeyPath
 from ablations.metric_groups import groups_of, metrics_of_task
 from ablations.spec.contrasts import (
@@ -67,6 +77,7 @@ def effect_faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: s
             f"or write kind: shape with form: {effect.of.layers}",
         )
     if effect is not None:
+        yield from _other_units(effect, at, name=name)
         for keys, sentence in effect.repeated_arms():
             yield Fault((*at, *keys), f"{name}{sentence}")
         is_in_another_unit = isinstance(effect, Share | Optimum)  # a share of a gain, or a place
@@ -101,6 +112,35 @@ def _share(effect: Contrast) -> str:
         for of in quantities
     ) and not (isinstance(effect, Shape) and effect.form in RATIOS)
     return f"{quantities[0].measure} {quantities[0].metric}" if are_shares else ""
+
+
+def _other_units(effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]:
+    """Yield a fault if an effect compares numbers of different units, or names another unit than that of its
+    numbers. Plain numbers, such as shares and scores, may have any other name."""
+    if isinstance(effect, Share | Optimum) or (isinstance(effect, Shape) and effect.form in RATIOS):
+        return  # its number is a share, a place or a ratio
+    of = next(effect.quantities())
+    minus_of = getattr(effect, "minus_of", None) or of
+    unit, other = _unit(of), _unit(minus_of)
+    if unit is None or other is None:
+        return
+    if unit != other:
+        units = f"{of.metric} has {unit or 'none'}, and {minus_of.metric} has {other or 'none'}"
+        yield Fault((*at, "minus_of"), f"{name}.minus_of must have the unit of {name}.of, but {units}")
+    elif unit and effect.unit and unit not in effect.unit:
+        sentence = f"must be {unit}, the unit of {of.measure} {of.metric}, but is {shown(effect.unit)}"
+        yield Fault((*at, "unit"), f"{name}.unit {sentence}")
+    elif not unit and effect.unit in UNITS.values():
+        sentence = f"must not be {effect.unit}, because this number of {of.measure} {of.metric} has no unit"
+        yield Fault((*at, "unit"), f"{name}.unit {sentence}; remove it")
+
+
+def _unit(of: Quantity) -> str | None:
+    """Return the unit of a quantity; empty for a plain number, None if it is not known."""
+    if plugins.is_name(of.measure) or of.metric not in metrics_of(of.measure):
+        return None
+    is_ratio = of.read.startswith("share") or of.steps == "way"
+    return "" if is_ratio else UNITS.get((of.measure, of.metric), "")
 
 
 OF_ITS_LOWEST = ("fall_to_inner", "rise_to_top")
@@ -152,6 +192,9 @@ def _of_quantity(of: Quantity, effect: Contrast | None, at: KeyPath, *, name: st
         )
         is_alone = isinstance(effect, Difference) and effect.minus is None
         yield Fault((*at, "read"), f"{name}.read {sentence}{vs_chance if is_alone else ''}")
+    if of.read == "share_of_ceiling" and not has_ceiling(of.measure):
+        sentence = f"must not be share_of_ceiling, because numbers of {of.measure} have no ceiling"
+        yield Fault((*at, "read"), f"{name}.read {sentence}; leave read out")
     has_axis = isinstance(effect, Shape | Ahead) or (isinstance(effect, Trend) and effect.over != "arms")
     if has_axis and of.steps != "last":
         sentence = f"{name}.steps must be left out, because this effect has a number for each layer, group or step"

@@ -35,15 +35,15 @@ from typing import Any, Literal, NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from ablations import yamlfile
-from ablations.catalogue import LOGGED, Measure, metric_lack
+from ablations.catalogue import LOGGED, Measure, layers_with_numbers, metric_lack
 from ablations.errors import Fault, KeyPath, Problem, SpecProblems
 from ablations.measures.settings import RunDistanceSettings
 from ablations.messages import validated
 from ablations.metric_groups import groups_made
 from ablations.spec import claim_checks, grid
 from ablations.spec.claim_checks import written_claims, written_effects
-from ablations.spec.contrasts import Apart, Claim, ClaimFile, Quantity
-from ablations.wording import FEW, guess, listed, nearest, shown
+from ablations.spec.contrasts import FEWEST_STEPS, Ahead, Apart, Claim, ClaimFile, Effect, Quantity, Shape, Trend
+from ablations.wording import FEW, guess, listed, nearest, several, shown
 from ablations.yamlfile import Document
 from lightning_modules.config import RunSettings
 from lightning_modules.files import write_whole
@@ -209,39 +209,84 @@ def _distance_problems(document: Document, claim: Claim) -> Iterator[Problem]:
 def never_measured(
     files: Sequence[Claims], *, measures: Sequence[Measure], arms: Mapping[str, RunSettings]
 ) -> Iterator[str]:
-    """Yield a sentence for each claim that can have no verdict, because it reads a metric that the objective of
-    one of its arms does not have. An arm of an effect with several quantities may read any of them.
+    """Yield a sentence for each claim that can have no verdict: the objective of one of its arms does not have a
+    metric that it reads, the encoder a layer, or the learning curve enough checkpoints. An arm of an effect with
+    several quantities may read any of them.
 
     Args:
         arms: settings of one run of each arm, by the name of the arm.
     """
+    by_kind: dict[str, Measure] = {settings.kind: settings for settings in measures}
     for claim in (claim for file in files for claim in file.claims):
-        reasons = dict.fromkeys(
-            f"{of.measure} {of.metric} is not measured on {arm}, because {arms[arm].objective.kind} {lack}"
-            for effect in claim.parts.values()
-            for arm in effect.arms_needed()
-            if arm in arms and all(_lack(of, measures, arms[arm]) is not None for of in effect.quantities())
-            for of in effect.quantities()
-            if (lack := _lack(of, measures, arms[arm])) is not None
-        )
-        if reasons:
+        arms_by_reason: dict[str, dict[str, None]] = {}
+        for effect in (*claim.parts.values(), *claim.provided.values()):
+            for arm in effect.arms_needed() if set(claim.needs.arms) <= set(arms) else ():
+                each = [_lack(effect, of, by_kind, arms[arm]) for of in effect.quantities()]
+                for reason in filter(None, each if all(each) else ()):
+                    arms_by_reason.setdefault(reason, {})[arm] = None
+        if arms_by_reason:
+            reasons = [reason.format(listed(list(names), "and")) for reason, names in arms_by_reason.items()]
             yield f"claim {claim.name} cannot be judged: {'; '.join(reasons)}"
 
 
-def _lack(of: Quantity, measures: Sequence[Measure], run: RunSettings) -> str | None:
-    """Return why no measure gives a quantity for a run; None if one does, or if none is of its kind."""
-    reasons = [
-        metric_lack(settings, of.metric, run, in_groups=bool(of.groups))
-        for settings in measures
-        if settings.kind == of.measure and not isinstance(settings, RunDistanceSettings)
-    ]
-    return None if None in reasons else next(iter(reasons), None)
+def _lack(effect: Effect, of: Quantity, measures: Mapping[str, Measure], run: RunSettings) -> str | None:
+    """Return why no measure gives a quantity of a run that an effect reads, with braces in the place of the arm;
+    None if one does, or if none is of its kind."""
+    settings = measures.get("validation" if of.measure in LOGGED else of.measure)
+    if settings is None:
+        return None
+    if of.measure not in LOGGED and not isinstance(settings, RunDistanceSettings):
+        lack = metric_lack(settings, of.metric, run, in_groups=bool(of.groups))
+        if lack is not None:
+            return f"{of.measure} {of.metric} is not measured on {{}}, because {run.objective.kind} {lack}"
+    if isinstance(effect, Ahead) or of.steps != "last":
+        return _curve_lack(of, settings, run)
+    return _layers_lack(effect, of, run)
+
+
+def _layers_lack(effect: Effect, of: Quantity, run: RunSettings) -> str | None:
+    """Return which layers of a quantity a run lacks, as `_lack` does; None if it lacks none."""
+    needed = of.layers_needed
+    if isinstance(effect, Shape) or (isinstance(effect, Trend) and effect.over == "layers"):
+        needed = 3 if isinstance(effect, Shape) else 2
+    if not needed and of.layer is None:
+        return None
+    has = layers_with_numbers(of.measure, of.metric, top=run.encoder.num_hidden_layers)
+    words = f"only the layers {has.start} to {has.stop - 1}" if len(has) > 1 else f"only layer {has.start}"
+    read = f"of {of.measure} {of.metric}, which is measured in {words if has else 'no layer'} of {{}}"
+    if of.layer is not None and of.layer not in has:
+        return f"it reads layer {of.layer} {read}"
+    return f"it needs {several(needed, 'layer')} {read}" if len(has) < needed else None
+
+
+def _curve_lack(of: Quantity, settings: Measure, run: RunSettings) -> str | None:
+    """Return why a run never has the learning curve of a quantity, as `_lack` does; None if it has it.
+
+    Args:
+        settings: the measure, or `validation` for what the log says.
+    """
+    named, steps = f"{of.measure} {of.metric}", [run.training.max_steps]
+    if of.measure in LOGGED:
+        steps, remedy = run.training.validated_steps if of.measure == "learning" else steps, ""
+    elif settings.checkpoints == "all":
+        steps, remedy = run.training.kept_steps, ""
+    else:
+        remedy = "; set checkpoints: all in the measure"
+    if len(steps) < FEWEST_STEPS:
+        number = several(len(steps), "step")
+        return f"{named} is measured at {number} of {{}}, but a learning curve needs {FEWEST_STEPS}{remedy}"
+    if of.steps != "last" and steps[0] > round(of.until * steps[-1], 6):
+        return (
+            f"{named} is first measured at step {steps[0]:,} of {{}}, after the {100 * of.until:g}% of training "
+            "(until) at which the effect reads it"
+        )
+    return None
 
 
 def not_run(
     files: Sequence[Claims],
     *,
-    layers: Mapping[str, int],
+    arms: Collection[str],
     measures: Collection[str],
     groups: Mapping[str, Sequence[str]],
     across_seeds: bool = True,
@@ -249,7 +294,7 @@ def not_run(
     """Yield a sentence for each reason why an experiment does not run some of its claims.
 
     Args:
-        layers: number of layers of each arm's encoder, by the name of the arm.
+        arms: names of the experiment's arms.
         groups: groups by kind of measure, as from `groups_of_measures`.
         across_seeds: whether `run_distance` compares arms at different seeds. A claim without its own spec that
             needs this has an error instead (`problems`).
@@ -258,7 +303,7 @@ def not_run(
     elsewhere: dict[str, list[str]] = {}
     for claim in (claim for file in files for claim in file.claims):
         lacking = [name for name in claim.needs.measures if name not in measured]
-        if claim.needs.spec and (lacking or not set(claim.needs.arms) <= set(layers)):
+        if claim.needs.spec and (lacking or not set(claim.needs.arms) <= set(arms)):
             elsewhere.setdefault(claim.needs.spec, []).append(claim.name)
         elif lacking:
             yield f"claim {claim.name} is not run: it needs the measure {listed(lacking, 'and')}"
@@ -270,11 +315,6 @@ def not_run(
             effects = (*claim.parts.values(), *claim.provided.values())
             if not across_seeds and any(isinstance(effect, Apart) for effect in effects):
                 yield f"claim {claim.name} is not run: it needs run_distance with across_seeds: true"
-            for layer, arm in _layers_lacking(claim, layers):
-                yield (
-                    f"claim {claim.name} is not run: it reads layer {layer}, but arm {arm} has the layers 0 to "
-                    f"{layers[arm]}"
-                )
     for spec, names in elsewhere.items():
         yield f"claims that are not run here, but in {spec}: {', '.join(names)}"
 
@@ -289,18 +329,6 @@ def _groups_lacking(claim: Claim, groups: Mapping[str, Sequence[str]]) -> dict[s
             if names:
                 lacking.setdefault(of.measure, []).extend(names)
     return {measure: list(dict.fromkeys(names)) for measure, names in lacking.items()}
-
-
-def _layers_lacking(claim: Claim, layers: Mapping[str, int]) -> list[tuple[int, str]]:
-    """Return the layers that a claim reads and that an arm of the same effect lacks, each with the arm."""
-    named = {
-        (of.layer, arm)
-        for effect in (*claim.parts.values(), *claim.provided.values())
-        for of in effect.quantities()
-        for arm in effect.arms_needed()
-        if of.layer is not None
-    }
-    return sorted((layer, arm) for layer, arm in named if layer > layers.get(arm, layer))
 
 
 def planned(

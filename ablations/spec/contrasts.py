@@ -27,6 +27,9 @@ Pair = Annotated[tuple[str, str], Field(strict=False)]
 Arms = str | Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
 """Name of an arm, or names of several, whose mean is taken."""
 
+FEWEST_STEPS = 3
+"""Smallest number of checkpoints that make a learning curve."""
+
 Expected = Literal["supported", "contradicted", "equivalent", "open"]
 
 
@@ -62,6 +65,11 @@ class Quantity(Settings):
     curves of different height."""
     until: float = Field(1.0, gt=0, le=1)
     """Share of training up to which the area is read, or at which the way is read."""
+
+    @property
+    def layers_needed(self) -> int:
+        """Smallest number of layers for `layers`: a drop takes two, and an inner layer exists from three on."""
+        return {"none": 0, "drop": 2, "fall_to_inner": 3, "rise_to_top": 3}.get(self.layers, 1)
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

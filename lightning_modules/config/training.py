@@ -225,6 +225,18 @@ class TrainingSettings(Settings):
         run uses only some sentences, or draws its words anew."""
         return self.sentences is not None or self.word_order.kind in ("corpus", "uniform")
 
+    @property
+    def kept_steps(self) -> list[int]:
+        """Return the steps whose checkpoints are kept after training."""
+        steps = sorted({0, self.max_steps, *(2**i for i in range(self.max_steps.bit_length()))})
+        return steps if self.keep_checkpoints == "all" else steps[-self.keep_checkpoints :]
+
+    @property
+    def validated_steps(self) -> list[int]:
+        """Return the steps whose validation loss is logged; none if the run is not trained."""
+        steps, every = self.max_steps, self.validate_every
+        return [*range(every, steps, every), steps] if steps else []
+
     @field_validator("loggers")
     @classmethod
     def _each_logger_once(cls, loggers: tuple[LoggerName, ...]) -> tuple[LoggerName, ...]:

@@ -16,14 +16,11 @@ from pandas import DataFrame
 
 from ablations.errors import ResultsError
 from ablations.metric_groups import matches
-from ablations.spec.contrasts import Quantity
+from ablations.spec.contrasts import FEWEST_STEPS, Quantity
 from ablations.wording import listed, several
 
 Array = NDArray[np.float64]
 Axis = Literal["none", "layers", "steps", "groups"]
-
-FEWEST_STEPS = 3
-"""Smallest number of checkpoints that make a learning curve."""
 
 
 class NotMeasured(ResultsError):
@@ -315,9 +312,7 @@ def _over_layers(
     Raises:
         NotMeasured: as in `read`, or the layer that the quantity names is not there.
     """
-    # A drop takes two layers, and an inner layer exists from three layers on.
-    layers_needed = {"drop": 2, "fall_to_inner": 3, "rise_to_top": 3}.get(of.layers, 1)
-    whole = read(rows, of, [arm], axis="layers", fewest=layers_needed, beside=beside)
+    whole = read(rows, of, [arm], axis="layers", fewest=of.layers_needed, beside=beside)
     if of.layer is not None and of.layer not in whole.positions:
         raise NotMeasured(f"{_named(of)} has no layer {of.layer}")
     values_ASKL = whole.values_ASK[:, :, None]
@@ -361,7 +356,7 @@ def _require_measured(whole: PairedNumbers, of: Quantity) -> None:
     """Raise NotMeasured if the first checkpoint comes after the share `until` of training."""
     if whole.positions[0] > at_share(of.until, whole.positions[-1]):
         raise NotMeasured(
-            f"{_named(of)} is first measured at step {whole.positions[0]:,.0f}, after the {of.until:.0%} of "
+            f"{_named(of)} is first measured at step {whole.positions[0]:,.0f}, after the {100 * of.until:g}% of "
             "training (until) at which the effect reads it"
         )
 
@@ -555,7 +550,8 @@ def _named(of: Quantity) -> str:
 
 def _where(of: Quantity, axis: Axis) -> str:
     groups = [group for group in of.groups if group != "*"]
-    return (f" in {', '.join(groups)}" if groups else "") + (" by step" if axis == "steps" else "")
+    read = {"value": "", "share_of_ceiling": " with a ceiling"}.get(of.read, " with a chance level")
+    return (f" in {', '.join(groups)}" if groups else "") + (" by step" if axis == "steps" else "") + read
 
 
 def _plain(column: Any) -> list[Any]:

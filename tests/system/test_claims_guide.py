@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from ablations.catalogue import METRICS, SHARES
+from ablations.catalogue import METRICS, SHARES, UNITS
 from ablations.messages import kind_of
 from ablations.metric_groups import groups_of
 from ablations.spec import claims as claims_file
@@ -117,6 +117,15 @@ def test_shares_are_the_metrics_with_such_a_unit():
     assert {units[share] for share in shares} == {"share", "of the task", "correlation", "as above"}
     named = {metric for metric, unit in units.items() if unit in ("share", "of the task", "correlation")}
     assert named - shares == {("geometry", "update_norm")}  # a ratio, which may be larger than 1
+
+
+def test_units_are_those_of_the_catalogue():
+    """A row with `as above`, or with two units, does not say which metric has which."""
+    for row in ROWS:
+        for measure, metric in ((measure, metric) for measure in names(row[0]) for metric in names(row[1])):
+            if row[2] != "as above" and ";" not in row[2]:
+                unit = row[2] if row[2] in UNITS.values() else ""
+                assert UNITS.get((measure, metric), "") == unit, (measure, metric)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]} {row[1]}".replace("`", ""))

@@ -110,16 +110,32 @@ BAD = {
         "effect.of.read must not be gain, because gain is the chance level minus the value, and of parsing uuas "
         "more is better; leave read out"
     ),
+    "{kind: difference, of: {measure: validation, metric: loss, read: share_of_ceiling}, arm: mlm, minus: clm}": (
+        "effect.of.read must not be share_of_ceiling, because numbers of validation have no ceiling; leave "
+        "read out"
+    ),
+    f"{{kind: difference, {LOSS}, arm: mlm, minus: clm, unit: bits}}": (
+        'effect.unit must be nats, the unit of validation loss, but is "bits"'
+    ),
+    "{kind: trend, of: {measure: validation, metric: perplexity}, arms: [n1, n2, mlm], unit: nats}": (
+        "effect.unit must not be nats, because this number of validation perplexity has no unit; remove it"
+    ),
+    f"{{kind: difference, {LOSS}, arm: mlm, minus: n1, minus_of: {{measure: validation, metric: perplexity}}}}": (
+        "effect.minus_of must have the unit of claims.effect.of, but loss has nats, and perplexity has none"
+    ),
 }
 
 GOOD_EFFECTS = [
-    f"{{kind: difference, {LOSS}, arm: mlm, minus: n1, minus_of: {{measure: validation, metric: chrf}}}}",
+    f"{{kind: difference, {LOSS}, arm: mlm, minus: n1, minus_of: {{measure: learning, metric: loss}}}}",
     f"{{kind: trend, {LOSS}, arms: [n1, n2, mlm]}}",
     "{kind: shape, of: {measure: layer_change, metric: pwcca}, arm: mlm, minus: clm, form: rise_to_top}",
     f"{{kind: share, {LOSS}, kept_by: n1, whole: mlm, none: corpus, smallest_gain: 0.1}}",
     f"{{kind: difference, {LOSS}, arm: [a, b], minus: [c, mlm]}}",
     f"{{kind: optimum, {LOSS}, arms: {{a: 1, b: 2, c: 3, mlm: 4}}, above: 1, below: 2, smallest_bend: 0.1}}",
-    f"{{kind: ahead, {LOSS}, arm: mlm, over: clm}}",
+    f"{{kind: ahead, {LOSS}, arm: mlm, over: clm, unit: nats per token}}",
+    f"{{kind: share, {LOSS}, kept_by: n1, whole: mlm, none: corpus, smallest_gain: 0.1, unit: of the gain}}",
+    "{kind: difference, of: {measure: read_out, metric: mlp, layers: top, read: share_of_ceiling}, arm: mlm, "
+    "minus: clm, unit: of the entropy}",
     "{kind: difference, of: {measure: fine_tuning, metric: score, groups: [sst2]}, arm: mlm, minus: mlm, "
     "minus_of: {measure: fine_tuning, metric: score, groups: [sst2], read: floor}}",
     "{kind: difference, of: {measure: minimal_pairs, metric: accuracy, groups: [blimp], read: gain}, arm: mlm, "

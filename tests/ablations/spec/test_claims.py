@@ -11,6 +11,7 @@ from ablations.spec import load
 from ablations.spec.claims import group_faults, groups_of_measures
 from lightning_modules import plugins
 from tests.support.claim_files import GOOD, write
+from tests.support.command_line import ablate
 from tests.support.errors import error_text
 
 SPEC = """\
@@ -381,7 +382,7 @@ MEASURES = [
     {"kind": "conditional_independence", "ratios": [0.15, 0.4]},
     {"kind": "generation", "iterations": [1, 4]},
     {"kind": "nothing"},
-    "validation",
+    {"kind": "validation", "input_formats": ["doc_sentences"], "word_orders": [{"kind": "ngrams", "n": 2}]},
 ]
 
 
@@ -411,6 +412,8 @@ def found(measure, metric, groups, *, needs=None, or_groups=(), kinds=("files",)
             "iterations=9",
             '"iterations=9" with these settings, only causal_lm, iterations=1',
         ),
+        ("validation", "loss", "ngrams, n 1", '"ngrams, n 1" with these settings, only masked, kept, random, '),
+        ("validation", "loss", "full_sentences", '"full_sentences" with these settings, only masked, kept, '),
     ],
 )
 def test_a_group_that_no_measure_of_the_spec_makes_is_an_error(measure, metric, group, why):
@@ -427,7 +430,7 @@ def test_a_group_that_no_measure_of_the_spec_makes_is_an_error(measure, metric, 
         ("layer_change", "pwcca", ["rank 1-10"]),
         ("conditional_independence", "joint", ["ratio=0.4"]),
         ("generation", "fluency", ["iterations=4", "causal_lm"]),
-        ("validation", "loss", ["masked"]),
+        ("validation", "loss", ["masked", "doc_sentences", "ngrams, n 2"]),
         ("probing", "accuracy", ["tree_depth"]),  # which the spec does not measure: another sentence says so
     ],
 )
@@ -445,3 +448,110 @@ def test_other_experiments_and_other_texts_are_left_alone():
     assert {"language_topic", "sst2"} <= set(
         groups_of_measures([{"kind": "fine_tuning"}], ("language", "files"))["fine_tuning"]
     )
+
+
+# Claims that can have no verdict ----------------------------------------------------------------------
+
+CHANGE = "of: {measure: layer_change, metric: pwcca"
+LOSS = "of: {measure: validation, metric: loss"
+GAIN = "of: {measure: learning, metric: gain"
+
+
+@pytest.mark.parametrize(
+    ("effect", "lack"),
+    [
+        (
+            f"kind: difference, {CHANGE}, layer: 2}}, arm: mlm, minus: clm",
+            "it reads layer 2 of layer_change pwcca, which is measured in only layer 1 of mlm and clm",
+        ),
+        (
+            f"kind: difference, {CHANGE}, layer: 0}}, arm: mlm, minus: deep",
+            "it reads layer 0 of layer_change pwcca, which is measured in only layer 1 of mlm; it reads layer 0 "
+            "of layer_change pwcca, which is measured in only the layers 1 to 3 of deep",
+        ),
+        (f"kind: difference, {CHANGE}, layer: 1}}, arm: mlm, minus: clm", None),
+        (f"kind: difference, {CHANGE}, layers: top}}, arm: mlm, minus: clm", None),
+        (
+            f"kind: difference, {CHANGE}, layers: drop}}, arm: deep, minus: flat",
+            "it needs 2 layers of layer_change pwcca, which is measured in no layer of flat",
+        ),
+        (
+            f"kind: trend, over: layers, {CHANGE}}}, arms: [mlm]",
+            "it needs 2 layers of layer_change pwcca, which is measured in only layer 1 of mlm",
+        ),
+        (
+            f"kind: shape, form: rise_to_top, {CHANGE}}}, arm: mlm",
+            "it needs 3 layers of layer_change pwcca, which is measured in only layer 1 of mlm",
+        ),
+        (f"kind: shape, form: rise_to_top, {CHANGE}}}, arm: deep", None),
+        (
+            "kind: difference, of: {measure: geometry, metric: anisotropy, layer: 3}, arm: deep, minus: clm",
+            "it reads layer 3 of geometry anisotropy, which is measured in only the layers 0 to 2 of clm",
+        ),
+        (
+            "kind: difference, of: {measure: geometry, metric: update_norm, layer: 2}, arm: deep, minus: clm",
+            "it reads layer 2 of geometry update_norm, which is measured in only layer 1 of clm",
+        ),
+        (
+            'kind: trend, over: layers, of: {measure: influence, metric: pwcca, groups: ["*"]}, arms: [flat]',
+            "it needs 2 layers of influence pwcca, which is measured in only layer 1 of flat",
+        ),
+        (
+            f"kind: ahead, {LOSS}}}, arm: mlm, over: clm",
+            "validation loss is measured at 1 step of mlm and clm, but a learning curve needs 3; set checkpoints: "
+            "all in the measure",
+        ),
+        (
+            f"kind: difference, {LOSS}, steps: area}}, arm: mlm, minus: clm",
+            "validation loss is measured at 1 step of mlm and clm, but a learning curve needs 3; set checkpoints: "
+            "all in the measure",
+        ),
+        ('kind: ahead, of: {measure: fine_tuning, metric: score, groups: ["*"]}, arm: mlm, over: clm', None),
+        (
+            'kind: ahead, of: {measure: fine_tuning, metric: score, groups: ["*"]}, arm: mlm, over: short',
+            "fine_tuning score is measured at 2 steps of short, but a learning curve needs 3",
+        ),
+        (f"kind: ahead, {GAIN}}}, arm: mlm, over: clm", None),
+        (f"kind: difference, {GAIN}, steps: area, until: 0.2}}, arm: mlm, minus: clm", None),
+        (
+            f"kind: difference, {GAIN}, steps: area, until: 0.001}}, arm: mlm, minus: clm",
+            "learning gain is first measured at step 8 of mlm and clm, after the 0.1% of training (until) at "
+            "which the effect reads it",
+        ),
+        (
+            "kind: ahead, of: {measure: corruption, metric: hidden}, arm: mlm, over: clm",
+            "corruption hidden is measured at 1 step of mlm and clm, but a learning curve needs 3",
+        ),
+    ],
+)
+def test_a_claim_on_a_layer_or_a_curve_that_is_never_measured_is_named(effect, lack, tmp_path):
+    """The spec decides it, and training takes days."""
+    measure, arms = effect.partition("measure: ")[2].partition(",")[0], ["mlm", "clm", "deep", "flat", "short"]
+    named = ", ".join(arm for arm in arms if f" {arm}" in effect or f"[{arm}" in effect)
+    text = GOOD.replace("[mlm, clm], measures: [validation]", f"[{named}], measures: [{measure}]")
+    line = next(line for line in text.splitlines() if line.startswith("    effect: "))
+    write(tmp_path, text.replace(line, f"    effect: {{{effect}}}"))
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(
+        """\
+name: x
+version: 1
+data: {kind: language}
+objective: {kind: masked_lm}
+encoder: {num_hidden_layers: 2}
+training: {max_steps: 40}
+arms:
+  mlm: {}
+  clm: {objective: {kind: causal_lm}}
+  deep: {encoder: {num_hidden_layers: 4}}
+  flat: {encoder: {num_hidden_layers: 1}}
+  short: {training: {keep_checkpoints: 2}}
+seeds: [0]
+measures: [validation, layer_change, geometry, influence, {kind: fine_tuning, checkpoints: all}]
+claims: [first]
+"""
+    )
+    good, *notices = ablate("validate", spec).stdout.splitlines()
+    assert good == f"{spec}: good, 5 runs"
+    said = [line.strip() for line in notices if "cannot be judged" in line]
+    assert said == ([] if lack is None else [f"claim both-sides-help cannot be judged: {lack}"])

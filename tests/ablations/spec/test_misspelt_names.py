@@ -362,8 +362,7 @@ def test_claims_that_a_spec_does_not_run_are_named_with_the_reason(tmp_path):
     files = [claims_file.load(path)]
 
     def not_run(arms, measures):
-        layers = dict.fromkeys(arms, 2)
-        return list(claims_file.not_run(files, layers=layers, measures=measures, groups={}))
+        return list(claims_file.not_run(files, arms=arms, measures=measures, groups={}))
 
     elsewhere = "claims that are not run here, but in all.yaml: both-sides-help"
     assert not_run(["mlm", "clm"], ["validation"]) == []
@@ -409,20 +408,6 @@ def test_a_claim_on_a_metric_that_an_objective_does_not_have_is_named(of, lack, 
     )
 
 
-def test_a_claim_on_a_layer_that_an_encoder_lacks_is_named(tmp_path):
-    of = "{measure: geometry, metric: participation_ratio, layer: 3}"
-    claims = GOOD.replace("{measure: validation, metric: loss}", of).replace("[validation]", "[geometry]")
-    files = [claims_file.load(write(tmp_path, claims))]
-
-    def not_run(**layers):
-        return list(claims_file.not_run(files, layers=layers, measures=["geometry"], groups={}))
-
-    assert not_run(mlm=3, clm=3) == []
-    assert not_run(mlm=3, clm=2) == [
-        "claim both-sides-help is not run: it reads layer 3, but arm clm has the layers 0 to 2"
-    ]
-
-
 def test_a_claim_on_a_task_that_the_spec_does_not_measure_is_named(tmp_path):
     """A spec that has the arms and the measure looks complete, and the verdict would never come."""
     (tmp_path / "all.yaml").write_text(SPEC)
@@ -436,8 +421,8 @@ def test_a_claim_on_a_task_that_the_spec_does_not_measure_is_named(tmp_path):
     def not_run(*tasks):
         measures = [{"kind": "frozen_features", "tasks": list(tasks)}]
         groups = claims_file.groups_of_measures(measures, {"files"})
-        layers = {"mlm": 2, "clm": 2}
-        return list(claims_file.not_run(files, layers=layers, measures=["frozen_features"], groups=groups))
+        arms = ["mlm", "clm"]
+        return list(claims_file.not_run(files, arms=arms, measures=["frozen_features"], groups=groups))
 
     assert not_run("ud_pos", "wnut17", "sst2") == []
     assert not_run("ud_pos") == [

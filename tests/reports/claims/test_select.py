@@ -368,6 +368,10 @@ def test_an_arm_whose_last_checkpoint_was_not_measured_is_not_compared_at_an_ear
             "fine_tuning score has no rows of arm mlm",
         ),
         (
+            {"kind": "difference", "of": SCORE | {"read": "share_of_ceiling"}, "arm": "mlm"},
+            "fine_tuning score has no rows of arm mlm with a ceiling",
+        ),
+        (
             {"kind": "ahead", "of": SCORE, "arm": "mlm", "over": "clm"},
             "fine_tuning score has 1 step in common, but a learning curve needs 3",
         ),

@@ -451,7 +451,7 @@ def test_hostile_text_is_text_in_page_and_markdown(tmp_path):
     text = TEXT.replace("says: It changes more.", f"says: {quoted}").replace("a paper, table 2", quoted)
     text = text.replace("published: 0.406 against 0.356", f"published: {quoted}")
     text = text.replace("because: so it is there", f"because: {quoted}")
-    text = text.replace("unit: distance", f"unit: {quoted}")
+    text = text.replace("unit: distance", f"unit: {json.dumps(f'distance {hostile}', ensure_ascii=False)}")
     folder = made(tmp_path, text=text, names=("layers", hostile), question=f"# {hostile}")
     shown = Page(page.write(folder))
     assert not shown.foreign
