@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablations.errors import ResultsError
-from lightning_modules.files import read_file, write_whole
+from lightning_modules.files import read_file, unreadable, write_whole
 from lightning_modules.training.run_directory import RunDirectory
 
 COLUMNS: dict[str, str] = {
@@ -203,6 +203,9 @@ def read_sealed(
     """
     try:
         written = read_file(path)
+    except OSError as error:
+        raise ResultsError(unreadable(path, error)) from error
+    try:
         file = pq.ParquetFile(pa.BufferReader(written))
         notes = file.metadata.metadata or {}
         seal = notes.get(SEAL)

@@ -34,6 +34,7 @@ _REMEDIES = {
     errno.EPERM: ("permission is denied", "change the permissions or choose another folder"),
     errno.EROFS: ("the file system is read-only", "choose another folder"),
     errno.EIO: ("the disk reports an error", "check the disk"),
+    errno.ESTALE: ("its file server has replaced it", "wait a moment"),
     errno.EISDIR: ("a folder has this name", "move the folder away"),
     errno.ENOTDIR: ("a part of its path is not a folder", "move the file in the way"),
     errno.EEXIST: ("a file of that name is in the way", "move the file away"),
@@ -278,7 +279,7 @@ def read_json(path: Path, *, remedy: str = "delete it and start again") -> Any:
     except FileNotFoundError:
         raise FilesError(f"{path} does not exist.") from None
     except OSError as error:
-        raise FilesError(f"{path} cannot be read: {error.strerror}.") from error
+        raise FilesError(unreadable(path, error)) from error
     except (ValueError, RecursionError) as error:
         raise FilesError(f"{path} is not a complete JSON file ({error}); {remedy}.") from error
 
@@ -336,6 +337,15 @@ def explained(path: Path, *aliases: Path) -> Iterator[None]:
 def refusal(error: OSError) -> tuple[str, str] | None:
     """Return the reason of an error and its remedy; None if it is not about disks or rights."""
     return _REMEDIES.get(error.errno or 0)
+
+
+def unreadable(path: str | Path, error: OSError) -> str:
+    """Return a sentence on a file that the operating system does not let this user read. The file may be whole, so
+    the sentence never advises to delete it."""
+    known = refusal(error) or (error.strerror or error, "check the disk")
+    too_large = error.strerror, "move it away"  # the limit of `read_file`, not one of the system
+    reason, remedy = too_large if error.errno == errno.EFBIG else known
+    return f"{path} cannot be read: {reason}; {remedy}, then start again."
 
 
 def _refused(error: BaseException | None, paths: tuple[Path, ...]) -> tuple[str, str] | None:

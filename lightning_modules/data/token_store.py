@@ -41,7 +41,17 @@ from lightning_modules.data.tokenizer import (
     word_starts,
 )
 from lightning_modules.errors import DataError, FilesError
-from lightning_modules.files import explained, locked, make_folder, read_json, sha256_now, synced, write_json
+from lightning_modules.files import (
+    explained,
+    locked,
+    make_folder,
+    read_json,
+    refusal,
+    sha256_now,
+    synced,
+    unreadable,
+    write_json,
+)
 from lightning_modules.randomness import uniforms
 
 FORMAT = 1
@@ -306,6 +316,8 @@ def read_report(folder: Path) -> dict[str, Any]:
     try:
         manifest = read_json(folder / "tokens.json")
     except FilesError as error:
+        if isinstance(error.__cause__, OSError):  # it may be whole
+            raise DataError(str(error)) from error
         raise _damaged(folder, "tokens.json is missing or unreadable") from error
     if not isinstance(manifest, dict) or manifest.pop("sha256", None) != _digest(manifest):
         raise _damaged(folder, "tokens.json has changed since it was written")
@@ -319,6 +331,8 @@ def _array(folder: Path, name: str, facts: dict[str, Any]) -> NDArray[Any]:
     try:
         array = np.load(folder / name, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
+        if isinstance(error, OSError) and refusal(error):
+            raise DataError(unreadable(folder / name, error)) from error
         raise _damaged(folder, f"{name} is not an array") from error
     if (str(array.dtype), array.shape) != (facts["dtype"], (facts["length"],)):
         raise _damaged(folder, f"{name} has changed since it was written")

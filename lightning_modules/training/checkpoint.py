@@ -17,7 +17,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from lightning_modules.errors import CheckpointError
-from lightning_modules.files import atomic
+from lightning_modules.files import atomic, refusal, unreadable
 from lightning_modules.training.run_directory import RunDirectory
 
 RUN_ID = "run_id"
@@ -69,6 +69,8 @@ def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         raise _foreign(path) from error
     except Exception as error:  # a malicious file can make the reader raise any error
+        if isinstance(error, OSError) and refusal(error):
+            raise CheckpointError(unreadable(path, error)) from error
         raise CheckpointError(
             f"{path}: the checkpoint is damaged or incomplete; restore it, or delete {path.parent.parent}, then "
             "`ablate run` trains the run again."

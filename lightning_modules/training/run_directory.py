@@ -37,8 +37,8 @@ from lightning_modules.files import (
     open_no_link,
     read_file,
     read_while_replaced,
-    refusal,
     synced,
+    unreadable,
     write_json,
 )
 
@@ -202,7 +202,7 @@ class RunDirectory:
 
         Raises:
             RunDirectoryError: the file cannot be read, or differs from its checksum. `problem` says so, unless
-                permission is denied: then nothing is known to be damaged.
+                the operating system refuses to read it: then nothing is known to be damaged.
         """
         path = self.path / name
 
@@ -217,9 +217,9 @@ class RunDirectory:
             return read_while_replaced(whole)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except PermissionError as error:
-            raise _denied(path, error) from error
-        except (OSError, ValueError, AttributeError, RecursionError) as error:
+        except OSError as error:
+            raise RunDirectoryError(unreadable(path, error)) from error
+        except (ValueError, AttributeError, RecursionError) as error:
             raise RunDirectoryError(f"{path} {problem}") from error
 
     def settings(self) -> RunSettings:
@@ -354,10 +354,8 @@ class RunDirectory:
             return read_file(self.metrics)
         except (FileNotFoundError, NotADirectoryError):
             return b""
-        except PermissionError as error:
-            raise _denied(self.metrics, error) from error
         except OSError as error:
-            raise RunDirectoryError(f"{self.metrics} cannot be read: {error.strerror}; remove it.") from error
+            raise RunDirectoryError(unreadable(self.metrics, error)) from error
 
     def require_log(self) -> bytes:
         """Return the content of metrics.jsonl; empty if there is no such file.
@@ -539,14 +537,8 @@ def run_directories(out: Path) -> list[RunDirectory]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except PermissionError as error:
-        raise _denied(error.filename, error) from error
+        raise RunDirectoryError(unreadable(error.filename, error)) from error
     return [RunDirectory(folder) for folder in folders if os.path.exists(folder / "run.json")]
-
-
-def _denied(path: str | Path, error: PermissionError) -> RunDirectoryError:
-    """Return the error of a file that may be whole, but that this user may not read."""
-    reason, remedy = refusal(error) or (str(error), "choose another folder")
-    return RunDirectoryError(f"{path}: {reason}; {remedy}.")
 
 
 def _described(written: bytes) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from ablations import results
 from ablations.errors import ResultsError
 from lightning_modules.errors import FilesError
 from tests.support.errors import error_text
+from tests.support.unprivileged import permissions_hold
 
 ROW = {
     "run_id": "0a1b2c3d4e",
@@ -162,6 +163,18 @@ def test_every_truncation_is_a_sentence(tmp_path):
         assert sentence.startswith(f"{path} is not a complete parquet file (")
         assert sentence.endswith("); delete it and start `ablate run` again.")
         assert "\n" not in sentence
+
+
+def test_a_table_that_may_not_be_read_is_not_called_damaged(tmp_path):
+    """To delete it, as a damaged one, would lose the rows."""
+    path = tmp_path / "results.parquet"
+    results.write(results.table([row()]), path)
+    path.chmod(0)
+    with permissions_hold():
+        assert error_text(ResultsError, results.read, path) == (
+            f"{path} cannot be read: permission is denied; change the permissions or choose another folder, then "
+            "start again."
+        )
 
 
 def test_no_flipped_bit_is_read_and_a_file_without_a_seal_is(tmp_path):

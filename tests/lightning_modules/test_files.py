@@ -194,6 +194,19 @@ def test_every_refusal_at_every_call_is_a_sentence_and_keeps_the_old_file(
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize(
+    ("code", "end"),
+    [
+        ("ESTALE", "its file server has replaced it; wait a moment, then start again."),
+        ("ENOMEM", "Cannot allocate memory; check the disk, then start again."),
+        ("EFBIG", "File too large; move it away, then start again."),
+    ],
+)
+def test_nobody_is_told_to_delete_a_file_that_cannot_be_read(code, end):
+    error = OSError(getattr(errno, code), os.strerror(getattr(errno, code)))
+    assert files.unreadable("a.json", error) == f"a.json cannot be read: {end}"
+
+
 def test_a_reason_that_a_writer_hides_behind_its_own_error_is_found(tmp_path):
     """As torch.save does, whose writer meets the full disk, then complains of a position in the file."""
 

@@ -171,7 +171,10 @@ def test_a_folder_of_runs_that_may_not_be_read_is_not_taken_for_no_runs(tmp_path
             text = error_text(RunDirectoryError, plan.all_statuses, tmp_path)
     finally:
         runs.chmod(0o700)
-    assert text == f"{runs}: permission is denied; change the permissions or choose another folder."
+    assert text == (
+        f"{runs} cannot be read: permission is denied; change the permissions or choose another folder, then "
+        "start again."
+    )
 
 
 def test_an_output_root_without_runs_has_no_statuses(tmp_path):

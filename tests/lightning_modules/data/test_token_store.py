@@ -19,6 +19,7 @@ from lightning_modules.data.token_store import _digest, address, load, prepare
 from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START, UNKNOWN, decode, starts_word, train
 from lightning_modules.errors import DataError, FilesError
 from tests.support.errors import error_text
+from tests.support.unprivileged import permissions_hold
 
 MAX_LENGTH = 16
 WORDS = ["".join(word) for word in np.random.default_rng(9).choice(list("abdeghiklmnorstuwz"), (150, 5))]
@@ -405,6 +406,16 @@ def test_a_header_that_lies_is_found_without_hashes(copy):
     for old, new in ((b"'<u2'", b"'<i2'"), (b"(", b"[")):
         path.write_bytes(data.replace(old, new, 1))
         assert damaged(copy) in ("train.ids.npy has changed since it was written", "train.ids.npy is not an array")
+
+
+@pytest.mark.parametrize("name", ["tokens.json", "train.ids.npy"])
+def test_a_file_that_may_not_be_read_is_not_called_damaged(copy, name):
+    (copy / name).chmod(0)
+    with permissions_hold():
+        assert error_text(DataError, load, copy) == (
+            f"{copy / name} cannot be read: permission is denied; change the permissions or choose another "
+            "folder, then start again."
+        )
 
 
 def test_a_pickle_is_never_loaded(copy):

@@ -112,6 +112,8 @@ def test_files_that_may_not_be_read_are_not_called_damaged(make_run):
     directory = make_run(settings())
     directory.write_state("interrupted", step=7, saved_step=7)
     directory.metrics.write_text("")
+    directory.checkpoints.mkdir()
+    torch.save({"state_dict": {}, "global_step": 3}, directory.last_checkpoint)
     readers = {
         "state.json": directory.state,
         "run.json": directory.description,
@@ -123,9 +125,13 @@ def test_files_that_may_not_be_read_are_not_called_damaged(make_run):
             texts = {name: error_text(RunDirectoryError, read) for name, read in readers.items()}
     finally:
         directory.path.chmod(0o700)
+    directory.last_checkpoint.chmod(0)
+    with permissions_hold():
+        texts["checkpoints/last.ckpt"] = error_text(CheckpointError, read_checkpoint, directory.last_checkpoint)
     assert texts == {
-        name: f"{directory.path / name}: permission is denied; change the permissions or choose another folder."
-        for name in readers
+        name: f"{directory.path / name} cannot be read: permission is denied; change the permissions or choose "
+        "another folder, then start again."
+        for name in (*readers, "checkpoints/last.ckpt")
     }
 
 
