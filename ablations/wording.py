@@ -7,6 +7,9 @@ from collections.abc import Collection, Hashable, Sequence
 from decimal import Decimal
 from typing import Any
 
+GOES_ON = "interrupted; the same command continues from here"
+"""What commands that train or measure say if they are interrupted."""
+
 REFUSED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 """Characters that neither HTML nor SVG may contain and that a terminal takes for commands, and marks that
 reverse the direction of the text after them."""

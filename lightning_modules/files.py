@@ -342,9 +342,9 @@ def refusal(error: OSError) -> tuple[str, str] | None:
 def unreadable(path: str | Path, error: OSError) -> str:
     """Return a sentence on a file that the operating system does not let this user read. The file may be whole, so
     the sentence never advises to delete it."""
-    known = refusal(error) or (error.strerror or error, "check the disk")
+    usual = refusal(error) or (error.strerror or error, "check the disk")
     too_large = error.strerror, "move it away"  # the limit of `read_file`, not one of the system
-    reason, remedy = too_large if error.errno == errno.EFBIG else known
+    reason, remedy = too_large if error.errno == errno.EFBIG else usual
     return f"{path} cannot be read: {reason}; {remedy}, then start again."
 
 

@@ -19,7 +19,7 @@ from ablations.runs.identity import PlannedRun, create
 from ablations.runs.launch import Outcome, Pool, threads_per_process, visible_gpus
 from ablations.runs.terminal import duration
 from ablations.runs.workspace import Workspace
-from ablations.wording import printable, several
+from ablations.wording import GOES_ON, printable, several
 from lightning_modules.errors import AblationsError, CheckpointError, DataError, ExitCode
 from lightning_modules.files import require_writable
 from lightning_modules.training.run_directory import RunDirectoryError, RunState
@@ -61,7 +61,7 @@ def carry_out(
     failed = say_failed(outcomes, console)
     interrupted = signalled or any(outcome.code == ExitCode.INTERRUPTED for outcome in outcomes)
     if interrupted:
-        console.print("interrupted; the same command continues from here", style="yellow")
+        console.print(GOES_ON, style="yellow")
     return interrupted, failed
 
 
@@ -122,13 +122,14 @@ def compare_runs(workspace: Workspace, *, recompute: bool = False) -> bool:
     settings = distance_settings(workspace.experiment.measures)
     assert settings is not None, "nobody asked for distances between runs"
 
-    for item in workspace.planned:
+    items = workspace.readable()
+    for item in items:
         if item.directory.is_done():
             create(item)  # with the present places of its files
     try:
         measure_pairs.compare(
             workspace.folder,
-            workspace.planned,
+            items,
             settings,
             data_root=workspace.data_root,
             say=console.print,

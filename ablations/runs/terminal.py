@@ -19,8 +19,11 @@ WIDTH = 150
 MOST_ROWS = 200
 """Largest number of runs that have a row each; if there are more, each arm has one row."""
 
+SHORTEST_ARM = 8
+"""Least width of the column of arms. A narrower terminal wraps the lines of a table."""
+
 STATE_STYLES = {"done": "green", "running": "cyan", "failed": "red", "interrupted": "yellow", "planned": "dim"}
-STATE_STYLES |= {"trained": "green", "train again": "red", "trial": "dim"}
+STATE_STYLES |= {"trained": "green", "train again": "red", "trial": "dim", "unreadable": "red"}
 
 
 def plan_table(plan: Plan) -> None:
@@ -34,6 +37,7 @@ def plan_table(plan: Plan) -> None:
     table = _table_of_runs(rows, numbers=("steps", "tokens", "params", "FLOPs", "time"))
     table.title = f"{plan.experiment}: {plan.question or ''}".rstrip(": ")
     console = console_for_tables()
+    console.width = max(console.width, sum((column.width or SHORTEST_ARM) + 1 for column in table.columns))
     console.print(table)
     print_plainly(plan.notes, console)
     runs = {run.run_id: run for run in plan.runs}.values()  # arms with equal settings share runs
@@ -77,6 +81,7 @@ def status_table(statuses: Sequence[RunStatus], notes: Sequence[str] = ()) -> No
         rows.append((run, state_in_words(run), [step, speed, duration(state.seconds)]))
     table = _table_of_runs(rows, numbers=("step", "tokens/s", "time"))
     console = console_for_tables()
+    console.width = max(console.width, sum((column.width or SHORTEST_ARM) + 1 for column in table.columns))
     console.print(table)
     for run, state in statuses:
         unmeasured = [f"not measured: {by_kind(run.not_measured)}"] if run.not_measured else []

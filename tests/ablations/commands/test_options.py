@@ -2,14 +2,18 @@
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import click
 import pytest
 
-from ablations.cli import main
+from ablations.cli import Output, main
+from ablations.runs.workspace import Workspace
+from ablations.wording import GOES_ON
 from lightning_modules.errors import FilesError
-from lightning_modules.files import make_folder, require_writable
+from lightning_modules.files import explained, make_folder, require_writable
 from tests.support import fake_experiment, tiny_models
 from tests.support.command_line import ablate
 from tests.support.spec_files import write_spec
@@ -269,3 +273,35 @@ def test_a_place_that_is_no_spec_is_said_with_what_to_name(tmp_path):
         2,
         f"{tmp_path} is a folder; name a spec (`ablate report FOLDER` judges published results).\n",
     )
+
+
+FULL = "The standard output cannot be written: the disk is full; free some space, then start again."
+
+
+def test_a_full_disk_behind_the_output_is_one_sentence(tmp_path):
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "ablations.cli", "status", "--out", tmp_path],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert (ended.returncode, ended.stderr) == (2, f"{FULL}\n")
+
+
+def test_a_full_disk_behind_the_output_is_not_that_of_a_file_that_is_written_meanwhile(tmp_path):
+    with open("/dev/full", "w") as full:
+        output = Output(full)
+        with pytest.raises(FilesError) as error, explained(tmp_path):
+            print("Reading data", file=output, flush=True)
+    assert str(error.value) == FULL
+
+
+@pytest.mark.parametrize(("command", "says"), [("run", f"{GOES_ON}\n"), ("measure", f"{GOES_ON}\n"), ("plan", "")])
+def test_an_interrupt_before_the_first_run_says_that_the_command_goes_on(tmp_path, monkeypatch, command, says):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Workspace, "open", interrupt)
+    result = ablate(command, write_spec(tmp_path))
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", says)

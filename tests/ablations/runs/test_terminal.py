@@ -179,3 +179,13 @@ def test_of_many_runs_each_arm_has_a_row_with_its_states(show, capsys, monkeypat
     assert f"Each row is an arm, because there are more than {MOST_ROWS} runs; --json shows each run." in " ".join(
         rows
     )
+
+
+@pytest.mark.parametrize("columns", ["30", "40"])
+def test_the_name_of_an_arm_does_not_vanish_in_a_narrow_terminal(monkeypatch, capsys, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    state = RunState(state="done", step=4, max_steps=4)
+    status_table([RunStatus(RunRecord(run_id="0123456789", folder="m-s0", arm="mlm", seed=0), state)])
+    header, row = capsys.readouterr().out.splitlines()
+    assert (header.split()[0], row.split()[0]) == ("arm", "mlm")
+    assert row.split()[2] == "0123456789"
