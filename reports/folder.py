@@ -215,7 +215,7 @@ def run_texts(folder: Path, runs: Iterable[RunRecord]) -> dict[str, dict[str, st
     for run in runs:
         path = f"{folder.parent}/runs/{run.folder}"
         texts[run.run_id] = published.get(run.run_id, {})
-        if os.path.isdir(path):
+        if run.unreadable is None and os.path.isdir(path):
             of_run = {name: _text(f"{path}/{name}", REMEDY) for name in RUN_RECORDS}
             texts[run.run_id] = {name: text for name, text in of_run.items() if text is not None}
     return texts
@@ -247,6 +247,8 @@ def _run(run_folders: Path, planned: RunRecord, texts: Mapping[str, str]) -> Rep
     if (model := planned.analysed) is not None:
         state = RunState(state="done", step=planned.max_steps, max_steps=planned.max_steps)
         return ReportedRun(planned, state, model.provenance, model.settings)
+    if planned.unreadable is not None:
+        return ReportedRun(planned, RunState(state="unreadable", message=planned.unreadable), Provenance(), {})
     about = _record(folder, "run.json", texts.get("run.json"), RunSettingsRecord)
     return ReportedRun(
         plan=planned,
@@ -333,7 +335,8 @@ def _digest(folder: Path, plan: Plan, texts: Mapping[str, Mapping[str, str]]) ->
     """Return the hash of an experiment whose plan and records of runs were read."""
     names = ("plan.json", "spec.yaml", "results.parquet", RUNS_FILE, "predictions.parquet")
     paths = [str(folder / name) for name in names]
-    paths += [f"{folder.parent}/runs/{run.folder}/predictions.parquet" for run in plan.runs]
+    readable = [run.folder for run in plan.runs if run.unreadable is None]
+    paths += [f"{folder.parent}/runs/{name}/predictions.parquet" for name in readable]
     paths += map(str, sorted(folder.glob("claims/*.yaml")))
     paths += map(str, sorted([*HERE.rglob("*.py"), *HERE.rglob("templates/*")]))
     sha256 = hashlib.sha256()

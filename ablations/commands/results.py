@@ -74,6 +74,7 @@ def claims(as_json: bool, strict: bool, new: bool, **options: Unpack[SpecOptions
         )
     require_runs(workspace.folder, workspace.out / "runs", planned={item.run_id for item in workspace.planned})
     workspace.write_results()
+    say_unreadable(workspace)
     content, judged = write_claims(workspace.folder)
     if as_json:
         click.echo(json.dumps(content, indent=2))
@@ -93,8 +94,10 @@ def report(place: Path, overrides: tuple[str, ...], out: Path, data_root: Path, 
     results: a published one, such as experiments/results/NAME, or one in an output root that you may only read.
     For a folder the claims are judged again from its table, and the page is written to OUT/NAME.
     """
+    from ablations.errors import SpecError, SpecProblems
     from ablations.runs.records import require_runs
     from ablations.runs.workspace import Workspace
+    from ablations.spec import load
     from lightning_modules.files import require_writable
     from reports import folder as experiment_folder
     from reports.page import page
@@ -104,23 +107,27 @@ def report(place: Path, overrides: tuple[str, ...], out: Path, data_root: Path, 
     if published is not None:
         require_writable(published)  # before anything is written
     if not place.is_dir():
-        workspace = Workspace.open(place, overrides=overrides, out=out, data_root=data_root)
+        try:
+            workspace = Workspace.open(place, overrides=overrides, out=out, data_root=data_root)
+        except SpecProblems as error:
+            folder = out / load.load(place, overrides=overrides).name
+            if not (folder / "results.parquet").is_file():
+                raise
+            raise SpecError(
+                f"{error}\nTo write the page without these files, from the last results, start `ablate report "
+                f"{folder}`."
+            ) from error
         require_runs(workspace.folder, workspace.out / "runs", planned={item.run_id for item in workspace.planned})
-        written, unread = write_page(workspace, redraw=True), []
+        written = write_page(workspace, redraw=True)
+        is_whole = say_unreadable(workspace)
     else:
         refuse_settings(overrides, place)
         folder = page.restore(folder_of(place, out=out), out)
         has_claims = experiment_folder.read_plan(folder).claims
         judged = write_claims(folder)[1] if has_claims else None
-        written = page.write(folder, judged)
-        unread = (
-            [f"claims of {entry.name}: {entry.rule}" for entry in judged.entries if entry.needs is None]
-            if judged
-            else []
-        )
-    for sentence in unread:
-        click.secho(f"failed: {sentence}", fg="red", err=True)
-    sys.exit(GOOD if show_page(written, published) and not unread else FAILED)
+        written, entries = page.write(folder, judged), judged.entries if judged else ()
+        is_whole = say_failed(f"claims of {entry.name}: {entry.rule}" for entry in entries if entry.needs is None)
+    sys.exit(GOOD if show_page(written, published) and is_whole else FAILED)
 
 
 def refuse_settings(overrides: tuple[str, ...], place: Path) -> None:
@@ -177,7 +184,7 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, overrides: tu
                 click.echo(f"{panel.name:<{width}}  Figure {page_figure.number}{panel.letter}. {titles}")
         if not panels:
             click.echo(f"{folder} has no figures yet; `ablate run` measures what they show.")
-        sys.exit(GOOD if say_failed_figures(failures.values()) else FAILED)
+        sys.exit(GOOD if say_failed(failures.values()) else FAILED)
     name = name_on_page(name) if plugins.is_name(name) else name
     if name in failures:
         raise PluginError(failures[name])
@@ -251,7 +258,7 @@ def show_page(page: Path, published: Path | None = None) -> bool:
     from lightning_modules.files import read_json
 
     notices = read_json(page.with_name("report.json"))["notices"]
-    is_whole = say_failed_figures(notice["text"] for notice in notices if notice["kind"] == FAILED_FIGURE)
+    is_whole = say_failed(notice["text"] for notice in notices if notice["kind"] == FAILED_FIGURE)
     click.echo(f"page: {page}")
     if published is not None:
         from reports.page.page import publish
@@ -260,8 +267,16 @@ def show_page(page: Path, published: Path | None = None) -> bool:
     return is_whole
 
 
-def say_failed_figures(failures: Iterable[str]) -> bool:
-    """Print which of the user's own figures failed, and return whether none did."""
+def say_unreadable(workspace: Any) -> bool:
+    """Print which runs have files that are damaged or cannot be read, and return whether there are none."""
+    unreadable = workspace.unreadable()
+    for item, why in unreadable:
+        click.secho(f"unreadable: {item.directory.path.name}: {why}", fg="red", err=True)
+    return not unreadable
+
+
+def say_failed(failures: Iterable[str]) -> bool:
+    """Print what failed, such as a user's own figure, and return whether nothing did."""
     sentences = list(failures)
     for sentence in sentences:
         click.secho(f"failed: {sentence}", fg="red", err=True)

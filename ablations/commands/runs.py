@@ -24,7 +24,7 @@ from ablations.commands.options import (
     spec_argument,
     spec_options,
 )
-from ablations.commands.results import show_page, write_page
+from ablations.commands.results import say_unreadable, show_page, write_page
 from ablations.wording import listed
 
 
@@ -94,6 +94,7 @@ def run(
     interrupted, failed, is_idle = False, False, True
     if workspace.search is not None:
         workspace, interrupted, failed = tune_at(place, workspace, arms)
+    failed |= not say_unreadable(workspace)
     workspace.fix_looks()
     given_up: set[Path] = set()
     goes_on = not interrupted
@@ -112,7 +113,10 @@ def run(
         is_idle &= not goes_on
     if is_idle and not interrupted and not failed:
         click.echo(f"nothing to do: every {'selected ' * bool(arms or seeds)}run is trained and measured")
-    failed |= not show_page(write_page(workspace))
+    page = write_page(workspace)
+    if not failed:  # a file may have been damaged meanwhile
+        failed = not say_unreadable(workspace)
+    failed |= not show_page(page)
     sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
 
 
@@ -176,7 +180,8 @@ def measure(slots: int, **options: Unpack[SpecOptions]) -> None:
     from ablations.runs.workspace import Workspace
 
     workspace = Workspace.open(**options, tokenise=True)
-    trained = [item for item in workspace.planned if item.directory.is_trained()]
+    failed = not say_unreadable(workspace)
+    trained = [item for item in workspace.readable() if item.directory.is_trained()]
     done = [item for item in trained if item.directory.is_done()]
     gone = [f"{item.run.arm} (seed {item.run.seed})" for item in trained if item not in done]
     if not done:
@@ -192,7 +197,7 @@ def measure(slots: int, **options: Unpack[SpecOptions]) -> None:
             "Their earlier rows stay; to train them again, delete their folders and start `ablate run`."
         )
     interrupted, outcomes = carry_out(workspace, done, devices=1, slots=slots, recompute=True)
-    failed = bool(outcomes)
+    failed |= bool(outcomes)
     if not interrupted and workspace.pairs_to_compare(recompute=True):
         failed |= not compare_runs(workspace, recompute=True)
     failed |= not show_page(write_page(workspace))

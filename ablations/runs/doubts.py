@@ -317,7 +317,8 @@ MOST_SETTINGS = 4
 def earlier_runs(folder: Path, planned: Sequence[PlannedRun], *, out: Path) -> list[str]:
     """Return a sentence on runs of an earlier version of the spec; an empty list if there are none.
 
-    These runs were started, are in the last plan of the folder, and are not planned now.
+    These runs were started, are in the last plan of the folder as its runs or as earlier ones, and are not planned
+    now.
 
     Args:
         folder: folder of the experiment's results, with the plan.json of the spec that ran last.
@@ -327,9 +328,9 @@ def earlier_runs(folder: Path, planned: Sequence[PlannedRun], *, out: Path) -> l
     planned_ids = {item.run_id for item in planned}
     earlier = [
         (run.arm, run.seed, directory)
-        for run in (before.runs if before else ())
+        for run in ((*before.runs, *before.earlier) if before else ())
         if run.run_id not in planned_ids
-        and (directory := RunDirectory(out / "runs" / run.folder)).state().state != "planned"
+        and (directory := RunDirectory(out / "runs" / run.folder)).path.joinpath("state.json").exists()
     ]
     if not earlier:
         return []

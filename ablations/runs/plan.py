@@ -4,8 +4,11 @@ A trained run with all its measures is done, even if its checkpoints are gone. A
 measured from its last checkpoint, or trained again if that is gone.
 """
 
+import functools
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +24,7 @@ from ablations.spec.claims import Claims
 from ablations.spec.experiment import Experiment
 from ablations.wording import by_kind, listed, several
 from lightning_modules.config import RunSettings, parameters
+from lightning_modules.errors import AblationsError
 from lightning_modules.files import make_folder, write_json, write_whole
 from lightning_modules.provenance import utc_now
 from lightning_modules.training.run_directory import (
@@ -53,6 +57,8 @@ class Lacking(NamedTuple):
     """Reasons why missing measures were refused when they were last tried, by name."""
     state: RunState
     checkpoint: Checkpoint
+    unreadable: str | None = None
+    """As in a RunRecord; then nothing else is known of the run."""
 
     @property
     def is_to_train(self) -> bool:
@@ -63,19 +69,20 @@ class Lacking(NamedTuple):
 def lacking(
     experiment: Experiment, planned: Sequence[PlannedRun], *, folder: Path, data_root: Path
 ) -> dict[str, Lacking]:
-    """Return what each trained run lacks, by its identity; runs that are not trained are left out.
+    """Return what each trained run lacks, by its identity, and the runs whose files cannot be read. Other runs
+    that are not trained are left out.
 
     Args:
         planned: all runs of the experiment, as distances need pairs of them.
     """
-    states = {item.run_id: (item, item.directory.state()) for item in planned}
+    lacking_by_run = {item.run_id: _unreadable(why) for item in planned if (why := unreadable(item.directory))}
+    states = {item.run_id: (item, item.directory.state()) for item in planned if item.run_id not in lacking_by_run}
     trained = [(item, state) for item, state in states.values() if state.state == "done"]
     if not trained:
-        return {}
+        return lacking_by_run
     from ablations.runs import gather, measure_pairs, rows  # imports pandas, which untrained runs do not need
 
     record = gather.read_record(folder)
-    lacking_by_run: dict[str, Lacking] = {}
     requested: tuple[rows.Requested, ...] = ()
     before: RunSettings | None = None
     for item, state in trained:
@@ -83,7 +90,11 @@ def lacking(
             before = item.run.settings
             requested = rows.requested(for_run(experiment.measures, before, data_root=data_root), data_root)
         measured = record.measured_in(item.directory.path)
-        lacking_by_run[item.run_id] = _of_run(item.directory, state, requested, measured)
+        try:
+            lacking_by_run[item.run_id] = _of_run(item.directory, state, requested, measured)
+        except AblationsError as error:
+            lacking_by_run[item.run_id] = _unreadable(" ".join(_unreadable_rows(item.directory)) or str(error))
+    planned = readable(planned, lacking_by_run)
     if distance := distance_settings(experiment.measures):
         to_train = {item.run_id for item in planned} - lacking_by_run.keys()
         to_train |= {run_id for run_id, lacking_of_run in lacking_by_run.items() if lacking_of_run.is_to_train}
@@ -93,6 +104,77 @@ def lacking(
                 number_requested=lacking_of_run.number_requested + 1, names=(distance.kind,)
             )
     return lacking_by_run
+
+
+RECORDS = ("run.json", "state.json", "provenance.json", "metrics.jsonl", "measures.parquet")
+"""Files of a run that decide whether its records can be read."""
+
+
+def unreadable(directory: RunDirectory) -> str | None:
+    """Return sentences on the files of a run that are damaged, or that this user may not read; None if all are
+    whole. Files that are missing do not count, nor rows and predictions as long as the others are whole.
+
+    Whole files are read again only if they have changed.
+    """
+    try:
+        _require_records(directory.path, tuple(_version(directory.path / name) for name in RECORDS))
+    except RunDirectoryError as error:
+        return " ".join([str(error), *_unreadable_rows(directory)])
+    return None
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+@functools.lru_cache(maxsize=4096)  # it keeps no errors, so that these files are read again
+def _require_records(path: Path, versions: tuple[tuple[int, ...], ...]) -> None:
+    directory = RunDirectory(path)
+    is_there = {name for name, version in zip(RECORDS, versions, strict=True) if version}
+
+    def require_log() -> None:
+        # A training that begins anew removes first the rows, then the log. The state is read before the log, as
+        # another process may train the run.
+        if directory.is_trained() and {"metrics.jsonl", "measures.parquet"} & is_there:
+            directory.require_log()
+
+    readers: list[Callable[[], object]] = [directory.state, directory.provenance, require_log]
+    if sentences := _refused([directory.description, *readers] if "run.json" in is_there else readers):
+        raise RunDirectoryError(" ".join(sentences))
+
+
+def _unreadable_rows(directory: RunDirectory) -> list[str]:
+    """Return a sentence on each file with rows or predictions of a run that is damaged or cannot be read."""
+    from ablations.runs import rows  # imports pandas
+
+    return _refused(
+        [lambda: rows.measured_keys([directory.path]), lambda: rows.predictions(directory.path, ["key"])]
+    )
+
+
+def _refused(readers: Iterable[Callable[[], object]]) -> list[str]:
+    """Return the sentences of errors, each once, when files are read one after the other."""
+    sentences: dict[str, None] = {}
+    for read in readers:
+        try:
+            read()
+        except AblationsError as error:
+            sentences[str(error)] = None
+    return list(sentences)
+
+
+def readable(planned: Sequence[PlannedRun], lacking_by_run: Mapping[str, Lacking]) -> list[PlannedRun]:
+    """Return the runs without those whose files cannot be read."""
+    is_unreadable = {run_id for run_id, run in lacking_by_run.items() if run.unreadable is not None}
+    return [item for item in planned if item.run_id not in is_unreadable]
+
+
+def _unreadable(why: str) -> Lacking:
+    return Lacking(0, (), (), {}, RunState(state="unreadable", message=why), "whole", unreadable=why)
 
 
 def _of_run(
@@ -148,7 +230,9 @@ def run_status(item: PlannedRun, lacking_of_run: Lacking | None = None) -> RunSt
     """Return the status of a run; with `lacking_of_run`, which is for trained runs, also what it lacks."""
     state = item.directory.state() if lacking_of_run is None else lacking_of_run.state
     unmeasured: dict[str, Any] = {}
-    if lacking_of_run is not None:
+    if lacking_of_run is not None and lacking_of_run.unreadable is not None:
+        unmeasured["unreadable"] = lacking_of_run.unreadable
+    elif lacking_of_run is not None:
         unmeasured["measures"] = lacking_of_run.number_requested
         unmeasured["not_measured"] = list(lacking_of_run.names)
         unmeasured["refused"] = dict(lacking_of_run.refused)
@@ -162,16 +246,25 @@ def all_statuses(out: Path) -> list[RunStatus]:
     """Return the status of every run folder of an output root.
 
     Raises:
-        RunDirectoryError: the folder of all runs or a file of a run may not be read, or is damaged.
+        RunDirectoryError: the folder of all runs may not be read.
     """
     statuses = []
     for directory in run_directories(out):
-        run = directory.description()
-        if not {"arm", "seed", "run_id"} <= run.keys():
-            raise RunDirectoryError(f"{directory.path / 'run.json'} {DAMAGED_DESCRIPTION}")
-        state = directory.state()
-        about = {name: run[name] for name in ("run_id", "arm", "seed")}
-        statuses.append(RunStatus(RunRecord(**about, folder=directory.path.name, state=state.state), state))
+        folder = directory.path.name
+        # Of a run that cannot be read, the name of the folder says which it is.
+        named = re.fullmatch("(.*)-s([0-9]+)-([0-9a-f]{10})", folder, re.DOTALL)
+        arm, seed, run_id = named.groups() if named else (folder, 0, "")
+        about: dict[str, Any] = {"run_id": run_id, "arm": arm, "seed": int(seed)}
+        why = unreadable(directory)
+        run = {} if why else directory.description()
+        if not why and not about.keys() <= run.keys():
+            why = f"{directory.path / 'run.json'} {DAMAGED_DESCRIPTION}"
+        if why:
+            state = RunState(state="unreadable", message=why)
+        else:
+            state = directory.state()
+            about = {name: run[name] for name in about}
+        statuses.append(RunStatus(RunRecord(**about, folder=folder, state=state.state), state))
     return statuses
 
 
@@ -214,7 +307,7 @@ def plan(
         "data_root": data_root,
     }
     runs, left_out = _with_costs(experiment.measures, planned, records, **about)
-    pairs = _pairs_to_compare(experiment, planned, runs, out)
+    pairs = _pairs_to_compare(experiment, readable(planned, lacking), runs, out)
     left_out += ["run_distance"] if pairs else []
     uncounted = (
         f"The time does not include {listed(left_out, 'and')}. Measures take extra time, which is unknown "
@@ -229,6 +322,7 @@ def plan(
         left_out=left_out,
         notes=[
             *_operations(planned),
+            *(f"{run.folder}: {run.unreadable}" for run in runs if run.unreadable),
             *checkpoint_sentences(runs),
             *_to_measure(runs),
             *tasks_not_run(
@@ -332,6 +426,14 @@ def _equal_content(path: Path, spec: bytes) -> bool:
         return False
 
 
+def _start(directory: RunDirectory) -> str | None:
+    """Return the time at which a run started; None if that is not known."""
+    try:
+        return directory.provenance().get("started")
+    except RunDirectoryError:
+        return None
+
+
 def write(content: Plan, folder: Path, *, spec: bytes, claims: Sequence[Claims], data: DataRecord) -> None:
     """Write the plan, the text of the spec and the claims into the experiment's folder, before the first run.
 
@@ -350,10 +452,15 @@ def write(content: Plan, folder: Path, *, spec: bytes, claims: Sequence[Claims],
         data = before.data
     write_whole(folder / "spec.yaml", spec)
     claims_file.keep(claims, folder)
+    run_ids, runs = {run.run_id for run in content.runs}, folder.parent / "runs"
+    earlier = [
+        run.model_dump(mode="json", exclude_unset=True)
+        for run in (*before.runs, *before.earlier)
+        if run.run_id not in run_ids and (runs / run.folder / "state.json").exists()
+    ]
     started = {run.run_id: run for run in content.runs if run.state != "planned"}
     joined = started.keys() - {run.run_id for run in before.runs}
-    runs = folder.parent / "runs"
-    times = [RunDirectory(runs / started[name].folder).provenance().get("started") for name in joined]
+    times = [_start(RunDirectory(runs / started[name].folder)) for name in joined]
     claims_before = [file.model_dump(mode="json") for file in before.claim_files]
     planned = claims_file.planned(
         claims, claims_before, runs_started=len(started), joined=sorted(filter(None, times)), at=utc_now()
@@ -364,5 +471,6 @@ def write(content: Plan, folder: Path, *, spec: bytes, claims: Sequence[Claims],
         "claims": [file.name for file in claims],
         "claim_files": planned,
         "data": data.model_dump(mode="json", exclude_unset=True),
+        **({"earlier": earlier} if earlier else {}),
     }
     write_json(folder / "plan.json", whole)

@@ -137,6 +137,9 @@ class RunRecord(Record):
     """Estimated seconds of training, and of start, validations and measures if that is known; None if
     unknown."""
     analysed: Analysed | None = None
+    unreadable: str | None = None
+    """Sentences on the files of the run that are damaged or cannot be read. Such a run is left alone; see
+    `plan.unreadable`."""
     without_settings: bool = False
     """Whether every trial of the arm diverged, so that the run is neither trained nor measured."""
 
@@ -149,7 +152,9 @@ class RunRecord(Record):
     @property
     def is_open(self) -> bool:
         """Return whether the run is still to be trained or measured."""
-        return not self.without_settings and (self.not_measured is None or bool(self.not_measured))
+        if self.without_settings or self.unreadable is not None:
+            return False
+        return self.not_measured is None or bool(self.not_measured)
 
     @property
     def label(self) -> str:
@@ -301,6 +306,8 @@ class Plan(Record):
     """Arms whose runs have equal weights for all seeds; see `RunSettings.is_same_for_all_seeds`."""
     data: DataRecord = DataRecord()
     runs: list[RunRecord]
+    earlier: list[RunRecord] = []
+    """Runs of earlier versions of the spec that have started and have a folder."""
     pairs_to_compare: int | None = None
     """Number of pairs of runs whose distance is requested and not measured; None if it is unknown."""
     left_out: list[str] = []

@@ -38,7 +38,7 @@ from lightning_modules.config import Data, RunSettings
 from lightning_modules.data import token_store
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.data.word_order import require_words
-from lightning_modules.errors import DataError
+from lightning_modules.errors import AblationsError, DataError
 from lightning_modules.files import locked, make_folder, write_json
 from lightning_modules.training.run_directory import RunDirectory
 
@@ -203,7 +203,7 @@ class Workspace:
 
     def todo(self, selected: Sequence[PlannedRun]) -> list[PlannedRun]:
         """Return the selected runs that are not trained or lack a measure, without arms that wait for their
-        settings."""
+        settings, and without runs whose files cannot be read."""
         lacking_by_run, waiting = self.lacking(), self.waiting_arms()
         return [
             item
@@ -221,7 +221,8 @@ class Workspace:
         is left."""
         if self.looks is None:
             return None
-        is_open = {item.run.arm for item in self.todo(self.planned)} | set(self.waiting_arms())
+        is_open = {item.run.arm for item in self.todo(self.planned)}
+        is_open |= {*self.waiting_arms(), *(item.run.arm for item, _ in self.unreadable())}
         kinds = list(dict.fromkeys(measure.kind for measure in self.experiment.measures))
         look = look_due(self.looks, ended=[arm for arm in self.arms if arm not in is_open], measures=kinds)
         if look is None:
@@ -282,6 +283,16 @@ class Workspace:
         """Return what each trained run lacks, by its identity."""
         return lacking(self.experiment, self.planned, folder=self.folder, data_root=self.data_root)
 
+    def unreadable(self) -> list[tuple[PlannedRun, str]]:
+        """Return the runs of which a file is damaged or cannot be read, each with sentences that say so."""
+        lacking_by_run = self.lacking()
+        runs = [(item, lacking_by_run.get(item.run_id)) for item in self.planned]
+        return [(item, run.unreadable) for item, run in runs if run is not None and run.unreadable is not None]
+
+    def readable(self) -> list[PlannedRun]:
+        """Return the runs whose state, settings, log and provenance can be read."""
+        return [item for item in self.planned if plan.unreadable(item.directory) is None]
+
     def pairs_to_compare(self, *, recompute: bool = False) -> int:
         """Return the number of comparisons (a pair of trained runs at a step) that are missing; with
         `recompute` that of all. It is 0 if the spec does not ask for distances."""
@@ -290,7 +301,7 @@ class Workspace:
             return 0
         from ablations.runs import measure_pairs
 
-        pairs = measure_pairs.pairs_to_measure(self.folder, self.planned, settings, recompute=recompute)
+        pairs = measure_pairs.pairs_to_measure(self.folder, self.readable(), settings, recompute=recompute)
         return sum(map(len, pairs.values()))
 
     def make_run_folders(self, items: Sequence[PlannedRun]) -> list[PlannedRun]:
@@ -378,7 +389,9 @@ class Workspace:
             return replace(self, experiment=experiment, later_measures=()).write_plan()
         self._require_matched()
         measured_keys = functools.cache(  # reads all runs, and only a task without files needs it
-            lambda: run_rows.measured_keys(item.directory.path for item in self.planned)
+            lambda: run_rows.measured_keys(
+                item.directory.path for item in plan.readable(self.planned, self.lacking())
+            )
         )
         notices = caveats(
             self.experiment.measures,
@@ -442,14 +455,18 @@ class Workspace:
         )
 
     def write_table(self) -> None:
-        """Gather the rows of the runs into results.parquet."""
+        """Gather the rows of the runs whose files can be read into results.parquet."""
         from ablations.runs import gather
         from ablations.runs.rows import key
 
         measures = self.experiment.measures
         run_measures = [settings for run in self.settings_by_arm.values() for settings in for_run(measures, run)]
         keys = {key(settings): files_now(settings, self.data_root) for settings in (*run_measures, *measures)}
-        gather.update(self.experiment.name, self.planned, keys=keys, folder=self.folder)
+        update = functools.partial(gather.update, self.experiment.name, keys=keys, folder=self.folder)
+        try:
+            update(self.readable())
+        except AblationsError:  # mostly damaged rows, which `lacking` finds; any other error comes again
+            update(plan.readable(self.planned, self.lacking()))
 
     def statuses(self) -> list[RunStatus]:
         """Return the status of every run of the spec, then of the runs of all trials that are known so far. For
@@ -490,6 +507,20 @@ class Workspace:
                 {arm: reports[item.tokens] for arm, item in arms.items()},
                 [settings.kind for settings in self.experiment.measures],
             ),
+            *self._unchecked_text(arms, reports),
+        ]
+
+    def _unchecked_text(self, arms: Mapping[str, PlannedRun], reports: Mapping[str, Any]) -> list[str]:
+        """Return a sentence if tokens of a text are gone although a run on it is trained; else an empty list."""
+        if not any(
+            not reports[item.tokens] and plan.unreadable(item.directory) is None and item.directory.is_trained()
+            for item in arms.values()
+        ):
+            return []
+        return [
+            f"data: the tokens of this text are not in {self.out / 'tokens'} any more, so it was not checked for "
+            f"unknown words and for repeated sentences; `ablate text {self.spec}` writes them, and then `ablate "
+            f"report {self.spec}` checks the text."
         ]
 
     def require_words(self) -> None:
@@ -502,7 +533,7 @@ class Workspace:
         """
         load_tokens = functools.cache(lambda address: token_store.load(self.out / "tokens" / address))
         unfit: list[tuple[str, str | None, str]] = []
-        for item in {item.run.arm: item for item in self.planned if not item.directory.is_trained()}.values():
+        for item in {item.run.arm: item for item in self.readable() if not item.directory.is_trained()}.values():
             if item.run.settings.training.max_steps and _token_report(self.out, item.tokens):
                 try:
                     require_words(item.run.settings, load_tokens(item.tokens))

@@ -365,8 +365,9 @@ def planned(
                 "runs_before": runs_started,
             }
         else:
-            earlier = sum(started < entry["planned"] for started in joined)
-            entry = entry | {"runs_before": (entry["runs_before"] or 0) + earlier}
+            known = entry["runs_before"] or 0
+            earlier = sum(started < entry["planned"] for started in joined)  # some may be among the known ones
+            entry = entry | {"runs_before": max(known, min(known + earlier, runs_started))}
         entries.append(entry | {"sha256": file.sha256})
     names = {file.name for file in files}
     return entries + [entry for entry in before if runs_started and entry["name"] not in names]

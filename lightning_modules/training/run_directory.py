@@ -53,7 +53,7 @@ rows of two trainings.
 """
 
 Checkpoint = Literal["whole", "damaged", "gone"]
-StateName = Literal["planned", "running", "done", "failed", "interrupted"]
+StateName = Literal["planned", "running", "done", "failed", "interrupted", "unreadable"]
 
 
 class RunState(BaseModel):

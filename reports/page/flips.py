@@ -108,7 +108,7 @@ def sides_of(folder: Path, plan: Plan) -> dict[str, ComparedArm]:
         table = _read_published(path)
         return {arm: ComparedArm(f"{folder}:{arm}", {}, published=table[table["arm"] == arm]) for arm in plan.arms}
     folders: dict[str, dict[int, Path]] = {arm: {} for arm in plan.arms}
-    for run in plan.runs:
+    for run in [run for run in plan.runs if run.unreadable is None]:
         folders[run.arm][run.seed] = folder.parent / "runs" / run.folder
     return {arm: ComparedArm(f"{folder}:{arm}", of_arm) for arm, of_arm in folders.items()}
 
@@ -132,7 +132,7 @@ def publish_predictions(folder: Path, to: Path) -> None:
     parts = [
         _at_last_step(folder.parent / "runs" / run.folder, names).assign(arm=run.arm, seed=run.seed)
         for run in experiment_folder.read_plan(folder).runs
-        if (folder.parent / "runs" / run.folder / run_rows.PREDICTIONS).exists()
+        if run.unreadable is None and (folder.parent / "runs" / run.folder / run_rows.PREDICTIONS).exists()
     ]
     if not any(map(len, parts)):
         published.unlink(missing_ok=True)

@@ -34,6 +34,18 @@ def test_missing_text_is_found_before_the_first_run(tmp_path, data_root, monkeyp
     assert ablate("validate", spec, "--data-root", data_root).stdout == f"{spec}: good, 4 runs\n"
 
 
+def test_a_page_of_text_that_is_gone_can_be_written_from_the_folder_of_results(tmp_path):
+    spec, folder = write_spec(tmp_path), tmp_path / "out" / "tried"
+    options = spec, "--out", tmp_path / "out", "--data-root", tmp_path
+    text_is_gone = refusal_of("report", *options)
+    folder.mkdir(parents=True)
+    (folder / "results.parquet").touch()
+    assert refusal_of("report", *options) == (
+        f"{text_is_gone}To write the page without these files, from the last results, start `ablate report "
+        f"{folder}`.\n"
+    )
+
+
 def test_validate_finds_all_files_that_are_not_there_at_once(tmp_path):
     spec = tmp_path / "names.yaml"
     spec.write_text(

@@ -279,6 +279,12 @@ def test_runs_of_an_earlier_version_are_counted_with_the_settings_that_differ(tm
     ]
     measured = workspace_of(tmp_path, measures=["geometry"])
     assert measured.earlier_runs() == []
+    longer.write_plan()  # as `ablate report` does; the plan is now of runs that have not started
+    longest = workspace_of(tmp_path, training={"max_steps": 7, "tokens_per_step": 128})
+    longest.write_plan()
+    assert longest.earlier_runs() == [f"2 {said}arm a differed in training.max_steps (4, now 7)."]
+    before.write_plan()
+    assert before.earlier_runs() == []
 
 
 def test_seeds_that_are_added_or_removed_after_a_verdict_was_seen_are_named_for_good(tmp_path):

@@ -144,13 +144,21 @@ RUN = {"run_id": "0123456789", "arm": "mlm", "seed": 0, "tokens": "t", "settings
     ],
 )
 def test_a_damaged_record_of_a_run_is_one_sentence_in_the_status_of_all(tmp_path, damaged):
-    path = tmp_path / "runs" / "mlm-s0-0123456789" / "run.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(damaged)
-    assert error_text(RunDirectoryError, plan.all_statuses, tmp_path) == (
-        f"{path} cannot be read or has changed since it was written; delete the file, then `ablate run` writes it "
-        "again."
-    )
+    runs = tmp_path / "runs"
+    for name, text in (("mlm-s0-0123456789", json.dumps(RUN)), ("mlm-x-s12-0123456780", damaged), ("x", damaged)):
+        (runs / name).mkdir(parents=True)
+        (runs / name / "run.json").write_text(text)
+    statuses = plan.all_statuses(tmp_path)
+    assert [(run.arm, run.seed, run.run_id, run.state) for run, _ in statuses] == [
+        (RUN["arm"], RUN["seed"], RUN["run_id"], "planned"),
+        ("mlm-x", 12, "0123456780", "unreadable"),
+        ("x", 0, "", "unreadable"),
+    ]
+    assert [state.message for _, state in statuses[1:]] == [
+        f"{runs / name}/run.json cannot be read or has changed since it was written; delete the file, then "
+        "`ablate run` writes it again."
+        for name in ("mlm-x-s12-0123456780", "x")
+    ]
 
 
 def test_a_folder_of_runs_that_may_not_be_read_is_not_taken_for_no_runs(tmp_path):

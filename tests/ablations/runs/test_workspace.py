@@ -5,6 +5,7 @@ import json
 import pandas as pd
 import pytest
 
+from ablations import results
 from ablations.errors import SpecError
 from ablations.results import sealed
 from ablations.runs import gather
@@ -13,6 +14,7 @@ from ablations.runs.identity import folders
 from ablations.runs.records import require_runs
 from ablations.runs.workspace import Workspace
 from lightning_modules.errors import DataError
+from lightning_modules.files import write_json
 from lightning_modules.training.run_directory import RunDirectory
 from tests.support.command_line import ablate, refusal_of
 from tests.support.errors import error_text
@@ -212,6 +214,91 @@ def test_results_of_changed_settings_have_a_folder_of_their_own_that_says_so(spe
     assert [item.run_id for item in again.planned] == [item.run_id for item in changed.planned]
     assert "given" not in json.loads((spec.parent / "out/it/plan.json").read_text(encoding="utf-8"))
     assert opened(spec, overrides=["training.max_steps=4"]).changed() == opened(spec).changed() == []
+
+
+@pytest.fixture
+def done(tmp_path, monkeypatch):
+    """The spec of an experiment of six runs that are trained and measured."""
+    monkeypatch.setattr(gather, "SETTLED_SECONDS", 0.0)
+    workspace = workspace_of(tmp_path, arms=ARMS, measures=["validation"], seeds=[0, 1, 2])
+    [key] = [run_rows.key(measure) for measure in workspace.experiment.measures]
+    cells = {"measure": "validation", "metric": "loss", "value": 3.0, "floor": 5.0, "n": 70, "step": 4, "key": key}
+    rows = pd.DataFrame([dict.fromkeys(run_rows.ROW_COLUMNS) | cells])
+    for item in workspace.make_run_folders(workspace.planned):
+        (item.directory.path / "measures.parquet").write_bytes(sealed(rows))
+        item.directory.metrics.write_text('{"step": 4}\n')
+        write_json(item.directory.path / "provenance.json", {})
+        item.directory.write_state("done", step=4, max_steps=4, log_sha256=item.directory.log_sha256())
+    return workspace.spec
+
+
+DAMAGE = {
+    "state.json": "cannot be read or has changed since it was written, so the progress of the run is unknown; "
+    "delete the file, then `ablate run` continues from the last checkpoint.",
+    "run.json": "cannot be read or has changed since it was written; delete the file, then `ablate run` writes "
+    "it again.",
+    "provenance.json": "cannot be read, so it is unknown on which machine the run started; delete the file if it "
+    "was this machine.",
+    "metrics.jsonl": "has changed since training ended; restore it, or delete {folder}, then `ablate run` trains "
+    "the run again.",
+    "measures.parquet": "is not a complete parquet file (Parquet file size is 2 bytes, smaller than the minimum "
+    "file footer (8 bytes)); delete it and `ablate run` measures the run again.",
+}
+"""Files of a run, each with the end of the sentence if it is damaged."""
+
+
+def test_damaged_files_are_named_at_once_and_take_only_their_own_run_away(done):
+    places = "--out", done.parent / "out", "--data-root", done.parent
+    names = [item.directory.path.name for item in opened(done).planned]
+    runs = done.parent / "out" / "runs"
+    files = [[name] for name in DAMAGE]
+    files[-1].append("state.json")
+    whys, written = {}, {}
+    for folder, of_run in zip(names, files, strict=False):
+        for name in of_run:
+            path = runs / folder / name
+            written[path] = path.read_bytes()
+            path.write_bytes(b"{x")
+        in_order = sorted(of_run, reverse=True)
+        whys[folder] = " ".join(f"{runs / folder / name} {DAMAGE[name]}" for name in in_order)
+        whys[folder] = whys[folder].format(folder=runs / folder)
+    shown = json.loads(ablate("status", done, *places, "--json").stdout)["runs"]
+    assert {run["folder"]: run["message"] for run in shown if run["state"] == "unreadable"} == whys
+    assert [run["state"] for run in shown if run["folder"] not in whys] == ["done"]
+    planned = json.loads(ablate("plan", done, *places, "--json").stdout)
+    assert [note for note in planned["notes"] if note.partition(":")[0] in whys] == [
+        f"{folder}: {why}" for folder, why in whys.items()
+    ]
+    for command in ("run", "report", "measure"):
+        result = ablate(command, done, *places)
+        assert result.stderr.startswith("".join(f"unreadable: {folder}: {why}\n" for folder, why in whys.items()))
+    result = ablate("run", done, *places)
+    page = done.parent / "out/it/report.html"
+    assert (result.exit_code, result.stdout) == (1, f"page: {page}\n")
+    notices = [notice["text"] for notice in json.loads(page.with_name("report.json").read_text())["notices"]]
+    labels = [f"{item.run.arm} (seed {item.run.seed})" for item in opened(done).planned]
+    for label, why in zip(labels, whys.values(), strict=False):
+        assert f"{label} is unreadable: {why}" in notices
+    [whole] = opened(done).planned[len(whys) :]
+    assert set(results.read(page.with_name("results.parquet"))["run_id"]) == {whole.run_id}
+    assert {path.read_bytes() for path in written} == {b"{x"}
+    for path, content in written.items():
+        path.write_bytes(content)
+    result = ablate("run", done, *places)
+    said = "nothing to do: every run is trained and measured\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (0, f"{said}page: {page}\n", "")
+    assert len(results.read(page.with_name("results.parquet"))["run_id"].unique()) == 6
+
+
+def test_text_is_said_to_be_unchecked_if_its_tokens_are_gone(done):
+    places = "--out", done.parent / "out", "--data-root", done.parent
+    assert opened(done).warnings() == [
+        f"data: the tokens of this text are not in {done.parent}/out/tokens any more, so it was not checked for "
+        f"unknown words and for repeated sentences; `ablate text {done}` writes them, and then `ablate report "
+        f"{done}` checks the text."
+    ]
+    assert ablate("text", done, *places).exit_code == 0
+    assert opened(done).warnings() == []
 
 
 @pytest.mark.parametrize("damaged", ["null", "[1]", '{"splits": {}}', "{"])
