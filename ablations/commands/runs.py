@@ -184,6 +184,8 @@ def measure(slots: int, **options: Unpack[SpecOptions]) -> None:
     trained = [item for item in workspace.readable() if item.directory.is_trained()]
     done = [item for item in trained if item.directory.is_done()]
     gone = [f"{item.run.arm} (seed {item.run.seed})" for item in trained if item not in done]
+    if failed and not trained:  # why is said already
+        sys.exit(FAILED)
     if not done:
         raise SpecError(
             f"{workspace.spec}: the last checkpoints of all trained runs are missing or damaged, so nothing can "

@@ -290,6 +290,14 @@ def test_damaged_files_are_named_at_once_and_take_only_their_own_run_away(done):
     assert len(results.read(page.with_name("results.parquet"))["run_id"].unique()) == 6
 
 
+def test_runs_that_cannot_be_read_are_not_called_untrained(done):
+    for item in opened(done).planned:
+        (item.directory.path / "state.json").write_text("{x")
+    result = ablate("measure", done, "--out", done.parent / "out", "--data-root", done.parent)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert [line.split(":")[0] for line in result.stderr.splitlines()] == ["unreadable"] * 6
+
+
 def test_text_is_said_to_be_unchecked_if_its_tokens_are_gone(done):
     places = "--out", done.parent / "out", "--data-root", done.parent
     assert opened(done).warnings() == [
