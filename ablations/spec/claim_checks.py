@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ValidationError
 
 from ablations.catalogue import (
+    METRICS,
     OF_TASKS,
     OF_TREEBANKS,
     SHARES,
@@ -115,8 +116,8 @@ def _share(effect: Contrast) -> str:
 
 
 def _other_units(effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]:
-    """Yield a fault if an effect compares numbers of different units, or names another unit than that of its
-    numbers. Plain numbers, such as shares and scores, may have any other name."""
+    """Yield a fault if an effect compares numbers of different units, or has another of the known units than its
+    numbers. Words of one's own are allowed."""
     if isinstance(effect, Share | Optimum) or (isinstance(effect, Shape) and effect.form in RATIOS):
         return  # its number is a share, a place or a ratio
     of = next(effect.quantities())
@@ -127,7 +128,7 @@ def _other_units(effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]
     if unit != other:
         units = f"{of.metric} has {unit or 'none'}, and {minus_of.metric} has {other or 'none'}"
         yield Fault((*at, "minus_of"), f"{name}.minus_of must have the unit of {name}.of, but {units}")
-    elif unit and effect.unit and unit not in effect.unit:
+    elif unit and unit not in (named := {"bits", *UNITS.values()} & set((effect.unit or "").split())) and named:
         sentence = f"must be {unit}, the unit of {of.measure} {of.metric}, but is {shown(effect.unit)}"
         yield Fault((*at, "unit"), f"{name}.unit {sentence}")
     elif not unit and effect.unit in UNITS.values():
@@ -182,7 +183,7 @@ def _of_quantity(of: Quantity, effect: Contrast | None, at: KeyPath, *, name: st
         yield from _metrics_of_other_tasks(of, at, name=name)
     if effect is None:  # unknown whether the effect goes over the layers, or has a bound
         return
-    if of.read == "gain" and of.metric in SCORES.get(of.measure, ()) and not effect.has_bound:
+    if of.read == "gain" and of.metric in MORE_IS_BETTER.get(of.measure, ()) and not effect.has_bound:
         sentence = (
             f"must not be gain, because gain is the chance level minus the value, and of {of.measure} {of.metric} "
             "more is better; leave read out"
@@ -248,12 +249,16 @@ def _unknown_metric(metric: str, at: KeyPath, name: str, measure: str) -> Iterat
         yield Fault(at, f"{name} {must_be(metric, metrics_of(measure), noun=f'a metric of {measure}')}")
 
 
-SCORES: Mapping[str, tuple[str, ...]] = {
-    measure: tuple(metric for metric in metrics if metric != "mix_weight")
-    for measure, metrics in SHARES.items()
-    if measure in OF_TASKS | OF_TREEBANKS | {"retrieval"}
+MORE_IS_BETTER: Mapping[str, tuple[str, ...]] = {
+    "learning": ("gain",),
+    "validation": ("bleu", "chrf", "pair_accuracy", "recovered_replaced"),
+    "token_information": METRICS["token_information"],
+    "read_out": METRICS["read_out"],
+    "neighbours": tuple(metric for metric in METRICS["neighbours"] if metric.startswith("same_")),
+    **{kind: SHARES[kind] for kind in SHARES if kind in OF_TASKS | OF_TREEBANKS | {"retrieval"}},
+    "probing": ("accuracy", "selectivity", "compression"),
 }
-"""Metrics of which more is better, by measure."""
+"""Metrics of which more is better, or means that more is kept, by measure."""
 
 SENTENCES = ("says", "source", "because")
 """Keys of a claim whose text must not be empty."""

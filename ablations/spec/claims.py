@@ -365,9 +365,9 @@ def planned(
                 "runs_before": runs_started,
             }
         else:
-            known = entry["runs_before"] or 0
-            earlier = sum(started < entry["planned"] for started in joined)  # some may be among the known ones
-            entry = entry | {"runs_before": max(known, min(known + earlier, runs_started))}
+            counted = entry["runs_before"] or 0
+            earlier = sum(started < entry["planned"] for started in joined)  # some may be counted already
+            entry = entry | {"runs_before": max(counted, min(counted + earlier, runs_started))}
         entries.append(entry | {"sha256": file.sha256})
     names = {file.name for file in files}
     return entries + [entry for entry in before if runs_started and entry["name"] not in names]

@@ -114,6 +114,14 @@ BAD = {
         "effect.of.read must not be share_of_ceiling, because numbers of validation have no ceiling; leave "
         "read out"
     ),
+    "{kind: difference, of: {measure: learning, metric: gain, read: gain}, arm: mlm, minus: clm}": (
+        "effect.of.read must not be gain, because gain is the chance level minus the value, and of learning gain "
+        "more is better; leave read out"
+    ),
+    "{kind: difference, of: {measure: read_out, metric: mlp, layers: top, read: gain}, arm: mlm, minus: clm}": (
+        "effect.of.read must not be gain, because gain is the chance level minus the value, and of read_out mlp "
+        "more is better; leave read out"
+    ),
     f"{{kind: difference, {LOSS}, arm: mlm, minus: clm, unit: bits}}": (
         'effect.unit must be nats, the unit of validation loss, but is "bits"'
     ),
@@ -133,6 +141,7 @@ GOOD_EFFECTS = [
     f"{{kind: difference, {LOSS}, arm: [a, b], minus: [c, mlm]}}",
     f"{{kind: optimum, {LOSS}, arms: {{a: 1, b: 2, c: 3, mlm: 4}}, above: 1, below: 2, smallest_bend: 0.1}}",
     f"{{kind: ahead, {LOSS}, arm: mlm, over: clm, unit: nats per token}}",
+    f"{{kind: ahead, {LOSS}, arm: mlm, over: clm, unit: natürliche Einheiten}}",
     f"{{kind: share, {LOSS}, kept_by: n1, whole: mlm, none: corpus, smallest_gain: 0.1, unit: of the gain}}",
     "{kind: difference, of: {measure: read_out, metric: mlp, layers: top, read: share_of_ceiling}, arm: mlm, "
     "minus: clm, unit: of the entropy}",

@@ -127,7 +127,10 @@ def test_the_page_of_a_published_folder_is_that_of_its_runs(tmp_path, claimed):
     shutil.rmtree(claimed.parent)
     before = content(published)
     result = ablate("report", published, "--out", tmp_path / "again")
-    assert result.output == f"page: {tmp_path / 'again' / claimed.name / 'report.html'}\n"
+    assert (result.stdout, result.exit_code) == (f"page: {tmp_path / 'again' / claimed.name / 'report.html'}\n", 1)
+    assert result.stderr.startswith(
+        "failed: claims of gone: the file of claims is not in the experiment's folder; "
+    )
     assert content(published) == before
     again = content(tmp_path / "again" / claimed.name)
     for name in (
