@@ -368,8 +368,9 @@ def seeds_changed(judged: Sequence[int]) -> list[str]:
     """Return a sentence on the numbers of `judged_with`; an empty list if there are none."""
     if not judged:
         return []
+    noun = "seed" if list(judged) == [1] else "seeds"
     return [
-        f"seeds: claims were judged with {listed([str(number_of) for number_of in judged], 'and')} seeds before "
+        f"seeds: claims were judged with {listed([str(number_of) for number_of in judged], 'and')} {noun} before "
         "seeds were added or removed, so wrong verdicts are more frequent than the page says; begin with new "
         "seeds, and with `until: decided`, which fixes in advance when claims are judged."
     ]

@@ -343,6 +343,13 @@ def _of_claim(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
             f"claims.expect must be supported, contradicted or open, but is equivalent: {bounds[0]} has a bound "
             "or is a share, so it is never equivalent",
         )
+    directions = {getattr(written.effect, "direction", None) for written in effects if written.key in DECIDE}
+    if claim.get("expect") == "contradicted" and directions == {"either"}:
+        yield Fault(
+            (*at, "expect"),
+            f"claims.expect must be supported, equivalent or open, but is contradicted: {deciding[0][0]} has "
+            "direction: either, so it is never contradicted",
+        )
     without_own = [
         effect
         for _, effect in deciding

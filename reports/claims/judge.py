@@ -145,17 +145,19 @@ def _entries(
 
 
 def _with_seeds(entry: ClaimEntry, experiment: ReportedExperiment, rows: SeedTable) -> ClaimEntry:
-    """Return the entry with the number of its planned seeds, and of those that have ended. A claim has neither if
-    seeds are added until claims are decided."""
+    """Return the entry with the number of its planned seeds, and of those that have ended, and with the arms that
+    only have failed runs if it is not run. It is left as it is if seeds are added until claims are decided."""
     if experiment.plan.looks is not None or entry.needs is None:
         return entry
-    planned, trained = [], []
+    planned, trained, failed = [], [], []
     for arm in entry.needs.arms:
         runs = [run for run in experiment.runs if run.plan.arm == arm]
         ended = [run for run in runs if run.state.state == "done" and not run.plan.not_measured]
+        failed += [arm] if runs and all(run.state.state == "failed" for run in runs) else []
         planned.append(len(runs))
         trained.append(sum(run.plan.seed in rows.seeds.get(arm, ()) for run in ended))
-    return replace(entry, planned_seeds=min(planned), ended_seeds=min(trained))
+    why = f"; every run of {listed(failed, 'and')} failed" if failed and entry.verdict == "not run" else ""
+    return replace(entry, rule=entry.rule + why, planned_seeds=min(planned), ended_seeds=min(trained))
 
 
 def _number(entry: ClaimEntry) -> tuple[float, str]:

@@ -12,6 +12,8 @@ from ablations.runs.doubts import (
     differ_in_unread,
     equal_arms,
     equal_at_seed,
+    judged_with,
+    seeds_changed,
     unfit_text,
     validated_on_training,
 )
@@ -302,9 +304,9 @@ def test_seeds_that_are_added_or_removed_after_a_verdict_was_seen_are_named_for_
         entries = [{"verdict": "undecided", "n": number_of} for number_of in numbers_of_seeds]
         (tmp_path / "out/it/claims.json").write_text(json.dumps({"claims": [*entries, {"verdict": "not run"}]}))
 
-    def sentence(numbers):
+    def sentence(numbers, noun="seeds"):
         return [
-            f"seeds: claims were judged with {numbers} seeds before seeds were added or removed, so wrong "
+            f"seeds: claims were judged with {numbers} {noun} before seeds were added or removed, so wrong "
             "verdicts are more frequent than the page says; begin with new seeds, and with `until: decided`, "
             "which fixes in advance when claims are judged."
         ]
@@ -313,6 +315,8 @@ def test_seeds_that_are_added_or_removed_after_a_verdict_was_seen_are_named_for_
     for damaged in ("{", "[]", "{}", '{"claims": 3}', '{"claims": [3]}', '{"claims": [{"n": "2"}]}'):
         (tmp_path / "out/it/claims.json").write_text(damaged)
         assert warned(seeds=[0, 1]) == warned(seeds=[0, 1, 2]) == []
+    judge(1)
+    assert seeds_changed(judged_with([0, 1], tmp_path / "out/it")) == sentence("1", "seed")
     judge(3, 2)
     assert warned(seeds=[0, 1, 2]) == []  # nothing has changed
     assert warned(seeds=[0, 2]) == sentence("3")  # without a seed that may have spoiled the verdict

@@ -255,6 +255,19 @@ def test_what_has_a_bound_or_is_a_share_is_not_expected_to_be_equivalent(tmp_pat
     ]
 
 
+def test_a_claim_of_either_direction_alone_is_not_expected_to_be_contradicted(tmp_path):
+    either = f"{{kind: difference, {LOSS}, arm: mlm, minus: clm, direction: either}}"
+    text = re.sub(r"expect: \w+", "expect: contradicted", needs(either))
+    assert problems(tmp_path, text) == [
+        "claims.expect must be supported, equivalent or open, but is contradicted: claims.effect has direction: "
+        "either, so it is never contradicted"
+    ]
+    directed = either.replace(", direction: either", "")
+    parts = f"effects: {{any: {either}, one: {directed}}}"  # the other part can contradict it
+    claims_file.load(write(tmp_path, text.replace(f"effect: {either}", parts)))
+    claims_file.load(write(tmp_path, text.replace(either, directed)))
+
+
 @pytest.mark.parametrize("effect", GOOD_EFFECTS, ids=lambda effect: effect.split(",")[0].removeprefix("{kind: "))
 def test_an_arm_that_the_claim_does_not_need_is_shown_where_it_is_written(tmp_path, effect):
     """Each arm of each contrast, by any key; and needs that lose their effect are too many."""

@@ -158,6 +158,23 @@ def test_an_arm_of_which_nothing_is_measured_at_its_last_step_is_not_compared(tm
     assert (entry.verdict, entry.rule) == ("not run", "layer_change pwcca has no rows of arm clm")
 
 
+def test_a_claim_that_is_not_run_names_arms_of_which_every_run_failed(tmp_path):
+    experiment = made(tmp_path)
+
+    def rule(failed_seeds):
+        runs = [
+            run._replace(state=run.state.model_copy(update={"state": "failed"}))
+            if run.plan.arm == "clm" and run.plan.seed in failed_seeds
+            else run
+            for run in experiment.runs
+        ]
+        table = experiment.table[experiment.table.arm != "clm"]
+        return by_name(judge_claims(experiment._replace(runs=runs, table=table)).entries)["more"].rule
+
+    assert rule(range(8)) == "layer_change pwcca has no rows of arm clm; every run of clm failed"
+    assert rule(range(7)) == "layer_change pwcca has no rows of arm clm"
+
+
 def test_two_seeds_are_insufficient_and_one_is_shown_all_the_same(tmp_path):
     entries = by_name(judge_claims(made(tmp_path, seeds=(0, 1))).entries)
     assert entries["more"].verdict == "insufficient evidence"
