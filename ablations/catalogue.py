@@ -408,6 +408,19 @@ SHARES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 """Metrics whose largest value is 1, by measure: shares, probabilities and correlations, never points of 100."""
 
+MORE_IS_BETTER: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        **{kind: card.metrics for kind, card in CARDS.items() if card.has_ceiling},  # information
+        **{kind: SHARES[kind] for kind, card in CARDS.items() if card.groups and kind in SHARES},
+        "retrieval": SHARES["retrieval"],
+        "neighbours": SHARES["neighbours"],
+        "probing": ("accuracy", "selectivity", "compression"),
+        "validation": ("bleu", "chrf", "pair_accuracy", "recovered_replaced"),
+        "learning": ("gain",),
+    }
+)
+"""Metrics of which more is better, or means that more is kept, by measure."""
+
 
 def metrics_of(measure: str) -> tuple[str, ...]:
     """Return the metrics that a table of results can hold for a measure; empty if the measure is unknown."""

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ValidationError
 
 from ablations.catalogue import (
-    METRICS,
+    MORE_IS_BETTER,
     OF_TASKS,
     OF_TREEBANKS,
     SHARES,
@@ -248,17 +248,6 @@ def _unknown_metric(metric: str, at: KeyPath, name: str, measure: str) -> Iterat
     if metric not in metrics_of(measure):
         yield Fault(at, f"{name} {must_be(metric, metrics_of(measure), noun=f'a metric of {measure}')}")
 
-
-MORE_IS_BETTER: Mapping[str, tuple[str, ...]] = {
-    "learning": ("gain",),
-    "validation": ("bleu", "chrf", "pair_accuracy", "recovered_replaced"),
-    "token_information": METRICS["token_information"],
-    "read_out": METRICS["read_out"],
-    "neighbours": tuple(metric for metric in METRICS["neighbours"] if metric.startswith("same_")),
-    **{kind: SHARES[kind] for kind in SHARES if kind in OF_TASKS | OF_TREEBANKS | {"retrieval"}},
-    "probing": ("accuracy", "selectivity", "compression"),
-}
-"""Metrics of which more is better, or means that more is kept, by measure."""
 
 SENTENCES = ("says", "source", "because")
 """Keys of a claim whose text must not be empty."""
