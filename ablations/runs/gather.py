@@ -44,8 +44,8 @@ Row = dict[str, Any]
 RECORD = "gathered.json"
 """Name of the record, in the folder of an experiment's results."""
 
-READ_FILES = ("measures.parquet", "metrics.jsonl", "state.json", "provenance.json")
-"""Files of a run from which its rows in the table of results are made."""
+READ_FILES = ("measures.parquet", "metrics.jsonl", "state.json", "provenance.json", "run.json")
+"""Files of a run that must be whole, and from which its rows in the table of results are made."""
 
 SETTLED_SECONDS = 2.0
 """Smallest age at which the times of a file identify its version. Some file systems round times to one or two
@@ -360,10 +360,12 @@ class Gathered(Record):
         }
 
     def measured_in(self, run_dir: Path) -> list[MeasuredStep] | None:
-        """Return the measures and steps with rows in a run's file; None if the file has changed or is not
-        known."""
-        before = self.runs.get(run_dir.name, (None,))[0]
-        if before in (None, MISSING) or version(f"{run_dir}/{READ_FILES[0]}") != before:
+        """Return the measures and steps with rows in a run's file; None if one of READ_FILES has changed,
+        or is not known."""
+        before = self.runs.get(run_dir.name, (None,))
+        if None in before or before[0] == MISSING:
+            return None
+        if before != tuple(version(f"{run_dir}/{name}") for name in READ_FILES):
             return None
         return self.measured.get(run_dir.name)
 

@@ -75,25 +75,19 @@ def lacking(
     Args:
         planned: all runs of the experiment, as distances need pairs of them.
     """
-    lacking_by_run = {item.run_id: _unreadable(why) for item in planned if (why := unreadable(item.directory))}
-    states = {item.run_id: (item, item.directory.state()) for item in planned if item.run_id not in lacking_by_run}
-    trained = [(item, state) for item, state in states.values() if state.state == "done"]
+    lacking_by_run: dict[str, Lacking] = {}
+    trained = []
+    for item in planned:
+        state = _readable_state(item.directory)
+        if state is not None and state.state == "done":
+            trained.append((item, state))
+        elif why := unreadable(item.directory):
+            lacking_by_run[item.run_id] = _unreadable(why)
     if not trained:
         return lacking_by_run
-    from ablations.runs import gather, measure_pairs, rows  # imports pandas, which untrained runs do not need
+    from ablations.runs import measure_pairs  # imports pandas, which untrained runs do not need
 
-    record = gather.read_record(folder)
-    requested: tuple[rows.Requested, ...] = ()
-    before: RunSettings | None = None
-    for item, state in trained:
-        if before is None or not item.run.settings.differs_in_seed_alone(before):
-            before = item.run.settings
-            requested = rows.requested(for_run(experiment.measures, before, data_root=data_root), data_root)
-        measured = record.measured_in(item.directory.path)
-        try:
-            lacking_by_run[item.run_id] = _of_run(item.directory, state, requested, measured)
-        except AblationsError as error:
-            lacking_by_run[item.run_id] = _unreadable(" ".join(_unreadable_rows(item.directory)) or str(error))
+    lacking_by_run |= _of_trained(experiment, trained, folder=folder, data_root=data_root)
     planned = readable(planned, lacking_by_run)
     if distance := distance_settings(experiment.measures):
         to_train = {item.run_id for item in planned} - lacking_by_run.keys()
@@ -104,6 +98,43 @@ def lacking(
                 number_requested=lacking_of_run.number_requested + 1, names=(distance.kind,)
             )
     return lacking_by_run
+
+
+def _of_trained(
+    experiment: Experiment, trained: Sequence[tuple[PlannedRun, RunState]], *, folder: Path, data_root: Path
+) -> dict[str, Lacking]:
+    """Return what each trained run lacks, without distances, by its identity.
+
+    Files that have not changed since the table was made were whole then. They are not read again, which would take
+    long in a large grid.
+    """
+    from ablations.runs import gather, rows
+
+    record = gather.read_record(folder)
+    requested: tuple[rows.Requested, ...] = ()
+    before: RunSettings | None = None
+    lacking_by_run = {}
+    for item, state in trained:
+        measured = record.measured_in(item.directory.path)
+        if measured is None and (why := unreadable(item.directory)):
+            lacking_by_run[item.run_id] = _unreadable(why)
+            continue
+        if before is None or not item.run.settings.differs_in_seed_alone(before):
+            before = item.run.settings
+            requested = rows.requested(for_run(experiment.measures, before, data_root=data_root), data_root)
+        try:
+            lacking_by_run[item.run_id] = _of_run(item.directory, state, requested, measured)
+        except AblationsError as error:
+            lacking_by_run[item.run_id] = _unreadable(" ".join(_unreadable_rows(item.directory)) or str(error))
+    return lacking_by_run
+
+
+def _readable_state(directory: RunDirectory) -> RunState | None:
+    """Return the state of a run; None if it cannot be read."""
+    try:
+        return directory.state()
+    except RunDirectoryError:
+        return None
 
 
 RECORDS = ("run.json", "state.json", "provenance.json", "metrics.jsonl", "measures.parquet")
@@ -131,7 +162,7 @@ def _version(path: Path) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-@functools.lru_cache(maxsize=4096)  # it keeps no errors, so that these files are read again
+@functools.lru_cache(maxsize=65536)  # it keeps no errors, so that these files are read again
 def _require_records(path: Path, versions: tuple[tuple[int, ...], ...]) -> None:
     directory = RunDirectory(path)
     is_there = {name for name, version in zip(RECORDS, versions, strict=True) if version}

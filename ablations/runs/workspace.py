@@ -290,8 +290,16 @@ class Workspace:
         return [(item, run.unreadable) for item, run in runs if run is not None and run.unreadable is not None]
 
     def readable(self) -> list[PlannedRun]:
-        """Return the runs whose state, settings, log and provenance can be read."""
-        return [item for item in self.planned if plan.unreadable(item.directory) is None]
+        """Return the runs whose state, settings, log and provenance can be read. Files that have not changed since
+        the table was made were whole then."""
+        from ablations.runs import gather
+
+        record = gather.read_record(self.folder)
+        return [
+            item
+            for item in self.planned
+            if record.measured_in(item.directory.path) is not None or plan.unreadable(item.directory) is None
+        ]
 
     def pairs_to_compare(self, *, recompute: bool = False) -> int:
         """Return the number of comparisons (a pair of trained runs at a step) that are missing; with
@@ -389,9 +397,7 @@ class Workspace:
             return replace(self, experiment=experiment, later_measures=()).write_plan()
         self._require_matched()
         measured_keys = functools.cache(  # reads all runs, and only a task without files needs it
-            lambda: run_rows.measured_keys(
-                item.directory.path for item in plan.readable(self.planned, self.lacking())
-            )
+            lambda: run_rows.measured_keys(item.directory.path for item in self.readable())
         )
         notices = caveats(
             self.experiment.measures,
@@ -533,7 +539,9 @@ class Workspace:
         """
         load_tokens = functools.cache(lambda address: token_store.load(self.out / "tokens" / address))
         unfit: list[tuple[str, str | None, str]] = []
-        for item in {item.run.arm: item for item in self.readable() if not item.directory.is_trained()}.values():
+        for item in {item.run.arm: item for item in self.planned}.values():
+            if plan.unreadable(item.directory) is not None or item.directory.is_trained():
+                continue
             if item.run.settings.training.max_steps and _token_report(self.out, item.tokens):
                 try:
                     require_words(item.run.settings, load_tokens(item.tokens))

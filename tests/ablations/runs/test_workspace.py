@@ -247,7 +247,7 @@ DAMAGE = {
 """Files of a run, each with the end of the sentence if it is damaged."""
 
 
-def test_damaged_files_are_named_at_once_and_take_only_their_own_run_away(done):
+def test_damaged_files_are_named_at_once_and_take_only_their_own_run_away(done, undrawn):
     places = "--out", done.parent / "out", "--data-root", done.parent
     names = [item.directory.path.name for item in opened(done).planned]
     runs = done.parent / "out" / "runs"
@@ -269,10 +269,9 @@ def test_damaged_files_are_named_at_once_and_take_only_their_own_run_away(done):
     assert [note for note in planned["notes"] if note.partition(":")[0] in whys] == [
         f"{folder}: {why}" for folder, why in whys.items()
     ]
-    for command in ("run", "report", "measure"):
+    for command in ("measure", "report", "run"):
         result = ablate(command, done, *places)
         assert result.stderr.startswith("".join(f"unreadable: {folder}: {why}\n" for folder, why in whys.items()))
-    result = ablate("run", done, *places)
     page = done.parent / "out/it/report.html"
     assert (result.exit_code, result.stdout) == (1, f"page: {page}\n")
     notices = [notice["text"] for notice in json.loads(page.with_name("report.json").read_text())["notices"]]
