@@ -419,22 +419,15 @@ def _total(runs: Sequence[RunRecord], *, slots: int, is_partial: bool) -> float 
 
 
 def _operations(planned: Sequence[PlannedRun]) -> list[str]:
-    """Return sentences on arms whose operations are only an upper bound; an empty list if all are exact."""
-    objectives = {item.run.arm: item.run.settings.objective for item in planned}
-    reasons: dict[str, list[str]] = {}
-    for arm, objective in objectives.items():
-        if objective.text_decides_operations:
-            reasons.setdefault(PAIRS_LEFT if "pairs" in objective.predictions else TOKENS_LEFT, []).append(arm)
+    """Return a sentence on arms whose operations are only an upper bound; an empty list if all are exact."""
+    vectors = [item.run.arm for item in planned if "pairs" in item.run.settings.objective.predictions]
+    if not vectors:
+        return []
+    names = listed(list(dict.fromkeys(vectors)), "and")
     return [
-        f"FLOPs of {listed(arms, 'and')} are an upper bound: {why}; the run counts the exact number."
-        for why, arms in reasons.items()
+        f"FLOPs of {names} are an upper bound: only a third to a half of the pairs of words is left, because "
+        "sentences end and frequent words are left out; the run counts the exact number."
     ]
-
-
-PAIRS_LEFT = (
-    "only a third to a half of the pairs of words is left, because sentences end and frequent words are left out"
-)
-TOKENS_LEFT = "objective.masking.select may leave fewer tokens to hide than objective.masking.ratio"
 
 
 def _to_measure(runs: Sequence[RunRecord]) -> list[str]:

@@ -419,8 +419,8 @@ def matched(
     proportion.
 
     Args:
-        text: returns the tokens of a run's text. It is called if predictions are matched, and where the
-            text decides the operations, always for the first seed of an arm.
+        text: returns the tokens of a run's text. It is called if predictions are matched, and to count the
+            operations of skip-gram, always for the first seed of an arm.
 
     Raises:
         SpecError: predictions are matched, and an arm predicts pairs of words instead of tokens.
@@ -440,11 +440,10 @@ def matched(
         return predictions_per_token(run, tokens)
 
     def of_step(run: RunSettings) -> float:
-        per_step = run.training.tokens_per_step
+        words, per_step = "pairs" in run.objective.predictions, run.training.tokens_per_step
         if experiment.match == "predictions":
             return counted(run) * per_step
-        in_text = counted(run) if run.objective.text_decides_operations else None
-        return operations_per_token(run, counted=in_text) * per_step
+        return operations_per_token(run, pairs=counted(run) if words else None) * per_step
 
     rates = {arm: of_step(settings) for arm, settings in first.items()}
     reference = rates[trained[0].arm] * trained[0].settings.training.max_steps

@@ -255,11 +255,6 @@ class MaskingSettings(Settings):
                 raise ValueError(f"mask + random + keep must be 1, but {shares} is {total:g}; set all three")
         return keep
 
-    @property
-    def leaves_out_tokens(self) -> bool:
-        """Return whether some tokens of a text are never hidden, so that fewer than `ratio` may be hidden."""
-        return isinstance(self.select, Cloze | GenericWords | OwnSelection)
-
     def ratio_at(self, step: int, max_steps: int) -> float:
         """Return the masking ratio at a step. Steps are counted from 0."""
         schedule = self.schedule

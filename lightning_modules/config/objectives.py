@@ -86,13 +86,8 @@ class ObjectiveSettings(Settings):
         """Return whether the objective draws random numbers when it makes a batch, such as hidden tokens."""
         return True
 
-    @property
-    def text_decides_operations(self) -> bool:
-        """Return whether the number of predictions, and so of operations, is known only from the text."""
-        return False
-
     def weights_per_token(
-        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, counted: float | None = None
+        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
     ) -> float:
         """Return the number of matrix weights that a source token meets in training, as a mean over all
         steps.
@@ -101,7 +96,7 @@ class ObjectiveSettings(Settings):
         These are the weights of the head, and those of the last block that are not for keys or values.
 
         Args:
-            counted: predictions for each token, as counted in the text, if `text_decides_operations`.
+            pairs: predicted pairs of words for each token, if they were counted.
         """
         raise NotImplementedError
 
@@ -142,14 +137,10 @@ class MaskedLMSettings(ObjectiveSettings):
     def stock_output(self) -> StockOutput | None:
         return "token" if self.pair_loss == "none" else "token_and_pair"
 
-    @property
-    def text_decides_operations(self) -> bool:
-        return self.masking.leaves_out_tokens
-
     def weights_per_token(
-        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, counted: float | None = None
+        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
     ) -> float:
-        predicted = self.masking.mean_predicted(max_steps) if counted is None else counted
+        predicted = self.masking.mean_predicted(max_steps)
         blocks = encoder_weights(encoder, read=self.masking.mean_repeats(max_steps), predicted=predicted)
         return blocks + predicted * vocabulary_weights(encoder, vocab_size, head=self.head)
 
@@ -190,7 +181,7 @@ class CausalLMSettings(ObjectiveSettings):
         return "next_token"
 
     def weights_per_token(
-        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, counted: float | None = None
+        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
     ) -> float:
         return encoder_weights(encoder) + vocabulary_weights(encoder, vocab_size, head=self.head)
 
@@ -229,7 +220,7 @@ class TranslationSettings(ObjectiveSettings):
         return "target_text"
 
     def weights_per_token(
-        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, counted: float | None = None
+        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
     ) -> float:
         """Return the number of weights of encoder and decoder. A translation counts as long as its source."""
         width = encoder.hidden_size
@@ -268,15 +259,10 @@ class MixtureSettings(ObjectiveSettings):
     def stock_output(self) -> StockOutput | None:
         return "token"
 
-    @property
-    def text_decides_operations(self) -> bool:
-        return self.masking.leaves_out_tokens
-
     def weights_per_token(
-        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, counted: float | None = None
+        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
     ) -> float:
-        expected = self.causal + (1 - self.causal) * self.masking.mean_ratio(max_steps)
-        predicted = expected if counted is None else counted
+        predicted = self.causal + (1 - self.causal) * self.masking.mean_ratio(max_steps)
         return encoder_weights(encoder, predicted=predicted) + predicted * vocabulary_weights(encoder, vocab_size)
 
 
@@ -333,7 +319,7 @@ class ReplacedTokenSettings(ObjectiveSettings):
         return "replaced" if self.predict == "replaced" else "token"
 
     def weights_per_token(
-        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, counted: float | None = None
+        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
     ) -> float:
         width, ratio = encoder.hidden_size, self.masking.mean_ratio(max_steps)
         judged = 1.0 if self.loss_on == "all" else ratio
@@ -379,7 +365,7 @@ class PermutationLMSettings(ObjectiveSettings):
         return "token"
 
     def weights_per_token(
-        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, counted: float | None = None
+        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
     ) -> float:
         blocks = encoder_weights(encoder, read=1 + self.predict, predicted=self.predict)
         # No token sees the queries of predicted tokens, so these need no keys and values.
@@ -407,7 +393,7 @@ class NaiveBidirectionalLMSettings(ObjectiveSettings):
         return False
 
     def weights_per_token(
-        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, counted: float | None = None
+        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
     ) -> float:
         # Both streams of a block have the same queries, keys and values.
         shared = encoder.num_hidden_layers * 3 * encoder.hidden_size**2
@@ -438,17 +424,13 @@ class SkipGramSettings(ObjectiveSettings):
     def predictions(self) -> Mapping[Predicted, float]:
         return {"pairs": 1.0}
 
-    @property
-    def text_decides_operations(self) -> bool:
-        return True
-
     def weights_per_token(
-        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, counted: float | None = None
+        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
     ) -> float:
         """Return the number of weights that all pairs of a token meet. Unless counted, a token has `window` +
         1 pairs, as in a text that has no sentence ends and leaves nothing out. Real texts have a third to a
         half of that."""
-        pairs = self.window + 1 if counted is None else counted
+        pairs = self.window + 1 if pairs is None else pairs
         return pairs * (1 + self.negatives) * encoder.hidden_size
 
     def parameters(self, encoder: EncoderSettings, *, vocab_size: int, max_length: int, segments: bool) -> int:

@@ -157,7 +157,7 @@ class RunSettings(Settings):
         return all(getattr(self.training.seeds, source) is not None for source in self.sources)
 
 
-def operations_per_token(run: RunSettings, *, counted: float | None = None) -> float:
+def operations_per_token(run: RunSettings, *, pairs: float | None = None) -> float:
     """Return the floating-point operations of training for each source token (padding is not counted).
 
     Each matrix weight that a token meets (`weights_per_token`) counts six operations. Heads with one output
@@ -166,11 +166,10 @@ def operations_per_token(run: RunSettings, *, counted: float | None = None) -> f
     implementation would do is not counted.
 
     Args:
-        counted: predictions for each token as counted in the text (`predictions_per_token`), for objectives with
-            `text_decides_operations`.
+        pairs: predicted pairs of words for each token, if the text was counted (`skip_gram.pairs_per_token`).
     """
     return 6.0 * run.objective.weights_per_token(
-        run.encoder, vocab_size=run.data.vocab_size, max_steps=run.training.max_steps, counted=counted
+        run.encoder, vocab_size=run.data.vocab_size, max_steps=run.training.max_steps, pairs=pairs
     )
 
 

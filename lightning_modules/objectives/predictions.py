@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_modules.config import MaskingSettings, RunSettings, SkipGramSettings
-from lightning_modules.config.masking import OwnSelection
+from lightning_modules.config.masking import Cloze, GenericWords, OwnSelection
 from lightning_modules.config.objectives import Predicted
 from lightning_modules.data.sequences import epochs
 from lightning_modules.data.token_store import Split, Tokens
@@ -51,7 +51,7 @@ def counted(run: RunSettings, tokens: Tokens) -> Epoch:
     is_text_N = split.ids >= FIRST_WORD_ID
     text_S = allowed_S = of_each(is_text_N)
     masking = getattr(run.objective, "masking", None)
-    if masking is not None and masking.leaves_out_tokens:
+    if masking is not None and isinstance(masking.select, Cloze | GenericWords | OwnSelection):
         allowed_N = Units(masking.select, tokens, split).allowed_N
         allowed_S = text_S if allowed_N is None else of_each(is_text_N & allowed_N)
     return Epoch(int(epoch.lengths_Q.sum()), len(sequences), text_S, allowed_S)
@@ -127,7 +127,7 @@ def require_predictions(run: RunSettings, tokens: Tokens) -> None:
         sentences = run.training.sentences
         _require_pairs(tokens.train if sentences is None else tokens.train.head(sentences))
     masking = getattr(run.objective, "masking", None)
-    if masking is None or not masking.leaves_out_tokens:
+    if masking is None or not isinstance(masking.select, Cloze | GenericWords | OwnSelection):
         return
     prefix = "" if isinstance(masking.select, OwnSelection) else "the lexicon of "
     epoch, max_steps, tokens_per_step = counted(run, tokens), run.training.max_steps, run.training.tokens_per_step

@@ -62,10 +62,10 @@ class Progress:
 
     @property
     def operations_per_token(self) -> float:
-        """Operations per token, expected from the settings; if the text decides, from the predictions so far."""
-        if not self._run.objective.text_decides_operations or not self.tokens_seen:
+        """Operations per token, expected from the settings; for skip-gram from the pairs so far."""
+        if "pairs" not in self._run.objective.predictions or not self.tokens_seen:
             return self._expected_operations
-        return operations_per_token(self._run, counted=self.tokens_predicted / self.tokens_seen)
+        return operations_per_token(self._run, pairs=self.tokens_predicted / self.tokens_seen)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counts in the form that state.json and a checkpoint hold."""

@@ -104,20 +104,13 @@ def test_plan_as_json_says_what_there_is_to_do(tmp_path, data_root):
     assert resolved["arms"]["mlm"]["training"]["warmup_steps"] == 0
 
 
-def test_plan_says_which_operations_are_a_bound(tmp_path, data_root):
+def test_plan_says_that_the_operations_of_word_vectors_are_a_bound(tmp_path, data_root):
     where = ["--out", tmp_path / "out", "--data-root", data_root]
     assert "FLOPs of" not in ablate("plan", write_spec(tmp_path), *where).stdout
-    listed = {"kind": "cloze", "words": ["a", "b"]}
-    arms = {
-        "mlm": {"objective": {"kind": "masked_lm"}},
-        "words": {"objective": {"kind": "skip_gram"}},
-        "listed": {"objective": {"kind": "masked_lm", "masking": {"select": listed}}},
-    }
+    arms = {"mlm": {"objective": {"kind": "masked_lm"}}, "words": {"objective": {"kind": "skip_gram"}}}
     assert (
         "\nFLOPs of words are an upper bound: only a third to a half of the pairs of words is left, because "
         "sentences end and frequent words are left out; the run counts the exact number.\n"
-        "FLOPs of listed are an upper bound: objective.masking.select may leave fewer tokens to hide than "
-        "objective.masking.ratio; the run counts the exact number.\n"
     ) in ablate("plan", write_spec(tmp_path, arms=arms), *where).stdout
 
 
