@@ -72,7 +72,9 @@ class Ablate(click.Group):
         # Garbage collection takes an eighth of a report's time, although its thousands of records have no cycles.
         thresholds = gc.get_threshold()
         gc.set_threshold(100_000, 50, 50)
-        before_output, sys.stdout = sys.stdout, cast(TextIO, Output(sys.stdout))
+        before_output = sys.stdout
+        if sys.stdout is not None:  # it is None if the command was started without one, as by some daemons
+            sys.stdout = cast(TextIO, Output(sys.stdout))
         try:
             return super().invoke(ctx)
         except AblationsError as error:

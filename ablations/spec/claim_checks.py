@@ -128,12 +128,18 @@ def _other_units(effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]
     if unit != other:
         units = f"{of.metric} has {unit or 'none'}, and {minus_of.metric} has {other or 'none'}"
         yield Fault((*at, "minus_of"), f"{name}.minus_of must have the unit of {name}.of, but {units}")
-    elif unit and unit not in (named := {"bits", *UNITS.values()} & set((effect.unit or "").split())) and named:
+    elif unit and unit not in (named := _units_named(effect.unit or "")) and named:
         sentence = f"must be {unit}, the unit of {of.measure} {of.metric}, but is {shown(effect.unit)}"
         yield Fault((*at, "unit"), f"{name}.unit {sentence}")
     elif not unit and effect.unit in UNITS.values():
         sentence = f"must not be {effect.unit}, because this number of {of.measure} {of.metric} has no unit"
         yield Fault((*at, "unit"), f"{name}.unit {sentence}; remove it")
+
+
+def _units_named(words: str) -> set[str]:
+    """Return the known units among the words of a claim's unit. A distance may be in words or in layers."""
+    units = {"bits", *UNITS.values()}
+    return {words.lower()} & units or set(words.lower().split()) & (units - {"distance"})
 
 
 def _unit(of: Quantity) -> str | None:

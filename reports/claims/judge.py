@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from ablations.errors import SpecProblems
+from ablations.errors import SpecError, SpecProblems
 from ablations.measures.settings import AFTER_FINAL_NORM
 from ablations.results import write_whole
 from ablations.runs.records import PlannedClaims
@@ -305,6 +305,8 @@ def _files(experiment: ReportedExperiment) -> Iterator[tuple[PlannedClaims, Clai
             yield file, claims_file.load(path)
         except SpecProblems as error:
             yield file, str(error.problems[0])
+        except SpecError as error:  # the copy of the spec, which names the tasks, cannot be read
+            yield file, str(error).removesuffix(".")
 
 
 def _change(name: str, loaded: Claims | str, file: PlannedClaims) -> str | None:

@@ -278,6 +278,12 @@ def test_a_place_that_is_no_spec_is_said_with_what_to_name(tmp_path):
 FULL = "The standard output cannot be written: the disk is full; free some space, then start again."
 
 
+def test_a_command_without_a_standard_output_ends_well(tmp_path):
+    command = f"exec {sys.executable} -m ablations.cli status --out {tmp_path} >&-"
+    ended = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_a_full_disk_behind_the_output_is_one_sentence(tmp_path):
     with open("/dev/full", "w") as full:
         ended = subprocess.run(

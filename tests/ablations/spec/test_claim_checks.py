@@ -142,6 +142,8 @@ GOOD_EFFECTS = [
     f"{{kind: optimum, {LOSS}, arms: {{a: 1, b: 2, c: 3, mlm: 4}}, above: 1, below: 2, smallest_bend: 0.1}}",
     f"{{kind: ahead, {LOSS}, arm: mlm, over: clm, unit: nats per token}}",
     f"{{kind: ahead, {LOSS}, arm: mlm, over: clm, unit: natürliche Einheiten}}",
+    "{kind: difference, of: {measure: neighbours, metric: position_distance, layers: top}, arm: mlm, minus: clm, "
+    "unit: distance in words}",
     f"{{kind: share, {LOSS}, kept_by: n1, whole: mlm, none: corpus, smallest_gain: 0.1, unit: of the gain}}",
     "{kind: difference, of: {measure: read_out, metric: mlp, layers: top, read: share_of_ceiling}, arm: mlm, "
     "minus: clm, unit: of the entropy}",
