@@ -81,7 +81,7 @@ class Ablate(click.Group):
             click.echo(printable(str(error)), err=True)
             ctx.exit(WRONG)
         except KeyboardInterrupt:
-            if ctx.invoked_subcommand in ("run", "measure"):
+            if ctx.invoked_subcommand == "run":
                 click.secho(GOES_ON, fg="yellow", err=True)
             ctx.exit(INTERRUPTED)
         finally:
