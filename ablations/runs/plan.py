@@ -167,13 +167,19 @@ def _require_records(path: Path, versions: tuple[tuple[int, ...], ...]) -> None:
     directory = RunDirectory(path)
     is_there = {name for name, version in zip(RECORDS, versions, strict=True) if version}
 
+    states: list[RunState] = []
+
     def require_log() -> None:
         # A training that begins anew removes first the rows, then the log. The state is read before the log, as
         # another process may train the run.
-        if directory.is_trained() and {"metrics.jsonl", "measures.parquet"} & is_there:
+        if [state.state for state in states] == ["done"] and {"metrics.jsonl", "measures.parquet"} & is_there:
             directory.require_log()
 
-    readers: list[Callable[[], object]] = [directory.state, directory.provenance, require_log]
+    readers: list[Callable[[], object]] = [
+        lambda: states.append(directory.state()),
+        directory.provenance,
+        require_log,
+    ]
     if sentences := _refused([directory.description, *readers] if "run.json" in is_there else readers):
         raise RunDirectoryError(" ".join(sentences))
 

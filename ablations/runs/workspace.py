@@ -397,7 +397,9 @@ class Workspace:
             return replace(self, experiment=experiment, later_measures=()).write_plan()
         self._require_matched()
         measured_keys = functools.cache(  # reads all runs, and only a task without files needs it
-            lambda: run_rows.measured_keys(item.directory.path for item in self.readable())
+            lambda: run_rows.measured_keys(
+                item.directory.path for item in plan.readable(self.planned, self.lacking())
+            )
         )
         notices = caveats(
             self.experiment.measures,
@@ -539,9 +541,7 @@ class Workspace:
         """
         load_tokens = functools.cache(lambda address: token_store.load(self.out / "tokens" / address))
         unfit: list[tuple[str, str | None, str]] = []
-        for item in {item.run.arm: item for item in self.planned}.values():
-            if plan.unreadable(item.directory) is not None or item.directory.is_trained():
-                continue
+        for item in {item.run.arm: item for item in self.readable() if not item.directory.is_trained()}.values():
             if item.run.settings.training.max_steps and _token_report(self.out, item.tokens):
                 try:
                     require_words(item.run.settings, load_tokens(item.tokens))

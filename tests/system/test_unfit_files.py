@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, models
 from ablations.measures.information.estimate import halves
 from ablations.measures.reading.sample import first_tokens
 from lightning_modules.data.token_store import load
+from lightning_modules.training.run_directory import RunDirectory
 from tests.support.command_line import ablate, place_of, refusal_of
 from tests.support.spec_files import write_spec
 
@@ -297,7 +298,7 @@ def test_text_without_pairs_is_found_before_any_run_starts(text, training, at, s
     assert not (tmp_path / "out" / "runs").exists()
 
 
-def test_all_arms_that_need_words_are_found_before_any_run_starts_and_then_in_the_plan(tmp_path):
+def test_all_arms_that_need_words_are_found_before_any_run_starts_and_then_in_the_plan(tmp_path, monkeypatch):
     for name in ("train.txt", "validation.txt"):
         (tmp_path / name).write_text("thedogbarks\nthecatisold\n" * 40)
     spec = tmp_path / "needs.yaml"
@@ -329,6 +330,8 @@ def test_all_arms_that_need_words_are_found_before_any_run_starts_and_then_in_th
     assert refusal_of("run", spec, *where) == refused
     assert not (tmp_path / "out" / "runs").exists()
     assert refusal_of("plan", spec, *where) == refused
+    monkeypatch.setattr(RunDirectory, "is_trained", lambda directory: "-s1-" in directory.path.name)
+    assert refusal_of("plan", spec, *where) == refused  # seed 0 is still to be trained
 
 
 def test_skip_gram_on_sentences_of_one_token_is_refused_before_any_run_starts(tmp_path):
