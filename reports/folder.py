@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import pandas as pd
@@ -83,8 +84,8 @@ class ReportedExperiment(NamedTuple):
     """Kinds of measures that the spec asks for."""
     quick: tuple[str, ...] = ()
     """Kinds of measures with `effort: quick`: they read a part of the data, which is no evidence."""
-    begun: frozenset[tuple[str, str]] = frozenset()
-    """Run id and measure of rows that the table lacks, because they are of earlier steps than the run's last."""
+    begun: Mapping[str, frozenset[str]] = MappingProxyType({})
+    """Measures, by run id, of rows that the table lacks, because they are of earlier steps than the run's last."""
 
 
 Some = TypeVar("Some", bound=BaseModel)
@@ -131,7 +132,7 @@ def read(folder: Path) -> ReportedExperiment:
         made_from=_digest(folder, plan, texts),
         measures=tuple(kind for kind, _ in measures),
         quick=tuple(kind for kind, effort in measures if effort == "quick"),
-        begun=frozenset(zip(table["run_id"][is_begun], table["measure"][is_begun], strict=True)),
+        begun={str(run_id): frozenset(of_run) for run_id, of_run in table[is_begun].groupby("run_id")["measure"]},
     )
 
 
@@ -140,8 +141,8 @@ def _is_begun(table: pd.DataFrame, runs: Iterable[RunRecord]) -> "pd.Series[bool
 
     Two runs of different length have no last step in common, so the rows of such a pair count as complete.
     """
-    ends = {run.run_id: run.max_steps for run in runs if run.max_steps is not None}
-    end, other_end = (table[name].map(ends).astype("Int64") for name in ("run_id", "other_run_id"))
+    ends = pd.Series({run.run_id: run.max_steps for run in runs if run.max_steps is not None}, dtype="Int64")
+    end, other_end = (table[name].map(ends) for name in ("run_id", "other_run_id"))
     of_a_run = table.groupby(["run_id", "arm", "measure", "other_run_id"], dropna=False)["step"]
     is_early = (of_a_run.transform("max") < end).fillna(False)
     return (is_early & (table["other_run_id"].isna() | (other_end == end).fillna(False))).astype(bool)

@@ -73,8 +73,7 @@ def claims(as_json: bool, strict: bool, new: bool, **options: Unpack[SpecOptions
             f"first one with `ablate claims {spec} --new`."
         )
     require_runs(workspace.folder, workspace.out / "runs", planned={item.run_id for item in workspace.planned})
-    workspace.write_results()
-    say_unreadable(workspace)
+    say_unreadable(workspace.write_results().runs)
     content, judged = write_claims(workspace.folder)
     if as_json:
         click.echo(json.dumps(content, indent=2))
@@ -118,8 +117,8 @@ def report(place: Path, overrides: tuple[str, ...], out: Path, data_root: Path, 
                 f"{folder}`."
             ) from error
         require_runs(workspace.folder, workspace.out / "runs", planned={item.run_id for item in workspace.planned})
-        written = write_page(workspace, redraw=True)
-        is_whole = say_unreadable(workspace)
+        written, plan = write_page(workspace, redraw=True)
+        is_whole = say_unreadable(plan.runs)
     else:
         refuse_settings(overrides, place)
         folder = page.restore(folder_of(place, out=out), out)
@@ -267,11 +266,15 @@ def show_page(page: Path, published: Path | None = None) -> bool:
     return is_whole
 
 
-def say_unreadable(workspace: Any) -> bool:
-    """Print which runs have files that are damaged or cannot be read, and return whether there are none."""
-    unreadable = workspace.unreadable()
-    for item, why in unreadable:
-        click.secho(f"unreadable: {item.directory.path.name}: {why}", fg="red", err=True)
+def say_unreadable(runs: Iterable[Any]) -> bool:
+    """Print which of the runs have files that are damaged or cannot be read, and return whether there are none.
+
+    Args:
+        runs: records of runs (`ablations.runs.records.RunRecord`).
+    """
+    unreadable = [run for run in runs if run.unreadable is not None]
+    for run in unreadable:
+        click.secho(f"unreadable: {run.folder}: {run.unreadable}", fg="red", err=True)
     return not unreadable
 
 
@@ -283,20 +286,20 @@ def say_failed(failures: Iterable[str]) -> bool:
     return not sentences
 
 
-def write_page(workspace: Any, *, redraw: bool = False) -> Path:
-    """Gather the table from the runs, write the page beside it, and return the path of the page.
+def write_page(workspace: Any, *, redraw: bool = False) -> tuple[Path, Any]:
+    """Gather the table from the runs, write the page beside it, and return the path of the page and the plan.
 
     A page whose content would be the same is not written again, unless `redraw`.
     """
     from reports.folder import is_fresh
 
-    workspace.write_results()
+    plan = workspace.write_results()
     judged = write_claims(workspace.folder)[1] if workspace.experiment.claims else None
     if not redraw and is_fresh(workspace.folder):
-        return workspace.folder / "report.html"
+        return workspace.folder / "report.html", plan
     from reports.page import page
 
-    return page.write(workspace.folder, judged)
+    return page.write(workspace.folder, judged), plan
 
 
 def write_claims(folder: Path) -> tuple[dict[str, Any], Any]:

@@ -94,7 +94,12 @@ def run(
     interrupted, failed, is_idle = False, False, True
     if workspace.search is not None:
         workspace, interrupted, failed = tune_at(place, workspace, arms)
-    failed |= not say_unreadable(workspace)
+
+    def of_selected(runs: Any) -> Any:
+        ids = {item.run_id for item in workspace.select(arms, seeds)}
+        return [run for run in runs if run.run_id in ids]
+
+    failed |= not say_unreadable(of_selected(workspace.unreadable()))
     workspace.fix_looks()
     given_up: set[Path] = set()
     goes_on = not interrupted
@@ -113,9 +118,9 @@ def run(
         is_idle &= not goes_on
     if is_idle and not interrupted and not failed:
         click.echo(f"nothing to do: every {'selected ' * bool(arms or seeds)}run is trained and measured")
-    page = write_page(workspace)
+    page, plan = write_page(workspace)
     if not failed:  # a file may have been damaged meanwhile
-        failed = not say_unreadable(workspace)
+        failed = not say_unreadable(of_selected(plan.runs))
     failed |= not show_page(page)
     sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
 
@@ -180,7 +185,7 @@ def measure(slots: int, **options: Unpack[SpecOptions]) -> None:
     from ablations.runs.workspace import Workspace
 
     workspace = Workspace.open(**options, tokenise=True)
-    failed = not say_unreadable(workspace)
+    failed = not say_unreadable(workspace.unreadable())
     trained = [item for item in workspace.readable() if item.directory.is_trained()]
     done = [item for item in trained if item.directory.is_done()]
     gone = [f"{item.run.arm} (seed {item.run.seed})" for item in trained if item not in done]
@@ -202,7 +207,7 @@ def measure(slots: int, **options: Unpack[SpecOptions]) -> None:
     failed |= bool(outcomes)
     if not interrupted and workspace.pairs_to_compare(recompute=True):
         failed |= not compare_runs(workspace, recompute=True)
-    failed |= not show_page(write_page(workspace))
+    failed |= not show_page(write_page(workspace)[0])
     sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
 
 

@@ -17,6 +17,7 @@ from ablations.runs.records import (
     Look,
     Looks,
     Plan,
+    RunRecord,
     RunStatus,
     look_due,
     looks_in_words,
@@ -222,7 +223,7 @@ class Workspace:
         if self.looks is None:
             return None
         is_open = {item.run.arm for item in self.todo(self.planned)}
-        is_open |= {*self.waiting_arms(), *(item.run.arm for item, _ in self.unreadable())}
+        is_open |= {*self.waiting_arms(), *(run.arm for run in self.unreadable())}
         kinds = list(dict.fromkeys(measure.kind for measure in self.experiment.measures))
         look = look_due(self.looks, ended=[arm for arm in self.arms if arm not in is_open], measures=kinds)
         if look is None:
@@ -283,11 +284,11 @@ class Workspace:
         """Return what each trained run lacks, by its identity."""
         return lacking(self.experiment, self.planned, folder=self.folder, data_root=self.data_root)
 
-    def unreadable(self) -> list[tuple[PlannedRun, str]]:
-        """Return the runs of which a file is damaged or cannot be read, each with sentences that say so."""
+    def unreadable(self) -> list[RunRecord]:
+        """Return the runs of which a file is damaged or cannot be read; their records say why."""
         lacking_by_run = self.lacking()
-        runs = [(item, lacking_by_run.get(item.run_id)) for item in self.planned]
-        return [(item, run.unreadable) for item, run in runs if run is not None and run.unreadable is not None]
+        runs = [run_status(item, run).record for item in self.planned if (run := lacking_by_run.get(item.run_id))]
+        return [run for run in runs if run.unreadable is not None]
 
     def readable(self) -> list[PlannedRun]:
         """Return the runs whose state, settings, log and provenance can be read. Files that have not changed since
@@ -366,8 +367,9 @@ class Workspace:
             }
         )
 
-    def write_results(self) -> None:
-        """Write the table of results, and then plan, spec and claims, into the experiment's folder.
+    def write_results(self) -> Plan:
+        """Write the table of results, and then plan, spec and claims, into the experiment's folder, and return
+        the plan.
 
         The table comes first: its record says what is measured, so the plan need not read the rows of all runs.
 
@@ -377,14 +379,14 @@ class Workspace:
         self._require_matched()
         make_folder(self.folder)
         self.write_table()
-        self.write_plan()
+        return self.write_plan()
 
     def _require_matched(self) -> None:
         for sentence in self.unmatched():
             raise SpecError(sentence)
 
-    def write_plan(self) -> None:
-        """Write plan, spec, claims and the state of tuning into the experiment's folder.
+    def write_plan(self) -> Plan:
+        """Write plan, spec, claims and the state of tuning into the experiment's folder, and return the plan.
 
         Raises:
             SpecError: the runs are not matched, as `unmatched` says.
@@ -437,6 +439,7 @@ class Workspace:
         plan.write(content, self.folder, spec=self.written, claims=claims, data=self._describe_data())
         if self.search is not None:
             write_json(self.folder / tuning.FILE, self.search.tuning.model_dump(mode="json"))
+        return content
 
     def _describe_data(self) -> DataRecord:
         """Return facts about the text of the first arm; an empty record before its tokens are made."""

@@ -1,14 +1,13 @@
 """Judging of the claims of an experiment: their entries for claims.json, the page and the command line."""
 
 import json
-import math
 import string
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
+from pydantic_core import to_json
 
 from ablations.errors import SpecError, SpecProblems
 from ablations.measures.settings import AFTER_FINAL_NORM
@@ -415,12 +414,4 @@ def _part(
 
 def finite(value: Any) -> Any:
     """Return the value as plain data for JSON, with None in place of NaN and infinity, which JSON lacks."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if is_dataclass(value):
-        return {field.name: finite(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, dict):
-        return {name: finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.loads(to_json(value, inf_nan_mode="null"))

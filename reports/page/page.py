@@ -20,6 +20,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 from pandas import DataFrame
+from pydantic_core import to_json
 
 from ablations.errors import ResultsError
 from ablations.results import sealed, write_whole
@@ -30,7 +31,7 @@ from ablations.tasks.datasets import kept_tasks
 from reports import folder as experiment_folder
 from reports import words
 from reports.claims import words as claim_words
-from reports.claims.judge import Judged, finite, judge_claims
+from reports.claims.judge import Judged, judge_claims
 from reports.figures.files import Drawing, data_url, draw, swatch_classes, swatch_style
 from reports.figures.panel import axis_head, csv_of, place_in_words
 from reports.figures.trials import tuning_panels
@@ -207,8 +208,7 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
     for name in _files_before(folder) - set(files):
         (folder / name).unlink(missing_ok=True)
     page["files"] = sorted(files)
-    written = json.dumps(finite(page), ensure_ascii=False, allow_nan=False)  # indenting takes 5 times as long
-    write_whole(folder / "report.json", written.encode())
+    write_whole(folder / "report.json", to_json(page, inf_nan_mode="null"))  # JSON has neither NaN nor infinity
     write_whole(folder / "report.md", markdown(page).encode())
     write_whole(folder / "report.html", html(page, drawn).encode())
     return folder / "report.html"

@@ -1,5 +1,6 @@
 """Summary of an experiment in sentences: what was run, and what is incomplete."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -157,7 +158,7 @@ def _unmeasured(experiment: ReportedExperiment) -> Iterable[str]:
     """Yield sentences on measures of the spec without rows, or without all of them: first those that were
     refused, with the reason."""
     done = [run for run in experiment.runs if run.state.state == "done"]
-    begun = _with_any_row(experiment)
+    begun = _with_any_row(experiment) if any(_lacking(experiment, run) for run in done) else set()
     refused: dict[tuple[str, str], list[ReportedRun]] = {}
     lacking: dict[tuple[str, bool], list[ReportedRun]] = {}
     for run in done:
@@ -187,7 +188,7 @@ def _unmeasured(experiment: ReportedExperiment) -> Iterable[str]:
 def _lacking(experiment: ReportedExperiment, run: ReportedRun) -> list[str]:
     """Return the measures that a run lacks: by the plan, and those that were not measured at its last step."""
     names = list(run.plan.not_measured or ())
-    early = {measure for run_id, measure in experiment.begun if run_id == run.plan.run_id}
+    early = experiment.begun.get(run.plan.run_id, frozenset())
     return names + sorted(early.difference(map(_kind, names)))
 
 
@@ -195,7 +196,8 @@ def _with_any_row(experiment: ReportedExperiment) -> set[tuple[str, str]]:
     """Return run and name of every measure with rows, as the plan names it: with its task if it has one."""
     rows = experiment.table[["run_id", "measure", "group"]].drop_duplicates()
     with_task = zip(rows["run_id"], rows["measure"] + " " + rows["group"].fillna(""), strict=True)
-    return {*experiment.begun, *zip(rows["run_id"], rows["measure"], strict=True), *with_task}
+    early = {(run_id, measure) for run_id, measures in experiment.begun.items() for measure in measures}
+    return {*early, *zip(rows["run_id"], rows["measure"], strict=True), *with_task}
 
 
 def _checkpoint_needed(run: ReportedRun) -> str:
@@ -231,9 +233,10 @@ def _of(runs: list[ReportedRun], done: list[ReportedRun]) -> str:
 
 def _lacks_distances(experiment: ReportedExperiment, done: list[ReportedRun]) -> bool:
     """Return whether runs were to be compared with each other and no pair was."""
-    planned = BETWEEN_RUNS in experiment.measures and experiment.plan.pairs_to_compare != 0
-    compared = {*experiment.table["measure"], *(measure for _, measure in experiment.begun)}
-    return planned and len(done) > 1 and BETWEEN_RUNS not in compared
+    if BETWEEN_RUNS not in experiment.measures or experiment.plan.pairs_to_compare == 0:
+        return False
+    compared = {*experiment.table["measure"].unique(), *itertools.chain.from_iterable(experiment.begun.values())}
+    return len(done) > 1 and BETWEEN_RUNS not in compared
 
 
 def _with_rows(table: pd.DataFrame) -> set[tuple[str, int]]:
@@ -428,6 +431,8 @@ def _other_texts(experiment: ReportedExperiment) -> list[str]:
     others = [
         arm for arm in experiment.plan.arms if described is not None and read.get(arm, described) != described
     ]
+    if not others:
+        return []
     losses = gains(experiment.table)
     samples = dict(zip(losses["arm"], losses["sample"], strict=True))
     here = {samples[arm] for arm in samples.keys() - set(others)}

@@ -280,6 +280,9 @@ def test_damaged_files_are_named_at_once_and_take_only_their_own_run_away(done, 
         assert f"{label} is unreadable: {why}" in notices
     [whole] = opened(done).planned[len(whys) :]
     assert set(results.read(page.with_name("results.parquet"))["run_id"]) == {whole.run_id}
+    result = ablate("run", done, *places, "--arm", whole.run.arm, "--seed", str(whole.run.seed))
+    said = "nothing to do: every selected run is trained and measured\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (0, f"{said}page: {page}\n", "")
     assert {path.read_bytes() for path in written} == {b"{x"}
     for path, content in written.items():
         path.write_bytes(content)
