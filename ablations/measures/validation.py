@@ -348,7 +348,8 @@ CHARACTER_WORDS: Final = (
     rf"\uff00-\uffef])[{MARKS}]*"
 )
 """Pattern of the characters that are words of their own in BLEU, each with its marks: those of scripts without
-spaces, and the signs that sacreBLEU's tokenisation `zh` separates, such as full-width punctuation."""
+spaces, and the signs that sacreBLEU's tokenisation `zh` separates, such as full-width punctuation and ★; 13a
+leaves ★ within its word."""
 
 
 def bleu(hypotheses: list[str], references: list[str]) -> float:

@@ -156,6 +156,12 @@ def _use(facts: Facts) -> str:
         ]
     if facts.is_decoder_made_to_see:
         lines += ["", "`is_causal` is false in config.json, so the attention of this class sees both sides."]
+    if facts.run.encoder.norm == "pre":
+        lines += [
+            "",
+            "The last of the hidden states is the one after the final norm. Measures of layers read the state "
+            "before this norm: read the output of the last layer with a hook.",
+        ]
     if facts.has_generator:
         lines += ["", "`generator/` holds the generator: load it with `ElectraForMaskedLM`."]
     return "\n".join(lines)

@@ -150,6 +150,9 @@ def test_the_card_says_what_a_score_above_0_means():
     run = settings("replaced_token")
     other = run.model_copy(update={"objective": Displaced(**dict(run.objective))})
     described = {"run_id": "0123456789", "arm": "mine", "seed": 0, "tokens": "0123456789"}
+    assert "final norm" not in card(
+        Facts(run, described, {}, Origin(), "ElectraForPreTraining", "replaced", step=1)
+    )
     for made, meaning in ((run, "that the token was replaced"), (other, "that the token stood elsewhere")):
         facts = Facts(made, described, {}, Origin(), "ElectraForPreTraining", "replaced", step=1)
         assert f"`outputs.logits` has a score at each place: above 0 means {meaning}.\n" in card(facts)
@@ -161,6 +164,10 @@ def test_a_class_for_causal_lm_that_sees_both_sides_is_no_fill_mask_and_the_card
     card = (tmp_path / "exported" / "README.md").read_text(encoding="utf-8")
     assert "pipeline_tag" not in card
     assert "`is_causal` is false in config.json, so the attention of this class sees both sides." in card
+    assert (
+        "The last of the hidden states is the one after the final norm. Measures of layers read the state before "
+        "this norm: read the output of the last layer with a hook." in card
+    )
     assert (
         "transformers 5.20 to 5.24 gives the numbers of the run; some older versions give other numbers." in card
     )
