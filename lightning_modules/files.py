@@ -341,7 +341,10 @@ def refusal(error: OSError) -> tuple[str, str] | None:
 
 def unreadable(path: str | Path, error: OSError) -> str:
     """Return a sentence on a file that the operating system does not let this user read. The file may be whole, so
-    the sentence never advises to delete it."""
+    the sentence never advises to delete it. It names the first folder that the user may not look into, if any."""
+    if isinstance(error, PermissionError):
+        folders = reversed(Path(path).absolute().parents)
+        path = next((folder for folder in folders if not os.access(folder, os.X_OK, effective_ids=True)), path)
     usual = refusal(error) or (error.strerror or error, "check the disk")
     too_large = error.strerror, "move it away"  # the limit of `read_file`, not one of the system
     reason, remedy = too_large if error.errno == errno.EFBIG else usual

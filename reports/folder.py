@@ -31,6 +31,7 @@ from ablations.runs.records import (
     checksum,
     read_file,
     read_json,
+    unreadable,
 )
 from ablations.wording import REFUSED, printable
 
@@ -94,7 +95,8 @@ Some = TypeVar("Some", bound=BaseModel)
 def read(folder: Path) -> ReportedExperiment:
     """Read an experiment from its folder OUT/NAME, with the records of its runs as `run_texts` finds them.
 
-    A run without files has the state of a planned run. An experiment without results has an empty table.
+    A run without files has the state of a planned run. A run with a record that is damaged, or that this user may
+    not read, is `unreadable`, also in the plan. An experiment without results has an empty table.
 
     Raises:
         ResultsError: plan.json is missing, or a file is damaged.
@@ -102,7 +104,9 @@ def read(folder: Path) -> ReportedExperiment:
     plan = read_plan(folder)
     texts = run_texts(folder, plan.runs)
     run_folders = folder.parent / "runs"
+    made_from = _digest(folder, plan, texts)
     runs = [_run(run_folders, planned, texts[planned.run_id]) for planned in plan.runs]
+    plan = plan.model_copy(update={"runs": [run.plan for run in runs]})
     spec, results_file = folder / "spec.yaml", folder / "results.parquet"
     table = (
         results.read(results_file, remedy=_remedy(folder, "start `ablate run` again"))
@@ -129,7 +133,7 @@ def read(folder: Path) -> ReportedExperiment:
         table=table[is_planned & ~is_begun].reset_index(drop=True),
         foreign_rows=int((~is_planned).sum()),
         folder=folder,
-        made_from=_digest(folder, plan, texts),
+        made_from=made_from,
         measures=tuple(kind for kind, _ in measures),
         quick=tuple(kind for kind, effort in measures if effort == "quick"),
         begun={str(run_id): frozenset(of_run) for run_id, of_run in table[is_begun].groupby("run_id")["measure"]},
@@ -197,27 +201,34 @@ def _remedy(folder: Path, of_own_results: str) -> str:
 RUN_RECORDS = ("run.json", "state.json", "provenance.json")
 """Files of a run that say what it is, how far it is, and where it ran."""
 
+UNREADABLE = "unreadable"
+"""Name, in place of those of RUN_RECORDS, of the sentence on a file of a run that cannot be read."""
+
 
 def run_texts(folder: Path, runs: Iterable[RunRecord]) -> dict[str, dict[str, str]]:
-    """Return the texts of the files RUN_RECORDS of each run, by run id and file name.
+    """Return the texts of the files RUN_RECORDS of each run, by run id and file name; UNREADABLE stands alone.
 
     They are read from the run's folder. If a run has no folder, they come from runs.parquet of the published
     experiment. Missing files are left out.
 
     Raises:
-        ResultsError: a file cannot be read.
+        ResultsError: runs.parquet is damaged.
     """
     published: dict[str, dict[str, str]] = {}
     if (folder / RUNS_FILE).is_file():
         table = results.read_sealed(folder / RUNS_FILE, remedy=TAKE_AGAIN)
         for row in table.to_pylist():  # a file that a run lacked is null
-            published[row.pop("run_id")] = {name: text for name, text in row.items() if text is not None}
+            run_id = row.pop("run_id")
+            published[run_id] = {name: text for name, text in row.items() if text is not None}
     texts = {}
     for run in runs:
         path = f"{folder.parent}/runs/{run.folder}"
         texts[run.run_id] = published.get(run.run_id, {})
         if run.unreadable is None and os.path.isdir(path):
-            of_run = {name: _text(f"{path}/{name}", REMEDY) for name in RUN_RECORDS}
+            try:
+                of_run = {name: _text(f"{path}/{name}", REMEDY) for name in RUN_RECORDS}
+            except ResultsError as error:
+                of_run = {UNREADABLE: str(error)}
             texts[run.run_id] = {name: text for name, text in of_run.items() if text is not None}
     return texts
 
@@ -235,7 +246,7 @@ def _text(path: str | Path, remedy: str) -> str | None:
     except OSError as error:
         if error.errno in NO_FILE:
             return None
-        raise
+        raise ResultsError(unreadable(path, error)) from error
 
 
 def _damaged(path: str | Path, error: Exception, remedy: str) -> ResultsError:
@@ -243,21 +254,27 @@ def _damaged(path: str | Path, error: Exception, remedy: str) -> ResultsError:
 
 
 def _run(run_folders: Path, planned: RunRecord, texts: Mapping[str, str]) -> ReportedRun:
-    """Return a run with its records; a record is empty if its text is missing."""
+    """Return a run with its records; a record is empty if its text is missing. A run is `unreadable` if the plan
+    says so, or if a record is damaged."""
     folder = f"{run_folders}/{planned.folder}"
     if (model := planned.analysed) is not None:
         state = RunState(state="done", step=planned.max_steps, max_steps=planned.max_steps)
         return ReportedRun(planned, state, model.provenance, model.settings)
-    if planned.unreadable is not None:
-        return ReportedRun(planned, RunState(state="unreadable", message=planned.unreadable), Provenance(), {})
-    about = _record(folder, "run.json", texts.get("run.json"), RunSettingsRecord)
-    return ReportedRun(
-        plan=planned,
-        state=_record(folder, "state.json", texts.get("state.json"), RunState),
-        provenance=_record(folder, "provenance.json", texts.get("provenance.json"), Provenance),
-        settings=about.settings,
-        tokens=about.tokens,
-    )
+    why = planned.unreadable or texts.get(UNREADABLE)
+    if why is None:
+        try:
+            about = _record(folder, "run.json", texts.get("run.json"), RunSettingsRecord)
+            return ReportedRun(
+                plan=planned,
+                state=_record(folder, "state.json", texts.get("state.json"), RunState),
+                provenance=_record(folder, "provenance.json", texts.get("provenance.json"), Provenance),
+                settings=about.settings,
+                tokens=about.tokens,
+            )
+        except ResultsError as error:
+            why = str(error)
+    plan = planned.model_copy(update={"unreadable": why})
+    return ReportedRun(plan, RunState(state="unreadable", message=why), Provenance(), {})
 
 
 def _record(folder: str | Path, name: str, text: str | None, kind: type[Some], remedy: str = REMEDY) -> Some:

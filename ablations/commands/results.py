@@ -99,6 +99,7 @@ def report(place: Path, overrides: tuple[str, ...], out: Path, data_root: Path, 
     from ablations.spec import load
     from lightning_modules.files import require_writable
     from reports import folder as experiment_folder
+    from reports.claims.judge import judge_claims
     from reports.page import page
     from reports.page.diff import folder_of, require_place
 
@@ -123,9 +124,11 @@ def report(place: Path, overrides: tuple[str, ...], out: Path, data_root: Path, 
         refuse_settings(overrides, place)
         folder = page.restore(folder_of(place, out=out), out)
         has_claims = experiment_folder.read_plan(folder).claims
-        judged = write_claims(folder)[1] if has_claims else None
-        written, entries = page.write(folder, judged), judged.entries if judged else ()
-        is_whole = say_failed(f"claims of {entry.name}: {entry.rule}" for entry in entries if entry.needs is None)
+        judged = write_claims(folder)[1] if has_claims else judge_claims(experiment_folder.read(folder))
+        written = page.write(folder, judged)
+        is_whole = say_unreadable(run.plan for run in judged.experiment.runs)
+        failures = [f"claims of {entry.name}: {entry.rule}" for entry in judged.entries if entry.needs is None]
+        is_whole &= say_failed(failures)
     sys.exit(GOOD if show_page(written, published) and is_whole else FAILED)
 
 

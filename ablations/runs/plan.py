@@ -150,7 +150,7 @@ def unreadable(directory: RunDirectory) -> str | None:
     try:
         _require_records(directory.path, tuple(_version(directory.path / name) for name in RECORDS))
     except RunDirectoryError as error:
-        return " ".join([str(error), *_unreadable_rows(directory)])
+        return " ".join(dict.fromkeys([str(error), *_unreadable_rows(directory)]))
     return None
 
 
@@ -486,7 +486,7 @@ def write(content: Plan, folder: Path, *, spec: bytes, claims: Sequence[Claims],
     earlier = [
         run.model_dump(mode="json", exclude_unset=True)
         for run in (*before.runs, *before.earlier)
-        if run.run_id not in run_ids and (runs / run.folder / "state.json").exists()
+        if run.run_id not in run_ids and os.path.exists(runs / run.folder / "state.json")
     ]
     started = {run.run_id: run for run in content.runs if run.state != "planned"}
     joined = started.keys() - {run.run_id for run in before.runs}

@@ -5,6 +5,7 @@ looks.json says how many seeds each arm has so far, and which looks were taken. 
 run and after each look. If a command ends before that, the next one takes the same look again.
 """
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from ablations.wording import listed, several
 from lightning_modules.files import make_folder, write_json
 from lightning_modules.files import read_file as read_file  # for reports
 from lightning_modules.files import read_json as read_json  # for reports
+from lightning_modules.files import unreadable as unreadable  # for reports
 from lightning_modules.provenance import utc_now
 from lightning_modules.training.run_directory import Checkpoint
 from lightning_modules.training.run_directory import RunDirectory as RunDirectory  # for reports
@@ -417,7 +419,7 @@ def _has_started(folder: Path) -> bool:
     except ResultsError:
         return True  # nobody knows
     runs = [] if plan is None else plan.runs
-    return any((folder.parent / "runs" / run.folder / "state.json").exists() for run in runs)
+    return any(os.path.exists(folder.parent / "runs" / run.folder / "state.json") for run in runs)
 
 
 def runs_so_far(looks: Looks, runs: Iterable[Run]) -> tuple[Run, ...]:

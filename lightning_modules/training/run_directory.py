@@ -526,8 +526,8 @@ class RunDirectory:
 
 
 def run_directories(out: Path) -> list[RunDirectory]:
-    """Return the folders of all runs of an output root, by name; folders without run.json are left out, and those
-    of other persons that this user may not look into.
+    """Return the folders of all runs of an output root, by name; folders without run.json are left out. A folder
+    that this user may not look into may have one, so it is not left out.
 
     Raises:
         RunDirectoryError: permission to look into the folder of all runs is denied.
@@ -538,7 +538,17 @@ def run_directories(out: Path) -> list[RunDirectory]:
         return []
     except PermissionError as error:
         raise RunDirectoryError(unreadable(error.filename, error)) from error
-    return [RunDirectory(folder) for folder in folders if os.path.exists(folder / "run.json")]
+    return [RunDirectory(folder) for folder in folders if _may_have(folder / "run.json")]
+
+
+def _may_have(path: Path) -> bool:
+    try:
+        os.stat(path)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _described(written: bytes) -> dict[str, Any]:

@@ -158,7 +158,8 @@ def _settle(directory: RunDirectory, code: ExitCode, message: str | None = None)
     """
     if code == ExitCode.INTERRUPTED:
         if not directory.is_trained():  # a trained run may be interrupted before it is trained again
-            directory.write_state("interrupted")
+            # A killed attempt may have written a later step, which was not saved.
+            directory.write_state("interrupted", step=directory.state().saved_step or 0)
     elif code != ExitCode.DONE:
         reason = message or directory.state().message or f"training ended with exit code {code}"
         directory.write_state("failed", message=reason, exit_code=int(code))

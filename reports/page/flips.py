@@ -8,7 +8,7 @@ small.
 """
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -21,7 +21,7 @@ from ablations.errors import ResultsError
 from ablations.measures.settings import RANK_BOUNDS
 from ablations.results import PREDICTION_COLUMNS, read_sealed, write_whole
 from ablations.runs import rows as run_rows
-from ablations.runs.records import Plan, RunDirectory
+from ablations.runs.records import Plan, RunDirectory, RunRecord
 from reports import folder as experiment_folder
 from reports.claims.judge import finite
 from reports.folder import TAKE_AGAIN
@@ -113,9 +113,9 @@ def sides_of(folder: Path, plan: Plan) -> dict[str, ComparedArm]:
     return {arm: ComparedArm(f"{folder}:{arm}", of_arm) for arm, of_arm in folders.items()}
 
 
-def publish_predictions(folder: Path, to: Path) -> None:
-    """Write the predictions of all runs of an experiment into one file of a published folder, if runs keep
-    any.
+def publish_predictions(folder: Path, to: Path, runs: Iterable[RunRecord]) -> None:
+    """Write the predictions of the runs of an experiment into one file of a published folder, if runs keep any;
+    without those of unreadable runs.
 
     The file has the predictions at the last step of each run, without texts and answers. Without predictions
     the file is removed.
@@ -131,8 +131,8 @@ def publish_predictions(folder: Path, to: Path) -> None:
     names = [name for name in PUBLISHED_COLUMNS if name in PREDICTION_COLUMNS]
     parts = [
         _at_last_step(folder.parent / "runs" / run.folder, names).assign(arm=run.arm, seed=run.seed)
-        for run in experiment_folder.read_plan(folder).runs
-        if run.unreadable is None and (folder.parent / "runs" / run.folder / run_rows.PREDICTIONS).exists()
+        for run in runs
+        if run.unreadable is None and run_rows.is_there(folder.parent / "runs" / run.folder / run_rows.PREDICTIONS)
     ]
     if not any(map(len, parts)):
         published.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ brings back those from which its page can be made again.
 import base64
 import hashlib
 import inspect
+import itertools
 import json
 import re
 from collections.abc import Mapping
@@ -328,7 +329,7 @@ def publish(folder: Path, to: Path) -> Path:
     provenance = json.dumps(report["provenance"], ensure_ascii=False, indent=1) + "\n"
     write_whole(published / PUBLISHED_PROVENANCE, provenance.encode())
     _publish_runs(folder, published)
-    publish_predictions(folder, published)
+    publish_predictions(folder, published, experiment_folder.read(folder).plan.runs)
     return published
 
 
@@ -343,7 +344,7 @@ def restore(published: Path, out: Path) -> Path:
         ResultsError: a published file is damaged, the folder in `out` holds other results, or a file cannot be
             written.
     """
-    experiment_folder.read(published)  # a damaged file is reported by its own path, and nothing is copied
+    experiment = experiment_folder.read(published)  # if a file is damaged, nothing is copied
     folder = out / published.resolve().name
     plan = folder / "plan.json"
     if plan.exists() and plan.read_bytes() != (published / "plan.json").read_bytes():
@@ -354,7 +355,7 @@ def restore(published: Path, out: Path) -> Path:
     for name in [*PUBLISHED_RESULTS, *_files_beside_spec(published)]:
         _copy(published / name, folder / name)
     _publish_runs(published, folder)  # results in an output root have folders of runs beside them
-    publish_predictions(published, folder)
+    publish_predictions(published, folder, experiment.plan.runs)
     return folder
 
 
@@ -378,9 +379,10 @@ def _copy(path: Path, to: Path) -> None:
 def _publish_runs(folder: Path, published: Path) -> None:
     """Write the records of each run into one file, which `experiment_folder.read` uses without folders of runs."""
     texts = experiment_folder.run_texts(folder, experiment_folder.read_plan(folder).runs)
+    names = dict.fromkeys(experiment_folder.RUN_RECORDS) | dict.fromkeys(itertools.chain(*texts.values()))
     table = pd.DataFrame(
         [{"run_id": run_id} | files for run_id, files in texts.items() if files],
-        columns=["run_id", *experiment_folder.RUN_RECORDS],
+        columns=["run_id", *names],
         dtype="string",
     )
     if len(table):

@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -110,15 +110,16 @@ def _watch(
     first_node = ray.get_runtime_context().gcs_address
     reasons: dict[str, str] = {}
 
-    def look() -> tuple[set[str], str]:
+    def look(not_ended: Collection[str]) -> tuple[set[str], str]:
         require_first_node(first_node)
         open_names = {name for name, task in tasks.items() if not ray.wait([task], timeout=0)[0]}
         for name in tasks.keys() - open_names - reasons.keys():
             reasons[name] = _why_ended(ray, tasks[name])
             if name in groups:
                 ray.util.remove_placement_group(groups[name])
-        at_work = sum(item.directory.is_locked() for item in todo if item.directory.path.name in open_names)
-        return open_names, f"on Ray: {at_work} at work, {len(open_names) - at_work} waiting"
+        of_tasks = open_names.intersection(not_ended)  # a task ends some seconds after its run
+        at_work = sum(item.directory.is_locked() for item in todo if item.directory.path.name in of_tasks)
+        return open_names, f"on Ray: {at_work} at work, {len(of_tasks) - at_work} waiting"
 
     interrupted, outcomes = watch(workspace, todo, console, look=look, why_lost=reasons.__getitem__)
     if interrupted:

@@ -82,7 +82,7 @@ def carry_out(
         workspace,
         todo,
         console,
-        look=lambda: _look(workspace.out, todo),
+        look=lambda _: _look(workspace.out, todo),
         why_lost=lambda name: why_lost.get(name) or lost(workspace.folder / "slurm"),
     )
     failed = say_failed(outcomes, console)

@@ -1,7 +1,7 @@
 """Watching of runs on a cluster, by their folders, until each is done, given up or lost. No torch."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from rich.console import Console
 
@@ -47,7 +47,7 @@ def watch(
     items: Sequence[PlannedRun],
     console: Console,
     *,
-    look: Callable[[], tuple[set[str] | None, str]],
+    look: Callable[[Collection[str]], tuple[set[str] | None, str]],
     why_lost: Callable[[str], str],
 ) -> tuple[bool, list[Outcome]]:
     """Show the progress of runs until each has ended or is no longer on the cluster. The reason why a run did
@@ -55,7 +55,7 @@ def watch(
 
     Args:
         look: returns the names of the runs on the cluster (None if it does not answer), and a sentence to
-            print.
+            print; it gets the names of the runs that have not ended.
         why_lost: returns why a run was lost, by its name, if neither its folder nor its job says it.
 
     Returns whether Ctrl-C came (or a signal that raises KeyboardInterrupt too), and the outcomes of the runs. A
@@ -70,7 +70,7 @@ def watch(
         try:
             while True:
                 if time.monotonic() >= due:
-                    covered, words = look()
+                    covered, words = look(open_items)
                     if words != printed:
                         console.print(words, soft_wrap=True)
                     pause = SECONDS_BETWEEN_LOOKS if words != printed else min(LONGEST_PAUSE, pause * 1.5)

@@ -162,7 +162,6 @@ def test_a_damaged_record_of_a_run_is_one_sentence_in_the_status_of_all(tmp_path
 
 
 def test_a_folder_of_runs_that_may_not_be_read_is_not_taken_for_no_runs(tmp_path):
-    """A folder of one run, which may be another person's, is left out."""
     path = tmp_path / "runs" / "mlm-s0-0123456789" / "run.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(RUN))
@@ -170,8 +169,14 @@ def test_a_folder_of_runs_that_may_not_be_read_is_not_taken_for_no_runs(tmp_path
     assert [status.record.folder for status in plan.all_statuses(tmp_path)] == [path.parent.name]
     path.parent.chmod(0)
     with permissions_hold():
-        assert plan.all_statuses(tmp_path) == []
+        statuses = plan.all_statuses(tmp_path)
     path.parent.chmod(0o700)
+    denied = (
+        "cannot be read: permission is denied; change the permissions or choose another folder, then start again."
+    )
+    assert [(run.arm, run.state, state.message) for run, state in statuses] == [
+        ("mlm", "unreadable", f"{path.parent} {denied}")
+    ]
     runs = tmp_path / "runs"
     runs.chmod(0)
     try:
@@ -179,10 +184,7 @@ def test_a_folder_of_runs_that_may_not_be_read_is_not_taken_for_no_runs(tmp_path
             text = error_text(RunDirectoryError, plan.all_statuses, tmp_path)
     finally:
         runs.chmod(0o700)
-    assert text == (
-        f"{runs} cannot be read: permission is denied; change the permissions or choose another folder, then "
-        "start again."
-    )
+    assert text == f"{runs} {denied}"
 
 
 def test_an_output_root_without_runs_has_no_statuses(tmp_path):

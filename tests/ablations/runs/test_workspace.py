@@ -19,6 +19,7 @@ from lightning_modules.training.run_directory import RunDirectory
 from tests.support.command_line import ablate, refusal_of
 from tests.support.errors import error_text
 from tests.support.planned_spec import SPEC, opened, workspace_of, write
+from tests.support.unprivileged import permissions_hold
 
 ARMS = {
     "mlm": {"objective": {"kind": "masked_lm"}},
@@ -290,6 +291,27 @@ def test_damaged_files_are_named_at_once_and_take_only_their_own_run_away(done, 
     said = "nothing to do: every run is trained and measured\n"
     assert (result.exit_code, result.stdout, result.stderr) == (0, f"{said}page: {page}\n", "")
     assert len(results.read(page.with_name("results.parquet"))["run_id"].unique()) == 6
+
+
+def test_the_folder_of_another_person_takes_only_its_own_run_away(done, undrawn):
+    places = "--out", done.parent / "out", "--data-root", done.parent
+    closed, *others = (item.directory.path for item in opened(done).planned)
+    why = f"{closed} cannot be read: permission is denied; change the permissions or choose another folder, then "
+    why += "start again."
+    closed.chmod(0)
+    try:
+        with permissions_hold():
+            shown = json.loads(ablate("status", done, *places, "--json").stdout)["runs"]
+            by_spec = ablate("report", done, *places)
+            by_folder = ablate("report", done.parent / "out/it", "--out", done.parent / "mine")
+    finally:
+        closed.chmod(0o700)
+    states = {run["folder"]: (run["state"], run["message"]) for run in shown}
+    assert states == {closed.name: ("unreadable", why)} | {path.name: ("done", None) for path in others}
+    for result, out in ((by_spec, "out"), (by_folder, "mine")):
+        assert (result.exit_code, result.stderr) == (1, f"unreadable: {closed.name}: {why}\n")
+        report = json.loads((done.parent / out / "it/report.json").read_text())
+        assert {run["state"] for run in report["runs"]} == {"done", "unreadable"}
 
 
 def test_runs_that_cannot_be_read_are_not_called_untrained(done):

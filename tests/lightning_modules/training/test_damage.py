@@ -128,10 +128,11 @@ def test_files_that_may_not_be_read_are_not_called_damaged(make_run):
     directory.last_checkpoint.chmod(0)
     with permissions_hold():
         texts["checkpoints/last.ckpt"] = error_text(CheckpointError, read_checkpoint, directory.last_checkpoint)
+    places = dict.fromkeys(readers, directory.path) | {"checkpoints/last.ckpt": directory.last_checkpoint}
     assert texts == {
-        name: f"{directory.path / name} cannot be read: permission is denied; change the permissions or choose "
-        "another folder, then start again."
-        for name in (*readers, "checkpoints/last.ckpt")
+        name: f"{path} cannot be read: permission is denied; change the permissions or choose another folder, "
+        "then start again."
+        for name, path in places.items()
     }
 
 

@@ -322,9 +322,10 @@ def test_a_model_that_does_not_fit_is_told_from_a_step_that_does_not(make_run, t
 
 def test_interrupting_is_not_failing(make_run, tokens):
     directory, stop = make_run(settings()), StopRequest()
+    directory.write_state("running", step=8, saved_step=5)  # a killed attempt
     stop.received = True
     assert start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=stop) == 75
-    assert directory.state().state == "interrupted"
+    assert (directory.state().state, directory.state().step) == ("interrupted", 5)
 
 
 def test_too_little_text_is_wrong_data(make_run, tokens, capsys):

@@ -189,7 +189,7 @@ def test_predictions_before_the_last_step_of_a_run_are_neither_compared_nor_publ
         f"{path.name}: no predictions of its last step are kept; set `predictions: true` in a measure "
         "of its spec, as in {kind: minimal_pairs, predictions: true}, and start `ablate run` again."
     )
-    publish_predictions(experiment, tmp_path)
+    publish_predictions(experiment, tmp_path, read_plan(experiment).runs)
     published = pd.read_parquet(tmp_path / "predictions.parquet")
     assert sorted(published.loc[published["arm"] == "mlm", "seed"].unique()) == [1, 2]
 

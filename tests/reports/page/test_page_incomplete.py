@@ -8,6 +8,7 @@ import pytest
 from ablations import results
 from ablations.errors import ResultsError
 from ablations.runs.records import checksum
+from reports import folder as experiment_folder
 from reports.figures.by_arm import ARM_LINES
 from reports.figures.style import arm_styles
 from reports.page import page
@@ -357,17 +358,19 @@ def test_a_damaged_plan_is_a_sentence(tmp_path, written, sentence):
         page.write(tmp_path)
 
 
-def test_a_file_of_a_run_that_has_changed_is_a_sentence(tmp_path, undrawn):
-    folder = write(tmp_path, arms=("mlm",), seeds=(0,))
-    path = next((tmp_path / "runs").glob("*/run.json"))
+def test_a_run_with_a_changed_file_is_unreadable_and_the_others_are_shown(tmp_path, undrawn):
+    folder = write(tmp_path, arms=("mlm",), seeds=(0, 1))
+    path, _ = sorted((tmp_path / "runs").glob("*/run.json"))
     content = json.loads(path.read_text()) | {"tokens": "0123456789"}
     path.write_text(json.dumps(content | {"checksum": checksum(content)}))
     page.write(folder)
     path.write_text(path.read_text().replace("0123456789", "0123456788"))
-    assert (
-        error_text(ResultsError, page.write, folder)
-        == f"{path} has changed since it was written; delete it and start `ablate run` again."
-    )
+    page.write(folder)
+    report = json.loads((folder / "report.json").read_text())
+    sentence = f"{path} has changed since it was written; delete it and start `ablate run` again."
+    assert [(run["state"], run["message"]) for run in report["runs"]] == [("unreadable", sentence), ("done", None)]
+    again = page.restore(page.publish(folder, tmp_path / "results"), tmp_path / "again")
+    assert [run.state.state for run in experiment_folder.read(again).runs] == ["unreadable", "done"]
 
 
 def test_damaged_results_are_a_sentence_and_leave_the_old_page(tmp_path, undrawn):

@@ -56,7 +56,7 @@ def test_a_reason_is_printed_at_once_and_only_once_though_the_run_is_tried_again
         workspace,
         workspace.planned,
         Console(markup=False),
-        look=lambda: (None, "the queue"),
+        look=lambda _: (None, "the queue"),
         why_lost=lambda name: "lost",
     )
     assert interrupted
@@ -80,7 +80,7 @@ def test_a_run_that_failed_and_that_another_command_has_completed_since_is_done(
     monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: acts.pop(0)()))
     items = [item for item in workspace.planned if item.directory.path.name in (again, failed, last)]
     interrupted, outcomes = watch.watch(
-        workspace, items, Console(), look=lambda: (None, "the queue"), why_lost=lambda name: "lost"
+        workspace, items, Console(), look=lambda _: (None, "the queue"), why_lost=lambda name: "lost"
     )
     assert not interrupted
     assert {outcome.run_dir.name: outcome.message for outcome in outcomes} == {
@@ -108,7 +108,8 @@ def test_a_run_that_cannot_be_read_is_left_for_a_later_look_while_it_is_on_the_c
     )
     seen = []
 
-    def look():
+    def look(not_ended):
+        assert set(not_ended) == {first.directory.path.name}
         seen.append(set(where["on"]))
         return where["on"], "the queue"
 
