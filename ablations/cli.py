@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from errno import EPIPE
 from typing import Any, TextIO, cast
 
 import click
@@ -17,15 +16,12 @@ from ablations.commands.results import claims, diff, figure, report
 from ablations.commands.runs import doctor, measure, run, status
 from ablations.commands.specs import examples, init, plan, text, validate
 
+OUTPUT = "the standard output"
+
 
 class Output:
-    """Standard output whose errors say that they are its own. The operating system's error names no file, so that
-    it would be taken for that of a file that is written at the time.
-
-    Raises:
-        FilesError: the output cannot be written, as to a full disk. A pipe that nobody reads any more raises its
-            own error, which click takes for the end.
-    """
+    """Standard output whose errors name it as their file. The operating system's errors name none, and would be
+    taken for those of a file that is written at the time."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -34,38 +30,31 @@ class Output:
         return getattr(self.stream, name)
 
     def write(self, text: str) -> int:
-        if text == "":  # click writes this to find out what the stream takes, and ignores errors
-            return 0
-        with self._explained():
+        with self._named():
             return self.stream.write(text)
 
     def flush(self) -> None:
-        with self._explained():
+        with self._named():
             self.stream.flush()
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _named(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            if error.errno == EPIPE:
-                raise
-            from lightning_modules.errors import FilesError
-            from lightning_modules.files import refusal
-
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())  # Python writes the rest when it ends
-            reason, remedy = refusal(error) or (error.strerror, "write it to another place")
-            raise FilesError(
-                f"The standard output cannot be written: {reason}; {remedy}, then start again."
-            ) from error
+            error.filename = OUTPUT
+            raise
 
 
 class Ablate(click.Group):
-    """Group of commands that prints errors that a user can act on as one sentence, without a traceback."""
+    """Group of commands that prints errors that a user can act on as one sentence, without a traceback: those that
+    are raised on purpose, and those of the operating system that name a file and have a known reason, such as a
+    full disk. A closed pipe is left to click, which takes it for the end."""
 
     def invoke(self, ctx: click.Context) -> Any:
         from ablations.wording import GOES_ON, printable
         from lightning_modules.errors import AblationsError
+        from lightning_modules.files import refusal
 
         # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that no half-written file stays.
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -79,6 +68,15 @@ class Ablate(click.Group):
             return super().invoke(ctx)
         except AblationsError as error:
             click.echo(printable(str(error)), err=True)
+            ctx.exit(WRONG)
+        except OSError as error:
+            refused = refusal(error)
+            if refused is None or not isinstance(error.filename, str | bytes):
+                raise
+            if error.filename == OUTPUT:  # Python writes the rest when it ends
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            reason, remedy = refused
+            click.echo(printable(f"{os.fsdecode(error.filename)}: {reason}; {remedy}."), err=True)
             ctx.exit(WRONG)
         except KeyboardInterrupt:
             if ctx.invoked_subcommand == "run":

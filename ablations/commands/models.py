@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
-from ablations.commands.options import FILE, FOLDER, GivenPath, command, out_option, plugin_option, publish_option
+from ablations.commands.options import FILE, FOLDER, GivenPath, out_option, plugin_option, publish_option
 from ablations.commands.results import show_page
 
 
-@command
+@click.command
 @click.argument("run_dir", type=FOLDER)
 @click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option(
@@ -41,7 +41,7 @@ def export(run_dir: Path, folder: Path, all_steps: bool, encoder_alone: bool) ->
         click.echo(f"{each.class_name}: {each.folder}")
 
 
-@command
+@click.command
 @click.argument("folders", type=FOLDER, nargs=-1, required=True, metavar="FOLDER...")
 @click.option(
     "--text",

@@ -1,14 +1,13 @@
 """Options, paths, exit codes and sentences that several commands share. This module needs no torch."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Any, TypedDict
 
 import click
 
-from lightning_modules.errors import FilesError
 from lightning_modules.files import refusal
 
 
@@ -40,43 +39,6 @@ class GivenPath(click.Path):
             reason, remedy = refusal(error) or (str(error), "choose another")
             self.fail(f"{text}: {reason}; {remedy}.", param, ctx)
         return super().convert(value, param, ctx)
-
-
-class PathCommand(click.Command):
-    """Command that reports in one sentence if the operating system refuses access to a given path.
-
-    Errors about other files, which are bugs, and errors of missing files pass unchanged.
-
-    Raises:
-        FilesError: names the path, what happened and what to do.
-    """
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except OSError as error:
-            refused = None if isinstance(error, FilesError) else refusal(error)
-            if refused is None or not _is_about(error.filename, _paths(ctx.params.values())):
-                raise
-            reason, remedy = refused
-            raise FilesError(f"{os.fsdecode(error.filename)}: {reason}; {remedy}.") from error
-
-
-def _paths(values: Iterable[Any]) -> Iterator[Path]:
-    """Yield the paths among the values of a command line, also those inside tuples."""
-    for value in values:
-        if isinstance(value, Path):
-            yield value.absolute()
-        elif isinstance(value, tuple):
-            yield from _paths(value)
-
-
-def _is_about(name: Any, paths: Iterable[Path]) -> bool:
-    """Return whether a file is a parent of a given path, or is in the folder of a given path or below it."""
-    if not isinstance(name, str | bytes):
-        return False
-    file = Path(os.fsdecode(name)).absolute()
-    return any(file.is_relative_to(path.parent) or path.is_relative_to(file) for path in paths)
 
 
 GOOD, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
@@ -155,11 +117,6 @@ def spec_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of every command that reads the results of a spec: `--set`, `--plugin`, `--out` and
     `--data-root`."""
     return set_option(plugin_option(out_option(data_root_option(function))))
-
-
-def command(function: Callable[..., Any]) -> click.Command:
-    """Make a command of a function, as a `PathCommand`."""
-    return click.command(cls=PathCommand)(function)
 
 
 def require_possible(out: Path) -> None:

@@ -13,7 +13,6 @@ from ablations.commands.options import (
     FILE,
     GOOD,
     SpecOptions,
-    command,
     json_option,
     out_option,
     plugin_option,
@@ -24,7 +23,7 @@ from ablations.commands.options import (
 )
 
 
-@command
+@click.command
 @spec_argument
 @spec_options
 @json_option
@@ -82,7 +81,7 @@ def claims(as_json: bool, strict: bool, new: bool, **options: Unpack[SpecOptions
     sys.exit(FAILED if strict and not as_expected(judged.entries) else GOOD)
 
 
-@command
+@click.command
 @click.argument("place", metavar="SPEC", type=FILE)
 @spec_options
 @publish_option
@@ -140,7 +139,7 @@ def refuse_settings(overrides: tuple[str, ...], place: Path) -> None:
         )
 
 
-@command
+@click.command
 @click.argument("place", metavar="SPEC", type=FILE)
 @click.argument("name", required=False)
 @click.option(
@@ -196,7 +195,7 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, overrides: tu
         click.echo(path)
 
 
-@command
+@click.command
 @click.argument("before", metavar="A", type=FILE)
 @click.argument("after", metavar="B", type=FILE)
 @click.option(

@@ -13,7 +13,6 @@ from ablations.commands.options import (
     GOOD,
     INTERRUPTED,
     SpecOptions,
-    command,
     devices_option,
     json_option,
     notes_of,
@@ -28,7 +27,7 @@ from ablations.commands.results import say_unreadable, show_page, write_page
 from ablations.wording import listed
 
 
-@command
+@click.command
 @spec_argument
 @spec_options
 @click.option("--arm", "arms", multiple=True, help="Only this arm; may be repeated.")
@@ -125,7 +124,7 @@ def run(
     sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
 
 
-@command
+@click.command
 @click.argument("spec", required=False, type=FILE)
 @spec_options
 @json_option
@@ -170,7 +169,7 @@ def status(spec: Path | None, overrides: tuple[str, ...], out: Path, data_root: 
         status_table(statuses, notes)
 
 
-@command
+@click.command
 @spec_argument
 @spec_options
 @slots_option
@@ -211,7 +210,7 @@ def measure(slots: int, **options: Unpack[SpecOptions]) -> None:
     sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
 
 
-@command
+@click.command
 @out_option
 def doctor(out: Path) -> None:
     """Check this machine, and time steps of training on it.

@@ -16,7 +16,6 @@ from ablations.commands.options import (
     WRONG,
     GivenPath,
     SpecOptions,
-    command,
     data_root_option,
     devices_option,
     json_option,
@@ -51,7 +50,7 @@ class WordsOption(click.ParamType):
         return tuple(words)
 
 
-@command
+@click.command
 @click.argument("spec", required=False, type=FILE)
 @click.option("--text", "texts", type=TEXT, multiple=True, help="File to train on; may be repeated.")
 @click.option(
@@ -112,7 +111,7 @@ def init(spec: Path | None, overwrite: bool, **answers: Any) -> None:
     click.echo(f"next: read {path}, then `ablate validate {path}`, `ablate plan {path}` and `ablate run {path}`")
 
 
-@command
+@click.command
 @click.argument("name", required=False)
 def examples(name: str | None) -> None:
     """List the shipped experiments; with NAME, copy one of them.
@@ -150,7 +149,7 @@ def examples(name: str | None) -> None:
     click.echo(f"next: {listed(verbs, 'and')}")
 
 
-@command
+@click.command
 @click.argument("specs", metavar="[SPEC]...", nargs=-1, type=FILE)
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of spec files, for editors.")
 @click.option("--claims-schema", is_flag=True, help="Print the JSON Schema of files of claims.")
@@ -250,7 +249,7 @@ def _checked(path: Path, *, overrides: tuple[str, ...], data_root: Path | None) 
         yield f"  {notice}"
 
 
-@command
+@click.command
 @spec_argument
 @spec_options
 @devices_option
@@ -309,7 +308,7 @@ def plan(
         power_table(powers)
 
 
-@command
+@click.command
 @spec_argument
 @spec_options
 @json_option

@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -171,7 +172,8 @@ def test_a_file_of_claims_that_may_not_be_read_is_a_sentence(folder):
     "error",
     [
         FileNotFoundError(errno.ENOENT, "No such file or directory", "out/tried/plan.json"),
-        PermissionError(errno.EACCES, "Permission denied", "/elsewhere/x"),
+        PermissionError(errno.EACCES, "Permission denied"),
+        BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable", "out/tried/plan.json"),
         OSError("not about a file"),
         ValueError("a bug"),
     ],
@@ -184,6 +186,29 @@ def test_a_bug_keeps_its_traceback(error, folder, monkeypatch):
     monkeypatch.setattr("ablations.spec.load.load", fail)
     result = ablate("plan", "spec.yaml", "--data-root", "data")
     assert result.exception is error
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/elsewhere/x"),
+            "/elsewhere/x: the disk is full; free some space.",
+        ),
+        (
+            PermissionError(errno.EACCES, "Permission denied", b"/elsewhere/x"),
+            "/elsewhere/x: permission is denied; change the permissions or choose another folder.",
+        ),
+    ],
+    ids=repr,
+)
+def test_a_refusal_of_the_operating_system_is_a_sentence(error, sentence, folder, monkeypatch):
+    def fail(path, **_):
+        raise error
+
+    monkeypatch.setattr("ablations.spec.load.load", fail)
+    result = ablate("plan", "spec.yaml", "--data-root", "data")
+    assert (result.exit_code, result.stderr) == (2, f"{sentence}\n")
 
 
 def test_a_folder_that_is_to_be_written_to_is_tried_before_there_is_anything_to_write(tmp_path):
@@ -275,32 +300,37 @@ def test_a_place_that_is_no_spec_is_said_with_what_to_name(tmp_path):
     )
 
 
-FULL = "The standard output cannot be written: the disk is full; free some space, then start again."
-
-
 def test_a_command_without_a_standard_output_ends_well(tmp_path):
     command = f"exec {sys.executable} -m ablations.cli status --out {tmp_path} >&-"
     ended = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_a_full_disk_behind_the_output_is_one_sentence(tmp_path):
-    with open("/dev/full", "w") as full:
-        ended = subprocess.run(
-            [sys.executable, "-m", "ablations.cli", "status", "--out", tmp_path],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    assert (ended.returncode, ended.stderr) == (2, f"{FULL}\n")
+def ended(words, cwd):
+    """Exit code and standard error of a command of bash, in which ABLATE stands for `ablate`."""
+    command = words.replace("ABLATE", f"{sys.executable} -m ablations.cli")
+    result = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], cwd=cwd, capture_output=True, text=True)
+    return result.returncode, result.stderr
+
+
+@pytest.mark.parametrize("command", ["status", "plan --resolved spec.yaml --data-root data"])
+def test_a_full_disk_behind_the_output_is_one_sentence(command, folder):
+    sentence = "the standard output: the disk is full; free some space.\n"
+    assert ended(f"ABLATE {command} > /dev/full", folder) == (2, sentence)
+
+
+def test_a_reader_who_closes_the_output_ends_the_command_without_a_word(folder):
+    code, said = ended("ABLATE plan --resolved spec.yaml --data-root data | head -c 1", folder)
+    assert (code in (0, 1), said) == (True, "")
 
 
 def test_a_full_disk_behind_the_output_is_not_that_of_a_file_that_is_written_meanwhile(tmp_path):
     with open("/dev/full", "w") as full:
         output = Output(full)
-        with pytest.raises(FilesError) as error, explained(tmp_path):
+        with pytest.raises(OSError, match=r"^\[Errno 28\] .*: 'the standard output'$"), explained(tmp_path):
             print("Reading data", file=output, flush=True)
-    assert str(error.value) == FULL
+        with suppress(OSError):
+            full.close()
 
 
 @pytest.mark.parametrize(("command", "says"), [("run", f"{GOES_ON}\n"), ("measure", ""), ("plan", "")])
