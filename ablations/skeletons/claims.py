@@ -170,7 +170,6 @@ def _written(settings: Measure, arms: Sequence[str], runs: Mapping[str, Run], *,
   - name: first-claim
     says: {json.dumps(says, ensure_ascii=False)}
     source: nobody yet  # paper and section, or who expects it
-    needs: {{arms: [{names}], measures: [{measure}]}}
     effect: {effect}
     smallest_effect: {smallest}  # smaller ones do not matter; decide before the runs
     expect: open  # or your prediction: supported, contradicted or equivalent

@@ -130,7 +130,7 @@ def _needed(path: Path) -> Iterator[Path]:
         return
     content: dict[str, Any] = yamlfile.read(path).content
     if path.parent.name == claims.FOLDER:
-        needs = (claim["needs"] for claim in content["claims"])
+        needs = (claim.get("needs", {}) for claim in content["claims"])
         yield from (SHIPPED / need["spec"] for need in needs if "spec" in need)
         return
     yield from (claims.path_of(name, spec=path) for name in content.get("claims", ()))

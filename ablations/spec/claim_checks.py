@@ -8,7 +8,7 @@ malformed part hides no fault of another part, and a file reports all its proble
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -33,15 +33,14 @@ from ablations.spec.contrasts import (
     Claim,
     Contrast,
     Difference,
-    Needs,
     Optimum,
     Quantity,
     Shape,
     Share,
     Trend,
-    repeated,
+    used_by,
 )
-from ablations.wording import guess, listed, must_be, nearest, shown
+from ablations.wording import guess, listed, must_be, shown
 from lightning_modules import plugins
 from lightning_modules.errors import PluginError
 
@@ -272,24 +271,12 @@ class Written(NamedTuple):
     """The validated effect; None if it is malformed, which is reported elsewhere."""
 
 
-class Use(NamedTuple):
-    """Use of an arm or a measure by an effect."""
-
-    at: KeyPath
-    name: str
-    """Name of the effect in errors."""
-    about: Literal["key", "value"]
-    """Whether the name is a key or a value at this place."""
-    together: frozenset[str]
-    """All names that the effect uses; none of them can be what a misspelt name meant."""
-
-
 def written_claims(claims: Any) -> Iterator[tuple[KeyPath, dict[str, Any], dict[str, Any] | None]]:
-    """Yield the path, the content and the needs of each claim of a file that is a mapping. The needs are None if
-    they are missing or malformed, which is reported elsewhere."""
+    """Yield the path, the content and the needs of each claim of a file that is a mapping. The needs are empty if
+    they are left out, and None if they are malformed, which is reported elsewhere."""
     for index, claim in enumerate(claims if isinstance(claims, list) else ()):
         if isinstance(claim, dict):
-            needs = claim.get("needs")
+            needs = claim.get("needs", {})
             yield ("claims", index), claim, needs if isinstance(needs, dict) else None
 
 
@@ -354,13 +341,9 @@ def _of_claim(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
     yield from _points(claim.get(key), without_own, (*at, key), name=f"claims.{key}")
     claim_name = f"claim {claim['name']}" if isinstance(claim.get("name"), str) else "this claim"
     yield from _effect_or_effects(claim, at, claim_name=claim_name)
-    try:
-        needs = Needs.model_validate(claim.get("needs"))
-    except ValidationError:
-        return
-    # An effect that cannot be read may use arms that no other effect uses.
-    whole = bool(effects) and all(written.effect for written in effects) and not _unknown_keys(claim)
-    yield from _of_needs(needs, effects, (*at, "needs"), claim_name=claim_name, whole=whole)
+    yield from _of_needs(
+        claim, [written for written in effects if written.key != "beside"], at, claim_name=claim_name
+    )
 
 
 MADE_PART = re.compile(r"peak|above|below|gain|gain-elsewhere|step-\d+")
@@ -427,73 +410,22 @@ def _effect_or_effects(claim: Mapping[str, Any], at: KeyPath, *, claim_name: str
 
 
 def _of_needs(
-    needs: Needs, effects: Sequence[Written], at: KeyPath, *, claim_name: str, whole: bool
+    claim: Mapping[str, Any], effects: Sequence[Written], at: KeyPath, *, claim_name: str
 ) -> Iterator[Fault]:
-    """Yield a fault for each difference between the needs of a claim and what its deciding effects and
-    conditions use.
+    """Yield a fault for needs that are written, but are not what the deciding effects and the conditions use.
 
-    Args:
-        whole: whether all effects could be read; only then can a need be called unused.
+    Nothing is said as long as an effect cannot be read or has an unknown measure, which is reported elsewhere.
     """
-    for index, name in enumerate(needs.measures):
-        if not metrics_of(name):
-            yield Fault((*at, "measures", index), f"an entry of claims.needs.measures {_unknown_measure(name)}")
-    for key, names in (("arms", needs.arms), ("measures", needs.measures)):
-        yield from (Fault((*at, key), f"claims.needs.{key} must differ, but {times}") for times in repeated(names))
-    deciding = [effect for effect in effects if effect.key != "beside"]
-    compared = [effect for effect in effects if effect.key == "beside"]
-    arms = {name: index for index, name in enumerate(needs.arms)}
-    measures = {meant: index for index, name in enumerate(needs.measures) if (meant := _meant(name))}
-    for kind_of_need, needed, uses in (("arms", arms, _arms), ("measures", measures, _measures)):
-        used, place = uses(deciding), (*at, kind_of_need)
-        unused = [name for name in needed if name not in used] if whole else []
-        lacking = [name for name in used if name not in needed]
-        for name in unused:
-            if meant := nearest(name, lacking):
-                lacking.remove(meant)
-                sentence = (
-                    f"no effect of {claim_name} uses {name}, but {used[meant].name} uses {meant}; write the same "
-                    "name in both"
-                )
-            elif name in uses(compared):
-                sentence = f"only effects under beside use {name} in {claim_name}; remove it from claims.needs"
-            else:
-                sentence = f"no effect of {claim_name} uses {name}; remove it"
-            yield Fault((*place, needed[name]), sentence)
-        for name in lacking:
-            meant = nearest(name, [other for other in needed if other not in used[name].together])
-            remedy = f"write {meant}, or add it there" if meant else "add it there"
-            sentence = f"{used[name].name} uses {name}, which is not in claims.needs.{kind_of_need}; {remedy}"
-            yield Fault(used[name].at, sentence, used[name].about)
-
-
-def _arms(effects: Sequence[Written]) -> dict[str, Use]:
-    """Return every arm that the effects use, with the place of its first use."""
-    uses: dict[str, Use] = {}
-    for written in effects:
-        named = list(written.effect.arms_at()) if written.effect else []
-        together = frozenset(arm for _, arm in named)
-        for at, arm in named:
-            about: Literal["key", "value"] = "key" if len(at) > 1 and at[-1] == arm else "value"
-            uses.setdefault(arm, Use((*written.at, *at), written.name, about, together))
-    return uses
-
-
-def _measures(effects: Sequence[Written]) -> dict[str, Use]:
-    """Return every measure that the effects use, with the place of its first use. Misspelt names are
-    corrected."""
-    uses: dict[str, Use] = {}
-    for written in effects:
-        read = [(at, _meant(of.measure)) for at, of in written.effect.quantities_at()] if written.effect else []
-        together = frozenset(measure for _, measure in read if measure)
-        for at, measure in read:
-            if measure:
-                place = (*written.at, *at, "measure") if at else written.at
-                uses.setdefault(measure, Use(place, written.name, "value", together))
-    return uses
-
-
-def _meant(measure: str) -> str | None:
-    """Return the measure with this name, or the one with the nearest name; None if there is none. So a
-    misspelt name is reported only once, at its own place."""
-    return measure if metrics_of(measure) else nearest(measure, measures_of_tables())
+    needs = claim.get("needs")
+    read = [written.effect for written in effects if written.effect]
+    if not isinstance(needs, dict) or not read or len(read) < len(effects) or _unknown_keys(claim):
+        return
+    used = used_by(read)
+    if not all(map(metrics_of, used["measures"])):
+        return
+    for key, names in used.items():
+        written = needs.get(key)
+        if isinstance(written, list) and written and sorted(map(str, written)) != sorted(names):
+            present, expected = listed([*map(str, written)], "and"), listed(names, "and")
+            sentence = f"claims.needs.{key} is {present}, but {claim_name} uses {expected}"
+            yield Fault((*at, "needs", key), f"{sentence}; make them equal, or leave claims.needs.{key} out")

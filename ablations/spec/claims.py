@@ -432,17 +432,13 @@ def arm_faults(claims: Any, *, arms: Collection[str] | None, spec: str, arms_of:
         allowed = arms if elsewhere is None else arms_of(elsewhere)
         if allowed is None:
             continue
-        for mention in _arms_named(claim, needs or {}, at):
+        for mention in _arms_named(claim, at):
             if mention.arm not in allowed:
                 sentence = _sentence(mention, allowed, spec=spec, elsewhere=elsewhere)
                 yield Fault(mention.at, sentence, mention.about)
 
 
-def _arms_named(claim: Mapping[str, Any], needs: Mapping[str, Any], at: KeyPath) -> Iterator[Mention]:
-    names = needs.get("arms")
-    for place, name in enumerate(names if isinstance(names, list) else ()):
-        if isinstance(name, str):
-            yield Mention((*at, "needs", "arms", place), "claims.needs.arms", name)
+def _arms_named(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Mention]:
     for written in written_effects(claim, at):
         if written.effect is None:
             continue

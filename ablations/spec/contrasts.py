@@ -9,7 +9,7 @@ can also be negative, because layers are chosen on the other seeds, never on the
 `reports.claims.contrasts` computes the effects and gives the reasons.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -431,13 +431,22 @@ EFFECT: TypeAdapter[Effect] = TypeAdapter(Effect)
 """Validator of a single effect."""
 
 
+def used_by(effects: Iterable[Contrast]) -> dict[str, tuple[str, ...]]:
+    """Return the names of the arms and of the measures that effects use, each once, by the key of `Needs`."""
+    effects = list(effects)
+    return {
+        "arms": tuple(dict.fromkeys(arm for effect in effects for arm in effect.arms_needed())),
+        "measures": tuple(dict.fromkeys(of.measure for effect in effects for of in effect.quantities())),
+    }
+
+
 class Needs(Settings):
     """Requirements of a claim: arms, measures and seeds that an experiment must have to judge it."""
 
-    arms: tuple[ArmName, ...] = Field(min_length=1, strict=False)
-    """Names of arms."""
-    measures: tuple[str, ...] = Field(min_length=1, strict=False)
-    """Names of measures."""
+    arms: tuple[ArmName, ...] = Field((), strict=False)
+    """Names of arms; those of the deciding effects and the conditions unless given."""
+    measures: tuple[str, ...] = Field((), strict=False)
+    """Names of measures; those of the deciding effects and the conditions unless given."""
     seeds: int | None = Field(None, ge=3)
     """Number of seeds that the claim needs, given the published numbers and the usual spread, if it is more
     than six."""
@@ -460,8 +469,9 @@ class Claim(Settings):
     """Paper or article that says so, and the place in it."""
     published: str = ""
     """The published number, if there is one."""
-    needs: Needs
-    """Arms and measures that the claim needs: exactly those of its deciding effects and its conditions."""
+    needs: Needs = Needs()
+    """Arms and measures that the claim needs: exactly those of its deciding effects and its conditions, from which
+    they are taken if they are left out."""
     effect: Effect | None = None
     """Contrast that decides the claim."""
     effects: dict[SmallName, Effect] | None = Field(None, json_schema_extra={"minProperties": 2})
@@ -482,6 +492,13 @@ class Claim(Settings):
     family: SmallName
     """Name of a family of claims that are judged together. The more claims it has, the more evidence each
     needs (Bonferroni)."""
+
+    @model_validator(mode="after")
+    def _fill_needs(self) -> Self:
+        used = used_by([*self.parts.values(), *self.provided.values()])
+        missing = {key: names for key, names in used.items() if not getattr(self.needs, key)}
+        object.__setattr__(self, "needs", self.needs.model_copy(update=missing))  # settings are frozen
+        return self
 
     @property
     def parts(self) -> dict[str, Effect]:

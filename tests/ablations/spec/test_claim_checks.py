@@ -271,21 +271,16 @@ def test_a_claim_of_either_direction_alone_is_not_expected_to_be_contradicted(tm
 
 
 @pytest.mark.parametrize("effect", GOOD_EFFECTS, ids=lambda effect: effect.split(",")[0].removeprefix("{kind: "))
-def test_an_arm_that_the_claim_does_not_need_is_shown_where_it_is_written(tmp_path, effect):
-    """Each arm of each contrast, by any key; and needs that lose their effect are too many."""
+def test_needs_may_be_left_out_and_follow_from_the_effects(tmp_path, effect):
     text = needs(effect)
-    assert claims_file.load(write(tmp_path, text)).claims
-    before, line, after = text.partition(f"    effect: {effect}")
-    arms = {arm for _, arm in EFFECT.validate_python(YAML(typ="safe").load(effect)).arms_at()}
-    for place in [found.start() for arm in arms for found in re.finditer(rf"\b{arm}\b", line)]:
-        changed = line[:place] + re.sub("^[a-z0-9]+", "zzz", line[place:])
-        with pytest.raises(SpecProblems) as error:
-            claims_file.load(write(tmp_path, before + changed + after))
-        (problem,) = [problem for problem in error.value.problems if "zzz" in problem.sentence]
-        assert (problem.line, problem.column) == (before.count("\n") + 1, place + 1)
-        assert problem.sentence == "claims.effect uses zzz, which is not in claims.needs.arms; add it there"
-        others = {one.sentence for one in error.value.problems} - {problem.sentence}
-        assert others <= {f"no effect of claim both-sides-help uses {arm}; remove it" for arm in arms}
+    (written,) = claims_file.load(write(tmp_path, text)).claims
+    (left_out,) = claims_file.load(write(tmp_path, re.sub(r"    needs: .*\n", "", text))).claims
+    for key in ("arms", "measures"):
+        assert sorted(getattr(left_out.needs, key)) == sorted(getattr(written.needs, key))
+    few = claims_file.load(write(tmp_path, re.sub(r"needs: .*\n", "needs: {seeds: 9}\n", text))).claims[0].needs
+    assert few == left_out.needs.model_copy(update={"seeds": 9})
+    (problem,) = problems(tmp_path, text.replace("needs: {arms: [", "needs: {arms: [zzz, "))
+    assert "claims.needs.arms is zzz" in problem
 
 
 def test_an_optimum_needs_a_bound(tmp_path):
@@ -308,21 +303,17 @@ def with_more(more):
 
 def test_conditions_need_their_arms_and_what_stands_beside_may_have_others(tmp_path):
     loss = f"{{kind: difference, {LOSS}, arm: mlm, minus: clm-450}}"
-    assert claims_file.load(write(tmp_path, with_more(f"    beside: {{it: {loss}}}\n"))).claims
-    assert problems(tmp_path, with_more(f"    provided: {{it: {loss}}}\n")) == [
-        "claims.provided.it uses clm-450, which is not in claims.needs.arms; write clm, or add it there"
+    beside, provided = (with_more(f"    {key}: {{it: {loss}}}\n") for key in ("beside", "provided"))
+    assert claims_file.load(write(tmp_path, beside)).claims[0].needs.arms == ("mlm", "clm")
+    remedy = "make them equal, or leave claims.needs.arms out"
+    assert problems(tmp_path, provided) == [
+        f"claims.needs.arms is mlm and clm, but claim both-sides-help uses clm, mlm and clm-450; {remedy}"
     ]
-    both = with_more(f"    beside: {{it: {loss}}}\n").replace("[mlm, clm]", "[mlm, clm, clm-450]")
-    assert problems(tmp_path, both) == [
-        "only effects under beside use clm-450 in claim both-sides-help; remove it from claims.needs"
+    assert problems(tmp_path, beside.replace("[mlm, clm]", "[mlm, clm, clm-450]")) == [
+        f"claims.needs.arms is mlm, clm and clm-450, but claim both-sides-help uses clm and mlm; {remedy}"
     ]
-
-
-def test_a_slip_in_one_of_two_effects_is_taken_for_what_the_other_has(tmp_path):
-    slip = f"    provided: {{it: {{kind: difference, {LOSS}, arm: mlm, minus: cl}}}}\n"
-    assert problems(tmp_path, with_more(slip)) == [
-        "claims.provided.it uses cl, which is not in claims.needs.arms; write clm, or add it there"
-    ]
+    left_out = provided.replace("arms: [mlm, clm], ", "")
+    assert claims_file.load(write(tmp_path, left_out)).claims[0].needs.arms == ("clm", "mlm", "clm-450")
 
 
 def test_a_misspelt_measure_is_said_where_it_stands_and_once(tmp_path):
@@ -353,7 +344,11 @@ def test_all_problems_of_all_claims_are_said_at_once_with_their_lines(tmp_path):
         (5, "claims.says"),
         (8, "claims.effect.of.metric"),
         (20, "claims.expect"),
-        (27, "no effect of claim third uses mlm; remove it"),
+        (
+            27,
+            "claims.needs.arms is mlm and clm, but claim third uses clm; make them equal, or leave "
+            "claims.needs.arms out",
+        ),
         (28, "claims.effect"),
     ]
 

@@ -177,7 +177,7 @@ def test_the_schema_of_claims_is_a_schema_and_accepts_ours():
         {"sayz": "?"},
         {"name": "Not a name"},
         {"effect": {"kind": "differenc", "arm": "mlm"}},
-        {"needs": {"arms": [], "measures": ["layer_change"]}},
+        {"needs": {"arm": ["mlm"]}},
     ],
 )
 def test_the_schema_of_claims_refuses(wrong):
