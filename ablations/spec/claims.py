@@ -1,25 +1,13 @@
 """Loading of files of claims: returns their claims, or reports every problem at once with line and column.
 
-The arms and groups that a claim names are checked against those of its experiment. A file of claims may be
-shared: `sight.yaml` is named by specs that have all its arms, and by one that has few of them and does not
-run some of its claims. So an arm that a spec lacks may belong to another experiment, or its name may be
-misspelt. The similarity of names cannot decide this: `clm-450` is close to `clm` and right, `word2vecs` may be
-close to nothing and wrong. The claim itself decides it: `needs.spec` names the experiment that has everything
-that the claim needs.
+A claim with `needs.spec` may name only arms of that experiment; a claim without it may name only arms that
+every spec with this file has (docs/claims.md, "Where the file goes"). The similarity of names cannot decide
+where an arm belongs: `clm-450` is close to `clm` and right, `word2vecs` may be close to nothing and wrong.
+Effects beside a claim follow the same rule, because nobody would notice that they never appear.
 
-- A claim with `needs.spec` may name only arms of that experiment. A spec that lacks some of them does not run
-  the claim.
-- A claim without `needs.spec` may name only arms that every spec with this file has. So a claim that can
-  never be judged is found before days of training, not after.
-
-Effects that are shown beside a claim follow the same rule, because nobody would notice that they never
-appear.
-
-Groups are checked against the settings of the spec's measures. Groups that only a table of results can show
-are accepted: patterns with a star, treebanks, words of pictures, ranks of a text. All groups of a claim with
-`needs.spec` are accepted too, because they may be meant for that experiment. `groups` is not checked if the
-measures can make all of `or_groups`. In the same way, an effect `apart` is refused if `run_distance` of the spec
-compares no arms at different seeds.
+Groups are checked against the settings of the spec's measures. Groups that only a table of results can show are
+accepted (patterns with a star, treebanks, words of pictures, ranks of a text), and so are all groups of a claim
+with `needs.spec`. `groups` is not checked if the measures can make all of `or_groups`.
 """
 
 import hashlib

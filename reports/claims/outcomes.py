@@ -1,20 +1,10 @@
 """Outcomes of claims in a table of results: their effects, and their verdicts at the level of their family
 and of each look.
 
-If seeds are added until claims are decided, a claim is judged at each look in turn, with the seeds and the
-level of that look. The first look that settles the claim gives its verdict. Seeds that are added later for
-other claims do not change it. `partly` does not settle a claim while a part is undecided.
-
-A claim that is tested again and again is supported by chance more often than a claim that is tested once. So
-each look has its own level, and all looks together err as often as one test: alpha spending (Lan and DeMets
-1983). The error is spent as the seeds come: n / N of it with n of up to N seeds (the power family of Kim and
-DeMets 1987, exponent 1). The levels are not those for normal data, because t tests of few seeds differ more
-from look to look. They are counted among the t tests of 2^19 draws of N normal numbers. These tests do not
-depend on mean and spread, so one set of draws serves every effect.
-
-An interval at the level of its look is a repeated confidence interval (Jennison and Turnbull 1989): the
-intervals of all looks hold together as often as a single one, at whichever look a claim stops. docs/claims.md
-has the simulations by which this rule was chosen.
+The first look that settles the claim gives its verdict; `partly` does not settle it while a part is undecided.
+docs/claims.md ("Seeds until claims are decided") says how each look gets its level. The error is spent by the
+power family of Kim and DeMets (1987), exponent 1. The levels are counted among the t tests of 2^19 draws of N
+normal numbers: these tests do not depend on mean and spread, so one set of draws serves every effect.
 """
 
 from collections import Counter

@@ -1,35 +1,13 @@
 """Rule of verdicts: effects over seeds go in, a verdict comes out. This module does not know what the effects
 mean.
 
-A part of a claim is an effect with one number per seed. It is judged at a level alpha: the level of its
-family divided by the number of the family's claims (Bonferroni). So the chance of any wrong verdict in a
-family is at most the family's level, and half as much again for claims of several parts in the worst case
-(docs/claims.md). (Holm's rule does not suit: a claim can get one of several verdicts, and one of them
-may still be wrong when another passes its level on.)
+docs/claims.md ("The verdicts") has the rules in their order, and the level of a claim in its family
+(Bonferroni). Holm's rule does not suit: a claim can get one of several verdicts, and one of them may still be
+wrong when another passes its level on.
 
-equivalent      TOST: the mean lies within -smallest_effect and smallest_effect, p <= alpha
-supported       the two-sided t interval at 1 - alpha lies above 0
-contradicted    it lies below 0
-undecided       none of these
-
-The rules apply in this order, so an effect that is surely too small to matter is `equivalent` even if it
-differs from 0. If 0 stands for a bound that the claim names (a share of at least 60%), nothing is
-equivalent, because closeness to a bound says nothing about size. If a claim does not say which side is more,
-it is supported by an interval that lies beyond smallest_effect on either side. Seeds that all show the same
-number, other than 0, are judged by the sign-flip test, one-sided at alpha / 2. Effects at chosen layers are
-judged at all layers that could have been chosen (`reports.statistics.seed_tests`). A ratio is supported only
-if it has an interval, as its denominator may be 0 otherwise.
-
-A claim with several parts holds if all parts hold. Each part is tested at alpha without a correction
-(intersection-union, Berger 1982). A single part can refute the claim, so with k parts each is refuted, or
-found to make no difference, at alpha / k. If some parts make no difference that matters and others do not
-show that, the claim is `partly`: it is not true as a whole.
-
-A condition is no part, but it must hold too. It says that the subject of the claim exists (a head that has
-learned its own task). A condition in each seed fails if one seed does not show it, and is open if it was not
-measured in a seed of the claim's effects. Any other condition is judged by the mean over seeds: it holds if
-the interval lies above 0, and fails if the mean lies below. If a condition fails, the claim is `not testable
-here`. If the interval of a condition still holds 0, the claim is `undecided`.
+Parts of a claim are tested at alpha without a correction (intersection-union, Berger 1982). A single part can
+refute the claim, so with k parts each is refuted, or found to make no difference, at alpha / k. A condition is
+no part. It says that the subject of the claim exists, such as a head that has learned its own task.
 """
 
 from collections.abc import Mapping

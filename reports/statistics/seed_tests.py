@@ -1,14 +1,8 @@
 """Tests over seeds and their power: one number per seed goes in, a probability or an interval comes out.
 
-The seed is the unit of evidence. Each number is a difference that is already paired within its seed, so every
-test is of one sample. All probabilities are two-sided unless a function says otherwise.
-
-`SeedEffects` holds an effect for these tests. `above` and `below` give one-sided probabilities, and
-`interval` gives the interval that agrees with them. The t test over seeds decides, with three additions.
-
-*Seeds that all show the same number* have no spread, so a t test is impossible. The sign-flip test replaces
-it: all n seeds lie above their true median with a chance of 2^-n. From six seeds on this is enough for a
-claim that is judged alone.
+Each number is a difference that is already paired within its seed, so every test is of one sample. All
+probabilities are two-sided unless a function says otherwise. docs/claims.md ("The verdicts") has the rules for
+seeds that all show the same number, and for the error of the text that all seeds share (`shared_error`).
 
 *Layers that seeds choose for each other.* A seed's effect at the layer where the other seeds are lowest has
 the right mean (0 if curves are flat), but not the spread that a t test assumes. The other seeds are nearly
@@ -21,14 +15,6 @@ of them at the level divided by their number (Bonferroni; union-intersection), a
 refuted at each (intersection-union, Berger 1982). For the smallest over layers it is the other way round.
 Each side then errs at most at its level, however the layers depend on each other. Choosing on one half of the
 seeds and testing on the other would work too, but leaves half of the seeds for each test.
-
-*The text that all seeds share.* All seeds of an experiment are measured on one text. Its error is the same in
-all of them, so their spread does not show it. Its variance comes from the jackknife of the contrast over
-blocks of sentences. It is added to the variance of the seeds' mean, with the degrees of freedom of Welch and
-Satterthwaite. The spread between seeds already contains the errors of each seed alone, so only the error that
-two seeds have in common is added (`shared_error`). With few seeds, Welch's degrees of freedom can make the
-interval narrower than that of the seeds alone, and then it misses the truth up to four times as often as its
-level says. Therefore the wider of the two intervals counts, and the larger of their probabilities.
 """
 
 import math
