@@ -15,13 +15,13 @@ import numpy as np
 from ablations.analyse.folder import arm_of
 from ablations.analyse.model import (
     SAYS_NOTHING,
+    WEIGHTS,
     HuggingFaceModel,
     checked_config,
     load,
     model_identity,
     untrained,
     untrained_identity,
-    weight_files_of_any_format,
 )
 from ablations.analyse.text import ReadText
 from ablations.errors import MeasureError
@@ -29,6 +29,7 @@ from ablations.measures.reading.texts import Say
 from ablations.wording import listed, shown
 from lightning_modules.errors import FilesError
 from lightning_modules.files import read_json
+from lightning_modules.pretrained.folder import weight_files
 
 STEP_FOLDER = re.compile(r"(?:step|checkpoint)[-_=]?(\d+)")
 """Pattern of folder names in a series without an index: `step1000`, `step-00001000`, `checkpoint-1000`."""
@@ -131,7 +132,7 @@ def _arm(name: str, folder: Path, *, seed: int) -> ModelArm:
     configs = [checked_config(checkpoint.folder) for checkpoint in checkpoints]
     _require_one_architecture(checkpoints, configs)
     ids = tuple(
-        model_identity(config, weight_files_of_any_format(checkpoint.folder))
+        model_identity(config, weight_files(checkpoint.folder, WEIGHTS))
         for config, checkpoint in zip(configs, checkpoints, strict=True)
     )
     is_single = checkpoints[0].step is None

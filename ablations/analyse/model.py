@@ -28,7 +28,7 @@ from ablations.errors import MeasureError
 from ablations.wording import listed, several, shown
 from lightning_modules.files import read_file
 from lightning_modules.model.parts import EXPORTED
-from lightning_modules.pretrained.folder import name_elsewhere
+from lightning_modules.pretrained.folder import weight_files
 
 WEIGHTS = (
     "model.safetensors",
@@ -147,7 +147,7 @@ def checked_config(folder: Path) -> dict[str, Any]:
         raise MeasureError(
             f"{folder / 'config.json'} gives more than {MOST_LAYERS:,} layers; write or copy it again."
         )
-    if not weight_files_of_any_format(folder):
+    if not weight_files(folder, WEIGHTS):
         raise MeasureError(f"{folder} has no weights; expected {listed(WEIGHTS)} beside config.json.")
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
         raise MeasureError(
@@ -169,31 +169,6 @@ def _json(path: Path) -> Any:
         return json.loads(read_file(path))
     except RecursionError:
         raise ValueError("it has too many brackets inside each other") from None
-
-
-def weight_files_of_any_format(folder: Path) -> list[Path]:
-    """Return the files with the weights: one file, or the parts that an index names. Empty if there are none.
-
-    Raises:
-        MeasureError: the index cannot be read, or names a part that is not directly in the folder.
-    """
-    for name in WEIGHTS:
-        if not (folder / name).is_file():
-            continue
-        if not name.endswith(".json"):
-            return [folder / name]
-        try:
-            parts = sorted(set(_json(folder / name)["weight_map"].values()))
-            elsewhere = name_elsewhere(parts)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise MeasureError(f"{folder / name} is not an index of weights; write or copy it again.") from error
-        if elsewhere is not None:
-            raise MeasureError(
-                f"{folder / name} names {elsewhere!r}, expected the name of a file beside it; copy the folder "
-                "again."
-            )
-        return [folder / part for part in parts]
-    return []
 
 
 def tokenizer_of(folder: Path) -> Any:
@@ -412,7 +387,7 @@ def load(folder: Path, *, tokenizer_folder: Path | None = None) -> HuggingFaceMo
     _require_weights(model, whole, states, loading, folder)
     return HuggingFaceModel(
         folder=folder,
-        run_id=model_identity(config, weight_files_of_any_format(folder)),
+        run_id=model_identity(config, weight_files(folder, WEIGHTS)),
         step=saved_step(folder, config),
         model=model,
         accepts=frozenset(inspect.signature(model.forward).parameters),

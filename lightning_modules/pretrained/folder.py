@@ -5,11 +5,12 @@ This module needs no torch. From the weights it reads only names, shapes and a h
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
 
 from lightning_modules.config import PAIR_FORMATS, EncoderSettings, MaskedLMSettings, RunSettings
 from lightning_modules.config.encoder import EmbeddingSettings
@@ -320,6 +321,11 @@ def _require_weights(pretrained: Pretrained, *, head: bool) -> None:
             f"{WEIGHTS}; rename this file to {WEIGHTS}, and remove the entry."
         )
     shapes = {plain_name(name, architecture): shape for name, shape in shapes_of(folder).items()}
+    if not weight_files(folder):
+        raise DataError(
+            f"init.path: {folder} has no {WEIGHTS}; save the model there in this format, with "
+            f"`save_pretrained` of transformers."
+        )
     if missing := sorted(set(_needed(pretrained)) - set(shapes)):
         raise DataError(
             f"init.path: {len(missing):,} of the weights of a {architecture.name} are missing in {folder}, such "
@@ -373,38 +379,34 @@ def plain_name(name: str, architecture: Architecture) -> str:
     return renamed.removeprefix(architecture.prefix)
 
 
-def name_elsewhere(names: Iterable[str]) -> str | None:
-    """Return the first name that is not that of a file directly in a folder; None if there is none."""
-    return next((name for name in names if Path(name).name != name or "\0" in name), None)
+def weight_files(folder: Path, names: Sequence[str] = (WEIGHTS, INDEX)) -> list[Path]:
+    """Return the paths of the files with the weights: one file, or the files that an index names. Empty if there
+    are none.
 
-
-def weight_files(folder: Path) -> list[Path]:
-    """Return the paths of the files with the weights: one file, or the files that an index names.
+    Args:
+        names: names of files and indexes of weights, in the order in which they are looked for.
 
     Raises:
-        DataError: there is no file with weights, or the index cannot be read or names a file outside the folder.
+        DataError: the index cannot be read, or names a file outside the folder.
     """
-    if (folder / WEIGHTS).is_file():
-        return [folder / WEIGHTS]
+    path = next((folder / name for name in names if (folder / name).is_file()), None)
+    if path is None or path.suffix != ".json":
+        return [path] if path else []
     try:
-        parts = sorted(set(json.loads(read_file(folder / INDEX))["weight_map"].values()))
-        elsewhere = name_elsewhere(parts)
-    except FileNotFoundError:
-        raise DataError(
-            f"init.path: {folder} has no {WEIGHTS}; save the model there in this format, with "
-            f"`save_pretrained` of transformers."
-        ) from None
+        parts = sorted(set(json.loads(read_file(path))["weight_map"].values()))
+        elsewhere = next((part for part in parts if Path(part).name != part or "\0" in part), None)
     except (*UNREADABLE, KeyError) as error:
-        raise DataError(f"{folder / INDEX} is not an index of weights; copy the folder again.") from error
+        raise DataError(f"{path} is not an index of weights; copy the folder again.") from error
     if elsewhere is not None:
         raise DataError(
-            f"{folder / INDEX} names {elsewhere!r}, expected the name of a file beside it; copy the folder again."
+            f"{path} names {elsewhere!r}, expected the name of a file beside it; copy the folder again."
         )
     return [folder / part for part in parts]
 
 
 def shapes_of(folder: Path) -> dict[str, list[int]]:
-    """Return the shape of every weight by its name in the file, from the headers of the files.
+    """Return the shape of every weight by its name in the file, from the headers of the files. Empty if there
+    are no files.
 
     Raises:
         DataError: a file is missing, damaged or cut off.
@@ -413,21 +415,11 @@ def shapes_of(folder: Path) -> dict[str, list[int]]:
     for path in weight_files(folder):
         try:
             if not path.is_file():  # a pipe would wait for ever
-                raise FileNotFoundError(path)
-            with path.open("rb") as stream:
-                length = int.from_bytes(stream.read(8), "little")
-                header = json.loads(stream.read(length))
-            weights = {name: about for name, about in header.items() if name != "__metadata__"}
-            shapes |= {name: about["shape"] for name, about in weights.items()}
-            whole = 8 + length + max((about["data_offsets"][1] for about in weights.values()), default=0)
-            size = path.stat().st_size
-        except (*UNREADABLE, LookupError, OverflowError, MemoryError) as error:
-            raise DataError(f"{path} cannot be read as safetensors; copy the folder again.") from error
-        if size != whole:
-            raise DataError(
-                f"{path} has {size:,} bytes, but its header says {whole:,}, so it was probably not copied "
-                "completely; copy the folder again."
-            )
+                raise FileNotFoundError("it is no ordinary file")
+            with safe_open(path, framework="np") as file:
+                shapes |= {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            raise DataError(f"{path} cannot be read as safetensors ({error}); copy the folder again.") from error
     return shapes
 
 

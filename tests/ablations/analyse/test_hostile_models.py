@@ -8,6 +8,7 @@ import pytest
 
 from ablations.analyse.model import load
 from ablations.errors import MeasureError
+from lightning_modules.errors import DataError
 from tests.support import tiny_models
 from tests.support.errors import error_text
 from tests.support.tiny_models import LAYERS
@@ -65,9 +66,10 @@ def test_an_index_names_only_files_beside_it(part, tmp_path):
     index = folder / "model.safetensors.index.json"
     (folder / "model.safetensors").unlink()
     index.write_text(json.dumps({"metadata": {}, "weight_map": {"a": part}}))
-    refused(folder, f"{index} names {part!r}, expected the name of a file beside it; copy the folder again.")
+    sentence = f"{index} names {part!r}, expected the name of a file beside it; copy the folder again."
+    assert error_text(DataError, load, folder) == sentence
     index.write_text(DEEP)
-    refused(folder, f"{index} is not an index of weights; write or copy it again.")
+    assert error_text(DataError, load, folder) == f"{index} is not an index of weights; copy the folder again."
 
 
 def test_another_name_of_the_weights_in_the_config_is_refused(tmp_path):

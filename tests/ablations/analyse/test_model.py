@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from ablations.analyse.model import SUPPORTED, load, reason, untrained
 from ablations.commands.models import analyse
 from ablations.errors import MeasureError
+from lightning_modules.errors import DataError
 from tests.support import tiny_models
 from tests.support.analysis import CUT_TEXT, read
 from tests.support.errors import error_text
@@ -431,9 +432,8 @@ def test_damaged_files_are_named(tmp_path):
     )
     (folder / "model.safetensors.index.json").write_text("[]")
     (folder / "model.safetensors").unlink()
-    refused(
-        folder, f"{folder / 'model.safetensors.index.json'} is not an index of weights; write or copy it again."
-    )
+    sentence = f"{folder / 'model.safetensors.index.json'} is not an index of weights; copy the folder again."
+    assert error_text(DataError, load, folder) == sentence
     (folder / "config.json").write_text(config[:20])
     with pytest.raises(MeasureError, match=r"config\.json cannot be read \(.+\); write or copy it again\.$"):
         load(folder)
