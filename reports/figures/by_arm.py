@@ -6,7 +6,7 @@ dashed. If an arm has one seed, the band is 1.96 standard errors of that run. An
 figure of an experiment. The argument `arms` holds the experiment's arms in order; an arm without rows is left
 out, and its colour stays free.
 
-Functions that select rows raise a ResultsError if the table has no such rows, lacks a column, or has several
+Functions that select rows raise a ResultsError if the table has no such rows, or has several
 values for one seed.
 """
 

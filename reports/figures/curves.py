@@ -113,19 +113,6 @@ ENOUGH_TOKENS = 150
 """Tokens per dimension below which chance changes a curve of similarities visibly: independent Gaussians have
 a PWCCA similarity of 0.07 at 150, and of 0.27 at 10."""
 
-NEEDED = ("arm", "seed", "measure", "metric", "layer", "value")
-OPTIONAL = {
-    "step": "Int64",
-    "group": "string",
-    "layer_to": "Int64",
-    "other_run_id": "string",
-    "floor": "float64",
-    "ceiling": "float64",
-    "n": "Int64",
-    "d": "Int64",
-    "standard_error": "float64",
-}
-
 
 class Curve(NamedTuple):
     """Facts about the curve of one arm in one figure."""
@@ -183,10 +170,10 @@ def choose(
 
     Without an axis, that of the measure is taken. A group of None stands for all tokens. Of the rows from one
     layer to another, only those to the next layer are kept. The rows are sorted by a new column `x`, the
-    place on the axis. Columns that the table lacks and a figure can do without are added, with absent values.
+    place on the axis.
 
     Raises:
-        ResultsError: the table lacks a column, or has no such rows.
+        ResultsError: the table has no such rows.
     """
     along = axis or own_axis(measure)
     rows = metric_rows(table, measure=measure, metric=metric, axis=axis)
@@ -198,13 +185,8 @@ def choose(
 
 
 def metric_rows(table: DataFrame, *, measure: str, metric: str, axis: Axis | None = None) -> DataFrame:
-    """Return all rows of the metric with a place on its axis, as `placed` gives them.
-
-    Raises:
-        ResultsError: the table lacks a column.
-    """
-    rows = with_columns(table)
-    rows = rows[(rows["measure"] == measure) & (rows["metric"] == metric)]
+    """Return all rows of the metric with a place on its axis, as `placed` gives them."""
+    rows = table[(table["measure"] == measure) & (table["metric"] == metric)]
     to_the_next = rows["layer_to"].isna() | (rows["layer_to"] == rows["layer"] + 1).fillna(False)
     return placed(rows[to_the_next.astype(bool)], axis or own_axis(measure))
 
@@ -226,21 +208,6 @@ def require(
     return rows
 
 
-def with_columns(table: DataFrame) -> DataFrame:
-    """Return the table with all optional columns of a figure; those that it lacks have absent values.
-
-    Raises:
-        ResultsError: a column is missing that every figure needs.
-    """
-    missing = [name for name in NEEDED if name not in table]
-    if missing:
-        raise ResultsError(
-            f"a figure needs the columns {', '.join(NEEDED)}, but the table lacks {', '.join(missing)}."
-        )
-    absent = {n: pd.Series(None, index=table.index, dtype=t) for n, t in OPTIONAL.items() if n not in table}
-    return table.assign(**absent)
-
-
 def curves(
     rows: DataFrame, summary: DataFrame, gains: Mapping[str, float], *, arms: Sequence[str] | None = None
 ) -> list[Curve]:
@@ -258,8 +225,7 @@ def curves(
 
 def learned(table: DataFrame) -> dict[str, float]:
     """Return the gain of each arm as mean over its seeds; arms without a gain are left out."""
-    validation = with_columns(table)
-    means = gain(validation[validation["measure"] == "validation"]).dropna().groupby("arm")["value"].mean()
+    means = gain(table[table["measure"] == "validation"]).dropna().groupby("arm")["value"].mean()
     return {str(arm): float(nats) for arm, nats in means.items()}
 
 

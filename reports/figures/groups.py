@@ -42,7 +42,7 @@ def choose_groups(table: DataFrame, *, measure: str, metric: str, family: str) -
     of all tokens.
 
     Raises:
-        ResultsError: the table lacks a column, or has no such rows.
+        ResultsError: the table has no such rows.
     """
     rows = metric_rows(table, measure=measure, metric=metric)
     of_family = rows["group"].str.startswith(f"{family} ").fillna(False).astype(bool)

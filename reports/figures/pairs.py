@@ -1,6 +1,6 @@
 """Figure of the distance between runs in each layer: pairs of arms, and the seeds of each arm.
 
-Functions that select rows raise a ResultsError if the table has no such rows or lacks a column.
+Functions that select rows raise a ResultsError if the table has no such rows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,6 @@ from reports.figures.curves import (
     metric_rows,
     order,
     require,
-    with_columns,
 )
 from reports.figures.files import lay_out
 from reports.figures.lines import Line, PanelLook, draw_lines
@@ -210,7 +209,7 @@ def pair_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[
     names = {pair.name: pair.name for pair in drawn.pairs}
     points = points_of(units, drawn.summary, shown, key="pair", names=names)
     present = _arms(rows, arms)
-    doubts = {arm: curve.doubt for arm, curve in curves_by_arm(with_columns(table), learned(table)).items()}
+    doubts = {arm: curve.doubt for arm, curve in curves_by_arm(table, learned(table)).items()}
     about = facts_of(text, shown)
     yield Panel(
         **about,

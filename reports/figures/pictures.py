@@ -13,7 +13,7 @@ from ablations.errors import ResultsError
 from ablations.results import SHOWN
 from ablations.wording import listed
 from reports.figures.by_arm import shown_name
-from reports.figures.curves import curves_by_arm, learned, order, require, with_columns
+from reports.figures.curves import curves_by_arm, learned, order, require
 from reports.figures.files import TITLE_INCHES, legend_below
 from reports.figures.panel import (
     MOST_PANELS,
@@ -51,10 +51,9 @@ def choose_picture(table: DataFrame, *, arm: str) -> DataFrame:
     """Return the rows of the arm's first seed at its last step, in the layers that are shown.
 
     Raises:
-        ResultsError: the table lacks a column, or has no such rows.
+        ResultsError: the table has no such rows.
     """
-    rows = with_columns(table)
-    rows = rows[(rows["measure"] == "pictures") & rows["metric"].isin(["x", "y"]) & (rows["arm"] == arm)]
+    rows = table[(table["measure"] == "pictures") & table["metric"].isin(["x", "y"]) & (table["arm"] == arm)]
     rows = rows[rows["group"].notna() & rows["layer"].notna()]
     rows = last_step(require(rows, table, f"pictures of {arm}", by="layer"))
     rows = rows[rows["seed"] == rows["seed"].min()]

@@ -12,7 +12,7 @@ from pandas import DataFrame, Series, concat
 
 from ablations.results import TEXT
 from ablations.wording import listed
-from reports.figures.curves import plugin_digits, plugin_unit, with_columns
+from reports.figures.curves import plugin_digits, plugin_unit
 from reports.statistics.summaries import (
     NO_MEAN,
     differences,
@@ -120,10 +120,9 @@ def run_numbers(
 
 def _of_plugins(table: DataFrame) -> Iterator[tuple[Column, Numbers]]:
     """Yield a column for each metric of a plugin's measure that has a number for a whole run, with its numbers."""
-    rows = with_columns(table)
-    whole = rows["layer"].isna() & rows["group"].isna() & rows["other_run_id"].isna()
-    is_plugin = rows["measure"].isin([*filter(is_of_plugin, rows["measure"].unique())])
-    rows = last_step(rows[is_plugin & whole & rows["value"].notna()])
+    whole = table["layer"].isna() & table["group"].isna() & table["other_run_id"].isna()
+    is_plugin = table["measure"].isin([*filter(is_of_plugin, table["measure"].unique())])
+    rows = last_step(table[is_plugin & whole & table["value"].notna()])
     for (measure, metric), part in rows.groupby(["measure", "metric"], sort=False):
         title = words_of_metric(str(measure), str(metric)).title
         column = Column(f"{measure} {metric}", title, plugin_unit(part), plugin_digits(part))
@@ -135,8 +134,7 @@ def _of_plugins(table: DataFrame) -> Iterator[tuple[Column, Numbers]]:
 
 def task_scores(table: DataFrame, measure: str) -> DataFrame:
     """Return a score of each run on each whole task, at its last step: without a layer or else at the top."""
-    rows = with_columns(table)
-    rows = rows[(rows["measure"] == measure) & (rows["metric"] == METRICS[measure])]
+    rows = table[(table["measure"] == measure) & (table["metric"] == METRICS[measure])]
     if rows.empty:  # as for most measures, to save time
         return rows
     rows = last_step(rows)
@@ -176,8 +174,7 @@ def _notes(table: DataFrame, tasks: dict[str, DataFrame]) -> list[str]:
 
 def rows_by_layer(table: DataFrame, measure: str, metric: str) -> DataFrame:
     """Return a metric of single runs over all tokens, by layer, at the last step; a layer may have no number."""
-    rows = with_columns(table)
-    rows = rows[(rows["measure"] == measure) & (rows["metric"] == metric) & rows["group"].isna()]
+    rows = table[(table["measure"] == measure) & (table["metric"] == metric) & table["group"].isna()]
     return last_step(rows[rows["layer"].notna() & rows["other_run_id"].isna()])
 
 
@@ -239,7 +236,7 @@ def gains(table: DataFrame) -> DataFrame:
     `sample` is a text of the numbers of predictions of an arm's runs and the losses of that guess. Gains of
     arms whose texts differ cannot be compared. Runs without a finite loss are left out.
     """
-    rows = validation_losses(with_columns(table))
+    rows = validation_losses(table)
     rows = rows.assign(value=rows["floor"] - rows["value"])
     rows = rows[np.isfinite(rows["value"].to_numpy(float))]
     guess = rows["floor"].round(6).astype("string")  # the last digits depend on the division into batches

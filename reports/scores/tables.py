@@ -13,7 +13,7 @@ import numpy as np
 from pandas import DataFrame
 
 from ablations.wording import listed
-from reports.figures.curves import order, with_columns
+from reports.figures.curves import order
 from reports.folder import QUICK
 from reports.scores.texts import TABLES, ScoreRow, SharedColumn, TableText
 from reports.statistics.summaries import NORMAL_95, ROUNDING, bands, differences, last_step
@@ -267,8 +267,7 @@ def _last_rows(table: DataFrame, measure: str) -> DataFrame:
 
     A new column `place` is empty for rows without a layer, and `top` for the top layer.
     """
-    rows = with_columns(table)
-    rows = last_step(rows[(rows["measure"] == measure) & rows["other_run_id"].isna()])
+    rows = last_step(table[(table["measure"] == measure) & table["other_run_id"].isna()])
     top = (rows["layer"] == rows.groupby(["arm", "seed", "metric"])["layer"].transform("max")).fillna(False)
     rows = rows.assign(place=np.where(rows["layer"].isna(), "", "top"))
     return rows[rows["layer"].isna() | top.astype(bool)]

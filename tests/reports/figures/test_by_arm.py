@@ -1,7 +1,6 @@
 """A figure with a line for each arm draws means, intervals, seeds and chance levels of its table."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from scipy import stats
@@ -173,15 +172,6 @@ def test_read_outs_are_drawn_as_information_is():
     assert ax.get_ylabel() == "information read linearly (nats)"
     np.testing.assert_array_equal(means(ax)["#0072B2"].get_ydata(), [2, 1])
     assert len(ceilings(ax)) == 1
-
-
-def test_only_the_columns_of_the_curve_are_needed():
-    needed = ["arm", "seed", "measure", "metric", "layer", "value"]
-    ax = token_information(pd.DataFrame(information([[2.0, 1.0]])[needed]), ax=axes())
-    np.testing.assert_array_equal(ax.lines[-1].get_ydata(), [2, 1])
-    assert error_text(
-        ResultsError, lambda: token_information(information([[2.0, 1.0]])[needed[1:]], ax=axes())
-    ) == ("a figure needs the columns arm, seed, measure, metric, layer, value, but the table lacks arm.")
 
 
 def test_rows_of_other_steps_groups_and_runs_are_not_drawn():
