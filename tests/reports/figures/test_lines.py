@@ -98,7 +98,7 @@ def test_numbers_without_a_ceiling_show_none():
 
 
 def test_without_floors_none_are_drawn_or_spoken_of():
-    ax = token_information(information([[2.0, 1.0]]).drop(columns="floor"), ax=axes())
+    ax = token_information(information([[2.0, 1.0]]).assign(floor=float("nan")), ax=axes())
     assert not floors(ax)
     assert written_above(ax) == ["n = 1 seed"]
 
