@@ -99,8 +99,9 @@ def main() -> None:
     An experiment is a YAML file that names arms and seeds. `ablate run` trains and measures what is
     missing and writes one table and one page. After an interruption the same command continues.
 
-    Exit codes: 0 good; 1 a run or a figure failed, or with --strict a claim was not as expected; 2 the
-    command or a file that it names is wrong; 130 interrupted.
+    Exit codes: 0 good; 1 a run or a figure failed, `doctor` found a problem, or with --strict a claim was not as
+    expected or none was judged; 2 the command stopped with an error, such as a wrong option, a wrong spec or a
+    full disk; 130 interrupted.
     """
 
 

@@ -220,7 +220,7 @@ def read_sealed(
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
         reason = reason.partition("\n")[0].rstrip(".")
-        raise ResultsError(f"{path} is not a complete parquet file ({reason}); delete it and {remedy}.") from error
+        raise ResultsError(f"{path} is damaged ({reason}); delete it and {remedy}.") from error
     if directory is not None and not directory.is_of_this_run(run_id):
         raise ResultsError(f"{path} has the rows of another run ({run_id}); delete it and {remedy}.")
     return table

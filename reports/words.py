@@ -33,7 +33,7 @@ def anywhere(rows: Iterable[Mapping[str, Any]], name: str) -> bool:
 
 
 def number(value: float | None, digits: int = 2, scale: float = 1) -> str:
-    """Return the value times `scale`, with that many decimals and commas between thousands: ``1,234.50``. A 0
+    """Return the value times `scale`, with `digits` decimals and commas between thousands: ``1,234.50``. A 0
     has no minus before it; an absent value is an en dash."""
     if is_absent(value):
         return ABSENT

@@ -22,7 +22,8 @@ from ablations.commands.results import show_page
 def export(run_dir: Path, folder: Path, all_steps: bool, encoder_alone: bool) -> None:
     """Write a trained run as a Hugging Face folder.
 
-    Stock classes of transformers load the folder. RUN_DIR is a folder under OUT/runs. DIR is new or empty.
+    Stock classes of transformers load the folder. RUN_DIR is the folder of a run, such as
+    out/runs/mlm-s0-4adb6d4d99. DIR is new or empty.
     """
     from lightning_modules import plugins
     from lightning_modules.export import folder as exports

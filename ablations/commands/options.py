@@ -98,8 +98,8 @@ publish_option = click.option(
     "published",
     metavar="FOLDER",
     type=FOLDER,
-    help="Also copy the files that a repository should keep to FOLDER/NAME: report.md, figures, results, "
-    "verdicts, spec.",
+    help="Also copy to FOLDER/NAME the files that a repository should keep: report.md, figures, tables, results, "
+    "claims, verdicts, the spec and the provenance of runs.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

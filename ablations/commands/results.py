@@ -36,10 +36,10 @@ from ablations.commands.options import (
 def claims(as_json: bool, strict: bool, new: bool, **options: Unpack[SpecOptions]) -> None:
     """Judge the claims of a spec by what is measured so far.
 
-    The verdicts are also written to claims.json. Claims that are not run or have too few seeds are shown with the
-    reason. With --strict the exit code is 1 if a judged claim came out differently from what its file expects, or
-    if no claim could be judged. With --new the command writes a file of claims beside the spec, with a first claim
-    for you to change. It overwrites no file.
+    The verdicts are also written to claims.json. Claims that lack an arm, a measure or enough seeds are shown with
+    the reason. With --strict the exit code is 1 if a judged claim came out differently from what its file expects,
+    or if no claim could be judged. With --new the command writes a file of claims beside the spec, with a first
+    claim for you to change. It overwrites no file.
     """
     spec = options["spec"]
     if new and options["overrides"]:
@@ -89,7 +89,7 @@ def report(place: Path, overrides: tuple[str, ...], out: Path, data_root: Path, 
     """Write the page again from the results on disk.
 
     This needs neither torch nor a network. SPEC is a spec whose runs are in the output root, or a folder of
-    results: a published one, such as experiments/results/NAME, or one in an output root that you may only read.
+    results: a published one, such as experiments/results/NAME, or one in an output root without write permission.
     For a folder the claims are judged again from its table, and the page is written to OUT/NAME.
     """
     from ablations.errors import SpecError, SpecProblems

@@ -59,7 +59,10 @@ class WordsOption(click.ParamType):
     multiple=True,
     help="File for validation. [default: the end of the text is held out]",
 )
-@click.option("--column", help="Column of the sentences, if the files are tables. [default: text]")
+@click.option(
+    "--column",
+    help="Column of the sentences, if the files are tables. [default: text, or the only column with text]",
+)
 @click.option("--target", help="Column of the translations; needed for --arm mt.")
 @click.option("--document", help="Column that says which sentences belong together.")
 @click.option(
@@ -79,8 +82,10 @@ def init(spec: Path | None, overwrite: bool, **answers: Any) -> None:
     """Write a first spec for your own text.
 
     The spec has sizes that suit the text and a comment at each choice; it passes `validate` and can be run. On a
-    terminal the command asks for missing options; elsewhere it takes the defaults. Without --validation it also
-    splits the text into two files beside the spec, SPEC-train and SPEC-validation.
+    terminal the command asks for the text, arms, size, seeds and the name of the spec if they are missing.
+    Elsewhere --text is required, and the other options have defaults. Without SPEC, sentences.txt gives
+    sentences.yaml. Without --validation the command also splits the text into two files beside the spec, such as
+    sentences-train.txt and sentences-validation.txt.
     """
     from ablations.skeletons import spec as spec_skeleton
 

@@ -150,8 +150,8 @@ def choose(sample: Sample, place: NDArray[np.int64], sentences: int, name: str) 
 def distances(
     objective: Objective, split: Split, chosen: Chosen, others: int, *, jackknife: bool = True
 ) -> list[tuple[float, list[float]]]:
-    """Return for each layer, from 1, the distance 1 - PWCCA between the other tokens' states with the chosen
-    tokens visible and with them hidden.
+    """Return for each layer, from 1, the distance 1 - PWCCA between the other tokens' states as always and with
+    the chosen tokens hidden from attention in that layer alone.
 
     Only the first `others` of the other tokens count. Each distance comes with its values without block 0,
     without block 1, ... of the sentences that count, for the jackknife. This list is empty if `jackknife` is

@@ -20,7 +20,8 @@ About = Literal["input", "previous", "next", "output"]
 
 
 def refuse_repeated(values: Iterable[Any], *, remedy: str = "give it once") -> None:
-    """Raise an error at the second place of a value that occurs twice. A validator passes it on."""
+    """Raise a pydantic error if a value occurs twice, for use in a validator. The error names the index of the
+    second one."""
     seen: set[Hashable] = set()
     for index, value in enumerate(values):
         if equality_key(value) in seen:

@@ -385,7 +385,7 @@ def read_record(folder: Path) -> Gathered:
 def record_now(
     experiment: str, planned: Sequence[PlannedRun], *, keys: Mapping[str, str | None], folder: Path
 ) -> Gathered:
-    """Return the record of the files as they are now, without what is measured."""
+    """Return the record of the files as they are now; `measured` is empty."""
     about = [[item.run_id, item.run.arm, item.run.seed, item.tokens, item.directory.path.name] for item in planned]
     inputs = json.dumps([experiment, about, sorted(keys.items()), _code()])
     return Gathered(

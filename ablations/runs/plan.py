@@ -283,7 +283,7 @@ def all_statuses(out: Path) -> list[RunStatus]:
     """Return the status of every run folder of an output root.
 
     Raises:
-        RunDirectoryError: the folder of all runs may not be read.
+        RunDirectoryError: the folder of all runs cannot be read.
     """
     statuses = []
     for directory in run_directories(out):

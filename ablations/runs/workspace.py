@@ -181,7 +181,7 @@ class Workspace:
 
     @property
     def settings_by_arm(self) -> dict[str, RunSettings]:
-        """Return the settings of the last run of each arm, by the name of the arm."""
+        """Return the settings of each arm's last planned run, by the name of the arm."""
         return {item.run.arm: item.run.settings for item in self.planned}
 
     def select(self, arms: Sequence[str], seeds: Sequence[int]) -> list[PlannedRun]:

@@ -28,12 +28,13 @@ class Sight(NamedTuple):
 def sight_of(
     settings: EncoderSettings, visible_BHTT: Tensor, like: Tensor, position_BT: Tensor | None = None
 ) -> Sight:
-    """Return the `Sight` of self-attention over `like`.
+    """Return the attention mask and the positions of self-attention (a `Sight`).
 
     Visible keys outside `encoder.attention_window` are hidden. Positions are used as `encoder.positions`
     says.
 
     Args:
+        like: states that attend. Only their dtype and device count.
         position_BT: position of each token inside its sequence. By default the position in the row, from 0.
     """
     if position_BT is None:

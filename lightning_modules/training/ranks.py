@@ -201,9 +201,9 @@ def rank_of_nodes(*, devices: int, nodes: int) -> int:
     expected = {"WORLD_SIZE": devices * nodes} if "RANK" in os.environ else by_slurm
     if any(os.environ.get(name) != str(number) for name, number in expected.items()):
         raise RunDirectoryError(
-            f"--nodes {nodes} --devices {devices} needs {devices * nodes} processes that SLURM starts on "
-            f"{nodes} nodes, but SLURM did not start this process; start it with `srun --nodes={nodes} "
-            f"--ntasks-per-node={devices}`, or let `ablate run --on slurm` do that."
+            f"--nodes {nodes} --devices {devices} needs {devices * nodes} processes on {nodes} nodes, but this "
+            f"process was not started as one of them; start it with `srun --nodes={nodes} "
+            f"--ntasks-per-node={devices}` or with torchrun, or let `ablate run --on slurm` do that."
         )
     return cluster_environment().global_rank()
 

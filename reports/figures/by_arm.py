@@ -356,7 +356,7 @@ MOST_FAMILIES = 8
 
 def some_of_many(curves: Sequence[Curve]) -> PanelArms:
     """Return the `USUAL_LINES` arms that are named in a panel of all arms: those with the largest gain or, if
-    fewer have a gain, arms at equal distances in the order of the experiment. The first arm is not among them."""
+    the gain of fewer was measured, arms at equal steps in the order of the spec. The first arm is not named."""
     best = _by_gain(curves)
     apart = [curves[1 + round(i * (len(curves) - 2) / (USUAL_LINES - 1))] for i in range(USUAL_LINES)]
     chosen = [curve.arm for curve in (best if len(best) >= USUAL_LINES else apart)[:USUAL_LINES]]
@@ -438,7 +438,7 @@ def against_note(drawn: ArmLines) -> str:
         choice = (
             "with the largest gain, which is partly chance"
             if len(_by_gain(drawn.curves)) >= USUAL_LINES
-            else "at equal distances in the order of the spec"
+            else "at equal steps in the order of the spec"
         )
         return (
             f"Thin grey lines are means of all {len(drawn.unnamed)} arms; the thick grey line is "

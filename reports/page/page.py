@@ -337,8 +337,8 @@ def restore(published: Path, out: Path) -> Path:
     """Copy the files that a page is made from into a folder of the same name in `out`, and return that
     folder.
 
-    A page can then be written there, with claims judged again on the published table. Runs that are added
-    later keep the dates at which their claims were planned.
+    A page can then be written there, with claims judged again on the published table. If runs are
+    added later, the claims keep the dates at which they were planned.
 
     Raises:
         ResultsError: a published file is damaged, the folder in `out` holds other results, or a file cannot be

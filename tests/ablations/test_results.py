@@ -160,7 +160,7 @@ def test_every_truncation_is_a_sentence(tmp_path):
         with pytest.raises(ResultsError) as error:
             results.read(path)
         sentence = str(error.value)
-        assert sentence.startswith(f"{path} is not a complete parquet file (")
+        assert sentence.startswith(f"{path} is damaged (")
         assert sentence.endswith("); delete it and start `ablate run` again.")
         assert "\n" not in sentence
 
@@ -188,7 +188,7 @@ def test_no_flipped_bit_is_read_and_a_file_without_a_seal_is(tmp_path):
         flipped = bytearray(whole)
         flipped[place] ^= 1 << place % 8
         path.write_bytes(flipped)
-        with pytest.raises(ResultsError, match="is not a complete parquet file") as error:
+        with pytest.raises(ResultsError, match="is damaged") as error:
             results.read(path)
         assert "\n" not in str(error.value)
     table.to_parquet(path, index=False)  # as earlier versions wrote it

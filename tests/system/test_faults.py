@@ -79,7 +79,7 @@ def test_what_a_sentence_says_is_deleted_and_nothing_else(tmp_path):
     assert not state.exists()
     assert obey(f"failed: a: {rows} has changed; copy it back, or delete {checkpoint}, and the run starts again.")
     assert (checkpoint.exists(), rows.exists()) == (False, True)
-    assert obey(f"{rows} is not a complete parquet file (x); delete it and `ablate run` measures the run again.")
+    assert obey(f"{rows} is damaged (x); delete it and `ablate run` measures the run again.")
     assert not rows.exists()
     assert obey(f"{state} has changed; copy it back, or delete {run}, and `ablate run` trains the run again.")
     assert not run.exists()

@@ -161,8 +161,7 @@ def test_a_small_table_that_would_fill_the_memory_is_refused(tmp_path):
     size = path.stat().st_size
     assert size < count / 10
     assert error_text(ResultsError, results.read, path) == (
-        f"{path} is not a complete parquet file (it has 20,000,000 rows in {size:,} bytes); delete it and "
-        "start `ablate run` again."
+        f"{path} is damaged (it has 20,000,000 rows in {size:,} bytes); delete it and start `ablate run` again."
     )
 
 

@@ -270,8 +270,8 @@ def log_probabilities(
 def pseudo_log_likelihoods(
     objective: Objective, sentences: Sequence[Pieces], *, say: Say = lambda line: None
 ) -> tuple[Score, Score]:
-    """Return the original pseudo-log-likelihoods of sentences under an objective, and those of the variant
-    within words."""
+    """Return the pseudo-log-likelihoods (PLL) and the PLL-word-l2r of sentences under an objective (Salazar et al.
+    2020; Kauf and Ivanova 2023)."""
     return pseudo_log_likelihoods_by(
         partial(_answers, objective, reading="masked"), sentences, special=RUN_SPECIAL_TOKENS, say=say
     )
@@ -280,11 +280,10 @@ def pseudo_log_likelihoods(
 def pseudo_log_likelihoods_by(
     answers: Answers, sentences: Sequence[Pieces], *, special: SpecialTokens, say: Say = lambda line: None
 ) -> tuple[Score, Score]:
-    """Return the pseudo-log-likelihoods, and those of the variant within words, by any function that answers
-    about hidden tokens.
+    """Return pseudo-log-likelihoods (PLL) and PLL-word-l2r, computed with the function `answers`.
 
-    The rows have the special tokens. Each row hides at least one piece, and asks for the first one that it
-    hides.
+    The function receives rows with special tokens. Each row hides one or more pieces; only the first hidden piece
+    is scored.
     """
     scores = _unscored(len(sentences)), _unscored(len(sentences))
     for index_S in _groups(sentences, say):

@@ -267,13 +267,14 @@ def test_validate_finds_all_files_of_a_spec_that_may_not_be_read(folder):
         ("init", "Number of seeds of each arm. [default: 3]"),
         ("figure", "Sizes and fonts for a paper or for slides. [default: paper]"),
         ("run", "gpus and memory. Works only with --on slurm or --on ray."),
-        ("export", "RUN_DIR is a folder under OUT/runs. DIR is new or empty."),
+        ("export", "RUN_DIR is the folder of a run, such as out/runs/mlm-s0-4adb6d4d99. DIR is new or empty."),
         ("doctor", "It keeps the speeds in the output root; `plan` estimates times from them."),
         ("validate", "Usage: main validate [OPTIONS] [SPEC]..."),
         (
             None,
-            "Exit codes: 0 good; 1 a run or a figure failed, or with --strict a claim was not as expected; 2 the "
-            "command or a file that it names is wrong; 130 interrupted.",
+            "Exit codes: 0 good; 1 a run or a figure failed, `doctor` found a problem, or with --strict a claim was not "
+            "as expected or none was judged; 2 the command stopped with an error, such as a wrong option, a wrong "
+            "spec or a full disk; 130 interrupted.",
         ),
     ],
 )

@@ -68,7 +68,7 @@ def test_damaged_rows_and_a_damaged_log_are_sentences(run, tmp_path):
     rows.write_bytes(rows.read_bytes()[:-9])
     with pytest.raises(ResultsError) as error:
         gather("x", [run], keys={"k": None})
-    assert str(error.value).startswith(f"{rows} is not a complete parquet file (")
+    assert str(error.value).startswith(f"{rows} is damaged (")
     assert str(error.value).endswith("); delete it and `ablate run` measures the run again.")
 
 

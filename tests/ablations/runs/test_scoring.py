@@ -273,5 +273,5 @@ def test_a_lost_file_of_predictions_is_made_again_and_a_damaged_one_is_refused(p
     with pytest.raises(ResultsError) as error:
         run_rows.predictions(other)
     start, reason = str(error.value).split(" (")
-    assert start == f"{other / 'predictions.parquet'} is not a complete parquet file"
+    assert start == f"{other / 'predictions.parquet'} is damaged"
     assert reason.endswith("); delete it and `ablate run` measures the run again.")

@@ -242,7 +242,7 @@ DAMAGE = {
     "was this machine.",
     "metrics.jsonl": "has changed since training ended; restore it, or delete {folder}, then `ablate run` trains "
     "the run again.",
-    "measures.parquet": "is not a complete parquet file (Parquet file size is 2 bytes, smaller than the minimum "
+    "measures.parquet": "is damaged (Parquet file size is 2 bytes, smaller than the minimum "
     "file footer (8 bytes)); delete it and `ablate run` measures the run again.",
 }
 """Files of a run, each with the end of the sentence if it is damaged."""

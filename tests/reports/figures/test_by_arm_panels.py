@@ -111,7 +111,7 @@ def test_without_gains_hundreds_of_arms_are_named_at_equal_distances():
     arms, table = grid_of(100)
     (panel,) = panels_of(table, arms)
     assert panel.arms == [arms[place] for place in (1, 17, 34, 50, 66, 83, 99)]
-    assert "The named arms are the 7 at equal distances in the order of the spec." in panel.notes[1]
+    assert "The named arms are the 7 at equal steps in the order of the spec." in panel.notes[1]
 
 
 def test_fewer_gains_than_names_choose_no_arms():
@@ -119,7 +119,7 @@ def test_fewer_gains_than_names_choose_no_arms():
     arms, table = grid_of(100)
     (panel,) = panels_of(results.concat([table, gains_of(arms[:2])]), arms)
     assert panel.arms == [arms[place] for place in (1, 17, 34, 50, 66, 83, 99)]
-    assert "The named arms are the 7 at equal distances in the order of the spec." in panel.notes[1]
+    assert "The named arms are the 7 at equal steps in the order of the spec." in panel.notes[1]
 
 
 def test_dozens_of_arms_keep_a_panel_a_family():

@@ -529,7 +529,7 @@ def test_what_is_missing_or_damaged_is_a_sentence(before, after, what):
         result = ablate("diff", *pair)
         assert (result.exit_code, result.stdout) == (2, "")
         if sentence is None:
-            assert result.stderr.startswith(f"{after / 'results.parquet'} is not a complete parquet file (")
+            assert result.stderr.startswith(f"{after / 'results.parquet'} is damaged (")
             assert result.stderr.count("\n") == 1
         else:
             assert result.stderr == sentence + "\n"

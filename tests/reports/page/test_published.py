@@ -172,12 +172,12 @@ def test_claims_are_judged_again_by_the_published_table(tmp_path, claimed):
         (
             "results.parquet",
             b"PAR1",
-            "is not a complete parquet file (Parquet file size is 4 bytes, smaller than the minimum",
+            "is damaged (Parquet file size is 4 bytes, smaller than the minimum",
         ),
         (
             "runs.parquet",
             b"PAR1",
-            "is not a complete parquet file (Parquet file size is 4 bytes, smaller than the minimum",
+            "is damaged (Parquet file size is 4 bytes, smaller than the minimum",
         ),
     ],
 )
