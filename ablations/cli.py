@@ -1,5 +1,6 @@
 """`ablate`: the commands, in the order of work."""
 
+import errno
 import gc
 import os
 import signal
@@ -71,6 +72,8 @@ class Ablate(click.Group):
             ctx.exit(WRONG)
         except OSError as error:
             refused = refusal(error)
+            if error.filename == OUTPUT and error.errno != errno.EPIPE:
+                refused = refused or (error.strerror or str(error), "write it to another place")
             if refused is None or not isinstance(error.filename, str | bytes):
                 raise
             if error.filename == OUTPUT:  # Python writes the rest when it ends

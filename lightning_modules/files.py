@@ -339,6 +339,17 @@ def refusal(error: OSError) -> tuple[str, str] | None:
     return _REMEDIES.get(error.errno or 0)
 
 
+def may_exist(path: str | Path) -> bool:
+    """Return whether a file exists, or is in a folder that this user may not look into, so that nobody knows."""
+    try:
+        os.stat(path)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
 def unreadable(path: str | Path, error: OSError) -> str:
     """Return a sentence on a file that the operating system does not let this user read. The file may be whole, so
     the sentence never advises to delete it. It names the first folder that the user may not look into, if any."""

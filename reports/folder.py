@@ -85,6 +85,8 @@ class ReportedExperiment(NamedTuple):
     """Kinds of measures that the spec asks for."""
     quick: tuple[str, ...] = ()
     """Kinds of measures with `effort: quick`: they read a part of the data, which is no evidence."""
+    damaged: tuple[RunRecord, ...] = ()
+    """Runs that are `unreadable` now and were not when the plan was written."""
     begun: Mapping[str, frozenset[str]] = MappingProxyType({})
     """Measures, by run id, of rows that the table lacks, because they are of earlier steps than the run's last."""
 
@@ -106,6 +108,7 @@ def read(folder: Path) -> ReportedExperiment:
     run_folders = folder.parent / "runs"
     made_from = _digest(folder, plan, texts)
     runs = [_run(run_folders, planned, texts[planned.run_id]) for planned in plan.runs]
+    before = {run.run_id for run in plan.runs if run.unreadable is not None}
     plan = plan.model_copy(update={"runs": [run.plan for run in runs]})
     spec, results_file = folder / "spec.yaml", folder / "results.parquet"
     table = (
@@ -134,6 +137,7 @@ def read(folder: Path) -> ReportedExperiment:
         foreign_rows=int((~is_planned).sum()),
         folder=folder,
         made_from=made_from,
+        damaged=tuple(run for run in plan.runs if run.unreadable is not None and run.run_id not in before),
         measures=tuple(kind for kind, _ in measures),
         quick=tuple(kind for kind, effort in measures if effort == "quick"),
         begun={str(run_id): frozenset(of_run) for run_id, of_run in table[is_begun].groupby("run_id")["measure"]},

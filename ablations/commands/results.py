@@ -125,7 +125,7 @@ def report(place: Path, overrides: tuple[str, ...], out: Path, data_root: Path, 
         has_claims = experiment_folder.read_plan(folder).claims
         judged = write_claims(folder)[1] if has_claims else judge_claims(experiment_folder.read(folder))
         written = page.write(folder, judged)
-        is_whole = say_unreadable(run.plan for run in judged.experiment.runs)
+        is_whole = say_unreadable(judged.experiment.damaged)
         failures = [f"claims of {entry.name}: {entry.rule}" for entry in judged.entries if entry.needs is None]
         is_whole &= say_failed(failures)
     sys.exit(GOOD if show_page(written, published) and is_whole else FAILED)
@@ -175,7 +175,9 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, overrides: tu
         raise click.UsageError("--wide works only with --for paper; leave it out.")
     refuse_settings(overrides, place)
     folder = folder_of(place, out=out, overrides=overrides)
-    figures, failures = page_figures(judge_claims(experiment_folder.read(folder)))
+    experiment = experiment_folder.read(folder)
+    is_whole = say_unreadable(experiment.damaged)
+    figures, failures = page_figures(judge_claims(experiment))
     panels = [panel for page_figure in figures for panel in page_figure.panels]
     if name is None:
         width = max((len(panel.name) for panel in panels), default=0)
@@ -185,7 +187,7 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, overrides: tu
                 click.echo(f"{panel.name:<{width}}  Figure {page_figure.number}{panel.letter}. {titles}")
         if not panels:
             click.echo(f"{folder} has no figures yet; `ablate run` measures what they show.")
-        sys.exit(GOOD if say_failed(failures.values()) else FAILED)
+        sys.exit(GOOD if say_failed(failures.values()) and is_whole else FAILED)
     name = name_on_page(name) if plugins.is_name(name) else name
     if name in failures:
         raise PluginError(failures[name])
@@ -193,6 +195,7 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, overrides: tu
     print_folder = out / folder.resolve().name / "print"
     for path in files.save(panel, print_folder, medium=f"{medium}-wide" if wide else medium):
         click.echo(path)
+    sys.exit(GOOD if is_whole else FAILED)
 
 
 @click.command

@@ -17,7 +17,7 @@ from ablations.spec.changes import differing
 from ablations.wording import listed, several, shown
 from lightning_modules.config import Data, FilesData, HubData, RunSettings
 from lightning_modules.errors import AblationsError
-from lightning_modules.files import read_json, sha256
+from lightning_modules.files import may_exist, read_json, sha256
 from lightning_modules.training.run_directory import RunDirectory
 
 UNKNOWN_SHARE = 0.01
@@ -330,7 +330,7 @@ def earlier_runs(folder: Path, planned: Sequence[PlannedRun], *, out: Path) -> l
         (run.arm, run.seed, directory)
         for run in ((*before.runs, *before.earlier) if before else ())
         if run.run_id not in planned_ids
-        and (directory := RunDirectory(out / "runs" / run.folder)).path.joinpath("state.json").exists()
+        and may_exist((directory := RunDirectory(out / "runs" / run.folder)).path / "state.json")
     ]
     if not earlier:
         return []

@@ -25,7 +25,7 @@ from ablations.spec.experiment import Experiment
 from ablations.wording import by_kind, listed, several
 from lightning_modules.config import RunSettings, parameters
 from lightning_modules.errors import AblationsError
-from lightning_modules.files import make_folder, write_json, write_whole
+from lightning_modules.files import make_folder, may_exist, write_json, write_whole
 from lightning_modules.provenance import utc_now
 from lightning_modules.training.run_directory import (
     DAMAGED_DESCRIPTION,
@@ -486,7 +486,7 @@ def write(content: Plan, folder: Path, *, spec: bytes, claims: Sequence[Claims],
     earlier = [
         run.model_dump(mode="json", exclude_unset=True)
         for run in (*before.runs, *before.earlier)
-        if run.run_id not in run_ids and os.path.exists(runs / run.folder / "state.json")
+        if run.run_id not in run_ids and may_exist(runs / run.folder / "state.json")
     ]
     started = {run.run_id: run for run in content.runs if run.state != "planned"}
     joined = started.keys() - {run.run_id for run in before.runs}

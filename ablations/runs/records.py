@@ -5,7 +5,6 @@ looks.json says how many seeds each arm has so far, and which looks were taken. 
 run and after each look. If a command ends before that, the next one takes the same look again.
 """
 
-import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from ablations.errors import ResultsError, SpecError
 from ablations.spec.experiment import Experiment, Run, SeedsUntilDecided
 from ablations.spec.figures import PublishedPoint
 from ablations.wording import listed, several
-from lightning_modules.files import make_folder, write_json
+from lightning_modules.files import make_folder, may_exist, write_json
 from lightning_modules.files import read_file as read_file  # for reports
 from lightning_modules.files import read_json as read_json  # for reports
 from lightning_modules.files import unreadable as unreadable  # for reports
@@ -419,7 +418,7 @@ def _has_started(folder: Path) -> bool:
     except ResultsError:
         return True  # nobody knows
     runs = [] if plan is None else plan.runs
-    return any(os.path.exists(folder.parent / "runs" / run.folder / "state.json") for run in runs)
+    return any(may_exist(folder.parent / "runs" / run.folder / "state.json") for run in runs)
 
 
 def runs_so_far(looks: Looks, runs: Iterable[Run]) -> tuple[Run, ...]:

@@ -307,8 +307,9 @@ def content_address(settings: Data, data_root: Path) -> str:
     """Return the SHA-256 (hex) that identifies the content of a text, wherever its files lie.
 
     Files count with their bytes, format, order and the columns read; of their names only the ending counts. A
-    local folder of a data set counts with the bytes and names inside it, a data set of the hub with its name, commit and
-    splits, the built-in language with its settings. How sentences are cut into sub-words does not count.
+    local folder of a data set counts with the bytes and names inside it, a data set of the hub with its name,
+    commit and splits, the built-in language with its settings. How sentences are cut into sub-words does not
+    count.
 
     Raises:
         DataError: the text is unfit, as in `check`.

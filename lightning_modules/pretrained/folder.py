@@ -416,6 +416,7 @@ def shapes_of(folder: Path) -> dict[str, list[int]]:
         try:
             if not path.is_file():  # a pipe would wait for ever
                 raise FileNotFoundError("it is no ordinary file")
+            path.open("rb").close()  # safetensors calls every file that it may not open missing
             with safe_open(path, framework="np") as file:
                 shapes |= {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
         except (OSError, SafetensorError) as error:

@@ -34,6 +34,7 @@ from lightning_modules.errors import AblationsError, ExitCode, PluginError
 from lightning_modules.files import (
     atomic,
     explained,
+    may_exist,
     open_no_link,
     read_file,
     read_while_replaced,
@@ -538,17 +539,7 @@ def run_directories(out: Path) -> list[RunDirectory]:
         return []
     except PermissionError as error:
         raise RunDirectoryError(unreadable(error.filename, error)) from error
-    return [RunDirectory(folder) for folder in folders if _may_have(folder / "run.json")]
-
-
-def _may_have(path: Path) -> bool:
-    try:
-        os.stat(path)
-    except PermissionError:
-        return True
-    except OSError:
-        return False
-    return True
+    return [RunDirectory(folder) for folder in folders if may_exist(folder / "run.json")]
 
 
 def _described(written: bytes) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from ablations.results import SHOWN
+from ablations.results import COLUMNS, SHOWN
 from ablations.wording import listed
 from reports.figures.curves import (
     AXES,
@@ -106,6 +106,7 @@ def by_arm(
         group: group of the rows; by default the rows without a group.
         axis: quantity on the x axis; by default that of the measure, mostly layers.
     """
+    table = table.reindex(columns=[*dict.fromkeys([*COLUMNS, *table])])  # older files lack some columns
     return draw_arms(arm_lines(table, measure=measure, metric=metric, arms=arms, group=group, axis=axis), ax=ax)
 
 

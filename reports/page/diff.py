@@ -164,6 +164,8 @@ class ComparedExperiment(NamedTuple):
 def _side(folder: Path, trusted: Sequence[load.Plugin]) -> ComparedExperiment:
     load.forget_plugins(but=trusted)
     experiment = experiment_folder.read(folder)
+    for run in experiment.damaged:
+        raise ResultsError(f"{run.folder}: {run.unreadable}")
     judged = judge_claims(experiment)
     for entry in judged.entries:
         if entry.says is None:  # a file that cannot be read has an entry without a claim

@@ -272,9 +272,9 @@ def test_validate_finds_all_files_of_a_spec_that_may_not_be_read(folder):
         ("validate", "Usage: main validate [OPTIONS] [SPEC]..."),
         (
             None,
-            "Exit codes: 0 good; 1 a run or a figure failed, `doctor` found a problem, or with --strict a claim was not "
-            "as expected or none was judged; 2 the command stopped with an error, such as a wrong option, a wrong "
-            "spec or a full disk; 130 interrupted.",
+            "Exit codes: 0 good; 1 a run or a figure failed, `doctor` found a problem, or with --strict a claim "
+            "was not as expected or none was judged; 2 the command stopped with an error, such as a wrong option, "
+            "a wrong spec or a full disk; 130 interrupted.",
         ),
     ],
 )

@@ -27,6 +27,7 @@ from tests.support.errors import error_text
 from tests.support.planned_spec import SPEC, workspace_of
 from tests.support.spec_files import write_spec
 from tests.support.tiny_text import sentences, settings
+from tests.support.unprivileged import permissions_hold
 
 ON_TRAINING = "losses and measures would use text that the models were trained on; name another"
 
@@ -287,6 +288,23 @@ def test_runs_of_an_earlier_version_are_counted_with_the_settings_that_differ(tm
     assert longest.earlier_runs() == [f"2 {said}arm a differed in training.max_steps (4, now 7)."]
     before.write_plan()
     assert before.earlier_runs() == []
+
+
+def test_earlier_runs_in_folders_of_another_person_are_not_forgotten(tmp_path):
+    start(workspace_of(tmp_path))
+    fewer = workspace_of(tmp_path, seeds=[0])
+    earlier = [item.directory.path for item in workspace_of(tmp_path).planned if item.run.seed == 1]
+    for path in earlier:
+        path.chmod(0)
+    try:
+        with permissions_hold():
+            named = fewer.earlier_runs()
+            fewer.write_plan()
+    finally:
+        for path in earlier:
+            path.chmod(0o700)
+    assert named == fewer.earlier_runs()
+    assert named[0].endswith("arms a and b without seed 1 now.")
 
 
 def test_seeds_that_are_added_or_removed_after_a_verdict_was_seen_are_named_for_good(tmp_path):

@@ -298,18 +298,26 @@ def test_the_folder_of_another_person_takes_only_its_own_run_away(done, undrawn)
     closed, *others = (item.directory.path for item in opened(done).planned)
     why = f"{closed} cannot be read: permission is denied; change the permissions or choose another folder, then "
     why += "start again."
+    results_folder = done.parent / "out/it"
+    ablate("report", done, *places)
     closed.chmod(0)
     try:
         with permissions_hold():
             shown = json.loads(ablate("status", done, *places, "--json").stdout)["runs"]
-            by_spec = ablate("report", done, *places)
-            by_folder = ablate("report", done.parent / "out/it", "--out", done.parent / "mine")
+            listed = ablate("figure", results_folder)
+            compared = ablate("diff", results_folder, results_folder)
+            reports = [
+                ablate("report", results_folder, "--out", done.parent / "mine"),
+                ablate("report", done, *places),
+            ]
     finally:
         closed.chmod(0o700)
     states = {run["folder"]: (run["state"], run["message"]) for run in shown}
     assert states == {closed.name: ("unreadable", why)} | {path.name: ("done", None) for path in others}
-    for result, out in ((by_spec, "out"), (by_folder, "mine")):
+    for result in (listed, *reports):
         assert (result.exit_code, result.stderr) == (1, f"unreadable: {closed.name}: {why}\n")
+    assert (compared.exit_code, compared.stderr) == (2, f"{closed.name}: {why}\n")
+    for out in ("out", "mine"):
         report = json.loads((done.parent / out / "it/report.json").read_text())
         assert {run["state"] for run in report["runs"]} == {"done", "unreadable"}
 
