@@ -77,7 +77,7 @@ class Ablate(click.Group):
             if refused is None or not isinstance(error.filename, str | bytes):
                 raise
             if error.filename == OUTPUT:  # Python writes the rest when it ends
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                os.dup2(os.open(os.devnull, os.O_WRONLY), cast(TextIO, sys.stdout).fileno())
             reason, remedy = refused
             click.echo(printable(f"{os.fsdecode(error.filename)}: {reason}; {remedy}."), err=True)
             ctx.exit(WRONG)
