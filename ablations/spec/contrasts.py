@@ -469,7 +469,7 @@ class Claim(Settings):
     """Paper or article that says so, and the place in it."""
     published: str = ""
     """The published number, if there is one."""
-    needs: Needs = Needs()
+    needs: Needs = Field(default_factory=Needs)
     """Arms and measures that the claim needs: exactly those of its deciding effects and its conditions, from which
     they are taken if they are left out."""
     effect: Effect | None = None
