@@ -140,7 +140,7 @@ def read_while_replaced(read: Callable[[], Content]) -> Content:
     """Return what `read` makes of a file that another machine may replace at this moment.
 
     On a shared disk a reader may then see the new content cut at the length of the old for an instant. So a read
-    that fails is tried twice more, unless there is no file.
+    that fails is tried twice more, unless there is no file or this user may not read it.
 
     Raises:
         OSError, ValueError: as `read` at the third attempt.
@@ -148,7 +148,7 @@ def read_while_replaced(read: Callable[[], Content]) -> Content:
     for _ in range(2):
         try:
             return read()
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
             raise
         except (OSError, ValueError):
             time.sleep(SECONDS_BEFORE_READING_AGAIN)

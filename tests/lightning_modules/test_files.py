@@ -30,6 +30,7 @@ from lightning_modules.files import (
     write_json,
 )
 from tests.support.errors import error_text
+from tests.support.unprivileged import permissions_hold
 
 
 def test_the_file_is_the_new_one_when_the_block_ends_and_nothing_else_is_left(tmp_path):
@@ -100,10 +101,14 @@ def test_a_file_that_is_half_visible_for_an_instant_is_read_again(monkeypatch, f
             read_while_replaced(read)
 
 
-def test_a_file_that_is_not_there_is_not_waited_for(tmp_path, monkeypatch):
+def test_a_file_that_is_not_there_or_may_not_be_read_is_not_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "SECONDS_BEFORE_READING_AGAIN", 3600)
+    path = tmp_path / "state.json"
     with pytest.raises(FileNotFoundError):
-        read_while_replaced((tmp_path / "state.json").read_bytes)
+        read_while_replaced(path.read_bytes)
+    path.touch(mode=0)
+    with permissions_hold(), pytest.raises(PermissionError):
+        read_while_replaced(path.read_bytes)
 
 
 KILLED = """

@@ -13,6 +13,7 @@ from ablations.runs import rows as run_rows
 from ablations.runs.identity import folders
 from ablations.runs.records import require_runs
 from ablations.runs.workspace import Workspace
+from lightning_modules import files
 from lightning_modules.errors import DataError
 from lightning_modules.files import write_json
 from lightning_modules.training.run_directory import RunDirectory
@@ -221,6 +222,7 @@ def test_results_of_changed_settings_have_a_folder_of_their_own_that_says_so(spe
 def done(tmp_path, monkeypatch):
     """The spec of an experiment of six runs that are trained and measured."""
     monkeypatch.setattr(gather, "SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(files, "SECONDS_BEFORE_READING_AGAIN", 0)
     workspace = workspace_of(tmp_path, arms=ARMS, measures=["validation"], seeds=[0, 1, 2])
     [key] = [run_rows.key(measure) for measure in workspace.experiment.measures]
     cells = {"measure": "validation", "metric": "loss", "value": 3.0, "floor": 5.0, "n": 70, "step": 4, "key": key}
@@ -252,10 +254,10 @@ def test_damaged_files_are_named_at_once_and_take_only_their_own_run_away(done, 
     places = "--out", done.parent / "out", "--data-root", done.parent
     names = [item.directory.path.name for item in opened(done).planned]
     runs = done.parent / "out" / "runs"
-    files = [[name] for name in DAMAGE]
-    files[-1].append("state.json")
+    damaged = [[name] for name in DAMAGE]
+    damaged[-1].append("state.json")
     whys, written = {}, {}
-    for folder, of_run in zip(names, files, strict=False):
+    for folder, of_run in zip(names, damaged, strict=False):
         for name in of_run:
             path = runs / folder / name
             written[path] = path.read_bytes()
