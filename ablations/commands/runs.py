@@ -93,12 +93,7 @@ def run(
     interrupted, failed, is_idle = False, False, True
     if workspace.search is not None:
         workspace, interrupted, failed = tune_at(place, workspace, arms)
-
-    def of_selected(runs: Any) -> Any:
-        ids = {item.run_id for item in workspace.select(arms, seeds)}
-        return [run for run in runs if run.run_id in ids]
-
-    failed |= not say_unreadable(of_selected(workspace.unreadable()))
+    failed |= not say_unreadable(of_selected(workspace.unreadable(), workspace, arms, seeds))
     workspace.fix_looks()
     given_up: set[Path] = set()
     goes_on = not interrupted
@@ -119,7 +114,7 @@ def run(
         click.echo(f"nothing to do: every {'selected ' * bool(arms or seeds)}run is trained and measured")
     page, plan = write_page(workspace)
     if not failed:  # a file may have been damaged meanwhile
-        failed = not say_unreadable(of_selected(plan.runs))
+        failed = not say_unreadable(of_selected(plan.runs, workspace, arms, seeds))
     failed |= not show_page(page)
     sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
 
@@ -236,6 +231,12 @@ class ThisMachine(NamedTuple):
     slots: int
     other_machine: bool
     """Whether runs that were begun on another kind of machine may go on here."""
+
+
+def of_selected(runs: Any, workspace: Any, arms: tuple[str, ...], seeds: tuple[int, ...]) -> Any:
+    """Return the records of runs whose arm and seed were selected."""
+    ids = {item.run_id for item in workspace.select(arms, seeds)}
+    return [run for run in runs if run.run_id in ids]
 
 
 def complete(workspace: Any, todo: Any, place: Any, *, notes: list[str]) -> tuple[bool, list[Path] | None]:

@@ -9,7 +9,6 @@ says why measures could not be computed: {key: sentence}.
 
 import hashlib
 import json
-import os
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,12 +18,11 @@ import pandas as pd
 import pyarrow as pa
 
 from ablations.catalogue import Measure, RunMeasure, card
-from ablations.errors import ResultsError
 from ablations.measures.settings import MeasureSettings
 from ablations.results import COLUMNS, PREDICTION_COLUMNS, read_sealed, sealed
 from ablations.tasks.datasets import files_now
 from ablations.tasks.settings import PredictingSettings
-from lightning_modules.files import read_json, unreadable, write_json, write_whole
+from lightning_modules.files import may_exist, read_json, write_json, write_whole
 from lightning_modules.training.run_directory import RunDirectory
 
 OWN_COLUMNS = ["key", "sample", "files"]
@@ -88,7 +86,7 @@ def rows_of_all(run_dirs: Sequence[Path]) -> pd.DataFrame:
     tables: dict[Hashable, list[pa.Table]] = defaultdict(list)
     for i, run_dir in enumerate(run_dirs):
         path = run_dir / "measures.parquet"
-        if is_there(path):
+        if may_exist(path):
             arrow = read_sealed(path, remedy=MEASURES_AGAIN, directory=RunDirectory(run_dir))
             arrow = arrow.append_column("run", pa.array([i] * len(arrow), pa.int64()))
             tables[*arrow.column_names, *arrow.schema.types].append(arrow)
@@ -97,21 +95,6 @@ def rows_of_all(run_dirs: Sequence[Path]) -> pd.DataFrame:
     frames = [pa.concat_tables(alike).to_pandas() for alike in tables.values()]
     frames = [frame.reindex(columns=[*ROW_COLUMNS, "run"]).astype(ROW_COLUMNS) for frame in frames]
     return pd.concat(frames).sort_values("run", kind="stable", ignore_index=True)
-
-
-def is_there(path: Path) -> bool:
-    """Return whether a file of a run exists.
-
-    Raises:
-        ResultsError: this user may not look into the run's folder.
-    """
-    try:
-        os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError as error:
-        raise ResultsError(unreadable(path, error)) from error
-    return True
 
 
 def of_these(table: pd.DataFrame, measures: Mapping[str, str | None]) -> pd.DataFrame:
@@ -198,7 +181,7 @@ def _measured(run_dir: Path, name: str = "measures.parquet") -> list[MeasuredSte
     """Return the measures and steps with rows in a file of the run, each once, much faster than `rows`. Raise a
     ResultsError if the file is damaged."""
     path = run_dir / name
-    if not is_there(path):
+    if not may_exist(path):
         return []
     table = read_sealed(path, remedy=MEASURES_AGAIN, columns=MeasuredStep._fields, directory=RunDirectory(run_dir))
     columns = (table[name].to_pylist() for name in table.column_names)
@@ -282,7 +265,7 @@ def predictions(run_dir: Path, columns: Sequence[str] | None = None) -> pd.DataF
     names = list(PREDICTION_COLUMNS if columns is None else columns)
     path = run_dir / PREDICTIONS
     types = {name: PREDICTION_COLUMNS[name] for name in names}
-    if not is_there(path):
+    if not may_exist(path):
         return pd.DataFrame(columns=names).astype(types)
     table = read_sealed(path, remedy=MEASURES_AGAIN, columns=names, directory=RunDirectory(run_dir))
     return table.to_pandas().astype(types)
@@ -299,7 +282,7 @@ def instead(before: pd.DataFrame, new: pd.DataFrame, by: Sequence[str] = ("key",
 def refusals(run_dir: Path) -> dict[str, str]:
     """Return why measures could not be computed when they were last tried, by key."""
     path = run_dir / "refused.json"
-    return dict(read_json(path)) if is_there(path) else {}
+    return dict(read_json(path)) if may_exist(path) else {}
 
 
 def note_refusals(run_dir: Path, refused: Mapping[str, str], *, tried: Iterable[str]) -> None:

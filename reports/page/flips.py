@@ -132,7 +132,7 @@ def publish_predictions(folder: Path, to: Path, runs: Iterable[RunRecord]) -> No
     parts = [
         _at_last_step(folder.parent / "runs" / run.folder, names).assign(arm=run.arm, seed=run.seed)
         for run in runs
-        if run.unreadable is None and run_rows.is_there(folder.parent / "runs" / run.folder / run_rows.PREDICTIONS)
+        if run.unreadable is None and os.path.exists(folder.parent / "runs" / run.folder / run_rows.PREDICTIONS)
     ]
     if not any(map(len, parts)):
         published.unlink(missing_ok=True)
