@@ -23,7 +23,7 @@ from ablations.spec import claims as claims_file
 from ablations.spec.claims import Claims
 from ablations.spec.experiment import Experiment
 from ablations.wording import by_kind, listed, several
-from lightning_modules.config import RunSettings, parameters
+from lightning_modules.config import MaskingSettings, RunSettings, parameters
 from lightning_modules.errors import AblationsError
 from lightning_modules.files import make_folder, may_exist, write_json, write_whole
 from lightning_modules.provenance import utc_now
@@ -426,13 +426,22 @@ def _total(runs: Sequence[RunRecord], *, slots: int, is_partial: bool) -> float 
 
 def _operations(planned: Sequence[PlannedRun]) -> list[str]:
     """Return a sentence on arms whose operations are only an upper bound; an empty list if all are exact."""
-    vectors = [item.run.arm for item in planned if "pairs" in item.run.settings.objective.predictions]
-    if not vectors:
-        return []
-    names = listed(list(dict.fromkeys(vectors)), "and")
+    objectives = {item.run.arm: item.run.settings.objective for item in planned}
+    masking = {arm: getattr(objective, "masking", MaskingSettings()) for arm, objective in objectives.items()}
+    vectors = [arm for arm, objective in objectives.items() if "pairs" in objective.predictions]
+    selections = [arm for arm in objectives if masking[arm].leaves_out]
+    reasons = (
+        (
+            vectors,
+            "only a third to a half of the pairs of words is left, because sentences end and frequent words "
+            "are left out",
+        ),
+        (selections, "a sentence may have fewer tokens that may be hidden than masking.ratio asks for"),
+    )
     return [
-        f"FLOPs of {names} are an upper bound: only a third to a half of the pairs of words is left, because "
-        "sentences end and frequent words are left out; the run counts the exact number."
+        f"FLOPs of {listed(arms, 'and')} are an upper bound: {reason}; the run counts the text."
+        for arms, reason in reasons
+        if arms
     ]
 
 

@@ -420,7 +420,7 @@ def matched(
 
     Args:
         text: returns the tokens of a run's text. It is called if predictions are matched, and to count the
-            operations of skip-gram, always for the first seed of an arm.
+            operations of skip-gram and of selections with a lexicon, always for the first seed of an arm.
 
     Raises:
         SpecError: predictions are matched, and an arm predicts pairs of words instead of tokens.
@@ -433,19 +433,19 @@ def matched(
     if why := unmatched(experiment.match, {arm: settings.objective for arm, settings in first.items()}):
         raise SpecError(f"{experiment.name}: {why}.")
 
-    def counted(run: RunSettings) -> float:
+    def of_token(run: RunSettings) -> float:
+        words, masking = "pairs" in run.objective.predictions, getattr(run.objective, "masking", None)
+        if experiment.match == "flops" and not words and not (masking is not None and masking.leaves_out):
+            return operations_per_token(run)
         tokens = text(run)
-        from lightning_modules.objectives.predictions import predictions_per_token  # loads torch
+        from lightning_modules.objectives.predictions import allowed_part, predictions_per_token  # load torch
 
-        return predictions_per_token(run, tokens)
-
-    def of_step(run: RunSettings) -> float:
-        words, per_step = "pairs" in run.objective.predictions, run.training.tokens_per_step
         if experiment.match == "predictions":
-            return counted(run) * per_step
-        return operations_per_token(run, pairs=counted(run) if words else None) * per_step
+            return predictions_per_token(run, tokens)
+        pairs = predictions_per_token(run, tokens) if words else None
+        return operations_per_token(run, pairs=pairs, allowed=allowed_part(run, tokens))
 
-    rates = {arm: of_step(settings) for arm, settings in first.items()}
+    rates = {arm: of_token(settings) * settings.training.tokens_per_step for arm, settings in first.items()}
     reference = rates[trained[0].arm] * trained[0].settings.training.max_steps
     return tuple(
         lasting(run, round(reference / rates[run.arm])) if run.settings.training.max_steps else run for run in runs

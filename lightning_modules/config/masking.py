@@ -255,6 +255,23 @@ class MaskingSettings(Settings):
                 raise ValueError(f"mask + random + keep must be 1, but {shares} is {total:g}; set all three")
         return keep
 
+    @property
+    def leaves_out(self) -> bool:
+        """Return whether the selection may leave so many tokens out that fewer than `ratio` can be hidden."""
+        return isinstance(self.select, Cloze | GenericWords | OwnSelection)
+
+    def scaled(self, part: float) -> "MaskingSettings":
+        """Return the settings with this part of every share that is hidden or predicted. They are for counting
+        operations, and need not be valid."""
+        schedule = self.schedule
+        if isinstance(schedule, Steps):
+            ratios = tuple(part * ratio for ratio in schedule.ratios)
+            schedule = schedule.model_copy(update={"ratios": ratios})
+        elif schedule is not None:
+            schedule = schedule.model_copy(update={"to": part * schedule.to})
+        predict = None if self.predict is None else part * self.predict
+        return self.model_copy(update={"ratio": part * self.ratio, "schedule": schedule, "predict": predict})
+
     def ratio_at(self, step: int, max_steps: int) -> float:
         """Return the masking ratio at a step. Steps are counted from 0."""
         schedule = self.schedule

@@ -157,7 +157,7 @@ class RunSettings(Settings):
         return all(getattr(self.training.seeds, source) is not None for source in self.sources)
 
 
-def operations_per_token(run: RunSettings, *, pairs: float | None = None) -> float:
+def operations_per_token(run: RunSettings, *, pairs: float | None = None, allowed: float = 1.0) -> float:
     """Return the floating-point operations of training for each source token (padding is not counted).
 
     Each matrix weight that a token meets (`weights_per_token`) counts six operations. Heads with one output
@@ -167,8 +167,13 @@ def operations_per_token(run: RunSettings, *, pairs: float | None = None) -> flo
 
     Args:
         pairs: predicted pairs of words for each token, if the text was counted (`skip_gram.pairs_per_token`).
+        allowed: part of the predictions that a lexicon leaves, if the text was counted
+            (`predictions.allowed_part`).
     """
-    return 6.0 * run.objective.weights_per_token(
+    objective, masking = run.objective, getattr(run.objective, "masking", None)
+    if masking is not None and allowed != 1:
+        objective = objective.model_copy(update={"masking": masking.scaled(allowed)})
+    return 6.0 * objective.weights_per_token(
         run.encoder, vocab_size=run.data.vocab_size, max_steps=run.training.max_steps, pairs=pairs
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_modules.config import MaskingSettings, RunSettings, SkipGramSettings
-from lightning_modules.config.masking import Cloze, GenericWords, OwnSelection
+from lightning_modules.config.masking import OwnSelection
 from lightning_modules.config.objectives import Predicted
 from lightning_modules.data.sequences import epochs
 from lightning_modules.data.token_store import Split, Tokens
@@ -51,7 +51,7 @@ def counted(run: RunSettings, tokens: Tokens) -> Epoch:
     is_text_N = split.ids >= FIRST_WORD_ID
     text_S = allowed_S = of_each(is_text_N)
     masking = getattr(run.objective, "masking", None)
-    if masking is not None and isinstance(masking.select, Cloze | GenericWords | OwnSelection):
+    if masking is not None and masking.leaves_out:
         allowed_N = Units(masking.select, tokens, split).allowed_N
         allowed_S = text_S if allowed_N is None else of_each(is_text_N & allowed_N)
     return Epoch(int(epoch.lengths_Q.sum()), len(sequences), text_S, allowed_S)
@@ -86,6 +86,18 @@ def mean_predicted_share(masking: MaskingSettings, epoch: Epoch, *, max_steps: i
         return float(lasting @ shares) / max_steps
     steps = np.linspace(0, max_steps - 1, num=min(max_steps, SCHEDULE_PLACES)).round().astype(int).tolist()
     return float(np.mean([predicted_share(masking, epoch, step=step, max_steps=max_steps) for step in steps]))
+
+
+def allowed_part(run: RunSettings, tokens: Tokens) -> float:
+    """Return the part of a run's predictions that its selection leaves: the expected predictions of an epoch over
+    those without a lexicon. It is 1 for selections that may hide every token, and without training."""
+    masking: MaskingSettings | None = getattr(run.objective, "masking", None)
+    max_steps = run.training.max_steps
+    if masking is None or not masking.leaves_out or not max_steps:
+        return 1.0
+    epoch = counted(run, tokens)
+    of_all = mean_predicted_share(masking, epoch._replace(allowed_S=epoch.text_S), max_steps=max_steps)
+    return mean_predicted_share(masking, epoch, max_steps=max_steps) / of_all
 
 
 def predictions_per_token(run: RunSettings, tokens: Tokens) -> float:
@@ -127,7 +139,7 @@ def require_predictions(run: RunSettings, tokens: Tokens) -> None:
         sentences = run.training.sentences
         _require_pairs(tokens.train if sentences is None else tokens.train.head(sentences))
     masking = getattr(run.objective, "masking", None)
-    if masking is None or not isinstance(masking.select, Cloze | GenericWords | OwnSelection):
+    if masking is None or not masking.leaves_out:
         return
     prefix = "" if isinstance(masking.select, OwnSelection) else "the lexicon of "
     epoch, max_steps, tokens_per_step = counted(run, tokens), run.training.max_steps, run.training.tokens_per_step

@@ -31,6 +31,7 @@ from lightning_modules.model.encoder import DecoderBlock, EncoderBlock
 from lightning_modules.model.numerics import bf16_products, out_of_memory
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import Objective
+from lightning_modules.objectives.predictions import allowed_part
 from lightning_modules.pretrained.weights import load_pretrained
 from lightning_modules.provenance import utc_now
 from lightning_modules.randomness import derive
@@ -77,7 +78,9 @@ def train(
     """
     run = directory.settings()
     log_every = max(1, min(50, run.training.max_steps // 100))
-    meter = Meter(directory, log_every=log_every, on_line=on_line)  # starts the clock of the first step
+    allowed = allowed_part(run, tokens)
+    # This starts the clock of the first step.
+    meter = Meter(directory, log_every=log_every, on_line=on_line, allowed=allowed)
     torch.set_num_threads(threads_of(directory, threads))
     objective = _built(run, tokens)
     resume = directory.last_checkpoint if directory.last_checkpoint.exists() else None

@@ -42,11 +42,16 @@ PROJECT = "pretraining-ablations"
 class Progress:
     """Tokens, seconds of training and useful operations of a run, over all its starts."""
 
-    def __init__(self, run: RunSettings) -> None:
+    def __init__(self, run: RunSettings, *, allowed: float = 1.0) -> None:
+        """Begin to count.
+
+        Args:
+            allowed: part of the predictions that a lexicon leaves (`predictions.allowed_part`).
+        """
         self.tokens_seen = self.tokens_predicted = 0
         self._seconds_before = 0.0  # seconds of earlier starts
         self._since = time.perf_counter()
-        self._run, self._expected_operations = run, operations_per_token(run)
+        self._run, self._expected_operations = run, operations_per_token(run, allowed=allowed)
 
     def begin(self) -> None:
         """Count the seconds of training from now on."""
@@ -62,7 +67,7 @@ class Progress:
 
     @property
     def operations_per_token(self) -> float:
-        """Operations per token, expected from the settings; for skip-gram from the pairs so far."""
+        """Operations per token, as settings and lexicon let expect; for skip-gram from the pairs so far."""
         if "pairs" not in self._run.objective.predictions or not self.tokens_seen:
             return self._expected_operations
         return operations_per_token(self._run, pairs=self.tokens_predicted / self.tokens_seen)
@@ -85,9 +90,12 @@ class Meter(Callback):
     every step.
     """
 
-    def __init__(self, directory: RunDirectory, *, log_every: int, on_line: OnLine | None = None) -> None:
+    def __init__(
+        self, directory: RunDirectory, *, log_every: int, on_line: OnLine | None = None, allowed: float = 1.0
+    ) -> None:
+        """Prepare the log of a run. `allowed` is that of `Progress`."""
         self.directory, self.log_every, self.on_line = directory, log_every, on_line
-        self.progress = Progress(directory.settings())
+        self.progress = Progress(directory.settings(), allowed=allowed)
         self._sums: Tensor | None = None  # sums of the totals of all steps since the last line
         self._seen_before = 0  # tokens of the present line from before a resume; the speed leaves them out
         self._born = self._line_since = time.perf_counter()

@@ -104,13 +104,17 @@ def test_plan_as_json_says_what_there_is_to_do(tmp_path, data_root):
     assert resolved["arms"]["mlm"]["training"]["warmup_steps"] == 0
 
 
-def test_plan_says_that_the_operations_of_word_vectors_are_a_bound(tmp_path, data_root):
+def test_plan_says_which_operations_are_a_bound(tmp_path, data_root):
     where = ["--out", tmp_path / "out", "--data-root", data_root]
     assert "FLOPs of" not in ablate("plan", write_spec(tmp_path), *where).stdout
+    cloze = {"objective": {"kind": "masked_lm", "masking": {"select": {"kind": "cloze", "words": ["der"]}}}}
     arms = {"mlm": {"objective": {"kind": "masked_lm"}}, "words": {"objective": {"kind": "skip_gram"}}}
+    arms["der"] = cloze
     assert (
         "\nFLOPs of words are an upper bound: only a third to a half of the pairs of words is left, because "
-        "sentences end and frequent words are left out; the run counts the exact number.\n"
+        "sentences end and frequent words are left out; the run counts the text.\n"
+        "FLOPs of der are an upper bound: a sentence may have fewer tokens that may be hidden than masking.ratio "
+        "asks for; the run counts the text.\n"
     ) in ablate("plan", write_spec(tmp_path, arms=arms), *where).stdout
 
 

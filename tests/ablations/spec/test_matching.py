@@ -9,10 +9,11 @@ from ablations.spec import grid
 from ablations.spec.experiment import Experiment, Run
 from lightning_modules.config import RunSettings, operations_per_token
 from lightning_modules.config.contradictions import contradictions
+from lightning_modules.config.masking import OwnSelection
 from lightning_modules.data.token_store import prepare
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
-from lightning_modules.objectives.predictions import predictions_per_token
+from lightning_modules.objectives.predictions import allowed_part, predictions_per_token
 from lightning_modules.training.data_module import RunData
 from tests.support.errors import error_text
 from tests.support.tiny_text import SECTIONS, settings
@@ -205,6 +206,69 @@ def test_few_words_of_a_lexicon_make_a_run_as_long_as_its_predictions_need(langu
         made.append(sum(int((label_N != IGNORED).sum()) for label_N in asked))
     # Some 4,000 sentences that each round their count: four standard errors are 130 of 7,000.
     assert made[1] == pytest.approx(made[0], rel=0.02)
+
+
+def masked_steps(of_second, language, folder, first=ARMS["mlm"]["objective"]):
+    """Return runs on the built-in language that match in operations: 1,000 steps, and those of another arm."""
+    arms = {"first": {"objective": first}, "second": {"objective": of_second}}
+    spec = experiment("flops", arms).model_dump(exclude_unset=True)
+    training = SECTIONS["training"] | {"max_steps": 1000, "tokens_per_step": 512}
+    spec = Experiment.model_validate(spec | SECTIONS | {"data": LANGUAGE, "training": training})
+    runs = tuple(self_contained(run, folder) for run in grid.runs(spec))
+    return grid.matched(spec, runs, text=lambda run: language)
+
+
+def test_operations_of_a_lexicon_are_those_of_the_tokens_that_it_hides(language, tmp_path):
+    """Adjectives are few: with the ratio in place of their number, an arm would stop before it did the work."""
+    matched = masked_steps({"kind": "masked_lm", "masking": {"select": CLOZE, "ratio": 0.5}}, language, tmp_path)
+    data = RunData(build(matched[1].settings, language), language)
+    batches = [data.batch(step) for step in range(60)]
+    hidden = sum(int((batch["label_N"] != IGNORED).sum()) for batch in batches)
+    seen = sum(int(batch["source_tokens"]) for batch in batches)
+    text = 1 - 2 * len(language.train) / len(language.train.ids)  # a sentence has two special tokens
+    shares = [0.15, hidden / (seen * text)]
+    width, inner, vocabulary = 16, matched[0].settings.encoder.intermediate_size, LANGUAGE["vocab_size"]
+    assert matched[0].settings.encoder.num_hidden_layers == 2
+    block, keys_and_values = 4 * width**2 + 2 * width * inner, 2 * width**2
+    of_token = [
+        block + keys_and_values + share * (block - keys_and_values + width**2 + width * vocabulary)
+        for share in shares
+    ]
+    assert shares[1] < 0.5 / 3
+    steps = matched[1].settings.training.max_steps
+    # Four standard errors of the share over 60 steps of some 80 sentences, each of which rounds its count.
+    assert steps == pytest.approx(1000 * of_token[0] / of_token[1], rel=0.02)
+
+
+class _All(OwnSelection):
+    """Selection that leaves nothing out, though it could."""
+
+    def allowed(self, tokens, split):
+        return np.ones(len(split.ids), bool)
+
+
+@pytest.mark.parametrize(
+    "masking",
+    [
+        {},
+        {"ratio": 0.4, "schedule": {"kind": "linear", "to": 0.1}},
+        {"ratio": 0.3, "schedule": {"kind": "steps", "at": [200], "ratios": [0.6]}, "predict": 0.4},
+        {"count": "fixed"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["masked_lm", "mixture", "replaced_token"])
+def test_a_selection_that_leaves_nothing_out_changes_no_steps(kind, masking, language):
+    objective = ARMS["mlm"]["objective"] | {"kind": kind, "masking": masking}
+    run = on_language({}).model_copy(update={"objective": settings(kind, objective=objective).objective})
+    whole = run.objective.masking.model_copy(update={"select": _All(kind="all")})
+    other = run.model_copy(update={"objective": run.objective.model_copy(update={"masking": whole})})
+    assert allowed_part(other, language) == allowed_part(run, language) == 1
+    # Half of the predictions leave the encoder's other weights as they were: the number is a straight line.
+    at = [operations_per_token(other, allowed=part) for part in (0.25, 0.5, 1.0)]
+    assert at[2] == operations_per_token(run)
+    assert at[1] - at[0] == pytest.approx((at[2] - at[1]) / 2)
+    assert at[0] < at[1]
 
 
 def test_operations_of_word_vectors_are_those_of_the_pairs_there_are(tokens):
