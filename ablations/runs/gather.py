@@ -287,13 +287,20 @@ def _typed(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.reindex(columns=[*MEASURED]).astype(MEASURED)
 
 
+def is_current(
+    experiment: str, planned: Sequence[PlannedRun], *, keys: Mapping[str, str | None], folder: Path
+) -> bool:
+    """Return whether results.parquet has the rows of these runs and of no others, and none of their files has
+    changed since. The files were whole then."""
+    return read_record(folder).is_current(record_now(experiment, planned, keys=keys, folder=folder))
+
+
 def update(
     experiment: str, planned: Sequence[PlannedRun], *, keys: Mapping[str, str | None], folder: Path
 ) -> None:
-    """Write results.parquet and gathered.json into an experiment's folder. Nothing is written if
-    results.parquet was made from the same files, and none has changed since. Otherwise only the files of changed
-    runs are read, unless the plan, the measures or the code changed, too. Commands that end together write one
-    after the other.
+    """Write results.parquet and gathered.json into an experiment's folder, unless the table is current. Only the
+    files of changed runs are read, unless the plan, the measures or the code changed, too. Commands that end
+    together write one after the other.
 
     Args:
         keys: digest of each measure's files (`files_now`), by its key.
@@ -302,8 +309,6 @@ def update(
         ResultsError, RunDirectoryError: as `gather`.
         FilesError: the folder cannot be written to.
     """
-    if read_record(folder).is_current(record_now(experiment, planned, keys=keys, folder=folder)):
-        return
     make_folder(folder)
     with locked(folder / ".gather.lock"):
         _write(experiment, planned, keys=keys, folder=folder)
