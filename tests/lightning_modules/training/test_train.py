@@ -15,6 +15,7 @@ from lightning_modules.data.token_store import prepare
 from lightning_modules.errors import CheckpointError, ExitCode, Interrupted, StopRequest
 from lightning_modules.model.numerics import matrix_rate
 from lightning_modules.objectives import build
+from lightning_modules.objectives.predictions import allowed_part
 from lightning_modules.training import fit
 from lightning_modules.training.checkpoint import read_checkpoint
 from lightning_modules.training.fit import train
@@ -23,7 +24,7 @@ from lightning_modules.training.train import start
 from tests.support.errors import error_text
 from tests.support.start_here import start_here
 from tests.support.stop_after import StopAfter
-from tests.support.tiny_text import run_folder, settings, write_pairs
+from tests.support.tiny_text import WORDS, run_folder, settings, write_pairs
 
 
 def run_to(directory, tokens, step=None):
@@ -205,6 +206,20 @@ def test_a_run_writes_what_it_promises(make_run, tokens):
     before = directory.last_checkpoint.stat().st_mtime_ns
     assert start(directory, data_root=directory.path, accelerator="cpu", stop=StopRequest()) == 0
     assert directory.last_checkpoint.stat().st_mtime_ns == before  # done is done
+
+
+def test_the_operations_of_a_run_with_a_lexicon_are_those_of_the_tokens_that_it_hides(make_run, tokens):
+    """Also of a run that is taken up again."""
+    select = {"kind": "cloze", "words": [WORDS[3]]}
+    run = settings(objective={"masking": {"ratio": 0.5, "select": select}})
+    directory = make_run(run)
+    with pytest.raises(Interrupted):
+        run_to(directory, tokens, 4)
+    run_to(directory, tokens)
+    state, allowed = directory.state(), allowed_part(run, tokens)
+    assert allowed < 0.5
+    assert state.flops == pytest.approx(state.tokens_seen * operations_per_token(run, allowed=allowed))
+    assert state.flops < 0.9 * state.tokens_seen * operations_per_token(run)
 
 
 def test_an_untrained_run_writes_its_initial_weights(make_run, tokens):
