@@ -20,6 +20,34 @@ from ablations.commands.specs import examples, init, plan, text, validate
 OUTPUT = "the standard output"
 
 
+NO_ROOM = "failed to map segment from shared object"
+"""Words of the dynamic linker if a library does not fit into memory."""
+
+OUT_OF_MEMORY = (
+    "This command ran out of memory; end other programs, or raise the limit (ulimit -v), then start it again. "
+    "What is trained and measured stays."
+)
+
+
+def _sentence(error: Exception) -> str | None:
+    """Return what to print about an error in place of a traceback; None if a traceback is better."""
+    from lightning_modules.errors import AblationsError
+
+    if isinstance(error, MemoryError) or (isinstance(error, ImportError) and NO_ROOM in str(error)):
+        return OUT_OF_MEMORY
+    return str(error) if isinstance(error, AblationsError) else None
+
+
+def _require_working_folder() -> None:
+    """Raise an AblationsError if the current folder was deleted, as relative paths mean nothing then."""
+    from lightning_modules.errors import AblationsError
+
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise AblationsError("The current folder was deleted; change to another one, then start again.") from None
+
+
 class Output:
     """Standard output whose errors name it as their file. The operating system's errors name none, and would be
     taken for those of a file that is written at the time."""
@@ -66,9 +94,12 @@ class Ablate(click.Group):
         if sys.stdout is not None:  # it is None if the command was started without one, as by some daemons
             sys.stdout = cast(TextIO, Output(sys.stdout))
         try:
+            _require_working_folder()
             return super().invoke(ctx)
-        except AblationsError as error:
-            click.echo(printable(str(error)), err=True)
+        except (AblationsError, MemoryError, ImportError) as error:
+            if (sentence := _sentence(error)) is None:
+                raise
+            click.echo(printable(sentence), err=True)
             ctx.exit(WRONG)
         except OSError as error:
             refused = refusal(error)

@@ -473,10 +473,9 @@ class Workspace:
         measures = self.experiment.measures
         run_measures = [settings for run in self.settings_by_arm.values() for settings in for_run(measures, run)]
         keys = {key(settings): files_now(settings, self.data_root) for settings in (*run_measures, *measures)}
-        of_table: dict[str, Any] = {"keys": keys, "folder": self.folder}
-        if gather.is_current(self.experiment.name, self.planned, **of_table):
+        if gather.is_current(self.experiment.name, self.planned, keys=keys, folder=self.folder):
             return
-        update = functools.partial(gather.update, self.experiment.name, **of_table)
+        update = functools.partial(gather.update, self.experiment.name, keys=keys, folder=self.folder)
         try:
             update(self.readable())
         except AblationsError:  # mostly damaged rows, which `lacking` finds; any other error comes again

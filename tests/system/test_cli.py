@@ -8,6 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import click
 import joblib
 import pytest
 from click.testing import CliRunner
@@ -313,6 +314,40 @@ def test_sigterm_before_the_first_run_leaves_nothing_half_written(tmp_path, data
     assert process.returncode == 130
     assert not list((tmp_path / "out").glob("runs/*"))
     assert not list((tmp_path / "out").rglob("*.npy"))
+
+
+def test_a_folder_that_was_deleted_is_a_sentence(tmp_path, monkeypatch):
+    deleted = tmp_path / "deleted"
+    deleted.mkdir()
+    monkeypatch.chdir(deleted)
+    deleted.rmdir()
+    result = ablate("status", "spec.yaml")
+    assert result.exit_code == 2
+    assert result.stderr == "The current folder was deleted; change to another one, then start again.\n"
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), ImportError("libtorch_cpu.so: failed to map segment from shared object")], ids=repr
+)
+def test_too_little_memory_for_a_command_is_a_sentence(monkeypatch, error):
+    def invoke(*arguments):
+        raise error
+
+    monkeypatch.setattr(click.Group, "invoke", invoke)
+    result = ablate("status", "spec.yaml")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "This command ran out of memory; end other programs, or raise the limit (ulimit -v), then start it again. "
+        "What is trained and measured stays.\n"
+    )
+
+
+def test_another_missing_library_is_no_lack_of_memory(monkeypatch):
+    def invoke(*arguments):
+        raise ImportError("no_such_library")
+
+    monkeypatch.setattr(click.Group, "invoke", invoke)
+    assert isinstance(ablate("status", "spec.yaml").exception, ImportError)
 
 
 def test_an_arm_that_is_not_there_is_a_sentence(tmp_path, data_root):
