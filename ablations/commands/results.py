@@ -193,8 +193,16 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, overrides: tu
         raise PluginError(failures[name])
     panel = files.panel_called(name, panels)
     print_folder = out / folder.resolve().name / "print"
-    for path in files.save(panel, print_folder, medium=f"{medium}-wide" if wide else medium):
+    paths, boxes = files.save(panel, print_folder, medium=f"{medium}-wide" if wide else medium)
+    for path in paths:
         click.echo(path)
+    if boxes:
+        click.secho(
+            f"The fonts here have no {' '.join(boxes)}, so these are empty boxes in both files; use {panel.svg} "
+            "of the page, where they are text that a browser or Inkscape draws with its fonts.",
+            fg="yellow",
+            err=True,
+        )
     sys.exit(GOOD if is_whole else FAILED)
 
 

@@ -148,11 +148,18 @@ def _in_hundredths(places: str) -> str:
 
 
 @contextmanager
-def lacking_glyphs() -> Iterator[None]:
-    """Allow letters that our fonts lack: they stay text, and the reader's fonts draw them."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"Glyph \d+ ", category=UserWarning)
-        yield
+def lacking_glyphs() -> Iterator[set[str]]:
+    """Collect the letters that our fonts lack, in place of warnings; the set is complete when the block has ended.
+    In SVG they stay text, and the reader's fonts draw them; in PDF and PNG they are empty boxes."""
+    letters: set[str] = set()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings("always", message=r"Glyph \d+ ", category=UserWarning)
+        yield letters
+    for warning in caught:
+        if glyph := re.match(r"Glyph (\d+) ", str(warning.message)):
+            letters.add(chr(int(glyph[1])))
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def data_url(svg: str) -> str:
@@ -234,25 +241,28 @@ def panel_called(name: str, panels: Sequence[Panel]) -> Panel:
     return by_name[name]
 
 
-def save(panel: Panel, folder: Path, *, medium: str) -> list[Path]:
-    """Write a panel as NAME-MEDIUM.pdf and NAME-MEDIUM.png into the folder, and return their paths.
+def save(panel: Panel, folder: Path, *, medium: str) -> tuple[list[Path], str]:
+    """Write a panel as NAME-MEDIUM.pdf and NAME-MEDIUM.png into the folder.
+
+    Returns their paths, and the letters that the fonts lack, which are boxes in both.
 
     Raises:
         FilesError: the disk is full, or the place cannot be written to.
     """
-    figure = draw_panel(panel, MEDIA[medium])
     paths = []
-    for ending, metadata in (
-        ("pdf", {"Title": panel.title, "CreationDate": None}),
-        ("png", {"Title": panel.title}),
-    ):
-        path = folder / f"{panel.name}-{medium}.{ending}"
-        sink = io.BytesIO()
-        with mpl.rc_context({"pdf.fonttype": 42}), lacking_glyphs():
-            figure.savefig(sink, format=ending, dpi=DPI, metadata=metadata)
-        write_whole(path, sink.getvalue())
-        paths.append(path)
-    return paths
+    with lacking_glyphs() as letters:
+        figure = draw_panel(panel, MEDIA[medium])
+        for ending, metadata in (
+            ("pdf", {"Title": panel.title, "CreationDate": None}),
+            ("png", {"Title": panel.title}),
+        ):
+            path = folder / f"{panel.name}-{medium}.{ending}"
+            sink = io.BytesIO()
+            with mpl.rc_context({"pdf.fonttype": 42}):
+                figure.savefig(sink, format=ending, dpi=DPI, metadata=metadata)
+            write_whole(path, sink.getvalue())
+            paths.append(path)
+    return paths, "".join(sorted(letters))
 
 
 def draw_panel(panel: Panel, medium: Medium) -> Figure:

@@ -119,7 +119,8 @@ def page_panels(tmp_path_factory):
 
 
 def test_files_have_the_width_of_their_medium_and_fonts_that_publishers_take(page_panels, tmp_path):
-    pdf, png = save(page_panels[0], tmp_path / "print", medium="paper")
+    (pdf, png), boxes = save(page_panels[0], tmp_path / "print", medium="paper")
+    assert boxes == ""
     assert (pdf.name, png.name) == (f"{page_panels[0].name}-paper.pdf", f"{page_panels[0].name}-paper.png")
     content = pdf.read_bytes()
     assert b"/CIDFontType2" in content

@@ -176,6 +176,22 @@ def test_figures_that_fail_are_notices_and_all_else_is_drawn(tmp_path, capsys):
     assert ablate("figure", folder, "layer_change-pwcca").exit_code == 0
 
 
+def test_letters_that_the_fonts_lack_are_named_as_they_are_boxes_in_print(tmp_path):
+    folder = little(tmp_path)
+    letters = CARD.format(rows="table", draw="figure.text(0.1, 0.5, '\U00013000 a \U0001200b')")
+    given = of_plugins(planned(folder, {"my_figure.py": letters}))
+    page.write(folder)
+    svg = f"figures/{NAME}.svg"
+    assert "\U00013000 a \U0001200b" in (folder / svg).read_text()
+    result = ablate("figure", folder, NAME, *given, "--out", folder.parent)
+    assert result.exit_code == 0
+    assert result.stderr == (
+        "The fonts here have no \U0001200b \U00013000, so these are empty boxes in both files; use "
+        f"{svg} of the page, where they are text that a browser or Inkscape draws with its fonts.\n"
+    )
+    assert ablate("figure", folder, "layer_change-pwcca", "--out", folder.parent).stderr == ""
+
+
 def test_a_figure_without_rows_is_a_notice_and_no_failure(tmp_path, capsys):
     folder = little(tmp_path)
     planned(folder, {"my_figure.py": CARD.format(rows="table[:0]", draw="pass")})
