@@ -2,8 +2,9 @@
 
 A page names its table in a comment: below `<!-- verdicts on real text -->` stand the numbered claims that are
 decided there, and a sentence on the other ones, each claim by the experiment with most seeds, whatever its
-verdict; below `<!-- verdicts on all numbered claims -->` all of them with every verdict by kind of text. A table
-ends at `<!-- end of the verdicts -->`.
+verdict (of several, that with the widest encoder, then the one planned first); below `<!-- verdicts on all
+numbered claims -->` all of them with every verdict by kind of text. A table ends at `<!-- end of the
+verdicts -->`.
 """
 
 import json
@@ -32,6 +33,10 @@ class Published(NamedTuple):
     on_real_text: bool
     is_partial: bool
     """Whether the spec says that the experiment has not come to its planned end."""
+    width: int
+    """Width of the experiment's encoder; 0 if the spec leaves it out."""
+    planned: str
+    """Time when the claim was planned with this experiment."""
     entry: ClaimEntry
 
 
@@ -47,13 +52,22 @@ def _published(results: Path) -> list[Published]:
     """Return the numbered claims of all experiments by number; those of one number in the order of the names."""
     claims = []
     for path in sorted(results.glob("*/claims.json")):
-        on_real_text = yamlfile.read(path.with_name("spec.yaml")).content["data"]["kind"] != "language"
-        entries = json.loads(path.read_text(encoding="utf-8"))["claims"]
+        ran = yamlfile.read(path.with_name("spec.yaml")).content
+        width = ran.get("encoder", {}).get("hidden_size", 0)
+        judged = json.loads(path.read_text(encoding="utf-8"))
+        planned = {file["name"]: file["planned"] for file in judged.get("files", ())}
         spec = results.with_name(f"{path.parent.name}.yaml")
         is_partial = spec.exists() and "# State     partial\n" in spec.read_text(encoding="utf-8")
         claims += [
-            Published(path.parent.name, on_real_text, is_partial, claim_entry(**entry))
-            for entry in entries
+            Published(
+                path.parent.name,
+                ran["data"]["kind"] != "language",
+                is_partial,
+                width,
+                planned.get(entry.get("file"), ""),
+                claim_entry(**entry),
+            )
+            for entry in judged["claims"]
             if entry["number"]
         ]
     return sorted(claims, key=lambda claim: _order(claim.entry.number))
@@ -69,7 +83,7 @@ def _decided_on_real_text(published: list[Published], place: str) -> str:
     rows = [
         f"|{entry.number}. {entry.says}|{_verdict(entry)}|{headline_effect(entry)}"
         f"|[{seeds_shown(entry)}{'*' * is_partial}]({place}/{name}/findings.md)|{_literature(entry)}|\n"
-        for name, _, is_partial, entry in measured
+        for name, _, is_partial, _, _, entry in measured
         if entry.verdict in DECIDED
     ]
     preliminary = any(claim.is_partial and claim.entry.verdict in DECIDED for claim in measured)
@@ -98,18 +112,20 @@ def _verdict(entry: ClaimEntry) -> str:
 
 
 def _with_most_seeds(claims: list[Published]) -> list[Published]:
-    """Return the claims that were measured, without those that another experiment judges with more seeds, or could
-    test with as many."""
+    """Return each claim that was measured once, by the experiment that judges it with most seeds. Of experiments
+    with as many seeds, one that could test it comes first, then that with the widest encoder, then the one planned
+    first."""
 
-    def weight(claim: Published) -> tuple[int, bool]:
-        return claim.entry.n, claim.entry.verdict != "not testable here"
+    def weight(claim: Published) -> tuple[int, bool, int]:
+        return claim.entry.n, claim.entry.verdict != "not testable here", claim.width
 
     measured = [claim for claim in claims if claim.entry.verdict in (*DECIDED, *UNDECIDED)]
-    most: dict[str, tuple[int, bool]] = {}
-    for claim in measured:
-        number = str(claim.entry.number)
-        most[number] = max(most.get(number, weight(claim)), weight(claim))
-    return [claim for claim in measured if weight(claim) == most[str(claim.entry.number)]]
+    most: dict[str, Published] = {}
+    for claim in sorted(measured, key=lambda claim: claim.planned):
+        before = most.setdefault(str(claim.entry.number), claim)
+        if weight(claim) > weight(before):
+            most[str(claim.entry.number)] = claim
+    return [claim for claim in measured if most[str(claim.entry.number)] is claim]
 
 
 def _all_numbered(published: list[Published], place: str) -> str:
@@ -129,7 +145,7 @@ def _verdicts(claims: list[Published], place: str) -> str:
         "<br>".join(
             f"{_verdict(entry)}: {headline_effect(entry)}, n = {seeds_shown(entry)} "
             f"([{name}]({place}/{name}/findings.md))"
-            for name, _, _, entry in measured
+            for name, _, _, _, _, entry in measured
         )
         or "not run"
     )
