@@ -78,9 +78,7 @@ def train(
     """
     run = directory.settings()
     log_every = max(1, min(50, run.training.max_steps // 100))
-    allowed = allowed_part(run, tokens)
-    # This starts the clock of the first step.
-    meter = Meter(directory, log_every=log_every, on_line=on_line, allowed=allowed)
+    meter = Meter(directory, log_every=log_every, on_line=on_line, allowed=allowed_part(run, tokens))
     torch.set_num_threads(threads_of(directory, threads))
     objective = _built(run, tokens)
     resume = directory.last_checkpoint if directory.last_checkpoint.exists() else None

@@ -93,7 +93,7 @@ class Meter(Callback):
     def __init__(
         self, directory: RunDirectory, *, log_every: int, on_line: OnLine | None = None, allowed: float = 1.0
     ) -> None:
-        """Prepare the log of a run. `allowed` is that of `Progress`."""
+        """Start the clock of the first step. `allowed` is that of `Progress`."""
         self.directory, self.log_every, self.on_line = directory, log_every, on_line
         self.progress = Progress(directory.settings(), allowed=allowed)
         self._sums: Tensor | None = None  # sums of the totals of all steps since the last line
