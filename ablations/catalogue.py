@@ -95,6 +95,7 @@ HAS_VOCABULARY_LOSS = Need(
     lambda objective: objective.has_vocabulary_loss, "has no loss over the vocabulary, but objective_loss"
 )
 TRANSLATES = Need(lambda objective: "target" in objective.predictions, "does not translate")
+HAS_MASKING = Need(lambda objective: hasattr(objective, "masking"), "hides no tokens")
 HAS_PAIR_LOSS = Need(lambda objective: getattr(objective, "pair_loss", "none") != "none", "has no pair_loss here")
 
 
@@ -379,19 +380,32 @@ def plain_measures(measures: Sequence[Measure]) -> list[dict[str, Any]]:
     return [settings.model_dump(mode="json") for settings in measures]
 
 
-LOGGED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {"learning": ("gain", "loss"), "corruption": ("collision_rate", "hidden", "masked", "kept", "random")}
+class Logged(NamedTuple):
+    """Facts of a measure that no spec asks for: it is read from a run's log if `validation` is measured."""
+
+    metrics: tuple[str, ...]
+    need: Need
+    """Property that an objective needs for it."""
+    unit: str | None = None
+
+
+LOGGED: Final[Mapping[str, Logged]] = MappingProxyType(
+    {
+        "learning": Logged(("gain", "loss"), HAS_VOCABULARY_LOSS, unit="nats"),
+        "corruption": Logged(("collision_rate", "hidden", "masked", "kept", "random"), HAS_MASKING),
+    }
 )
-"""Metrics of measures that no spec asks for: they are read from a run's log if `validation` is measured."""
+"""Measures that are read from the log, by name."""
 
 UNITS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
     {(kind, metric): unit for kind, card in CARDS.items() for metric, unit in card.units.items()}
-    | {("learning", metric): "nats" for metric in LOGGED["learning"]}
+    | {(name, metric): logged.unit for name, logged in LOGGED.items() if logged.unit for metric in logged.metrics}
 )
 """Unit of each metric that is not a plain number, by measure and metric. Plugins are not included."""
 
 METRICS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {**{kind: card.metrics for kind, card in CARDS.items()}, **LOGGED}
+    {kind: card.metrics for kind, card in CARDS.items()}
+    | {name: logged.metrics for name, logged in LOGGED.items()}
 )
 """Metrics that a table of results can hold, by measure. Plugins are not included."""
 
@@ -603,15 +617,19 @@ def suits(settings: RunMeasure | RunDistanceSettings, run: RunSettings) -> bool:
         return need is None or need.is_met(run.objective)
 
 
-def metric_lack(settings: RunMeasure, metric: str, run: RunSettings, *, in_groups: bool) -> str | None:
-    """Return the end of a sentence that says why a measure never gives a metric for runs of this objective;
-    None if it may give it.
+def metric_lack(
+    settings: RunMeasure, measure: str, metric: str, run: RunSettings, *, in_groups: bool
+) -> str | None:
+    """Return the end of a sentence that says why a metric is never measured for runs of this objective; None if
+    it may be.
 
     Args:
+        settings: the measure, or `validation` for a measure that is read from the log.
         in_groups: whether the metric is read in groups. The loss of a generator, for example, is in a group
             also if the encoder has no loss over the vocabulary.
     """
-    need = card(settings.kind).metric_needs.get(metric)
+    logged = LOGGED.get(measure)
+    need = logged.need if logged else card(settings.kind).metric_needs.get(metric)
     if need is HAS_VOCABULARY_LOSS and in_groups:
         need = None
     needs = (_need(settings), need)

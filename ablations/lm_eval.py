@@ -120,8 +120,8 @@ class TrainedRun(LM):
         Raises:
             MeasureError: a continuation is longer than the run can read.
         """
-        texts = [(context + continuation).lstrip() for context, continuation in _arguments(requests)]
-        given = [len(context.strip()) for context, _ in _arguments(requests)]
+        texts = [_spaced(context + continuation) for context, continuation in _arguments(requests)]
+        given = [len(_spaced(context)) for context, _ in _arguments(requests)]
         whole = pieces_of(texts, self._tokenizer, given=given)
         cut = sum(len(pieces.ids_P) > self._room for pieces in whole)
         fitting = [self._fitting(pieces, of) for pieces, of in zip(whole, requests, strict=True)]
@@ -139,7 +139,7 @@ class TrainedRun(LM):
 
     def loglikelihood_rolling(self, requests: Sequence[Instance]) -> list[float]:
         """Return the score of each text, in nats."""
-        texts = [text.lstrip() for (text,) in _arguments(requests)]
+        texts = [_spaced(text) for (text,) in _arguments(requests)]
         windows = [self._windows(pieces) for pieces in pieces_of(texts, self._tokenizer)]
         text_of = np.repeat(np.arange(len(texts)), [len(parts) for parts in windows])
         total = np.zeros(len(texts))
@@ -184,6 +184,11 @@ class TrainedRun(LM):
                 score = getattr(sentence_scores(self._objective, [pieces[i] for i in numbers]), self._score)
                 yield numbers.tolist(), score.nats_S.tolist(), score.is_best_S.tolist()
                 bar.update(len(numbers))
+
+
+def _spaced(text: str) -> str:
+    """Return a text with single spaces, as training read it."""
+    return " ".join(text.split())
 
 
 def _arguments(requests: Sequence[Instance]) -> list[tuple[str, ...]]:

@@ -171,9 +171,7 @@ OF_METRICS: Final[Mapping[tuple[str, str], Groups]] = MappingProxyType(
     {
         ("validation", "loss"): _LOSSES,
         ("validation", "perplexity"): Groups(("causal_lm", "generator", *_OTHER_ORDERS), families=_ORDERS),
-        ("validation", "objective_loss"): Groups(
-            (*_PAIR_TASKS, *get_args(InputFormat), *_OTHER_ORDERS), families=_ORDERS
-        ),
+        ("validation", "objective_loss"): Groups((*get_args(InputFormat), *_OTHER_ORDERS), families=_ORDERS),
         ("validation", "pair_accuracy"): Groups(_PAIR_TASKS, whole=False),
     }
 )

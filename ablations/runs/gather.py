@@ -261,15 +261,17 @@ def _comparisons(compared: pd.DataFrame, experiment: str, planned: Sequence[Plan
 
 def _logged(rows: pd.DataFrame, experiment: str, planned: Sequence[PlannedRun]) -> Iterator[pd.DataFrame]:
     """Yield a table with the rows from the logs of runs for which `validation` was measured."""
-    losses = rows[(rows["measure"] == "validation") & (rows["metric"] == "loss") & rows["group"].isna()]
+    validated = rows[rows["measure"] == "validation"]
+    losses = validated[(validated["metric"] == "loss") & validated["group"].isna()].drop_duplicates("run")
+    floors = dict(zip(losses["run"], losses["floor"], strict=True))
     records: list[Row] = []
-    for run, floor in losses.drop_duplicates("run")[["run", "floor"]].to_numpy():
+    for run in validated["run"].unique().tolist():
         item = planned[int(run)]
         masking = getattr(item.run.settings.objective, "masking", None)
         log = read_log(item.directory)
         of_log = [
             # The floor holds for every validation, as the masks of validation text never change.
-            *learning(log, floor=float(floor)),
+            *(learning(log, floor=float(floors[run])) if run in floors else ()),
             *corruption(
                 log,
                 vocab_size=item.run.settings.data.vocab_size,

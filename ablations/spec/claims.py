@@ -223,8 +223,8 @@ def _lack(effect: Effect, of: Quantity, measures: Mapping[str, Measure], run: Ru
     settings = measures.get("validation" if of.measure in LOGGED else of.measure)
     if settings is None:
         return None
-    if of.measure not in LOGGED and not isinstance(settings, RunDistanceSettings):
-        lack = metric_lack(settings, of.metric, run, in_groups=bool(of.groups))
+    if not isinstance(settings, RunDistanceSettings):
+        lack = metric_lack(settings, of.measure, of.metric, run, in_groups=bool(of.groups))
         if lack is not None:
             return f"{of.measure} {of.metric} is not measured on {{}}, because {run.objective.kind} {lack}"
     if isinstance(effect, Ahead) or of.steps != "last":

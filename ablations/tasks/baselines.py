@@ -84,7 +84,14 @@ def score_rows(task: Task, *, splits: Mapping[Split, Examples]) -> Iterator[dict
     floor = chance(task, test)
     for metric, answers in answers_by_metric.items():
         value = score(task, answers, test.right)
-        yield {"metric": metric, "group": task.name, "value": value, "floor": floor, "n": len(test)}
+        yield {
+            "metric": metric,
+            "group": task.name,
+            "value": value,
+            "floor": floor,
+            "unit": "",
+            "n": len(test),
+        }
 
 
 # Sentences and pairs ---------------------------------------------------------------------------------

@@ -120,13 +120,21 @@ def test_a_causal_lm_multiplies_the_probabilities_of_context_and_continuation(tr
 @pytest.mark.parametrize("kind", ["masked_lm", "causal_lm"])
 def test_white_space_around_a_context_does_not_matter_and_words_do(kind, trained):
     scorer = model(trained(kind)[0])
-    forms = [("the dog", " sees"), ("the dog ", "sees"), (" the dog", " sees"), ("the cat", " sees")]
+    forms = [
+        ("the dog", " sees"),
+        ("the dog ", "sees"),
+        (" the dog", " sees"),
+        ("the\n\n dog", "\tsees"),
+        ("the cat", " sees"),
+    ]
     (first, *others, other), (sentence, spaced) = (
         [nats for nats, _ in scorer.loglikelihood(requests(*arguments))]
         for arguments in (forms, [("", "the dog sees"), ("\n", " the dog sees")])
     )
-    assert others == [first] * 2
+    assert others == [first] * 3
     assert sentence == spaced
+    rolled = scorer.loglikelihood_rolling(requests(("\tthe  dog\nsees",), kind="loglikelihood_rolling"))
+    assert rolled == [sentence]
     assert len({round(nats, 3) for nats in (first, other, sentence)}) == 3
 
 

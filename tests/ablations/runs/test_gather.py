@@ -72,10 +72,17 @@ def test_damaged_rows_and_a_damaged_log_are_sentences(run, tmp_path):
     assert str(error.value).endswith("); delete it and `ablate run` measures the run again.")
 
 
-def test_without_a_floor_nothing_is_said_of_learning(run):
+def test_without_a_floor_nothing_is_said_of_learning_and_corruption_has_its_rows(run):
+    """As for replaced token detection, whose generator sees masks and whose loss is not over the vocabulary."""
     rows = pd.DataFrame(ROWS[1:]).assign(step=20, key="k", sample=None, files=None)
     rows.to_parquet(run.directory.path / "measures.parquet")
-    assert "learning" not in gather("x", [run], keys={"k": None})["measure"].tolist()
+    with run.directory.metrics.open("a") as log:
+        corrupted = {"hidden": 0.2, "masked": 0.2, "random": 0.0, "kept": 0.0, "random_unchanged": 0.0}
+        log.write(
+            json.dumps({"step": 5} | {f"corruption/{name}": share for name, share in corrupted.items()}) + "\n"
+        )
+    measured = set(gather("x", [run], keys={"k": None})["measure"])
+    assert measured == {"validation", "corruption"}
     assert gather("x", [run], keys={"another": None}).empty
 
 

@@ -379,6 +379,8 @@ def test_claims_that_a_spec_does_not_run_are_named_with_the_reason(tmp_path):
             "{measure: minimal_pairs, metric: accuracy, groups: [language]}",
             "gives no probability to a sentence",
         ),
+        ("{measure: learning, metric: gain}", "has no loss over the vocabulary, but objective_loss"),
+        ("{measure: corruption, metric: hidden}", None),
         ("{measure: validation, metric: loss}", "has no loss over the vocabulary, but objective_loss"),
         ("{measure: validation, metric: bleu}", "does not translate"),
         ("{measure: validation, metric: pair_accuracy, groups: [next_sentence]}", "has no pair_loss here"),
@@ -404,6 +406,15 @@ def test_a_claim_on_a_metric_that_an_objective_does_not_have_is_named(of, lack, 
     assert [line.strip().partition(";")[0] for line in said.splitlines() if "cannot be judged" in line] == (
         [] if lack is None else [f"claim both-sides-help cannot be judged: {reason}"]
     )
+
+
+def test_a_claim_on_corruption_of_an_objective_without_masks_is_named(tmp_path):
+    of = "{measure: corruption, metric: hidden}"
+    claims = GOOD.replace("{measure: validation, metric: loss}", of).replace("[validation]", "[corruption]")
+    write(tmp_path, claims)
+    (tmp_path / "spec.yaml").write_text(SPEC.replace("clm: {}", "clm: {objective: {kind: causal_lm}}"))
+    reason = "corruption hidden is not measured on clm, because causal_lm hides no tokens"
+    assert f"claim both-sides-help cannot be judged: {reason}" in ablate("validate", tmp_path / "spec.yaml").stdout
 
 
 def test_a_claim_on_a_task_that_the_spec_does_not_measure_is_named(tmp_path):
