@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
 from pydantic import BeforeValidator, Field, SerializeAsAny, TypeAdapter
 
 from ablations.measures.settings import (
+    REFUSED_BELOW,
     GeometrySettings,
     InfluenceSettings,
     LayerChangeSettings,
@@ -592,11 +593,23 @@ def _problem(part: RunMeasure, data: Data, data_root: Path) -> str | None:
             return None
 
 
-def lacks_labels(settings: Measure, data: Data) -> str | None:
-    """Return why a measure cannot get the labels that it needs from a text; None if there is no problem.
+def unfit(settings: Measure, run: RunSettings) -> str | None:
+    """Return why a measure with these settings cannot be computed from a run; None if there is no problem.
 
-    A measure that names a treebank gets them there.
+    The text may lack labels, which a measure that names a treebank gets there, or CCA may read too few tokens.
     """
+    if not isinstance(settings, LayerChangeSettings | RunDistanceSettings):
+        return _lacks_labels(settings, run.data)
+    width = run.encoder.hidden_size
+    if settings.tokens < REFUSED_BELOW * width:
+        return (
+            f"tokens of {settings.kind} must be at least {REFUSED_BELOW} for each unit of the width, which is "
+            f"{REFUSED_BELOW * width:,} for encoder.hidden_size {width:,}, but is {settings.tokens:,}"
+        )
+    return _lacks_labels(settings, run.data)
+
+
+def _lacks_labels(settings: Measure, data: Data) -> str | None:
     if data.kind == "language" or getattr(settings, "treebank", None) is not None:
         return None
     remedy = "set treebank to a CoNLL-U or parquet file"

@@ -32,13 +32,13 @@ from ablations.measures.read_out import read_out_rows
 from ablations.measures.reading.labels import with_texts
 from ablations.measures.reading.texts import Say
 from ablations.measures.settings import (
+    REFUSED_BELOW,
     GeometrySettings,
     LayerChangeSettings,
     NeighboursSettings,
     ReadOutSettings,
     TokenInformationSettings,
 )
-from ablations.measures.similarity.indices import REFUSED_BELOW
 from ablations.measures.token_information import information_rows
 from ablations.runs.doubts import repeated_sentences
 from ablations.runs.records import DataRecord, RunRecord

@@ -19,9 +19,9 @@ from ablations.errors import MeasureError
 from ablations.measures.jackknife import errors, sentence_blocks
 from ablations.measures.reading.sample import Sample, groups, is_text_token
 from ablations.measures.reading.texts import Readings, Say, Texts, padded
-from ablations.measures.settings import Grouping, InfluenceSettings
+from ablations.measures.settings import REFUSED_BELOW, Grouping, InfluenceSettings
 from ablations.measures.similarity import pwcca
-from ablations.measures.similarity.indices import REFUSED_BELOW, require_tokens
+from ablations.measures.similarity.indices import require_tokens
 from ablations.measures.similarity.moments import Moments
 from ablations.measures.similarity.sides import or_nan
 from lightning_modules.config import RunSettings

@@ -11,9 +11,15 @@ from numpy.typing import NDArray
 from ablations.measures.jackknife import errors, sentence_blocks
 from ablations.measures.reading.sample import Sample, equal_parts, groups
 from ablations.measures.reading.texts import Readings, Say, Texts
-from ablations.measures.settings import AFTER_FINAL_NORM, Grouping, LayerChangeSettings, RunDistanceSettings
+from ablations.measures.settings import (
+    AFTER_FINAL_NORM,
+    REFUSED_BELOW,
+    Grouping,
+    LayerChangeSettings,
+    RunDistanceSettings,
+)
 from ablations.measures.similarity import debiased_cka, pwcca
-from ablations.measures.similarity.indices import REFUSED_BELOW, WARNED_BELOW, require_tokens
+from ablations.measures.similarity.indices import WARNED_BELOW, require_tokens
 from ablations.measures.similarity.moments import Moments
 from ablations.measures.similarity.sides import UndefinedError, or_nan, to_device
 from lightning_modules.config import RunSettings

@@ -17,8 +17,7 @@ from ablations.errors import MeasureError
 from ablations.measures.jackknife import BLOCKS, errors, sentence_blocks
 from ablations.measures.layer_change import METRICS
 from ablations.measures.reading.texts import Reading, states_in_batches, validation_text
-from ablations.measures.settings import RunDistanceSettings
-from ablations.measures.similarity.indices import REFUSED_BELOW
+from ablations.measures.settings import REFUSED_BELOW, RunDistanceSettings
 from ablations.measures.similarity.moments import Moments
 from ablations.measures.similarity.sides import UndefinedError, or_nan, participation_ratio, to_device
 from ablations.wording import listed

@@ -16,6 +16,9 @@ AFTER_FINAL_NORM = "after final norm"
 RANK_BOUNDS = (10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000)
 """Last frequency ranks of the groups of Voita et al. 2019, section 5.2."""
 
+REFUSED_BELOW = 5
+"""Tokens per feature (of the wider side) below which chance decides and CCA is refused."""
+
 About = Literal["input", "previous", "next", "output"]
 
 

@@ -16,7 +16,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from ablations import yamlfile
-from ablations.catalogue import lacks_labels, suits
+from ablations.catalogue import distance_settings, suits, unfit
 from ablations.errors import Fault, KeyPath, Problem, SpecProblems
 from ablations.messages import faults
 from ablations.spec import claims as claims_file
@@ -75,7 +75,7 @@ def load(
         if why := unmatched(experiment.match, objectives):
             spec_faults.append(Fault(("match",), why, "value"))
         spec_faults += _tasks_of_other_text(experiment, resolved)
-        spec_faults += _labels_of_other_text(experiment, resolved)
+        spec_faults += _unfit_measures(experiment, resolved)
         spec_faults += tune_faults(experiment)
         if isinstance(experiment.seeds, SeedsUntilDecided) and not experiment.claims:
             spec_faults.append(Fault(("seeds",), NO_CLAIMS, "key"))
@@ -270,14 +270,17 @@ def _tasks_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> Ite
                 yield Fault(("measures", index, "tasks", place), sentence, "value")
 
 
-def _labels_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> Iterator[Fault]:
-    """Yield a fault for each measure that names no treebank but needs labels that the text of an arm
-    lacks."""
+def _unfit_measures(experiment: Experiment, resolved: Iterable[Run]) -> Iterator[Fault]:
+    """Yield a fault for each measure that cannot be computed from the runs of an arm: the text lacks labels, or
+    the measure reads too few tokens."""
+    distances = distance_settings(experiment.measures)
     for index, settings in enumerate(experiment.measures):
         reasons = (
             reason
             for run in resolved
-            if suits(settings, run.settings) and (reason := lacks_labels(settings, run.settings.data))
+            if suits(settings, run.settings)
+            and (settings is not distances or not distances.arms or run.arm in distances.arms)
+            and (reason := unfit(settings, run.settings))
         )
         if (reason := next(reasons, None)) is not None:
             yield Fault(("measures", index), reason, "value")

@@ -34,6 +34,7 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from ablations.errors import MeasureError
+from ablations.measures.settings import REFUSED_BELOW
 from ablations.measures.similarity.sides import (
     AnySide,
     Matrix,
@@ -215,9 +216,6 @@ def _ranked_similarities(x_ND: Tensor, *, name: str) -> np.ndarray:
         raise MeasureError(f"RSA is undefined: all pairs of rows of {name} are equally similar; use more tokens.")
     return ranks / np.linalg.norm(ranks)
 
-
-REFUSED_BELOW = 5
-"""Tokens per feature (of the wider side) below which chance decides and CCA is refused."""
 
 WARNED_BELOW = 10
 """Tokens per feature below which CCA warns: its chance level is still about 0.3."""

@@ -523,8 +523,8 @@ GAIN = "of: {measure: learning, metric: gain"
             "which the effect reads it",
         ),
         (
-            "kind: ahead, of: {measure: corruption, metric: hidden}, arm: mlm, over: clm",
-            "corruption hidden is measured at 1 step of mlm and clm, but a learning curve needs 3",
+            "kind: ahead, of: {measure: corruption, metric: hidden}, arm: mlm, over: deep",
+            "corruption hidden is measured at 1 step of mlm and deep, but a learning curve needs 3",
         ),
     ],
 )

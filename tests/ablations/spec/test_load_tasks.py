@@ -82,6 +82,22 @@ def test_labels_that_a_text_does_not_have_are_asked_of_a_treebank(wrong, tmp_pat
     load.load(tmp_path / "good.yaml")
 
 
+def test_too_few_tokens_for_the_width_of_an_arm_are_refused(wrong, tmp_path):
+    """CCA needs five tokens for each dimension. The base has a width of 64; `run_distance` reads its arms."""
+    measures = "[{kind: layer_change, tokens: 319}, {kind: run_distance, tokens: 639, arms: [mlm]}]"
+    spec = edited("[layer_change]", measures)
+    problem = "must be at least 5 for each unit of the width, which is"
+    assert wrong(spec) == [f"12:12: tokens of layer_change {problem} 320 for encoder.hidden_size 64, but is 319"]
+    enough = spec.replace("319", "320").replace("clm: {", "clm: {encoder: {hidden_size: 128}, ")
+    assert wrong(enough) == [
+        f"12:12: tokens of layer_change {problem} 640 for encoder.hidden_size 128, but is 320"
+    ]
+    (tmp_path / "good.yaml").write_text(enough.replace("320", "640"))
+    load.load(tmp_path / "good.yaml")
+    (problem,) = wrong(enough.replace("320", "640").replace("arms: [mlm]", "arms: [clm]"))
+    assert problem.endswith("which is 640 for encoder.hidden_size 128, but is 639")
+
+
 def test_a_task_of_the_built_in_language_is_refused_where_one_arm_reads_files(wrong):
     spec = edited("[layer_change]", "[{kind: minimal_pairs, tasks: [language_minimal_pairs]}]")
     (problem,) = wrong(spec.replace("clm: {", "clm: {data: {kind: files, train: a, validation: b}, "))
