@@ -187,8 +187,8 @@ def test_a_step_larger_than_the_text_is_found_before_the_first_run(tmp_path, dat
     ("measure", "sentence"),
     [
         (
-            {"kind": "layer_change", "tokens": 100},
-            "layer_change needs at least 5 tokens per feature, which is 160 at a width of 32, but got "
+            {"kind": "layer_change", "tokens": 2000},
+            "layer_change needs at least 5 tokens per feature, which is 1280 at a width of 256, but got "
             "{there}; give more tokens or fewer features.",
         ),
         (
@@ -200,12 +200,12 @@ def test_a_step_larger_than_the_text_is_found_before_the_first_run(tmp_path, dat
     ],
 )
 def test_text_too_short_for_a_measure_is_found_before_the_first_run(tmp_path, data_root, measure, sentence):
-    wide = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2}
+    wide = {"num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 2}
     spec = write_spec(tmp_path, encoder=wide, measures=["validation", measure])
     result = ablate("run", spec, "--out", tmp_path / "out", "--data-root", data_root)
     assert result.exit_code == 2
     store = next(path for path in (tmp_path / "out/tokens").iterdir() if path.is_dir())
-    sample = first_tokens(load(store).validation, 100)
+    sample = first_tokens(load(store).validation, measure["tokens"])
     there = len(sample.token_N)
     sizes = np.bincount(halves(sample.sentence_N, rng=np.random.default_rng(0).spawn(1)[0]))
     told = sentence.format(there=there, halves=sizes, enough_for=sizes.min() // 5)
@@ -217,8 +217,8 @@ def test_text_too_short_for_a_measure_is_found_before_the_first_run(tmp_path, da
 def test_text_too_short_for_a_measure_is_found_before_the_trials_of_tune(tmp_path, data_root):
     spec = write_spec(
         tmp_path,
-        measures=["validation", {"kind": "layer_change", "tokens": 100}],
-        encoder={"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2},
+        measures=["validation", {"kind": "layer_change", "tokens": 2000}],
+        encoder={"num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 2},
         tune={"settings": {"training.learning_rate": [1e-3, 2e-3]}},
     )
     result = ablate("run", spec, "--out", tmp_path / "out", "--data-root", data_root)
