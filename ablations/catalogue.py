@@ -596,7 +596,8 @@ def _problem(part: RunMeasure, data: Data, data_root: Path) -> str | None:
 def unfit(settings: Measure, run: RunSettings) -> str | None:
     """Return why a measure with these settings cannot be computed from a run; None if there is no problem.
 
-    The text may lack labels, which a measure that names a treebank gets there, or CCA may read too few tokens.
+    Either the text has no labels and the measure names no treebank, or the measure reads too few tokens for the
+    width.
     """
     if not isinstance(settings, LayerChangeSettings | RunDistanceSettings):
         return _lacks_labels(settings, run.data)

@@ -114,4 +114,5 @@ class StopRequest:
 
 
 class Interrupted(BaseException):
-    """Stop of a run on request, raised after its state is saved. It is no error, so no Exception."""
+    """Stop of a run on request, raised after its state is saved. It is not an error, so it derives from
+    BaseException."""

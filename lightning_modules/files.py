@@ -363,7 +363,7 @@ def unreadable(path: str | Path, error: OSError) -> str:
 
 
 def _refused(error: BaseException | None, paths: tuple[Path, ...]) -> tuple[str, str] | None:
-    """Return reason and remedy of an error or of its causes; None if it is not about these paths."""
+    """Return reason and remedy of an error or of its causes; None if the error is about another path."""
     while error is not None and not isinstance(error, FilesError):
         if isinstance(error, OSError) and (reason := refusal(error)):
             is_own_file = error.filename is None or any(

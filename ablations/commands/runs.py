@@ -188,7 +188,8 @@ def measure(slots: int, **options: Unpack[SpecOptions]) -> None:
     if not done:
         raise SpecError(
             f"{workspace.spec}: the last checkpoints of all trained runs are missing or damaged, so nothing can "
-            "be measured again; earlier results are kept."
+            "be measured again; earlier results are kept; to train a run again, delete its folder and start "
+            "`ablate run`."
             if trained
             else f"{workspace.spec}: no run is trained yet, so there is nothing to measure; start `ablate run`."
         )

@@ -136,7 +136,7 @@ def _guesses_in_turns(
 
 
 def _hiding(batch: Batch, shown_N: Tensor, place_N: Tensor) -> Batch:
-    """Return a batch that shows these tokens, with [MASK] at the places."""
+    """Return a copy of the batch that shows the tokens `shown_N`, with [MASK] at the places `place_N`."""
     hidden_N = shown_N.clone()
     hidden_N[place_N] = MASK
     return batch | {"tokens_BT": hidden_N.view_as(batch["tokens_BT"])}

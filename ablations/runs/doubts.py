@@ -365,7 +365,7 @@ def judged_with(seeds: Collection[int], folder: Path) -> list[int]:
 
 
 def seeds_changed(judged: Sequence[int]) -> list[str]:
-    """Return a sentence on the numbers of `judged_with`; an empty list if there are none."""
+    """Return a list with one sentence on the numbers of `judged_with`, or an empty list."""
     if not judged:
         return []
     noun = "seed" if list(judged) == [1] else "seeds"

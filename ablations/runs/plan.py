@@ -425,7 +425,7 @@ def _total(runs: Sequence[RunRecord], *, slots: int, is_partial: bool) -> float 
 
 
 def _operations(planned: Sequence[PlannedRun]) -> list[str]:
-    """Return a sentence on arms whose operations are only an upper bound; an empty list if all are exact."""
+    """Return a sentence for each reason why the operations of arms are only an upper bound."""
     objectives = {item.run.arm: item.run.settings.objective for item in planned}
     masking = {arm: getattr(objective, "masking", MaskingSettings()) for arm, objective in objectives.items()}
     vectors = [arm for arm, objective in objectives.items() if "pairs" in objective.predictions]

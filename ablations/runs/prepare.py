@@ -143,8 +143,9 @@ def _require_for_training(run: RunSettings, tokens: Tokens, seen: dict[object, E
 
 
 def _require_for_measuring(run: RunSettings, texts: Texts, settings: Measure) -> None:
-    """Raise the errors that measuring would raise, without those about trees and the user's own tasks: too little
-    text, or a treebank that is missing or damaged."""
+    """Raise the errors that measuring would raise: too little text, a treebank that is missing or damaged, or a
+    task that learns from the half of its file that the run is trained on. Trees and the user's own tasks are
+    checked elsewhere."""
     if isinstance(settings, TaskSettings):
         _require_other_half(run, settings)
     if require := card(settings.kind).require:

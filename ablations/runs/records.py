@@ -370,7 +370,8 @@ def require_runs(folder: Path, runs: Path, *, planned: Collection[str]) -> None:
         without = f"judge the published table with `ablate report {folder}`" if is_published else f"delete {table}"
         raise ResultsError(
             f"{folder} has {kind} of {several(len(trained), 'run')}, but {absent:,} of them are not in {runs}, "
-            "and the table would lose their rows; copy them there, name another output root with --out, or "
+            "and the table would lose their rows; copy their folders there, name another output root with --out, "
+            "or "
             f"{without}."
         )
 

@@ -374,7 +374,7 @@ class Workspace:
         The table comes first: its record says what is measured, so the plan need not read the rows of all runs.
 
         Raises:
-            SpecError: the runs are not matched, as `unmatched` says.
+            SpecError: the runs cannot be matched as the spec asks (`match`).
         """
         self._require_matched()
         make_folder(self.folder)
@@ -389,7 +389,7 @@ class Workspace:
         """Write plan, spec, claims and the state of tuning into the experiment's folder, and return the plan.
 
         Raises:
-            SpecError: the runs are not matched, as `unmatched` says.
+            SpecError: the runs cannot be matched as the spec asks (`match`).
         """
         from ablations.runs import rows as run_rows
 

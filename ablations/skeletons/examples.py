@@ -29,7 +29,7 @@ SHIPPED = _PACKAGE / FOLDER if (_PACKAGE / FOLDER).is_dir() else _PACKAGE.parent
 def notice() -> Path:
     """Return the file NOTICE, which gives the sources of the texts that the package does not contain.
 
-    A wheel has it among its licences, a checkout beside the packages.
+    In a wheel the file is among the licences; in a checkout it is beside the packages.
     """
     in_checkout = _PACKAGE.parent / "NOTICE"
     if in_checkout.exists():

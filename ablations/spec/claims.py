@@ -331,14 +331,15 @@ def planned(
     started.
 
     A file that changes before the first run gets new hashes. Later the old hashes are kept, so that a change
-    is visible. A file that is added later records how many runs had started by then. Runs that had started
-    before that and are in the spec only now, such as those of earlier seeds, are added to them. A file that the
-    spec no longer names keeps its record, because fewer claims of a family are judged less strictly.
+    is visible. A file that is added later records how many runs had started by then. If the spec later adds
+    runs that started before the file was added, such as those of earlier seeds, this number grows by them. A
+    file that the spec no longer names keeps its record, because fewer claims of a family are judged less
+    strictly.
 
     Args:
         files: the files as they are now.
         before: records of the previous plan.
-        joined: times at which the runs started that have started and that the previous plan did not have.
+        joined: start times of those started runs that the previous plan did not have.
     """
     planned_before = {entry["name"]: entry for entry in before}
     entries = []

@@ -54,8 +54,8 @@ class Quantity(Settings):
     layers: Literal["none", "top", "bottom", "mean", "sum", "drop", "fall_to_inner", "rise_to_top"] = "none"
     """Statistic over layers, for measures with a value for each layer: the top layer, the bottom layer, the
     mean, the sum, or the drop from the bottom to the top. Changes from one layer to the next count from layer
-    1 on. `fall_to_inner` and `rise_to_top` are the bottom and the top minus the lowest inner layer of the
-    same run. Noise makes these two larger, so use them to compare arms, and use `shape` for the curve of one
+    1 on. `fall_to_inner` is the bottom minus the lowest inner layer of the same run, and `rise_to_top` is the
+    top minus it. Noise makes these two larger, so use them to compare arms, and use `shape` for the curve of one
     arm."""
     layer: int | None = Field(None, ge=0)
     """The only layer that is read, for measures with a value for each layer."""
@@ -252,8 +252,8 @@ class Trend(Contrast):
     def _enough_arms(self) -> Self:
         if self.over == "arms" and len(self.arms) < 3:
             raise ValueError(
-                f"must have at least three arms in order, but has {len(self.arms)}; add arms, or write over: "
-                "layers"
+                f"must have at least three arms in order, but has {len(self.arms)}; add arms, or name one "
+                "arm and write over: layers or over: groups"
             )
         if self.over != "arms" and len(self.arms) != 1:
             raise ValueError(f"must have one arm with over: {self.over}, but has {len(self.arms)}")

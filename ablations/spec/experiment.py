@@ -355,7 +355,8 @@ class Arm:
     layer first."""
 
     def changed(self, name: str, changes: Mapping[str, Any], origin: Mapping[KeyPath, KeyPath]) -> "Arm":
-        """Return an arm that differs from this one by ``changes``, which were written at ``origin``.
+        """Return an arm that differs from this one by ``changes``. ``origin`` has the place in the spec of each
+        changed key.
 
         Mappings are merged; other values are replaced. A mapping whose ``kind`` changes is replaced whole,
         because settings of one kind mean nothing for another.

@@ -184,7 +184,7 @@ def _setting(content: dict[str, Any], written: str, spec: Path) -> Given:
     if isinstance(arms, dict) and arms and all(_sets(arm, path) for arm in arms.values()):
         name = ".".join(map(str, path))
         raise _RefusedError(
-            f"every arm of {spec} sets its own {name}, so this would change none; write `{OPTION} "
+            f"every arm of {spec} sets its own {name}, so `{OPTION} {name}` would change no arm; write `{OPTION} "
             f"arms.{next(iter(arms))}.{name}=...`"
         )
     try:

@@ -189,13 +189,14 @@ def _entity_f1(task: Task, answers: Sequence[Sequence[str]], right: Sequence[Seq
 
 
 def _overlap_f1(task: Task, answers: Sequence[str], right: Sequence[str]) -> float:
-    """Return the mean F1 of the words of two answers (Rajpurkar et al. 2016, section 6.1)."""
+    """Return the mean over examples of F1 between the words of an answer and those of the right answer (Rajpurkar
+    et al. 2016, section 6.1)."""
     return float(np.mean([word_overlap(a, b) for a, b in zip(answers, right, strict=True)]))
 
 
 def exact_match(answers: Sequence[str], right: Sequence[str]) -> float:
-    """Return the share of answers that equal the right ones, in lower case, without punctuation, and in every
-    language without the words a, an and the."""
+    """Return the share of answers that equal the right ones. They are compared in lower case, without
+    punctuation and, in every language, without the words a, an and the."""
     return float(np.mean([_words(a) == _words(b) for a, b in zip(answers, right, strict=True)]))
 
 

@@ -311,8 +311,8 @@ class BaselinesSettings(PartSettings):
 
 
 def mismatched_baselines(measures: Sequence[Any]) -> tuple[str, str] | None:
-    """Return the kind of a measure, and one of its tasks, that learns from other examples than the baselines of
-    that task; None if there is none."""
+    """Return the kind of a measure and a task on which the measure and the baselines learn from different
+    examples; None if there is no such pair."""
     learning: list[Any] = [settings for settings in measures if isinstance(settings, PartSettings)]
     for baselines in (settings for settings in learning if isinstance(settings, BaselinesSettings)):
         for built_in in (False, True):

@@ -117,8 +117,8 @@ def _checked(texts: Iterable[str], source: str) -> Iterator[str]:
             part = max((part for part, _ in cut.pre_tokenize_str(unicodedata.normalize("NFC", text))), key=len)
             if len(part) > LONGEST_PART:
                 raise DataError(
-                    f"{source} have {len(part):,} bytes without a space in one sentence ({text[:40]!r}...), at "
-                    f"most {LONGEST_PART:,} are possible; put spaces between its words, or remove the sentence."
+                    f"{source} have {len(part):,} bytes without a space in one sentence ({text[:40]!r}...), but "
+                    f"at most {LONGEST_PART:,} are possible; put spaces between its words, or remove the sentence."
                 )
         yield text
 

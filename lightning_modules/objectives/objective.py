@@ -410,11 +410,10 @@ def glorot(parameter: Tensor, *, maps: int, generator: torch.Generator) -> None:
 
 
 def global_mean(loss_sum: Tensor, total_count: Tensor) -> Tensor:
-    """Return the loss per predicted token over all devices, scaled so that DDP's gradients are right.
+    """Return this batch's part of the mean loss over all devices, times the number of devices.
 
-    DDP averages gradients with equal weight, but devices predict different numbers of tokens. So the sum is
-    divided by the count over all devices and multiplied by the number of devices. This gives each token the
-    same weight.
+    DDP averages gradients with equal weight, but devices predict different numbers of tokens. The division by
+    the count over all devices and the factor give each token the same weight.
     """
     devices = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
     return loss_sum / total_count.clamp(min=1).to(loss_sum.dtype) * devices

@@ -399,7 +399,7 @@ def weight_files(folder: Path, names: Sequence[str] = (WEIGHTS, INDEX)) -> list[
         raise DataError(f"{path} is not an index of weights; copy the folder again.") from error
     if elsewhere is not None:
         raise DataError(
-            f"{path} names {elsewhere!r}, expected the name of a file beside it; copy the folder again."
+            f"{path} names {elsewhere!r}, expected the name of a file in the same folder; copy the folder again."
         )
     return [folder / part for part in parts]
 
@@ -415,7 +415,7 @@ def shapes_of(folder: Path) -> dict[str, list[int]]:
     for path in weight_files(folder):
         try:
             if not path.is_file():  # a pipe would wait for ever
-                raise FileNotFoundError("it is no ordinary file")
+                raise FileNotFoundError("it is not a regular file")
             path.open("rb").close()  # safetensors calls every file that it may not open missing
             with safe_open(path, framework="np") as file:
                 shapes |= {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118

@@ -67,7 +67,7 @@ class Progress:
 
     @property
     def operations_per_token(self) -> float:
-        """Operations per token, as settings and lexicon let expect; for skip-gram from the pairs so far."""
+        """Operations per token, expected from settings and lexicon; for skip-gram from the pairs so far."""
         if "pairs" not in self._run.objective.predictions or not self.tokens_seen:
             return self._expected_operations
         return operations_per_token(self._run, pairs=self.tokens_predicted / self.tokens_seen)
@@ -93,7 +93,7 @@ class Meter(Callback):
     def __init__(
         self, directory: RunDirectory, *, log_every: int, on_line: OnLine | None = None, allowed: float = 1.0
     ) -> None:
-        """Start the clock of the first step. `allowed` is that of `Progress`."""
+        """Start the clock of the first step. For `allowed` see `Progress`."""
         self.directory, self.log_every, self.on_line = directory, log_every, on_line
         self.progress = Progress(directory.settings(), allowed=allowed)
         self._sums: Tensor | None = None  # sums of the totals of all steps since the last line

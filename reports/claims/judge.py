@@ -122,7 +122,8 @@ def _readings_of(
 
 
 def _of_reading(entry: ClaimEntry) -> ClaimEntry:
-    """Return an entry without what it shares with the claim's own, and with the deciding part alone."""
+    """Return the entry of another reading without the fields that the claim's main entry has too. Of its parts
+    only the deciding one is kept."""
     parts = tuple(part for part in entry.parts if part.name.startswith(entry.deciding or ""))
     return replace(entry, says=None, source="", published="", because="", needs=None, parts=parts, beside=())
 

@@ -268,8 +268,8 @@ TASKS_IN_SIGHT = 6
 
 
 def arm_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
-    """Yield the panels with a line for each arm. A metric of tasks has panels for each task with curves, and
-    along steps first one for the mean over tasks."""
+    """Yield the panels with a line for each arm. A metric of tasks has a panel for each of the first `MOST_TASKS`
+    tasks with curves. If the axis is training steps and there are several tasks, their mean comes first."""
     rows = rows_shown(table, shown)
     rows = rows[rows["other_run_id"].isna()]
     if not shown.each:

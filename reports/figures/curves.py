@@ -67,7 +67,8 @@ def placed(rows: DataFrame, axis: Axis) -> DataFrame:
 
 
 def is_about(rows: DataFrame, about: str | None) -> Series:
-    """Return which of the placed rows are about these tokens or this task; None stands for all tokens."""
+    """Return a mask of the rows (from `placed`) that are about a group of tokens or a task; None selects the rows
+    about all tokens."""
     selected = rows["about"].isna() if about is None else (rows["about"] == about).fillna(False)
     return selected.astype(bool)
 

@@ -207,9 +207,9 @@ def arm_styles(arms: Sequence[str]) -> dict[str, Style]:
     """Return the style of each arm. It depends only on the arms of the experiment and their order.
 
     Arms at the same place of their families share a colour. Arms of one panel have different colours as long
-    as there are enough. No two arms share colour, marker and line until a colour is used 44 times. Among the
-    first 44 arms none share colour and marker, which is all that single dots show. No arm looks like one of
-    the fixed ones.
+    as there are enough. Among the first 44 arms none share colour and marker, which is all that single dots
+    show. In experiments with about 60 arms or more, two arms of different panels may look alike, also if one
+    has a fixed style.
     """
     styles: dict[str, Style] = {}
     uses: Counter[str] = Counter()

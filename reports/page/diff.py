@@ -169,7 +169,7 @@ def _side(folder: Path, trusted: Sequence[load.Plugin]) -> ComparedExperiment:
     judged = judge_claims(experiment)
     for entry in judged.entries:
         if entry.says is None:  # a file that cannot be read has an entry without a claim
-            raise ResultsError(f"{folder}: claims {entry.name}: {entry.rule}")
+            raise ResultsError(f"{folder}: claims of {entry.name}: {entry.rule}")
     files = {file["name"]: file["sha256"] for file in judged.files}
     entries = {entry.name: entry for entry in judged.entries}
     return ComparedExperiment(folder, experiment, files, judged.claims, entries, trusted)

@@ -21,7 +21,7 @@ from ablations.errors import ResultsError
 from ablations.measures.settings import RANK_BOUNDS
 from ablations.results import PREDICTION_COLUMNS, read_sealed, write_whole
 from ablations.runs import rows as run_rows
-from ablations.runs.records import Plan, RunDirectory, RunRecord
+from ablations.runs.records import RUNS_FILE, Plan, RunDirectory, RunRecord
 from reports import folder as experiment_folder
 from reports.claims.judge import finite
 from reports.folder import TAKE_AGAIN
@@ -104,8 +104,8 @@ def sides_of(folder: Path, plan: Plan) -> dict[str, ComparedArm]:
         ResultsError: the file of published predictions is damaged.
     """
     path = folder / run_rows.PREDICTIONS
-    if path.is_file():
-        table = _read_published(path)
+    if path.is_file() or (folder / RUNS_FILE).is_file():
+        table = _read_published(path) if path.is_file() else DataFrame(columns=PUBLISHED_COLUMNS)
         return {arm: ComparedArm(f"{folder}:{arm}", {}, published=table[table["arm"] == arm]) for arm in plan.arms}
     folders: dict[str, dict[int, Path]] = {arm: {} for arm in plan.arms}
     for run in [run for run in plan.runs if run.unreadable is None]:
@@ -186,6 +186,11 @@ def compare_examples(
     for side, table in zip((before, after), tables, strict=True):
         if not table and side.awaits_training:
             raise ResultsError(f"{side.name}: no run of it is trained yet; start `ablate run`.")
+        if not table and side.published is not None:
+            raise ResultsError(
+                f"{side.name}: the published results have no predictions of it; name the folder in the output root, "
+                "such as out/NAME:ARM, of a spec with `predictions: true` in a measure."
+            )
         if not table:
             raise ResultsError(
                 f"{side.name}: no predictions of its last step are kept; set `predictions: true` in a measure "

@@ -415,11 +415,8 @@ GUESSED = "guessed_clean"
 
 
 def corruptions(table: DataFrame, *, arms: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a row for each arm that has any of these numbers, each a mean over seeds with its 95% t
-    interval, at the last step.
-
-    Their names are those of `RATES`, `OBSERVED`, `GUESSED`, and `loss_` with one of `LOSSES`.
-    """
+    """Return a row for each arm that has a number named in `RATES`, `OBSERVED` or `GUESSED`, or `loss_` with one
+    of `LOSSES`. Each number is the mean over seeds at the last step, with its 95% t interval."""
     last = last_step(table[table["measure"].isin(["corruption", "validation"])])
     by_treatment = (last["metric"] == "loss") & last["group"].isin(LOSSES)
     of_all_tokens = last["group"].isna() & last["metric"].isin([*RATES, *OBSERVED])

@@ -81,8 +81,8 @@ def top_over_lowest(values_SK: Array, *, ratio: float) -> Form:
 
 
 def rise_after_inner(values_SK: Array, *, ratio: float) -> Form:
-    """Return the ratio of the highest layer above the lowest inner one to that inner one, minus `ratio`. Both
-    layers are chosen on the other seeds."""
+    """Return the ratio of the highest layer above the lowest inner layer to this inner layer, minus `ratio`, in
+    the linear form of `top_over_lowest`. Both layers are chosen on the other seeds."""
     chosen = lowest_elsewhere(values_SK, among=_inner(values_SK))
     others_SK = (values_SK.sum(0) - values_SK) / (len(values_SK) - 1)
     above = np.arange(values_SK.shape[1])[None, :] > chosen[:, None]

@@ -328,9 +328,9 @@ class UndefinedError(MeasureError):
 
 
 def or_nan(number: Callable[..., float], side_at: Callable[[int], AnySide], *places: int) -> float:
-    """Return a number of some sides without its warnings; NaN if it is undefined.
+    """Return a similarity of the sides at some places without its warnings; NaN if it is undefined.
 
-    It is for chance levels and parts of a text. The warning comes once, for the whole text.
+    It is for chance levels and for parts of a text: the warning comes once, for the whole text.
     """
     with warnings.catch_warnings(), suppress(UndefinedError):
         warnings.simplefilter("ignore")

@@ -419,8 +419,8 @@ def _why_ended(ray: Any, task: Any) -> str:
         ray.get(task, timeout=SECONDS_TO_CONNECT)
     except ray.exceptions.LocalRayletDiedError:
         raise RayError(
-            "the node of Ray on this machine has ended, and with it the tasks of this command; the runs at work "
-            "are saved, so start the node again (`ray start`), then the same command."
+            "the node of Ray on this machine has ended, and the tasks of this command have ended too; the runs at "
+            "work are saved, so start the node again (`ray start`), then the same command."
         ) from None
     except ray.exceptions.RayTaskError as error:
         cause = error.cause

@@ -179,8 +179,8 @@ def _answer_of(command: list[str]) -> str:
         )
     except FileNotFoundError:
         raise QueueError(
-            f"{name} is not on this machine, and `--on slurm` needs SLURM's commands; start it on a login node of "
-            "the cluster, or leave `--on slurm` out."
+            f"{name} is not on this machine, and `--on slurm` needs SLURM's commands; start `ablate` on a login "
+            "node of the cluster, or leave `--on slurm` out."
         ) from None
     except subprocess.TimeoutExpired as error:
         printed = (error.stderr or b"").decode(errors="replace")  # bytes, also of a process whose output is text

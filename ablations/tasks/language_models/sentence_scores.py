@@ -244,7 +244,8 @@ def log_probabilities(
     reading: Literal["causal", "own"] = "causal",
     say: Say = lambda line: None,
 ) -> Score:
-    """Return the sum of the log probabilities of each sentence's pieces and END, without its given pieces.
+    """Return for each sentence the sum of the log probabilities of its pieces and END. The first `given` pieces
+    are context and are not scored.
 
     Each token is predicted from the tokens before it (`causal`), or from what the objective's `sentence_logits`
     sees (`own`). END is left out for sentences without `ends`.
@@ -324,8 +325,8 @@ def alike(sentences: Sequence[Pieces]) -> list[Integers]:
     """Return the numbers of the sentences that go through the encoder together, group by group. No row is
     padded.
 
-    Sentences of a group have equally many pieces and given pieces, and all or none score END. Groups do not
-    depend on each other.
+    Sentences of a group have equally many pieces and equally many given pieces, and all score END or none does.
+    The group of a sentence depends on nothing else.
     """
     groups: dict[tuple[int, int, bool], list[int]] = {}
     for i, sentence in enumerate(sentences):

@@ -147,7 +147,8 @@ def train(
 
 
 def batches(index_M: Integers, length_M: Integers, seed: int) -> Iterator[Integers]:
-    """Yield all examples once, in batches of similar length. Examples and batches come in random order."""
+    """Yield all examples once, in batches whose examples have similar lengths. The batches come in random order;
+    the examples of a batch are sorted by length."""
     order_M = np.argsort(uniforms(seed, np.arange(len(index_M))), kind="stable")
     in_length_order: list[Integers] = []
     for first in range(0, len(order_M), SORTED_BATCHES * BATCH):

@@ -66,7 +66,7 @@ def test_an_index_names_only_files_beside_it(part, tmp_path):
     index = folder / "model.safetensors.index.json"
     (folder / "model.safetensors").unlink()
     index.write_text(json.dumps({"metadata": {}, "weight_map": {"a": part}}))
-    sentence = f"{index} names {part!r}, expected the name of a file beside it; copy the folder again."
+    sentence = f"{index} names {part!r}, expected the name of a file in the same folder; copy the folder again."
     assert error_text(DataError, load, folder) == sentence
     index.write_text(DEEP)
     assert error_text(DataError, load, folder) == f"{index} is not an index of weights; copy the folder again."

@@ -64,8 +64,8 @@ def test_published_results_are_not_replaced_by_a_table_of_fewer_runs(tmp_path, c
     where = ["--out", str(tmp_path / "out"), "--data-root", str(tmp_path)]
     assert refusal_of(command, spec, *where) == (
         f"{workspace.folder} has published results of {len(plan['runs'])} runs, but {len(others)} of them are not "
-        f"in {tmp_path / 'out' / 'runs'}, and the table would lose their rows; copy them there, name another "
-        f"output root with --out, or judge the published table with `ablate report {workspace.folder}`.\n"
+        f"in {tmp_path / 'out' / 'runs'}, and the table would lose their rows; copy their folders there, name "
+        f"another output root with --out, or judge the published table with `ablate report {workspace.folder}`.\n"
     )
     assert {path: path.read_bytes() for path in workspace.folder.rglob("*") if path.is_file()} == before
     for run in others:
@@ -88,8 +88,8 @@ def test_a_table_is_not_made_again_while_folders_of_its_runs_are_away(tmp_path, 
     where = ["--out", str(tmp_path / "out"), "--data-root", str(tmp_path)]
     assert refusal_of(command, spec, *where) == (
         f"{workspace.folder} has results of {len(others)} runs, but {len(others)} of them are not in {runs}, and "
-        "the table would lose their rows; copy them there, name another output root with --out, or delete "
-        f"{table}.\n"
+        "the table would lose their rows; copy their folders there, name another output root with --out, or "
+        f"delete {table}.\n"
     )
     assert table.read_bytes() == b"of the others"
     require_runs(workspace.folder, runs, planned=[first["run_id"]])  # the spec has dropped the others

@@ -136,8 +136,8 @@ def test_a_setting_that_every_arm_sets_itself_is_refused_since_it_would_change_n
     arms = "arms:\n  a: {objective: {masking: {ratio: 0.1}}}\n  b: {objective: {masking: {ratio: 0.4}}}\n"
     path.write_text(f"name: it\n{arms}", encoding="utf-8")
     assert problems(path, "objective.masking.ratio=0.3") == [
-        f"--set objective.masking.ratio=0.3: every arm of {path} sets its own objective.masking.ratio, so this "
-        "would change none; write `--set arms.a.objective.masking.ratio=...`"
+        f"--set objective.masking.ratio=0.3: every arm of {path} sets its own objective.masking.ratio, so `--set "
+        "objective.masking.ratio` would change no arm; write `--set arms.a.objective.masking.ratio=...`"
     ]
     changed = content(path, "objective.masking={mask: 1}", "arms.a.objective.masking.ratio=0.3")
     assert changed["arms"]["a"]["objective"]["masking"]["ratio"] == 0.3

@@ -220,7 +220,7 @@ def test_text_without_spaces_that_would_train_for_hours_is_refused_at_once():
     # two bytes for each letter and one for the space before
     assert str(caught.value) == (
         "the sentences of data.train have 66,001 bytes without a space in one sentence "
-        "('to äääääääääääääääääääääääääääääääääääää'...), at most 65,536 are possible; put spaces between its "
+        "('to äääääääääääääääääääääääääääääääääääää'...), but at most 65,536 are possible; put spaces between its "
         "words, or remove the sentence."
     )
     assert train(["aa ab", "to " * 33_000], 12, source="a text as long").get_vocab_size() == 12

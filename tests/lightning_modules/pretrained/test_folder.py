@@ -179,7 +179,7 @@ def test_weights_outside_of_the_folder_or_under_another_name_are_refused(root):
     for part in ("/dev/null", "../gpt2/model.safetensors"):
         index.write_text(json.dumps({"weight_map": {"a": part}}))
         assert refusal(root) == (
-            f"{index} names {part!r}, expected the name of a file beside it; copy the folder again."
+            f"{index} names {part!r}, expected the name of a file in the same folder; copy the folder again."
         )
 
 
@@ -194,7 +194,7 @@ def test_pipes_and_json_that_is_too_deep_are_refused(root):
     index.write_text(json.dumps({"weight_map": {"a": "pipe"}}))
     os.mkfifo(folder / "pipe")
     assert refusal(root) == (
-        f"{folder / 'pipe'} cannot be read as safetensors (it is no ordinary file); copy the folder again."
+        f"{folder / 'pipe'} cannot be read as safetensors (it is not a regular file); copy the folder again."
     )
     index.write_text(deep)
     assert refusal(root) == f"{index} is not an index of weights; copy the folder again."

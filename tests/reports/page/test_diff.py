@@ -511,13 +511,13 @@ def spoiled(folder, what):
         case "claims":
             claims.unlink()
             return (
-                f"{folder}: claims layers: the file of claims is not in the experiment's folder; `ablate claims` "
-                "on the spec puts it there, or, if these results are published ones, take it again from where "
+                f"{folder}: claims of layers: the file of claims is not in the experiment's folder; `ablate "
+                "claims` on the spec puts it there, or, if these results are published ones, take it again from where "
                 "they were published"
             )
         case "damaged claims":
             claims.write_text("version: 1\n")
-            return f"{folder}: claims layers: {claims}:1:1: claims is missing (list of the claims of the file)"
+            return f"{folder}: claims of layers: {claims}:1:1: claims is missing (list of the claims of the file)"
 
 
 @pytest.mark.parametrize(

@@ -266,7 +266,13 @@ def test_a_published_folder_gives_the_same_comparison_without_texts(experiment, 
         "folder in the output root, such as out/NAME:ARM.\n"
     )
     other = ablate(f"{published}:mlm", f"{published}:mt")
-    assert "mt: no predictions of its last step are kept; set `predictions: true` in a measure" in other.stderr
+    none = (
+        "the published results have no predictions of it; name the folder in the output root, such as out/NAME:ARM, "
+        "of a spec with `predictions: true` in a measure.\n"
+    )
+    assert other.stderr == f"{published}:mt: {none}"
+    (published / "predictions.parquet").unlink()
+    assert ablate(f"{published}:mlm", f"{published}:clm").stderr == f"{published}:mlm: {none}"
     whole = ablate(published, published, "--json")
     assert json.loads(whole.stdout)["same_runs"] == 4 * len(SEEDS)
 

@@ -173,8 +173,8 @@ def test_a_node_of_this_machine_that_is_lost_is_one_sentence_and_not_one_of_each
     assert error_text(
         ray_cluster.RayError, lambda: ray_cluster._why_ended(SimpleNamespace(get=get, exceptions=errors), "task")
     ) == (
-        "the node of Ray on this machine has ended, and with it the tasks of this command; the runs at work are "
-        "saved, so start the node again (`ray start`), then the same command."
+        "the node of Ray on this machine has ended, and the tasks of this command have ended too; the runs at "
+        "work are saved, so start the node again (`ray start`), then the same command."
     )
 
 

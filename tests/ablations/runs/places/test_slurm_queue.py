@@ -160,8 +160,8 @@ def test_limits_are_read_as_slurm_writes_them(limit, seconds):
 def test_a_command_that_is_not_there_is_said(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     assert error_text(QueueError, slurm_queue.queued_jobs) == (
-        "squeue is not on this machine, and `--on slurm` needs SLURM's commands; start it on a login node of the "
-        "cluster, or leave `--on slurm` out."
+        "squeue is not on this machine, and `--on slurm` needs SLURM's commands; start `ablate` on a login node "
+        "of the cluster, or leave `--on slurm` out."
     )
     assert slurm_queue.largest_array() == 1001
 
