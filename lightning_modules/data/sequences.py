@@ -308,10 +308,9 @@ def with_negative_pairs(
     depends on (seed, epoch, first sentence).
 
     `next_sentence`: the chosen pairs exchange their second segments, so that both segments of a pair are from
-    different documents.
-    If one document has more than half of the chosen pairs, its surplus stays positive; `require_pairs` refuses
-    steps in which this leaves few negative pairs. (Devlin et al. 2019
-    draw second segments from all of the text, and a little more than half of all pairs are negative.)
+    different documents. If one document has more than half of the chosen pairs, its surplus stays positive;
+    `packing.require_pairs` refuses steps in which this leaves few negative pairs. (Devlin et al. 2019 draw second
+    segments from all of the text, and a little more than half of all pairs are negative.)
     `sentence_order`: the two segments change places (Lan et al. 2020, section 3.1).
 
     Args:

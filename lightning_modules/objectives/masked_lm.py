@@ -1,7 +1,7 @@
 """Masked language model: predict hidden tokens from the others (Devlin et al. 2019, section 3.1).
 
 Its loss is the cross-entropy over the vocabulary. `lightning_modules/model/heads.py` computes its sum over a
-batch, and `Objective.training_step` divides by the number of predictions.
+batch, and `Objective.training_step` (`objective.py`) divides by the number of predictions.
 """
 
 from collections.abc import Mapping

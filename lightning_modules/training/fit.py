@@ -2,7 +2,8 @@
 
 Each callback has one duty. Their order matters at the end of a step: it is counted, checked, logged,
 validated and saved, and then the run may stop. `bare_step` takes the same steps without the Trainer.
-Calibration times it, and it shows what the Trainer costs.
+Calibration times it, and it shows what the Trainer costs. When a run resumes, `data_module.py` gives it the
+batches from its step on, and `log.py` the counts.
 """
 
 import logging

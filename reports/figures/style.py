@@ -1,6 +1,7 @@
 """Styles of lines and axes: how arms, pairs of arms and groups of tokens are told apart, not by colour alone.
 
-Colours of verdicts are in page.css for text, and in reports/page/entries.py for plots. This module also decides
+Colours of verdicts are in page.css for text, and in reports/page/entries.py for plots; those of maps are in
+maps.py. This module also decides
 which arms share a panel, and sets ticks, labels and names of lines. Each name is written beside the end of its
 line, moved as little as possible so that none overlap. It can be found by its gid, `end`. Axes of layers have
 whole layers; other axes are spread out from small numbers to large ones.

@@ -52,9 +52,19 @@ class ComparedArm(NamedTuple):
     """Predictions of a published arm, with the columns PUBLISHED_COLUMNS; None for other sides."""
 
     @property
-    def awaits_training(self) -> bool:
-        """Return whether none of its runs is trained yet; False for a published arm."""
-        return self.published is None and not any(RunDirectory(path).is_trained() for path in self.runs.values())
+    def without_predictions(self) -> str:
+        """Return why a side has no predictions, and what to do."""
+        if self.published is not None:
+            return (
+                "the published results have no predictions of it; name the folder in the output root, such as "
+                "out/NAME:ARM, of a spec with `predictions: true` in a measure"
+            )
+        if not any(RunDirectory(path).is_trained() for path in self.runs.values()):
+            return "no run of it is trained yet; start `ablate run`"
+        return (
+            "no predictions of its last step are kept; set `predictions: true` in a measure of its spec, as in "
+            "{kind: minimal_pairs, predictions: true}, and start `ablate run` again"
+        )
 
     def predictions(self, columns: Sequence[str] | None) -> Iterator[tuple[int, DataFrame]]:
         """Yield the predictions of each run at its last step, with its seed: all columns that are kept, or only
@@ -184,18 +194,8 @@ def compare_examples(
             )
     tables = [answers_of(side) for side in (before, after)]
     for side, table in zip((before, after), tables, strict=True):
-        if not table and side.awaits_training:
-            raise ResultsError(f"{side.name}: no run of it is trained yet; start `ablate run`.")
-        if not table and side.published is not None:
-            raise ResultsError(
-                f"{side.name}: the published results have no predictions of it; name the folder in the output root, "
-                "such as out/NAME:ARM, of a spec with `predictions: true` in a measure."
-            )
         if not table:
-            raise ResultsError(
-                f"{side.name}: no predictions of its last step are kept; set `predictions: true` in a measure "
-                "of its spec, as in {kind: minimal_pairs, predictions: true}, and start `ablate run` again."
-            )
+            raise ResultsError(f"{side.name}: {side.without_predictions}.")
     if before.is_run and after.is_run:  # two runs are paired even if their seeds differ
         (first,), (second,) = before.runs, after.runs
         tables[1] = {question: {first: frames[second]} for question, frames in tables[1].items()}

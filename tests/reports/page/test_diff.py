@@ -512,8 +512,8 @@ def spoiled(folder, what):
             claims.unlink()
             return (
                 f"{folder}: claims of layers: the file of claims is not in the experiment's folder; `ablate "
-                "claims` on the spec puts it there, or, if these results are published ones, take it again from where "
-                "they were published"
+                "claims` on the spec puts it there, or, if these results are published ones, take it again from "
+                "where they were published"
             )
         case "damaged claims":
             claims.write_text("version: 1\n")

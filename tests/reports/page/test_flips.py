@@ -267,8 +267,8 @@ def test_a_published_folder_gives_the_same_comparison_without_texts(experiment, 
     )
     other = ablate(f"{published}:mlm", f"{published}:mt")
     none = (
-        "the published results have no predictions of it; name the folder in the output root, such as out/NAME:ARM, "
-        "of a spec with `predictions: true` in a measure.\n"
+        "the published results have no predictions of it; name the folder in the output root, such as "
+        "out/NAME:ARM, of a spec with `predictions: true` in a measure.\n"
     )
     assert other.stderr == f"{published}:mt: {none}"
     (published / "predictions.parquet").unlink()
