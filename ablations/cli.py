@@ -33,9 +33,14 @@ def _sentence(error: Exception) -> str | None:
     """Return what to print about an error in place of a traceback; None if a traceback is better."""
     from lightning_modules.errors import AblationsError
 
-    if isinstance(error, MemoryError) or (isinstance(error, ImportError) and NO_ROOM in str(error)):
-        return OUT_OF_MEMORY
-    return str(error) if isinstance(error, AblationsError) else None
+    if isinstance(error, AblationsError):
+        return str(error)
+    is_out_of_memory = isinstance(error, MemoryError) or (isinstance(error, ImportError) and NO_ROOM in str(error))
+    if "torch" in sys.modules:
+        from lightning_modules.model.numerics import out_of_memory
+
+        is_out_of_memory |= out_of_memory(error) is not None
+    return OUT_OF_MEMORY if is_out_of_memory else None
 
 
 def _require_working_folder() -> None:
@@ -96,7 +101,7 @@ class Ablate(click.Group):
         try:
             _require_working_folder()
             return super().invoke(ctx)
-        except (AblationsError, MemoryError, ImportError) as error:
+        except (AblationsError, MemoryError, ImportError, RuntimeError) as error:
             if (sentence := _sentence(error)) is None:
                 raise
             click.echo(printable(sentence), err=True)

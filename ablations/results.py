@@ -217,6 +217,8 @@ def read_sealed(
             raise ValueError(f"it has {file.metadata.num_rows:,} rows in {len(written):,} bytes")
         table = file.read(columns=columns, use_threads=False)
         run_id = notes[RUN_ID].decode() if RUN_ID in notes else None
+    except MemoryError:  # pyarrow's is an ArrowException too
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
         reason = reason.partition("\n")[0].rstrip(".")

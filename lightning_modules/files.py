@@ -42,6 +42,9 @@ _REMEDIES = {
     errno.ELOOP: ("it is a link, or a link in its path leads back to itself", "remove the link"),
     errno.ENXIO: ("it is not an ordinary file", "remove it"),
     errno.EMLINK: ("it is a hard link, so another file would change too", "put a copy in its place"),
+    errno.EMFILE: ("this program has too many open files", "raise the limit (ulimit -n)"),
+    errno.ENFILE: ("the machine has too many open files", "end other programs"),
+    errno.ENOMEM: ("there is not enough memory", "end other programs, or raise the limit (ulimit -v)"),
     errno.ENOLCK: ("the file system has no locks", "choose a folder on another file system"),
     errno.ENOSYS: ("the file system has no locks", "choose a folder on another file system"),
 }

@@ -1,6 +1,7 @@
 """Options, paths, exit codes and sentences that several commands share. This module needs no torch."""
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
@@ -26,6 +27,9 @@ class GivenPath(click.Path):
         if not text:
             self.fail("expected a path, but it is empty.", param, ctx)
         if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+            encoding = sys.getfilesystemencoding()
+            if encoding != "utf-8" and "\0" not in text:
+                self.fail(f"this environment has {encoding} names, not {text!a}; set PYTHONUTF8=1.", param, ctx)
             self.fail(f"the name {text!a} is not UTF-8; rename the file in UTF-8.", param, ctx)
         try:
             mode = os.stat(text).st_mode if self.readable else 0

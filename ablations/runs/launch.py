@@ -216,6 +216,8 @@ class Pool:
             if self._stopped.is_set():
                 return Outcome(run_dir, ExitCode.INTERRUPTED, None, 0.0)
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            if -code == signal.SIGXCPU:
+                how += " (its processor time was used up; raise the limit, ulimit -t)"
             return Outcome(run_dir, ExitCode.FAILED, how, 0.0, died=True)
         outcome = json.loads(answer)
         return Outcome(run_dir, **{name: outcome[name] for name in ("code", "message", "seconds", "in_one_go")})
@@ -235,9 +237,11 @@ def early_end(outcome: Outcome) -> str:
 def given_up(outcome: Outcome) -> Outcome:
     """Return the outcome of a run that is given up because its workers died, with a message. The state of an
     untrained run gets the message too."""
+    log = outcome.run_dir / "log.txt"  # there is none if the workers died before they began
+    read = f"read {log}" if log.exists() else "read what they printed above"
     message = (
         f"its worker process died {MOST_DEATHS} times without progress, the last time of {outcome.message}; "
-        f"read {outcome.run_dir / 'log.txt'}, and lower --slots if the machine is short of memory."
+        f"{read}, and lower --slots if the machine is short of memory."
     )
     directory = RunDirectory(outcome.run_dir)
     if not directory.is_trained():

@@ -20,7 +20,7 @@ from ablations.runs.launch import Outcome, Pool, threads_per_process, visible_gp
 from ablations.runs.terminal import duration
 from ablations.runs.workspace import Workspace
 from ablations.wording import GOES_ON, printable, several
-from lightning_modules.errors import AblationsError, CheckpointError, DataError, ExitCode
+from lightning_modules.errors import AblationsError, CheckpointError, DataError, ExitCode, OutOfMemoryError
 from lightning_modules.files import require_writable
 from lightning_modules.training.run_directory import RunDirectoryError, RunState
 
@@ -135,7 +135,7 @@ def compare_runs(workspace: Workspace, *, recompute: bool = False) -> bool:
             say=console.print,
             recompute=recompute,
         )
-    except (MeasureError, CheckpointError, DataError, RunDirectoryError) as error:
+    except (MeasureError, CheckpointError, DataError, OutOfMemoryError, RunDirectoryError) as error:
         console.print(f"failed: run_distance: {error}", style="red", soft_wrap=True)
         return False
     return True

@@ -3,7 +3,7 @@
 It imports Python's packages, torch and Lightning once for many runs. It reads orders as JSON lines from
 standard input, and writes answers as JSON lines to standard output. Everything that a run prints goes to the
 run's own log.txt. If standard input closes, because the launcher has ended or is dead, the current run is
-saved and the worker ends.
+saved and the worker ends. If it hangs, it ends some minutes later without saving.
 """
 
 import json
@@ -56,6 +56,9 @@ from lightning_modules.training.run_directory import RunBusyError, RunDirectory
 from lightning_modules.training.train import start
 
 Row = dict[str, Any]
+
+SECONDS_TO_END = 600
+"""Seconds after the launcher's end in which a run can be saved. A worker that hangs would keep the run's lock."""
 
 SECONDS_BETWEEN_LAYERS = 5
 """Least time between two lines of the log about layers that a measure has done."""
@@ -271,6 +274,8 @@ def _listen(lines: Iterable[str], orders: "queue.Queue[dict[str, Any] | None]", 
         orders.put(json.loads(line))
     stop.ask()
     orders.put(None)
+    time.sleep(SECONDS_TO_END)
+    os._exit(ExitCode.INTERRUPTED)  # this thread ends with the process, unless the main thread hangs
 
 
 def serve_one(order: dict[str, Any], stop: StopRequest) -> dict[str, Any]:

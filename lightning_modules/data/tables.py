@@ -26,7 +26,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lightning_modules.errors import DataError
+from lightning_modules.errors import AblationsError, DataError, OutOfMemoryError
+from lightning_modules.files import refusal, unreadable
 
 ENDINGS = (".parquet", ".jsonl", ".csv", ".tsv", ".txt")
 """Endings that have a reader. All but parquet may also end in .gz."""
@@ -256,6 +257,8 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
             "line is not UTF-8; convert the file to UTF-8, or remove the line."
         ) from error
     except (OSError, EOFError, zlib.error) as error:
+        if isinstance(error, OSError) and _may_be_whole(error):
+            raise DataError(unreadable(path, error)) from error
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         place = f" after line {number}" if number else ""
         raise DataError(f"{path} cannot be read{place}: {reason}; write or copy it again.") from error
@@ -400,7 +403,16 @@ def _parquet(path: Path) -> pq.ParquetFile:
         raise _damaged_parquet(path, error) from error
 
 
-def _damaged_parquet(path: Path, error: Exception) -> DataError:
+def _may_be_whole(error: OSError) -> bool:
+    """Return whether the operating system refused to read a file, which need not be damaged."""
+    return refusal(error) is not None and not isinstance(error, IsADirectoryError)
+
+
+def _damaged_parquet(path: Path, error: Exception) -> AblationsError:
+    if isinstance(error, MemoryError):  # pyarrow's is an ArrowException too
+        return OutOfMemoryError(f"{path} cannot be read: there is not enough memory; end other programs.")
+    if isinstance(error, OSError) and _may_be_whole(error):
+        return DataError(unreadable(path, error))
     return DataError(f"{path} cannot be read as parquet: {_reason(error)}; write or copy it again.")
 
 
@@ -424,6 +436,8 @@ def parquet_table(
             rows: list[dict[str, Any]] = file.read(list(names)).to_pylist()
             return rows
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and _may_be_whole(error)):
+            raise _damaged_parquet(path, error) from error
         raise DataError(f"{damaged}: {_reason(error)}; {remedy}.") from error
 
 

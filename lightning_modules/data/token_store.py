@@ -14,6 +14,7 @@ store, only one makes it. Words are separated by spaces in the text.
 Letters: S sentences, N their tokens one after the other, V vocabulary, W words, C types (different words).
 """
 
+import errno
 import hashlib
 import itertools
 import json
@@ -40,7 +41,7 @@ from lightning_modules.data.tokenizer import (
     starts_word,
     word_starts,
 )
-from lightning_modules.errors import DataError, FilesError
+from lightning_modules.errors import DataError, FilesError, OutOfMemoryError
 from lightning_modules.files import (
     explained,
     locked,
@@ -327,12 +328,14 @@ def read_report(folder: Path) -> dict[str, Any]:
 
 
 def _array(folder: Path, name: str, facts: dict[str, Any]) -> NDArray[Any]:
-    """Return the array of a file, left on disk; a DataError if type or length differ from the manifest."""
+    """Return the array of a file, left on disk; a DataError if type or length differ from the manifest,
+    or if it cannot be opened; an OutOfMemoryError if memory is short."""
     try:
         array = np.load(folder / name, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
         if isinstance(error, OSError) and refusal(error):
-            raise DataError(unreadable(folder / name, error)) from error
+            kind = OutOfMemoryError if error.errno == errno.ENOMEM else DataError
+            raise kind(unreadable(folder / name, error)) from error
         raise _damaged(folder, f"{name} is not an array") from error
     if (str(array.dtype), array.shape) != (facts["dtype"], (facts["length"],)):
         raise _damaged(folder, f"{name} has changed since it was written")

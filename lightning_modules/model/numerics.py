@@ -9,6 +9,7 @@ sum.
 """
 
 import ctypes
+import errno
 import functools
 import platform
 import re
@@ -148,11 +149,21 @@ def _is_bf16_on_cpu(x: object) -> bool:
     return isinstance(x, Tensor) and x.dtype == torch.bfloat16 and x.device.type == "cpu"
 
 
+NO_ROOM = ("could not create a primitive", "failed to map segment from shared object", "std::bad_alloc")
+"""Words of oneDNN, of the dynamic linker and of C++ if memory is short. The first has rarer reasons too."""
+
+
 def out_of_memory(error: BaseException) -> str | None:
     """Return what did not fit, as in ``no room for 2.5 GiB``; None if the error is not about memory.
 
-    torch has an error class for a GPU's memory. Its CPU allocator raises a RuntimeError.
+    torch has an error class for a GPU's memory. Its CPU allocator raises a RuntimeError, as do other libraries.
     """
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return "no room for a file or a process"
+    if isinstance(error, RuntimeError | ImportError) and (
+        words := next((w for w in NO_ROOM if w in str(error)), None)
+    ):
+        return words
     is_of_cpu = isinstance(error, RuntimeError) and "DefaultCPUAllocator: " in str(error)
     if not is_of_cpu and not isinstance(error, MemoryError | torch.OutOfMemoryError):
         return None

@@ -16,8 +16,9 @@ from lightning.fabric.plugins import CheckpointIO
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from lightning_modules.errors import CheckpointError
+from lightning_modules.errors import AblationsError, CheckpointError, OutOfMemoryError
 from lightning_modules.files import atomic, refusal, unreadable
+from lightning_modules.model.numerics import out_of_memory
 from lightning_modules.training.run_directory import RunDirectory
 
 RUN_ID = "run_id"
@@ -51,6 +52,7 @@ def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
     Raises:
         CheckpointError: the environment would let it execute code; or the file is missing, cut short or
             changed since it was written, holds anything but tensors and plain values, or is of another run.
+        OutOfMemoryError: it does not fit into memory.
         RunDirectoryError: the folder of the run has a name of its own, and its run.json cannot be read.
     """
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
@@ -69,12 +71,7 @@ def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         raise _foreign(path) from error
     except Exception as error:  # a malicious file can make the reader raise any error
-        if isinstance(error, OSError) and refusal(error):
-            raise CheckpointError(unreadable(path, error)) from error
-        raise CheckpointError(
-            f"{path}: the checkpoint is damaged or incomplete; restore it, or delete {path.parent.parent}, then "
-            "`ablate run` trains the run again."
-        ) from error
+        raise _not_read(path, error) from error
     if not isinstance(content, dict) or not isinstance(state := content.get("state_dict"), dict):
         raise _foreign(path)
     step = content.get("global_step")
@@ -88,6 +85,22 @@ def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
             "then `ablate run` trains the run again."
         )
     return content
+
+
+def _not_read(path: Path, error: Exception) -> AblationsError:
+    """Return the error of a checkpoint that was not read. It may be whole if memory is short, or if the operating
+    system refuses to read it."""
+    if (no_room := out_of_memory(error)) is not None:
+        return OutOfMemoryError(
+            f"{path} cannot be read: there is not enough memory ({no_room}); end other programs, or lower "
+            "--slots, then start again."
+        )
+    if isinstance(error, OSError) and refusal(error):
+        return CheckpointError(unreadable(path, error))
+    return CheckpointError(
+        f"{path}: the checkpoint is damaged or incomplete; restore it, or delete {path.parent.parent}, then "
+        "`ablate run` trains the run again."
+    )
 
 
 def _is_plain(tensor: Any) -> bool:

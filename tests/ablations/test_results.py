@@ -3,6 +3,8 @@ import os
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import seaborn as sns
 from matplotlib.figure import Figure
@@ -163,6 +165,18 @@ def test_every_truncation_is_a_sentence(tmp_path):
         assert sentence.startswith(f"{path} is damaged (")
         assert sentence.endswith("); delete it and start `ablate run` again.")
         assert "\n" not in sentence
+
+
+def test_a_table_that_does_not_fit_into_memory_is_not_called_damaged(tmp_path, monkeypatch):
+    path = tmp_path / "results.parquet"
+    results.write(results.table([row()]), path)
+
+    def no_room(*args, **options):
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
+
+    monkeypatch.setattr(pq.ParquetFile, "read", no_room)
+    with pytest.raises(MemoryError):
+        results.read(path)
 
 
 def test_a_table_that_may_not_be_read_is_not_called_damaged(tmp_path):

@@ -131,6 +131,7 @@ def test_every_run_has_an_outcome_and_a_dead_worker_is_replaced(pool, tmp_path):
         "good": {},
     }
     runs = [fake_run(tmp_path / name, **plan) for name, plan in plans.items()]
+    (runs[1] / "log.txt").touch()
     ended, retried = [], []
     outcomes = pool().run(runs, ended=ended.append, tried_again=retried.append)
     assert ended == outcomes
@@ -141,14 +142,14 @@ def test_every_run_has_an_outcome_and_a_dead_worker_is_replaced(pool, tmp_path):
         for _ in range(2)  # the third attempt is the last, and `ended` has its reason
     ]
     died = (
-        "its worker process died 3 times without progress, the last time of {}; read {}, and lower --slots if "
+        "its worker process died 3 times without progress, the last time of {}; {}, and lower --slots if "
         "the machine is short of memory."
     )
     by_run = {one.run_dir: (one.code, one.message, one.seconds) for one in outcomes}
     assert by_run == {
         runs[0]: (65, "bad text.", 1.5),
-        runs[1]: (1, died.format("signal SIGKILL", runs[1] / "log.txt"), 0.0),
-        runs[2]: (1, died.format("exit code 3", runs[2] / "log.txt"), 0.0),
+        runs[1]: (1, died.format("signal SIGKILL", f"read {runs[1] / 'log.txt'}"), 0.0),
+        runs[2]: (1, died.format("exit code 3", "read what they printed above"), 0.0),
         runs[3]: (0, None, 1.5),
     }
     assert [len(orders_of(run)) for run in runs] == [1, 3, 3, 1]

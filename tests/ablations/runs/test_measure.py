@@ -1,6 +1,7 @@
 """What the measures read, and the rows they write."""
 
 import math
+import queue
 import signal
 import threading
 import time
@@ -598,3 +599,15 @@ def test_a_measure_of_ones_own_that_fails_or_exits_is_refused_with_the_line_of_i
         error_text(AblationsError, measure_rows, readings(tokens), settings)
         == f"mine.py:Mine: {path}{reason}; correct the file."
     )
+
+
+def test_a_worker_that_hangs_after_its_launcher_has_ended_ends_itself(monkeypatch):
+    """It would keep the lock of its run for ever."""
+    happened = []
+    monkeypatch.setattr(worker.time, "sleep", lambda seconds: happened.append(("waits", seconds)))
+    monkeypatch.setattr(worker.os, "_exit", lambda code: happened.append(("ends", code)))
+    orders, stop = queue.Queue(), StopRequest()
+    worker._listen(['{"run_dir": "a"}\n'], orders, stop)
+    assert (orders.get(), orders.get()) == ({"run_dir": "a"}, None)
+    assert stop.received
+    assert happened == [("waits", worker.SECONDS_TO_END), ("ends", ExitCode.INTERRUPTED)]

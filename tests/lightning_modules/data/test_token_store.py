@@ -1,5 +1,6 @@
 """The token store holds exactly the text; it appears whole, once, and is found by what the text is."""
 
+import errno
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ from lightning_modules.data import tokenising
 from lightning_modules.data.corpus import content_address, open_corpus
 from lightning_modules.data.token_store import _digest, address, load, prepare
 from lightning_modules.data.tokenizer import END, FIRST_WORD_ID, START, UNKNOWN, decode, starts_word, train
-from lightning_modules.errors import DataError, FilesError
+from lightning_modules.errors import DataError, FilesError, OutOfMemoryError
 from tests.support.errors import error_text
 from tests.support.unprivileged import permissions_hold
 
@@ -416,6 +417,25 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(copy, name):
             f"{copy / name} cannot be read: permission is denied; change the permissions or choose another "
             "folder, then start again."
         )
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "reason"),
+    [
+        (errno.EMFILE, DataError, "this program has too many open files; raise the limit (ulimit -n)"),
+        (
+            errno.ENOMEM,
+            OutOfMemoryError,
+            "there is not enough memory; end other programs, or raise the limit (ulimit -v)",
+        ),
+    ],
+)
+def test_a_shortage_is_not_called_damage(copy, monkeypatch, number, kind, reason):
+    def load_nothing(path, **options):
+        raise OSError(number, os.strerror(number))  # as of open or mmap
+
+    monkeypatch.setattr(np, "load", load_nothing)
+    assert error_text(kind, load, copy) == f"{copy / 'train.ids.npy'} cannot be read: {reason}, then start again."
 
 
 def test_a_pickle_is_never_loaded(copy):

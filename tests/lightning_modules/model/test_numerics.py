@@ -5,6 +5,7 @@ Freed memory is kept: in the end a tensor of the same size costs no new pages.
 Dropout on a CPU: how much, where, and what flows back.
 """
 
+import errno
 import platform
 import subprocess
 import sys
@@ -196,6 +197,14 @@ def test_the_yardstick_is_that_of_the_products_that_a_run_has(without_products):
             "no room for 5 GiB",
         ),
         (MemoryError(), "no room for a tensor"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "no room for a file or a process"),
+        (OSError(errno.ENOENT, "No such file or directory"), None),
+        (RuntimeError("could not create a primitive"), "could not create a primitive"),
+        (
+            ImportError("libgomp.so.1: failed to map segment from shared object"),
+            "failed to map segment from shared object",
+        ),
+        (ImportError("No module named x"), None),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), None),
         (ValueError("DefaultCPUAllocator: no error of torch"), None),
     ],

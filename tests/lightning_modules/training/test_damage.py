@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lightning_modules.errors import CheckpointError, ExitCode
+from lightning_modules.errors import CheckpointError, ExitCode, OutOfMemoryError
 from lightning_modules.files import write_json
 from lightning_modules.objectives import build
 from lightning_modules.training.checkpoint import load_weights, read_checkpoint
@@ -62,6 +62,19 @@ def test_a_checkpoint_that_is_compressed_is_refused_before_it_is_read(checkpoint
             archive.writestr(name, part)
     with pytest.raises(CheckpointError, match=r"damaged or incomplete; restore it, or delete /"):
         read_checkpoint(checkpoint)
+
+
+def test_a_whole_checkpoint_that_does_not_fit_into_memory_is_not_called_damaged(checkpoint, monkeypatch):
+    """To delete its run, as for a damaged one, would lose the training."""
+
+    def no_room(*args, **options):
+        raise RuntimeError("[enforce fail] . DefaultCPUAllocator: you tried to allocate 5368709120 bytes.")
+
+    monkeypatch.setattr(torch, "load", no_room)
+    assert error_text(OutOfMemoryError, read_checkpoint, checkpoint) == (
+        f"{checkpoint} cannot be read: there is not enough memory (no room for 5 GiB); end other programs, or "
+        "lower --slots, then start again."
+    )
 
 
 WEIGHTS: dict[object, object] = {
