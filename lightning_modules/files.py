@@ -338,7 +338,7 @@ def explained(path: Path, *aliases: Path) -> Iterator[None]:
 
 
 def refusal(error: OSError) -> tuple[str, str] | None:
-    """Return the reason of an error and its remedy; None if it is not about disks or rights."""
+    """Return the reason of an error and its remedy; None if the reason of the operating system is not listed."""
     return _REMEDIES.get(error.errno or 0)
 
 
