@@ -203,7 +203,11 @@ def test_every_refusal_at_every_call_is_a_sentence_and_keeps_the_old_file(
     ("code", "end"),
     [
         ("ESTALE", "its file server has replaced it; wait a moment, then start again."),
-        ("ENOMEM", "Cannot allocate memory; check the disk, then start again."),
+        (
+            "ENOMEM",
+            "there is not enough memory; end other programs, or raise the limit (ulimit -v), then start again.",
+        ),
+        ("EPROTO", "Protocol error; check the disk, then start again."),
         ("EFBIG", "File too large; move it away, then start again."),
     ],
 )
